@@ -1,0 +1,39 @@
+# Everything runs from a virtual environment that these targets make themselves: only Python 3.11+ and make are needed.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+RUN_JOBS ?= 2
+
+.DEFAULT_GOAL := help
+
+help: ## list these commands
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /|/' | awk -F'|' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+$(VENV)/ready: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
+	$(BIN)/python -m pip install --quiet --editable . --group test
+	@touch $@
+
+$(VENV)/ready-check: $(VENV)/ready
+	$(BIN)/python -m pip install --quiet --group check
+	@touch $@
+
+demo: $(VENV)/ready ## watch a few thousand jobs survive a killed worker (SQLite, under a minute)
+	$(BIN)/holdfast demo
+
+check: $(VENV)/ready-check ## format, lint, types (mypy strict, pyright on the public API)
+	$(BIN)/ruff check src tests bench
+	$(BIN)/mypy
+	$(BIN)/basedpyright
+
+test: $(VENV)/ready-check ## every test, on SQLite and PostgreSQL
+	$(BIN)/python -m pytest -q -n $(RUN_JOBS) --dist worksteal
+
+test-fast: $(VENV)/ready ## the tests that take seconds
+	$(BIN)/python -m pytest -q -n $(RUN_JOBS) --ignore tests/crash --ignore tests/plans --ignore tests/types
+
+bench: $(VENV)/ready ## measure this machine: raw limits, ourselves, ratios
+	$(BIN)/holdfast bench
+
+.PHONY: help demo check test test-fast bench

@@ -1,0 +1,1 @@
+"""Durable background jobs in the database you already have."""

@@ -1,0 +1,111 @@
+"""Every exception of Holdfast. Imports nothing of ours.
+
+Errors that people meet say what happened and what to do. The ones a handler raises to steer its own job
+(`Retry`, `Fail`, `Snooze`, `Cancel`) are at the end.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+
+class HoldfastError(Exception):
+    """The base of everything Holdfast raises on purpose."""
+
+
+class JobNotFound(HoldfastError):
+    """There is no job with this id in this database."""
+
+
+class Refused(HoldfastError):
+    """This verb is not possible from the state the job is in."""
+
+
+class LeaseLost(HoldfastError):
+    """The job was taken over by someone else; what this attempt still writes is dropped."""
+
+
+class UnknownTask(HoldfastError):
+    """No task of this name is declared in this application."""
+
+
+class BadArguments(HoldfastError):
+    """The arguments of a task don't fit its signature, or can't be kept as JSON."""
+
+
+class BadSettings(HoldfastError):
+    """A setting has a value that can't work."""
+
+
+class StoreError(HoldfastError):
+    """The database refused a statement for a reason that trying again won't change."""
+
+
+class StoreUnavailable(StoreError):
+    """The database can't be reached or is too busy just now; trying again may help."""
+
+
+class OutcomeUnknown(StoreUnavailable):
+    """The connection broke while a commit was under way: it may have happened or not."""
+
+
+class SchemaOutdated(StoreError):
+    """The schema in the database and this version of Holdfast don't fit together."""
+
+
+class JobFailed(HoldfastError):
+    """The job that was waited for failed or was cancelled."""
+
+    def __init__(self, message: str, *, code: str | None = None, job_id: str | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.job_id = job_id
+
+
+class WaitTimeout(HoldfastError, TimeoutError):
+    """The job had not finished when the time given to `wait` was over; it goes on all the same."""
+
+
+class Steer(Exception):
+    """What a handler raises to decide its own job's fate; not an error of Holdfast's."""
+
+
+class Retry(Steer):
+    """Try again after this long (seconds or timedelta). The attempt is charged; none left: the job fails."""
+
+    def __init__(self, reason: str = "", *, after: float | timedelta | None = None) -> None:
+        super().__init__(reason or "the handler asked for another attempt")
+        self.after = _seconds("Retry(after=…)", after)
+
+
+class Fail(Steer):
+    """Fail the job now, for good, without further attempts."""
+
+    def __init__(self, reason: str, *, code: str = "FAILED") -> None:
+        super().__init__(reason)
+        self.code = code
+
+
+class Snooze(Steer):
+    """Give the job back until later (seconds or timedelta). The attempt is not charged."""
+
+    def __init__(self, after: float | timedelta) -> None:
+        super().__init__(f"snoozed for {after}")
+        self.after = _seconds("Snooze(…)", after) or 0.0
+
+
+class Cancel(Steer):
+    """End the job as cancelled."""
+
+    def __init__(self, reason: str = "cancelled by its handler") -> None:
+        super().__init__(reason)
+
+
+def _seconds(what: str, value: Any) -> float | None:
+    if value is None:
+        return None
+    seconds = value.total_seconds() if isinstance(value, timedelta) else float(value)
+    if not 0 <= seconds < 1e10:
+        raise ValueError(f"{what} needs a delay of 0 or more seconds, not {value!r}")
+    return seconds

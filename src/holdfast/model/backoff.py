@@ -1,0 +1,34 @@
+"""How long to wait before looking again, and how often to try a failed poll (R3.2, R3.3, R3.10)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class PollBackoff:
+    """The wait after the n-th consecutive empty poll: the base for `grace` polls, then growing to the maximum."""
+
+    base: float = 1.0
+    maximum: float = 15.0
+    multiplier: float = 1.5
+    grace: int = 2
+
+    def wait(self, empty_polls: int) -> float:
+        # Past some hundred polls the power would overflow; by then the maximum has long been reached.
+        exponent = min(max(0, empty_polls - self.grace), 256)
+        return float(min(self.maximum, self.base * self.multiplier**exponent))
+
+
+POLL_TRIES = 3
+
+
+def error_delay(attempt: int) -> float:
+    """Seconds to wait after the `attempt`-th failed try (from 1) of one poll: 2, 4, … at most 10."""
+    return float(min(2 ** min(attempt, 10), 10))
+
+
+def outcome_delay(attempt: int) -> float:
+    """Seconds before an outcome that could not be written is tried again: 2, 4, then 4 for as long as it takes
+    (R5.12)."""
+    return error_delay(min(attempt, POLL_TRIES - 1))

@@ -1,0 +1,204 @@
+"""The values that travel between the parts: a job to enqueue, a job as kept, an attempt in hand, a lease."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+import msgspec
+
+from holdfast.model.lifecycle import State
+
+DEFAULT_QUEUE = "default"
+DEFAULT_MAX_ATTEMPTS = 3
+MIN_PRIORITY, MAX_PRIORITY = -100, 100  # larger is sooner
+FOREVER = float("inf")
+
+
+class NewJob(msgspec.Struct, frozen=True, kw_only=True):
+    """A job as it is handed to a store. Arguments are JSON text already checked; times are relative to the
+    database's clock (`delay`, `expires_in`, seconds) unless given as an instant (`run_at`)."""
+
+    task: str
+    args: bytes
+    queue: str = DEFAULT_QUEUE
+    priority: int = 0
+    max_attempts: int = DEFAULT_MAX_ATTEMPTS
+    delay: float = 0.0
+    run_at: datetime | None = None
+    expires_in: float | None = None
+    key: str | None = None
+    reuse: float | None = None  # seconds a succeeded job's result is handed out again; FOREVER for always
+    correlation_id: str | None = None
+    tags: tuple[str, ...] = ()
+
+
+class Enqueued(msgspec.Struct, frozen=True):
+    """What an enqueue answers: the job's id, and whether it is a new job or one that held the same key."""
+
+    id: str
+    created: bool
+    state: State = State.QUEUED
+
+
+@dataclass(frozen=True, slots=True)
+class JobRecord:
+    """One row of the jobs table, as people and programs read it. Instants are aware UTC."""
+
+    id: str
+    queue: str
+    task: str
+    state: State
+    priority: int
+    attempt: int
+    max_attempts: int
+    life: int
+    crashes: int
+    suspicion: int
+    pause_requested: bool
+    cancel_requested: bool
+    created_at: datetime
+    run_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    failed_at: datetime | None
+    expires_at: datetime | None
+    fence: str | None
+    worker: str | None
+    key: str | None
+    holds_key: bool
+    correlation_id: str | None
+    tags: tuple[str, ...]
+    args: bytes
+    result: bytes | None
+    checkpoint: bytes | None
+    pending: int | None
+    done: int | None
+    total: int | None
+    note: str | None
+    error_code: str | None
+    error_message: str | None
+
+    @property
+    def finished(self) -> bool:
+        return self.state in (State.SUCCEEDED, State.FAILED, State.CANCELLED)
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptRecord:
+    """One attempt that did not succeed, kept as history. (A succeeded attempt lives in the job's own row.)"""
+
+    job_id: str
+    fence: str
+    life: int
+    number: int
+    worker: str | None
+    outcome: str
+    started_at: datetime | None
+    ended_at: datetime
+    error_code: str | None
+    error_message: str | None
+    traceback: str | None
+
+
+class Held(msgspec.Struct, frozen=True, gc=False):
+    """A job this worker has claimed: what a runner needs to run it, and the fence that makes its writes count.
+    `id` is the store's own kind of id and opaque here; `str(id)` is what people see."""
+
+    id: int | str
+    fence: str
+    task: str
+    queue: str
+    args: bytes
+    attempt: int
+    max_attempts: int
+    priority: int = 0
+    checkpoint: bytes | None = None
+    correlation_id: str | None = None
+
+
+class Wants(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker would take: at most `limit` jobs of these tasks, from these queues (None: any queue).
+    `held` is what it has in hand already: nothing in hand makes it fit to run a suspect alone."""
+
+    fence: str
+    worker: str
+    tasks: tuple[str, ...]
+    limit: int
+    lease: float
+    queues: tuple[str, ...] | None = None
+    held: int = 0
+
+
+class Claimed(msgspec.Struct, frozen=True):
+    """What a claim brought. `next_due`: seconds until the next job that this worker could take falls due (None:
+    none known). `more`: there was more than could be locked just now. `alone`: the one job is a suspect and must
+    run without company. `hold_back`: a suspect waits for a worker with nothing else in hand."""
+
+    jobs: list[Held] = []
+    next_due: float | None = None
+    more: bool = False
+    alone: bool = False
+    hold_back: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What people asked of a job that runs, or that it is no longer ours."""
+
+    id: int | str
+    fence: str
+    lost: bool
+    cancel: bool
+    pause: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Rescued:
+    """A job taken back from a worker that went silent, and where it went."""
+
+    id: str
+    queue: str
+    state: State
+    attempt: int
+    max_attempts: int
+    charged: bool
+    worker: str
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What the watchdog sees, in seconds from now: when the next lease ends, when the next job falls due;
+    and whether there are leases to rescue or queued jobs past their expiry."""
+
+    next_lease_end: float | None
+    next_due: float | None
+    expired_leases: bool
+    expired_jobs: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """A queue or a task that takes no new attempts, with who asked, why, and until when."""
+
+    kind: str
+    name: str
+    by: str | None
+    reason: str | None
+    until: datetime | None
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerRecord:
+    """A worker that has registered: `id` is unique for its process, `name` is for people."""
+
+    id: str
+    name: str
+    host: str
+    pid: int
+    queues: tuple[str, ...] | None
+    tasks: tuple[str, ...]
+    slots: int
+    started_at: datetime
+    seen_at: datetime

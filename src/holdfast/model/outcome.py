@@ -1,0 +1,103 @@
+"""Decide, then act: turns whatever a handler did into one outcome, which the desk then writes down."""
+
+from __future__ import annotations
+
+import traceback as tb
+from typing import Literal
+
+import msgspec
+
+from holdfast.errors import Cancel, Fail, Retry, Snooze
+from holdfast.model.job import Held
+from holdfast.model.retry import RetryPolicy
+
+Verb = Literal["succeed", "fail", "reschedule", "release", "park", "stop"]
+
+MESSAGE_LIMIT = 4_000  # characters kept of an error message
+TRACEBACK_LIMIT = 16_000
+
+
+class Error(msgspec.Struct, frozen=True):
+    code: str
+    message: str
+    traceback: str | None = None
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What follows an attempt: the verb, and its values. `attempt` is the word the history keeps; None keeps no
+    row (the attempt succeeded, or never started)."""
+
+    verb: Verb
+    id: int | str
+    fence: str
+    attempt: str | None = None
+    result: bytes | None = None
+    delay: float = 0.0
+    error: Error | None = None
+    recorded: bool = False  # the handler recorded its success itself, on its own transaction
+
+
+def returned(held: Held, result: bytes | None, *, recorded: bool = False) -> Outcome:
+    return Outcome("succeed", held.id, held.fence, None, result, recorded=recorded)
+
+
+def raised(held: Held, error: BaseException, policy: RetryPolicy, *, attempt: str = "errored") -> Outcome:
+    """The handler raised: which verb follows?"""
+    match error:
+        case Snooze():
+            return Outcome("release", held.id, held.fence, "snoozed", delay=error.after)
+        case Cancel():
+            return Outcome("stop", held.id, held.fence, "cancelled", error=Error("CANCELLED", _message(error)))
+        case Fail():
+            return Outcome("fail", held.id, held.fence, "errored", error=describe(error, error.code))
+        case _:
+            code = "RETRY" if isinstance(error, Retry) else _name(error)
+            return errored(held, error, policy, describe(error, code), attempt)
+
+
+def errored(held: Held, error: BaseException, policy: RetryPolicy, told: Error, attempt: str) -> Outcome:
+    """An attempt that went wrong is charged: again later if any are left, else the job fails."""
+    if held.attempt >= held.max_attempts:
+        return Outcome("fail", held.id, held.fence, attempt, error=told)
+    delay = error.after if isinstance(error, Retry) else None
+    if delay is None:
+        delay = policy.delay(held.attempt, error)
+    if delay is None:
+        return Outcome("fail", held.id, held.fence, attempt, error=told)
+    return Outcome("reschedule", held.id, held.fence, attempt, delay=delay, error=told)
+
+
+def given_back(held: Held, *, started: bool, delay: float = 0.0) -> Outcome:
+    """Released without charge: at shutdown, or because it could not start soon."""
+    return Outcome("release", held.id, held.fence, "released" if started else None, delay=delay)
+
+
+def parked(held: Held) -> Outcome:
+    return Outcome("park", held.id, held.fence, "parked")
+
+
+def stopped(held: Held, reason: str) -> Outcome:
+    return Outcome("stop", held.id, held.fence, "cancelled", error=Error("CANCELLED", reason))
+
+
+def describe(error: BaseException, code: str) -> Error:
+    # Without local variables: they may hold what must not be kept (secrets, large objects).
+    lines = "".join(tb.format_exception(error))
+    return Error(clean(code)[:200], _message(error), clean(lines)[-TRACEBACK_LIMIT:])
+
+
+def _name(error: BaseException) -> str:
+    return type(error).__name__
+
+
+def _message(error: BaseException) -> str:
+    try:
+        text = str(error)
+    except Exception as broken:  # noqa: BLE001 - a user's __str__ may raise anything; that must not cost the job
+        text = f"(its message can't be shown: {type(broken).__name__})"
+    return clean(text)[:MESSAGE_LIMIT] or _name(error)
+
+
+def clean(text: str) -> str:
+    """Text a database takes: no NUL, no lone surrogates."""
+    return text.replace("\x00", "\N{SYMBOL FOR NULL}").encode("utf-8", "replace").decode()

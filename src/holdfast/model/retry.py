@@ -1,0 +1,101 @@
+"""Retry policies: attempt and error in, seconds until the next attempt (or None: give up) out."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Protocol
+
+from holdfast.errors import BadSettings
+
+
+class RetryPolicy(Protocol):
+    def delay(self, attempt: int, error: BaseException) -> float | None:
+        """Seconds to wait after the `attempt`-th run (from 1) ended in `error`; None fails the job at once."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class NoDelay:
+    """Back into the queue at once."""
+
+    def delay(self, attempt: int, error: BaseException) -> float | None:
+        return 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """A list of delays, one per attempt; the last one repeats."""
+
+    delays: tuple[float, ...]
+
+    def delay(self, attempt: int, error: BaseException) -> float | None:
+        return self.delays[min(attempt, len(self.delays)) - 1]
+
+
+@dataclass(frozen=True, slots=True)
+class Exponential:
+    """base, base*factor, … up to cap; with full jitter a random part of it, so that jobs which failed together
+    don't come back together (F29)."""
+
+    base: float = 5.0
+    factor: float = 2.0
+    cap: float = 300.0
+    jitter: bool = True
+
+    def delay(self, attempt: int, error: BaseException) -> float | None:
+        # The exponent is bounded so that a large attempt number can't overflow a float.
+        ceiling = min(self.cap, self.base * self.factor ** min(attempt - 1, 64))
+        return random.uniform(0, ceiling) if self.jitter else ceiling  # noqa: S311 - spreads load, guards nothing
+
+
+@dataclass(frozen=True, slots=True)
+class Custom:
+    """A function (attempt, error) -> seconds or timedelta to wait, or None to give up."""
+
+    function: Callable[[int, BaseException], float | timedelta | None]
+
+    def delay(self, attempt: int, error: BaseException) -> float | None:
+        answer = self.function(attempt, error)
+        if isinstance(answer, timedelta):
+            answer = answer.total_seconds()
+        return None if answer is None else max(0.0, float(answer))
+
+
+DEFAULT_RETRY = Exponential()
+
+RetryLike = (
+    RetryPolicy | float | timedelta | Sequence[float] | Callable[[int, BaseException], float | timedelta | None] | None
+)
+
+
+def retry_policy(value: RetryLike) -> RetryPolicy:
+    """Turn what a user writes for `retry=` into a policy."""
+    match value:
+        case None:
+            return NoDelay()
+        case NoDelay() | Fixed() | Exponential() | Custom():
+            return value
+        case timedelta():
+            return Fixed((_checked(value.total_seconds()),))
+        case bool():
+            pass
+        case int() | float():
+            return Fixed((_checked(value),))
+        case list() | tuple() if value:
+            return Fixed(tuple(_checked(v) for v in value))
+        case _ if isinstance(getattr(value, "delay", None), Callable):  # type: ignore[arg-type]
+            return value  # type: ignore[return-value]
+        case _ if callable(value):
+            return Custom(value)
+        case _:
+            pass
+    raise BadSettings(f"retry={value!r}: expected seconds, a list of seconds, a policy, a function or None")
+
+
+def _checked(seconds: float) -> float:
+    if not 0 <= seconds < 1e9:
+        raise BadSettings(f"retry: a delay must be 0 or more seconds, not {seconds!r}")
+    return float(seconds)

@@ -1,0 +1,156 @@
+"""Settings: one frozen value, checked when it is made. Arguments over HOLDFAST_* over holdfast.toml or
+[tool.holdfast] in pyproject.toml over these defaults."""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from holdfast.errors import BadSettings
+from holdfast.model.backoff import PollBackoff
+
+DEFAULT_URL = "sqlite:///holdfast.db"
+MINIMUM_BEATS = 3  # one may be a slow commit; three missed is a dead worker
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    url: str = DEFAULT_URL
+    """Where jobs are kept: sqlite:///file.db or postgresql://user@host/database."""
+    app: str = ""
+    """Where the command line finds the application: module:name or file.py:name."""
+    schema: str = "holdfast"
+    """PostgreSQL: the schema our tables live in."""
+    prefix: str = "holdfast_"
+    """SQLite: what the names of our tables begin with."""
+    lease: float = 20.0
+    """Seconds after which others may take a job whose worker went silent."""
+    heartbeat: float = 0.0
+    """Seconds between renewals of a lease; 0: a quarter of it."""
+    concurrency: int = 100
+    """Coroutines run at once by one worker."""
+    threads: int = 0
+    """Synchronous handlers run at once by one worker; 0: cpus + 4, at most 32."""
+    poll_base: float = 1.0
+    """Seconds between polls at first, where no notification can be had."""
+    poll_max: float = 15.0
+    """Seconds between polls at most, where no notification can be had."""
+    poll_multiplier: float = 1.5
+    """What each empty poll multiplies the wait by."""
+    poll_grace: int = 2
+    """Empty polls before the wait grows."""
+    after_job_delay: float = 0.0
+    """Seconds to wait after a job before looking for the next."""
+    listen: bool = True
+    """Be woken by notifications; off: poll only."""
+    prepare: bool = True
+    """PostgreSQL: prepare statements and set session options; off behind PgBouncer in transaction mode."""
+    grace: float = 25.0
+    """Seconds running handlers get to finish at shutdown, before their jobs are released."""
+    quarantine_after: int = 3
+    """Crashes in a row after which a job fails as QUARANTINED; 0: never."""
+    max_args: int = 256 * 1024
+    """Bytes of JSON a job's arguments may take."""
+    max_result: int = 1024 * 1024
+    """Bytes of JSON a job's result may take."""
+    keep_finished: float = 7 * 86400.0
+    """Seconds succeeded and cancelled jobs are kept."""
+    keep_failed: float = 90 * 86400.0
+    """Seconds failed jobs are kept."""
+    synchronous: str = "full"
+    """SQLite: full, or normal (faster; a power cut may forget the last commits), or off (tests)."""
+    worker_name: str = ""
+    """What people see a worker called; else WORKER_ID, else host-pid."""
+    host: str = ""
+    """Which host this is; workers on the same host notice each other's death at once. Empty: the host's name."""
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, float | int) and not isinstance(value, bool) and (value < 0 or value != value):
+                raise BadSettings(f"{field.name} must not be negative, and is {value!r}")
+        if not self.lease:
+            raise BadSettings("lease must be more than 0 seconds")
+        if not self.heartbeat:
+            object.__setattr__(self, "heartbeat", self.lease / 4)
+        if self.lease < MINIMUM_BEATS * self.heartbeat:
+            raise BadSettings(
+                f"lease is {self.lease:g} s and heartbeat {self.heartbeat:g} s: a lease needs at least "
+                f"{MINIMUM_BEATS} heartbeats, so set heartbeat to {self.lease / 4:g} or less"
+            )
+        if self.concurrency < 1:
+            raise BadSettings("concurrency must be 1 or more")
+        if not self.threads:
+            object.__setattr__(self, "threads", min(32, (os.cpu_count() or 1) + 4))
+        if self.synchronous not in ("full", "normal", "off"):
+            raise BadSettings(f"synchronous is {self.synchronous!r}; it can be full, normal or off")
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,40}", self.schema):
+            raise BadSettings(f"schema {self.schema!r} must be a plain name: letters, digits and _, at most 41 long")
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,40}", self.prefix):
+            raise BadSettings(f"prefix {self.prefix!r} must be a plain name: letters, digits and _, at most 41 long")
+
+    @property
+    def shown_url(self) -> str:
+        return redact(self.url)
+
+    @property
+    def backoff(self) -> PollBackoff:
+        return PollBackoff(self.poll_base, self.poll_max, self.poll_multiplier, self.poll_grace)
+
+
+_SECRET_PARAMETER = re.compile(r"((?:password|sslpassword|passfile)=)[^&\s]*", re.IGNORECASE)
+_USER_INFO = re.compile(r"^([^:/]+://[^:@/]*):[^@/]*@")
+
+
+def redact(url: str) -> str:
+    """A database URL as it may be shown: without passwords."""
+    return _SECRET_PARAMETER.sub(r"\1***", _USER_INFO.sub(r"\1:***@", url))
+
+
+def load_settings(
+    *, directory: Path | None = None, environment: Mapping[str, str] | None = None, **arguments: Any
+) -> Settings:
+    """Settings from everywhere they may stand. An argument of None counts as not given."""
+    known = get_type_hints(Settings)
+    values: dict[str, Any] = {}
+    for name, value in _from_file(directory or Path.cwd()).items():
+        if name not in known:
+            raise BadSettings(f"there is no setting {name!r} (in holdfast.toml or pyproject.toml)")
+        values[name] = _converted(name, value, known[name])
+    for name, text in (os.environ if environment is None else environment).items():
+        setting = name.removeprefix("HOLDFAST_").lower()
+        if name.startswith("HOLDFAST_") and setting in known:
+            values[setting] = _converted(setting, text, known[setting])
+    values.update({name: value for name, value in arguments.items() if value is not None})
+    return Settings(**values)
+
+
+def _from_file(directory: Path) -> dict[str, Any]:
+    for path, table in ((directory / "holdfast.toml", ()), (directory / "pyproject.toml", ("tool", "holdfast"))):
+        if not path.is_file():
+            continue
+        try:
+            found: Any = tomllib.loads(path.read_text())
+        except (OSError, ValueError) as error:
+            raise BadSettings(f"{path.name} can't be read: {error}") from None
+        for key in table:
+            found = found.get(key, {})
+        if found:
+            return dict(found)
+    return {}
+
+
+def _converted(name: str, value: Any, kind: type) -> Any:
+    try:
+        if kind is bool:
+            return value if isinstance(value, bool) else {"1": True, "true": True, "0": False, "false": False}[value.lower()]
+        if isinstance(value, bool):
+            raise ValueError(name)
+        return kind(value)
+    except (ValueError, KeyError, AttributeError, TypeError):
+        raise BadSettings(f"the setting {name} is {value!r}; it must be of type {kind.__name__}") from None

@@ -1,0 +1,33 @@
+"""Where jobs are kept: the only place that knows SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from urllib.parse import urlsplit
+
+from holdfast.errors import BadSettings
+from holdfast.settings import Settings
+from holdfast.store.base import Store
+
+
+def open_store(settings: Settings, *, clock: Callable[[], datetime] | None = None) -> Store:
+    """The store a URL names. `clock` moves time, for tests."""
+    scheme = urlsplit(settings.url).scheme.partition("+")[0]
+    if scheme == "sqlite":
+        from holdfast.store.sqlite.store import SqliteStore
+
+        return SqliteStore(settings, clock=clock)
+    if scheme in ("postgresql", "postgres"):
+        try:
+            from holdfast.store.postgres.store import PostgresStore
+        except ModuleNotFoundError as missing:
+            if missing.name != "psycopg":
+                raise
+            raise BadSettings("PostgreSQL needs a driver: pip install 'holdfast[postgres]'") from None
+
+        return PostgresStore(settings, clock=clock)
+    raise BadSettings(
+        f"the database URL {settings.shown_url!r} is not one of sqlite:///file.db, sqlite:////absolute/file.db, "
+        "postgresql://user@host/database"
+    )

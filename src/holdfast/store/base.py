@@ -1,0 +1,507 @@
+"""Store: the contract every place that keeps jobs fulfils, one method per verb. Read this file first.
+
+What all stores share is written here once, in terms of a few primitives (`transaction`, `exchange`, …) that each
+database provides in its own way. Every write that ends or changes an attempt carries the fence of its claim and says
+`where state = 'running' and fence = …`; no row changed means the lease was lost. Times are compared by the database's
+clock alone; a test passes `clock`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, NamedTuple, Protocol
+
+from holdfast.errors import JobNotFound, LeaseLost, Refused, StoreError
+from holdfast.model.job import (
+    AttemptRecord,
+    Claimed,
+    Enqueued,
+    Held,
+    JobRecord,
+    Look,
+    NewJob,
+    Pause,
+    Request,
+    Rescued,
+    Wants,
+    WorkerRecord,
+)
+from holdfast.model.lifecycle import State
+from holdfast.model.outcome import Error, Outcome, Verb
+from holdfast.model.rescue import verdict
+
+Row = dict[str, Any]
+JobId = int | str
+# A verb described apart from its execution: yields statements with their parameters, is sent the rows. So the same
+# steps run on our connection or a caller's, synchronous or not.
+Steps = Generator[tuple[str, dict[str, Any]], list[Row], Any]
+
+RESCUE_BATCH = 20  # leases taken back in one transaction
+
+
+class Ref(NamedTuple):
+    """The right to end an attempt: a job and the fence it was claimed with."""
+
+    id: JobId
+    fence: str
+
+
+class Transaction(Protocol):
+    """An open transaction of ours: runs a statement by name."""
+
+    def rows(self, name: str, /, **parameters: Any) -> list[Row]: ...
+
+
+@dataclass(slots=True)
+class Exchanged:
+    """What one trip to the database brought: which outcomes found their lease gone, which of the finished jobs
+    somebody waits for, in which queues jobs wait again, and what was claimed."""
+
+    claimed: Claimed = field(default_factory=Claimed)
+    lost: list[Outcome] = field(default_factory=list)
+    awaited: list[JobId] = field(default_factory=list)
+    requeued: set[str] = field(default_factory=set)
+
+
+class Store(ABC):
+    """Where jobs are kept."""
+
+    can_listen: bool = False  # can it wake a sleeping worker?
+    shown_url: str  # without secrets
+    store_id: str = ""
+
+    # -- set-up ------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def migrate(self) -> list[str]:
+        """Bring the schema up to date; returns the names of what was applied. Safe from many processes at once."""
+
+    @abstractmethod
+    def check(self) -> None:
+        """Refuse with one clear sentence (SchemaOutdated) if database and code don't fit."""
+
+    @abstractmethod
+    def close(self) -> None: ...
+
+    # -- primitives each database provides ---------------------------------------------------------------------
+
+    @abstractmethod
+    def transaction(self) -> AbstractContextManager[Transaction]:
+        """Our own write transaction: committed at the end, rolled back by an exception."""
+
+    @abstractmethod
+    def read(self, name: str, /, **parameters: Any) -> list[Row]:
+        """One statement that only reads."""
+
+    @abstractmethod
+    def key_of(self, job_id: str) -> JobId:
+        """The store's own kind of id for what people write; JobNotFound if it can't be one."""
+
+    # -- enqueue -----------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def enqueue(self, job: NewJob) -> Enqueued:
+        """Keep a new job, or return the one that holds the same key."""
+
+    @abstractmethod
+    def enqueue_many(self, jobs: Iterable[NewJob]) -> Iterator[list[Enqueued]]:
+        """Keep many, streamed in constant memory: yields what became of each chunk as it is sent; all are committed
+        together when the iterator ends, none if it fails."""
+
+    @abstractmethod
+    def enqueue_on(self, connection: Any, job: NewJob) -> Enqueued:
+        """Keep a new job on the caller's open transaction: its rollback leaves no job and no wake-up."""
+
+    @abstractmethod
+    async def aenqueue_on(self, connection: Any, job: NewJob) -> Enqueued:
+        """The same on an asynchronous connection."""
+
+    # -- the worker's trip ---------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def exchange(self, finished: Sequence[Outcome], wants: Wants | None, drained: Sequence[str] = ()) -> Exchanged:
+        """Record these outcomes and claim what is wanted, in one transaction. `drained`: fences with nothing left
+        under them."""
+
+    @abstractmethod
+    def claim_of(self, fence: str) -> list[Held]:
+        """What a claim took whose reply was lost."""
+
+    @abstractmethod
+    def renew(self, fences: Sequence[str], held: Sequence[Ref], lease: float) -> tuple[set[str], list[Request]]:
+        """Extend these leases. Returns the fences that still stand, and what concerns the jobs in hand."""
+
+    @abstractmethod
+    def look(self, worker: str, tasks: Sequence[str], queues: Sequence[str] | None) -> Look:
+        """What the watchdog sees; marks the worker present."""
+
+    @abstractmethod
+    def expire(self, limit: int = 1000) -> list[Row]:
+        """Cancel queued jobs that were not started by their expiry."""
+
+    @abstractmethod
+    def purge(self, after_id: int, *, finished: float, failed: float, limit: int = 1000) -> tuple[int, int | None]:
+        """Retention: one bounded step. Returns how many were forgotten, and where to go on (None: done for now)."""
+
+    # -- wake-ups: hints, never needed for correctness -------------------------------------------------------------
+
+    def notify(self, queues: Iterable[str] = (), finished: Iterable[JobId] = (), requests: bool = False) -> None:  # noqa: B027
+        """Tell listeners, after the commit: work waits in these queues, these jobs finished, people asked something.
+        Coalesced; never fails."""
+
+    @abstractmethod
+    def listen(self, heard: Callable[[str, str], None], stop: Callable[[], bool], *, finished: bool = False) -> None:
+        """Call `heard(kind, what)` for every wake-up until `stop()`; raises StoreUnavailable when it goes deaf.
+        The first call comes once it listens: whoever looks then misses nothing."""
+
+    # -- the verbs, one job at a time --------------------------------------------------------------------------------
+
+    def claim(self, wants: Wants) -> Claimed:
+        return self.exchange([], wants).claimed
+
+    def succeed(self, ref: Ref, result: bytes | None = None) -> None:
+        self._end(Outcome("succeed", ref.id, ref.fence, result=result))
+
+    def fail(self, ref: Ref, error: Error) -> None:
+        self._end(Outcome("fail", ref.id, ref.fence, "errored", error=error))
+
+    def reschedule(self, ref: Ref, delay: float, error: Error) -> None:
+        self._end(Outcome("reschedule", ref.id, ref.fence, "errored", delay=delay, error=error))
+
+    def release(self, ref: Ref, delay: float = 0.0) -> None:
+        self._end(Outcome("release", ref.id, ref.fence, "snoozed" if delay else "released", delay=delay))
+
+    def park(self, ref: Ref) -> None:
+        self._end(Outcome("park", ref.id, ref.fence, "parked"))
+
+    def stop(self, ref: Ref, reason: str = "cancelled on request") -> None:
+        self._end(Outcome("stop", ref.id, ref.fence, "cancelled", error=Error("CANCELLED", reason)))
+
+    def _end(self, outcome: Outcome) -> None:
+        done = self.exchange([outcome], None, [outcome.fence])
+        if done.lost:
+            raise LeaseLost(f"job {outcome.id} was taken over by someone else; this {outcome.verb} is dropped")
+        self.notify(done.requeued, done.awaited)
+
+    @abstractmethod
+    def succeed_on(self, connection: Any, ref: Ref, result: bytes | None) -> None:
+        """Record success, fence-checked, on the caller's own open transaction: the effect and the outcome are one
+        commit."""
+
+    @abstractmethod
+    async def asucceed_on(self, connection: Any, ref: Ref, result: bytes | None) -> None: ...
+
+    @abstractmethod
+    def user_transaction(self) -> AbstractContextManager[Any]:
+        """A connection with an open transaction, for a handler's own writes: commits at the end."""
+
+    def checkpoint(self, ref: Ref, state: bytes | None, pending: int = 0, done: int | None = None) -> tuple[bool, bool]:
+        """Save progress under the lease. Returns (cancel, pause): what people have asked meanwhile."""
+        return self._under_lease(ref, "checkpoint", checkpoint=_text(state), pending=pending, done=done)
+
+    def progress(self, ref: Ref, done: int, total: int | None, note: str | None) -> tuple[bool, bool]:
+        return self._under_lease(ref, "progress", done=done, total=total, note=note)
+
+    def _under_lease(self, ref: Ref, name: str, **parameters: Any) -> tuple[bool, bool]:
+        with self.transaction() as tx:
+            rows = tx.rows(name, id=ref.id, fence=ref.fence, **parameters)
+        if not rows:
+            raise LeaseLost(f"job {ref.id} was taken over by someone else; this {name} is dropped")
+        return bool(rows[0]["cancel_requested"]), bool(rows[0]["pause_requested"])
+
+    # -- the watchdog --------------------------------------------------------------------------------------------
+
+    def rescue(self, *, by_expiry: bool = True, dead: Sequence[str] = (), quarantine_after: int = 3) -> list[Rescued]:
+        """Take back what silent workers held: leases past their end, and all leases of workers known to be dead.
+        A bounded batch; call again while it returns any."""
+        with self.transaction() as tx:
+            leases = tx.rows("expired_leases", by_expiry=by_expiry, dead=list(dead), limit=RESCUE_BATCH)
+            return [rescued for lease in leases for rescued in self._rescue_lease(tx, lease, quarantine_after)]
+
+    def _rescue_lease(self, tx: Transaction, lease: Row, quarantine_after: int) -> Iterator[Rescued]:
+        fence = str(lease["fence"])
+        # Other jobs died with it if the worker had more in hand: then nobody knows whose fault it was.
+        company = lease["held"] > 1 or lease["leases"] > 1
+        for job in tx.rows("leased_jobs", ids=self.ids_of(lease["job_ids"]), fence=fence):
+            end = verdict(
+                attempt=job["attempt"],
+                max_attempts=job["max_attempts"],
+                crashes=job["crashes"],
+                suspicion=job["suspicion"],
+                cancel=bool(job["cancel_requested"]),
+                pause=bool(job["pause_requested"]),
+                company=company,
+                quarantine_after=quarantine_after,
+            )
+            told = {"error_code": end.error.code, "error_message": end.error.message}
+            if not tx.rows(
+                "rescue", id=job["id"], fence=fence, state=end.state.value, suspect=end.suspect, lapse=end.lapse,
+                attempt=end.attempt, crashes=end.crashes, suspicion=end.suspicion, **told,
+            ):  # fmt: skip
+                continue
+            tx.rows(
+                "attempt", id=job["id"], fence=fence, life=job["life"], number=job["attempt"],
+                worker=lease["worker"], outcome="crashed" if end.charged else "lost",
+                started_at=job["started_at"], traceback=None, **told,
+            )  # fmt: skip
+            yield Rescued(
+                str(job["id"]), job["queue"], end.state, job["attempt"], job["max_attempts"], end.charged,
+                lease["worker"],
+            )  # fmt: skip
+        tx.rows("drop_leases", fences=[fence])
+
+    @abstractmethod
+    def ids_of(self, stored: Any) -> list[JobId]:
+        """The job ids of a lease, as they are stored."""
+
+    # -- people ----------------------------------------------------------------------------------------------------
+
+    def pause(self, job_id: str) -> State:
+        """Hold a queued job; a running one is asked to park. Returns the state it is in now."""
+        return self._act("pause", job_id)
+
+    def resume(self, job_id: str) -> State:
+        return self._act("resume", job_id)
+
+    def cancel(self, job_id: str, reason: str = "cancelled on request") -> State:
+        """End a job that does not run; a running one is asked to stop. Returns the state it is in now."""
+        return self._act("cancel", job_id, reason=reason)
+
+    def retry(self, job_id: str) -> State:
+        return self._act("retry", job_id)
+
+    def change(
+        self,
+        job_id: str,
+        *,
+        priority: int | None = None,
+        delay: float | None = None,
+        run_at: datetime | None = None,
+        tags: Sequence[str] | None = None,
+    ) -> State:
+        """Change what a queued job waits for."""
+        return self._act(
+            "change", job_id, priority=priority, delay=delay, run_at=self.instant(run_at),
+            tags=None if tags is None else list(tags),
+        )  # fmt: skip
+
+    def delete(self, job_id: str) -> State:
+        """Forget a job and its history. Returns the state it was in."""
+        return self._act("delete", job_id)
+
+    def _act(self, verb: str, job_id: str, **parameters: Any) -> State:
+        key = self.key_of(job_id)
+        with self.transaction() as tx:
+            rows = tx.rows(verb, id=key, **parameters)
+            if rows and verb == "delete":
+                tx.rows("delete_attempts", id=key)
+        if not rows:
+            raise Refused(f"can't {verb} job {job_id}: it is {self.get(job_id).state.value}")
+        state, queue = State(rows[0]["state"]), rows[0]["queue"]
+        if verb in ("resume", "retry", "change"):
+            self.notify([queue])
+        if state is State.RUNNING:
+            self.notify(requests=True)
+        if verb == "cancel" and rows[0]["awaited"]:
+            self.notify(finished=[key])
+        return state
+
+    def hold(
+        self,
+        kind: str,
+        name: str,
+        *,
+        by: str | None = None,
+        reason: str | None = None,
+        until: datetime | None = None,
+        delay: float | None = None,
+    ) -> None:
+        """Pause a queue or a task: no new attempts start, whichever worker looks. What runs goes on."""
+        with self.transaction() as tx:
+            tx.rows("hold", kind=kind, name=name, by=by, reason=reason, until=self.instant(until), delay=delay)
+
+    def let_go(self, kind: str, name: str) -> bool:
+        """End the pause of a queue or a task. False: it was not paused."""
+        with self.transaction() as tx:
+            ended = bool(tx.rows("let_go", kind=kind, name=name))
+        if ended:
+            # A task's jobs may wait in any queue; an empty name wakes everyone.
+            self.notify([name if kind == "queue" else ""])
+        return ended
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    def get(self, job_id: str) -> JobRecord:
+        rows = self.read("get", id=self.key_of(job_id))
+        if not rows:
+            raise JobNotFound(f"there is no job {job_id} in {self.shown_url}")
+        return self._record(rows[0])
+
+    def jobs(
+        self,
+        *,
+        state: State | None = None,
+        queue: str | None = None,
+        task: str | None = None,
+        before: str | None = None,
+        limit: int = 50,
+    ) -> list[JobRecord]:
+        """Newest first; `before` an id is the next page."""
+        first = self.key_of(before) if before is not None else 2**63 - 1
+        rows = self.read(
+            "list", before=first, state=state and state.value, queue=queue, task=task, limit=limit
+        )  # fmt: skip
+        return [self._record(row) for row in rows]
+
+    def attempts(self, job_id: str) -> list[AttemptRecord]:
+        """The attempts that did not succeed, in order."""
+        return [
+            AttemptRecord(
+                **{
+                    **row,
+                    "job_id": str(row["job_id"]),
+                    "fence": str(row["fence"]),
+                    "started_at": self.moment(row["started_at"]),
+                    "ended_at": self.moment(row["ended_at"]),
+                }
+            )
+            for row in self.read("attempts", id=self.key_of(job_id))
+        ]
+
+    def counts(self) -> list[Row]:
+        """Jobs by queue, task and state. Reads the whole table."""
+        return self.read("counts")
+
+    def pauses(self) -> list[Pause]:
+        return [
+            Pause(
+                **{**row, "until": self.moment(row["until"]), "created_at": _known(self.moment(row["created_at"]))}
+            )
+            for row in self.read("pauses")
+        ]  # fmt: skip
+
+    def await_finish(self, job_id: str) -> None:
+        """Ask whoever finishes this job to say so."""
+        with self.transaction() as tx:
+            tx.rows("await", id=self.key_of(job_id))
+
+    # -- workers -----------------------------------------------------------------------------------------------------
+
+    def register(
+        self, *, id: str, name: str, host: str, pid: int, queues: Sequence[str] | None, tasks: Sequence[str], slots: int
+    ) -> None:
+        with self.transaction() as tx:
+            tx.rows(
+                "register", id=id, name=name, host=host, pid=pid, slots=slots, tasks=list(tasks),
+                queues=None if queues is None else list(queues),
+            )  # fmt: skip
+
+    def unregister(self, worker: str) -> None:
+        with self.transaction() as tx:
+            tx.rows("unregister", id=worker)
+
+    def forget_workers(self, older_than: float) -> None:
+        with self.transaction() as tx:
+            tx.rows("forget_workers", minus_age=-older_than)
+
+    def workers(self) -> list[WorkerRecord]:
+        return [
+            WorkerRecord(
+                **{
+                    **row,
+                    "queues": None if row["queues"] is None else self.words(row["queues"]),
+                    "tasks": self.words(row["tasks"]),
+                    "started_at": _known(self.moment(row["started_at"])),
+                    "seen_at": _known(self.moment(row["seen_at"])),
+                }
+            )
+            for row in self.read("workers")
+        ]
+
+    # -- how values are stored -----------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def moment(self, stored: Any) -> datetime | None:
+        """An instant as it is stored -> aware UTC."""
+
+    @abstractmethod
+    def instant(self, moment: datetime | None) -> Any:
+        """An instant as it is to be stored."""
+
+    @abstractmethod
+    def words(self, stored: Any) -> tuple[str, ...]:
+        """A stored list of words."""
+
+    @abstractmethod
+    def json(self, stored: Any) -> bytes | None:
+        """Stored JSON as bytes."""
+
+    def _record(self, row: Row) -> JobRecord:
+        moments = ("created_at", "run_at", "started_at", "finished_at", "failed_at", "expires_at")
+        return JobRecord(
+            **{
+                **row,
+                **{name: self.moment(row[name]) for name in moments},
+                **{name: self.json(row[name]) for name in ("args", "result", "checkpoint")},
+                **{name: bool(row[name]) for name in ("pause_requested", "cancel_requested", "holds_key")},
+                "id": str(row["id"]),
+                "state": State(row["state"]),
+                "fence": None if row["fence"] is None else str(row["fence"]),
+                "tags": self.words(row["tags"]),
+            }
+        )
+
+
+def keyed_steps(statements: Any, insert: str, job: NewJob, parameters: dict[str, Any]) -> Steps:
+    """Enqueue under a key: a finished job gives the key up, the unique index decides who takes it, and whoever comes
+    second finds the first. Another writer may come between the steps, so they are repeated until one of both holds."""
+    reuse = min(job.reuse or 0.0, 1e10)
+    for _ in range(20):
+        yield statements["key_given_up"], {"task": job.task, "key": job.key, "minus_reuse": -reuse}
+        rows = yield statements[insert], parameters
+        if rows:
+            return Enqueued(str(rows[0]["id"]), True)
+        rows = yield statements["key_held"], {"task": job.task, "key": job.key}
+        if rows:
+            return Enqueued(str(rows[0]["id"]), False, State(rows[0]["state"]))
+    raise StoreError(f"the key {job.key!r} of task {job.task} changed hands 20 times while enqueuing; try again")
+
+
+def run_steps(steps: Steps, execute: Callable[[str, dict[str, Any]], list[Row]]) -> Any:
+    """Run a verb's steps on a synchronous connection."""
+    try:
+        statement = next(steps)
+        while True:
+            statement = steps.send(execute(*statement))
+    except StopIteration as end:
+        return end.value
+
+
+async def arun_steps(steps: Steps, execute: Callable[[str, dict[str, Any]], Any]) -> Any:
+    """Run a verb's steps on an asynchronous connection."""
+    try:
+        statement = next(steps)
+        while True:
+            statement = steps.send(await execute(*statement))
+    except StopIteration as end:
+        return end.value
+
+
+def by_verb(outcomes: Sequence[Outcome]) -> dict[Verb, list[Outcome]]:
+    groups: dict[Verb, list[Outcome]] = {}
+    for outcome in outcomes:
+        groups.setdefault(outcome.verb, []).append(outcome)
+    return groups
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else value.decode()
+
+
+def _known(moment: datetime | None) -> datetime:
+    assert moment is not None
+    return moment

@@ -1,0 +1,83 @@
+-- Take due jobs, the most urgent first: priority, then due time, then id. The last row has no id: it tells when the
+-- next one falls due and whether some could not be locked.
+--
+-- Candidates are read without locks, a few more than wanted, and locked in order with SKIP LOCKED under the LIMIT,
+-- so two workers take different jobs and neither waits. `j.ready_at <= …` is checked again on the locked row: one
+-- that somebody claimed meanwhile is no longer ready. The picked rows are materialised before the update, so that no
+-- plan can run the LIMIT twice (F24).
+with recursive
+@lanes,
+due as materialized (
+    select * from open_lane where ready_at <= @now
+),
+-- Read in the order of its index, up to a bound: so it stays an index scan whatever the statistics say.
+suspect as materialized (
+    select s.id, s.suspect_at, s.suspect_until, s.priority
+      from (select id, suspect_at, suspect_until, priority, queue, task from @jobs
+             where suspect_at is not null order by suspect_at limit 1000) s
+     where s.task = any(:tasks) and (:queues::text[] is null or s.queue = any(:queues::text[]))
+       and not exists (select 1 from paused p
+                        where (p.kind = 'queue' and p.name = s.queue) or (p.kind = 'task' and p.name = s.task))
+),
+-- A worker with nothing in hand runs a suspect before anything else, and runs it alone.
+alone as materialized (
+    select j.id from suspect s join @jobs j on j.id = s.id
+     where :held = 0 and j.suspect_at <= @now
+     order by s.priority desc, s.suspect_at, s.id
+     limit 1 for update of j skip locked
+),
+candidate as materialized (
+    select c.id, c.priority, c.due_at
+      from due cross join lateral
+           (select j.id, j.priority, j.ready_at as due_at from @jobs j
+             where j.ready_at is not null and j.queue = due.queue and j.task = due.task and j.priority = due.priority
+               and j.ready_at <= @now
+               and (j.expires_at is null or j.attempt > 0 or j.expires_at > @now)
+             order by j.queue, j.task, j.priority, j.ready_at, j.id
+             limit :reach) c
+    union all
+    select id, priority, suspect_at from suspect where suspect_at <= @now and suspect_until <= @now
+),
+picked as materialized (
+    select j.id from candidate c join @jobs j on j.id = c.id
+     where (j.ready_at <= @now or j.suspect_at <= @now)
+       and not exists (select 1 from alone)
+     order by c.priority desc, c.due_at, c.id
+     limit :n for update of j skip locked
+),
+taken as (
+    update @jobs j
+       set state = 'running', fence = :fence::uuid, worker = :worker, started_at = @clock,
+           attempt = j.attempt + 1, ready_at = null, suspect_at = null, suspect_until = null
+      from (select id from picked union all select id from alone) p
+     where j.id = p.id and j.state = 'queued'
+    returning j.id, j.task, j.queue, j.args, j.attempt, j.max_attempts, j.priority, j.checkpoint,
+              j.correlation_id, j.run_at
+),
+lease as (
+    insert into @leases (fence, worker, expires_at, held, job_ids)
+    select :fence::uuid, :worker, @after(lease), :held + count(*), array_agg(id order by id)
+      from taken having count(*) > 0
+)
+(select id, task, queue, args, attempt, max_attempts, priority, checkpoint, correlation_id,
+        null::float8 as next_due, false as more, false as alone, false as hold_back
+   from taken order by priority desc, run_at, id)
+union all
+select null, null, null, null, null, null, null, null, null,
+       (select extract(epoch from min(at) - @now)::float8 from (
+            select min(ready_at) as at from open_lane where ready_at > @now
+            union all
+            select min(f.ready_at) from due cross join lateral
+                   (select j.ready_at from @jobs j
+                     where j.ready_at is not null and j.queue = due.queue and j.task = due.task
+                       and j.priority = due.priority and j.ready_at > @now
+                     order by j.queue, j.task, j.priority, j.ready_at, j.id limit 1) f
+            union all
+            select min(greatest(suspect_at, case when :held > 0 then suspect_until end)) from suspect
+             where suspect_at > @now or (:held > 0 and suspect_until > @now)
+            union all
+            select min(until) from paused) upcoming),
+       (select count(*) from candidate) > (select count(*) from picked)
+           and (select count(*) from picked) < :n and not exists (select 1 from alone),
+       exists (select 1 from alone),
+       :held > 0 and exists (select 1 from suspect where suspect_at <= @now and suspect_until is null)

@@ -1,0 +1,70 @@
+"""Connections to PostgreSQL, and the one place where its errors become ours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+from psycopg import errors as pg
+from psycopg.types.string import ByteaBinaryLoader
+
+from holdfast.errors import OutcomeUnknown, SchemaOutdated, StoreError, StoreUnavailable
+from holdfast.settings import Settings
+
+Connection = psycopg.Connection[tuple[Any, ...]]
+
+TRANSIENT_CLASSES = ("08", "40", "53", "57")  # connection, rollback, resources, operator intervention
+LOCK_NOT_AVAILABLE = "55P03"
+READ_ONLY = "25006"  # we are talking to a standby: after a failover a new connection finds the primary
+
+
+def connect(settings: Settings, *, application: str = "holdfast") -> Connection:
+    """Deafness and half-open connections are noticed by the kernel within half a lease."""
+    patience = max(2, int(settings.lease / 2))
+    options: dict[str, Any] = {
+        "connect_timeout": 5,
+        "keepalives_idle": max(1, patience // 3),
+        "keepalives_interval": max(1, patience // 3),
+        "keepalives_count": 2,
+        "tcp_user_timeout": patience * 1000,
+        "application_name": application,
+    }
+    if "target_session_attrs" not in settings.url:
+        options["target_session_attrs"] = "read-write"
+    if settings.prepare:
+        # A foreign lock on one row must not stall a worker: it gives up after 2 s and tries again, job by job.
+        # Our statements are written so that one plan serves all parameters; planning them anew would cost more.
+        options["options"] = "-c timezone=UTC -c lock_timeout=2s -c plan_cache_mode=force_generic_plan -c jit=off"
+    with translated(settings.shown_url):
+        connection = psycopg.connect(settings.url, autocommit=True, **options)
+    connection.prepare_threshold = 0 if settings.prepare else None
+    connection.adapters.register_loader("json", ByteaBinaryLoader)  # JSON stays text; in binary format it is just that
+    return connection
+
+
+def usable(connection: Connection) -> bool:
+    return not connection.closed and connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
+
+
+@contextmanager
+def translated(where: str, connection: Connection | None = None) -> Iterator[None]:
+    try:
+        yield
+    except psycopg.Error as error:
+        raise translate(where, error, broken=connection is not None and connection.closed) from error
+
+
+def translate(where: str, error: psycopg.Error, *, broken: bool = False) -> StoreError:
+    code = error.sqlstate or ""
+    said = str(error).strip().partition("\n")[0]
+    if isinstance(error, pg.UndefinedTable | pg.InvalidSchemaName):
+        return SchemaOutdated(f"{where} has no Holdfast tables, or others than this version knows: run `holdfast migrate`")
+    if broken:
+        return OutcomeUnknown(f"the connection to {where} broke: {said}")
+    if code[:2] in TRANSIENT_CLASSES or code in (LOCK_NOT_AVAILABLE, READ_ONLY):
+        return StoreUnavailable(f"{where}: {said}")
+    if not code and isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
+        return StoreUnavailable(f"can't reach {where}: {said}")
+    return StoreError(f"{where} refused: {said}")

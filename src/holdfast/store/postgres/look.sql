@@ -1,0 +1,17 @@
+-- The watchdog's one statement: mark the worker present; tell when the next lease ends and the next job falls due.
+with recursive
+@lanes,
+seen as (
+    update @workers set seen_at = @clock where id = :worker
+)
+select (select extract(epoch from min(expires_at) - @now)::float8 from @leases) as next_lease_end,
+       (select extract(epoch from min(at) - @now)::float8 from (
+            select min(ready_at) as at from open_lane
+            union all
+            (select suspect_at from @jobs where suspect_at is not null order by suspect_at limit 1)
+            union all
+            select min(until) from paused) upcoming) as next_due,
+       exists (select 1 from @leases where expires_at < @now) as expired_leases,
+       coalesce((select expires_at from @jobs
+                  where expires_at is not null and ready_at is not null and attempt = 0
+                  order by expires_at limit 1) <= @now, false) as expired_jobs

@@ -1,0 +1,557 @@
+"""Jobs in PostgreSQL: many hosts, one database."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Any, cast
+
+import psycopg
+from psycopg.rows import dict_row
+
+from holdfast.errors import BadSettings, JobNotFound, LeaseLost, StoreError, StoreUnavailable
+from holdfast.model.job import Claimed, Enqueued, Held, Look, NewJob, Request, Wants
+from holdfast.model.lifecycle import State
+from holdfast.model.outcome import Outcome
+from holdfast.settings import Settings
+from holdfast.store.base import Exchanged, JobId, Ref, Row, Steps, Store, Transaction, arun_steps, by_verb, keyed_steps, run_steps
+from holdfast.store.migrate import OLDEST_CODE, check_version, pending
+from holdfast.store.pool import Pool
+from holdfast.store.postgres.connect import Connection, connect, translate, translated, usable
+from holdfast.store.postgres.notify import Notifier
+from holdfast.store.statements import Statements, source
+
+CHUNK = 5_000  # jobs sent in one COPY
+SELF_CHECK = 5.0  # seconds a new listener has to hear itself
+
+COPY = (
+    "copy @jobs (id, queue, task, args, priority, max_attempts, run_at, ready_at, expires_at, correlation_id, tags) "
+    "from stdin"
+)
+
+
+class PostgresStore(Store):
+    def __init__(self, settings: Settings, *, clock: Callable[[], datetime] | None = None) -> None:
+        self.settings = settings
+        self.shown_url = settings.shown_url
+        self.can_listen = settings.listen
+        self._clock = clock
+        now = "%(now)s::timestamptz" if clock else "statement_timestamp()"
+        tick = "%(now)s::timestamptz" if clock else "clock_timestamp()"
+        self._schema = '"' + settings.schema + '"'
+        self.statements = Statements(
+            "postgres",
+            table=lambda name: f"{self._schema}.{name}",
+            now=now,
+            clock=tick,
+            after=lambda name: f"({tick} + make_interval(secs => %({name})s::float8))",
+            parameter=lambda name: f"%({name})s",
+        )
+        self._endings = {
+            verb: self._with_history(verb) for verb in ("fail", "reschedule", "release", "park", "stop")
+        }
+        self.channel = _channel(settings.schema)
+        self._pool: Pool[Connection] = Pool(self._connect, usable)
+        self._notifier = Notifier(self._connect, self.shown_url)
+
+    def _connect(self) -> Connection:
+        return connect(self.settings)
+
+    def _with_history(self, verb: str) -> str:
+        """The verb's update, and the row of history it leaves, as one statement."""
+        return self.statements.fill(
+            f"with ended as ({source('postgres', verb)}), history as ("
+            "insert into @attempts (job_id, fence, life, number, worker, outcome, started_at, ended_at, error_code, "
+            "error_message, traceback) select id, :fence::uuid, life, number, worker, :outcome, started_at, @clock, "
+            ":error_code, :error_message, :traceback from ended where :outcome::text is not null "
+            "on conflict (job_id, fence) do nothing) select state, queue, awaited from ended"
+        )
+
+    # -- set-up ------------------------------------------------------------------------------------------------
+
+    def migrate(self) -> list[str]:
+        with self._use() as connection, connection.transaction():
+            # One at a time, whoever comes: the others find the work done.
+            lock = int.from_bytes(hashlib.sha256(self._schema.encode()).digest()[:8], signed=True)
+            connection.execute("select pg_advisory_xact_lock(%s)", (lock,), prepare=False)
+            connection.execute(f"create schema if not exists {self._schema}", prepare=False)
+            found = self._version(connection)
+            applied = pending("postgres", found or 0)
+            for migration in applied:
+                text = self.statements.fill(migration.sql).replace("%%", "%")
+                connection.execute(text.encode(), prepare=False)
+            if applied:
+                connection.execute(
+                    self.statements.fill(
+                        "insert into @meta (version, oldest_code) values (:version, :oldest_code) "
+                        "on conflict (only_row) do update set version = excluded.version, "
+                        "oldest_code = excluded.oldest_code"
+                    ).encode(),
+                    {"version": applied[-1].version, "oldest_code": OLDEST_CODE},
+                    prepare=False,
+                )
+        self.check()
+        return [m.name for m in applied]
+
+    def _version(self, connection: Connection) -> int | None:
+        meta = f"{self.settings.schema}.meta"
+        found = connection.execute("select to_regclass(%s)", (f'"{self.settings.schema}".meta',)).fetchone()
+        if found is None or found[0] is None:
+            return None
+        row = connection.execute(self.statements["meta"].encode()).fetchone()
+        if row is None:
+            raise StoreError(f"the table {meta} in {self.shown_url} is empty: it is not one of ours, or was damaged")
+        self.store_id, self._oldest = str(row[0]), int(row[2])
+        return int(row[1])
+
+    def check(self) -> None:
+        self._oldest: int | None = None
+        with self._use() as connection:
+            found = self._version(connection)
+        check_version("postgres", self.shown_url, found, self._oldest)
+
+    def close(self) -> None:
+        self._notifier.flush()
+        self._pool.close()
+
+    # -- primitives --------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _use(self) -> Iterator[Connection]:
+        with self._pool.use() as connection, translated(self.shown_url, connection):
+            yield connection
+
+    def _parameters(self, parameters: dict[str, Any]) -> dict[str, Any]:
+        if self._clock is not None:
+            parameters["now"] = self._clock()
+        return parameters
+
+    def _rows(self, connection: Connection, text: str, parameters: dict[str, Any]) -> list[Row]:
+        with connection.cursor(binary=True, row_factory=dict_row) as cursor:
+            cursor.execute(text.encode(), self._parameters(parameters))
+            return cursor.fetchall() if cursor.description else []
+
+    @contextmanager
+    def transaction(self) -> Iterator[Transaction]:
+        with self._use() as connection, connection.transaction():
+            yield _Transaction(self, connection)
+
+    def read(self, name: str, /, **parameters: Any) -> list[Row]:
+        with self._use() as connection:
+            return self._rows(connection, self.statements[name], parameters)
+
+    def key_of(self, job_id: str) -> JobId:
+        if not (job_id.isascii() and job_id.isdigit() and len(job_id) < 19):
+            raise JobNotFound(f"there is no job {job_id!r}: ids here are numbers")
+        return int(job_id)
+
+    # -- enqueue -----------------------------------------------------------------------------------------------
+
+    def enqueue(self, job: NewJob) -> Enqueued:
+        with self._use() as connection:
+            if job.key is None:
+                cursor = connection.execute(
+                    self.statements["enqueue"].encode(), self._parameters(_columns(job)), binary=True
+                )
+                done = Enqueued(str(cast(tuple[Any], cursor.fetchone())[0]), True)
+            else:
+                with connection.transaction():
+                    done = run_steps(self._enqueue_steps(job), lambda t, p: self._rows(connection, t, p))
+        if done.created:
+            self.notify([job.queue])
+        return done
+
+    def _enqueue_steps(self, job: NewJob) -> Steps:
+        """An enqueue described apart from its execution, for any connection."""
+        if job.key is not None:
+            return (yield from keyed_steps(self.statements, "enqueue_keyed", job, _columns(job) | {"key": job.key}))
+        rows = yield self.statements["enqueue"], _columns(job)
+        return Enqueued(str(rows[0]["id"]), True)
+
+    def _enqueue_steps_on(self, job: NewJob) -> Steps:
+        done = yield from self._enqueue_steps(job)
+        if done.created:
+            yield (
+                self.statements["wake_on"],
+                {
+                    "channel": self.channel, "payload": "q" + job.queue, "queue": job.queue, "task": job.task,
+                    "priority": job.priority, "id": int(done.id),
+                },
+            )  # fmt: skip
+        return done
+
+    def enqueue_on(self, connection: Any, job: NewJob) -> Enqueued:
+        execute = self._execute_on(connection)
+        return cast(Enqueued, run_steps(self._enqueue_steps_on(job), execute))
+
+    async def aenqueue_on(self, connection: Any, job: NewJob) -> Enqueued:
+        execute = self._aexecute_on(connection)
+        return cast(Enqueued, await arun_steps(self._enqueue_steps_on(job), execute))
+
+    def _execute_on(self, connection: Any) -> Callable[[str, dict[str, Any]], list[Row]]:
+        if not isinstance(connection, psycopg.Connection):
+            raise BadSettings(_wrong_connection(connection, psycopg.AsyncConnection, "aenqueue"))
+
+        def execute(text: str, parameters: dict[str, Any]) -> list[Row]:
+            with connection.cursor(binary=True, row_factory=dict_row) as cursor:
+                cursor.execute(text.encode(), self._parameters(parameters))
+                return cursor.fetchall() if cursor.description else []
+
+        return execute
+
+    def _aexecute_on(self, connection: Any) -> Callable[[str, dict[str, Any]], Any]:
+        if not isinstance(connection, psycopg.AsyncConnection):
+            raise BadSettings(_wrong_connection(connection, psycopg.Connection, "enqueue"))
+
+        async def execute(text: str, parameters: dict[str, Any]) -> list[Row]:
+            async with connection.cursor(binary=True, row_factory=dict_row) as cursor:
+                await cursor.execute(text.encode(), self._parameters(parameters))
+                return await cursor.fetchall() if cursor.description else []
+
+        return execute
+
+    def enqueue_many(self, jobs: Iterable[NewJob]) -> Iterator[list[Enqueued]]:
+        queues: set[str] = set()
+        source = iter(jobs)
+        with self._use() as connection, connection.transaction():
+            while chunk := list(islice(source, CHUNK)):
+                yield self._enqueue_chunk(connection, chunk)
+                queues.update(job.queue for job in chunk)
+        self.notify(queues)
+
+    def _enqueue_chunk(self, connection: Connection, chunk: list[NewJob]) -> list[Enqueued]:
+        plain = [job for job in chunk if job.key is None]
+        ids = iter(self._copy(connection, plain) if plain else [])
+        keyed = self._enqueue_keyed(connection, [job for job in chunk if job.key is not None])
+        return [Enqueued(str(next(ids)), True) if job.key is None else next(keyed) for job in chunk]
+
+    def _copy(self, connection: Connection, jobs: list[NewJob]) -> list[int]:
+        rows = self._rows(
+            connection,
+            self.statements["reserve_ids"],
+            {"sequence": f"{self._schema}.jobs_id_seq", "n": len(jobs)},
+        )
+        ids = [row["id"] for row in rows]
+        now = self._rows(connection, self.statements.fill("select @clock as now"), {})[0]["now"].timestamp()
+        moment = _Moments(now)
+        with connection.cursor() as cursor, cursor.copy(self.statements.fill(COPY).encode()) as copy:
+            for id, job in zip(ids, jobs, strict=True):
+                due = moment.due(job)
+                copy.write_row(
+                    (
+                        id, job.queue, job.task, job.args.decode(), job.priority, job.max_attempts, due, due,
+                        moment.later(job.expires_in), job.correlation_id, list(job.tags) or None,
+                    )
+                )  # fmt: skip
+        return ids
+
+    def _enqueue_keyed(self, connection: Connection, jobs: list[NewJob]) -> Iterator[Enqueued]:
+        if not jobs:
+            return iter(())
+        document = {"jobs": json.dumps([_document(job) for job in jobs])}
+        self._rows(connection, self.statements["give_up_keys"], dict(document))
+        made = self._rows(connection, self.statements["enqueue_keyed_many"], dict(document))
+        held = self._rows(connection, self.statements["keys_held"], dict(document))
+        created = {(row["task"], row["key"]): str(row["id"]) for row in made}
+        known = {(row["task"], row["key"]): row for row in held}
+        answers = []
+        for job in jobs:
+            name = (job.task, cast(str, job.key))
+            if name in created:
+                answers.append(Enqueued(created.pop(name), True))  # the first of equal ones made it
+            elif name in known:
+                answers.append(Enqueued(str(known[name]["id"]), False, State(known[name]["state"])))
+            else:  # it changed hands between the statements: one by one then
+                answers.append(run_steps(self._enqueue_steps(job), lambda t, p: self._rows(connection, t, p)))
+        return iter(answers)
+
+    # -- the worker's trip ---------------------------------------------------------------------------------------
+
+    def exchange(self, finished: Sequence[Outcome], wants: Wants | None, drained: Sequence[str] = ()) -> Exchanged:
+        done = Exchanged()
+        with self._pool.use() as connection:
+            try:
+                self._exchange(connection, finished, wants, drained, done)
+            except psycopg.Error as error:
+                raise translate(self.shown_url, error, broken=connection.closed) from error
+        return done
+
+    def _exchange(
+        self,
+        connection: Connection,
+        finished: Sequence[Outcome],
+        wants: Wants | None,
+        drained: Sequence[str],
+        done: Exchanged,
+    ) -> None:
+        statements = self.statements
+        batches: list[tuple[list[Outcome], Any]] = []
+        singles: list[tuple[Outcome, Any]] = []
+        claim = None
+
+        def send(text: str, **parameters: Any) -> Any:
+            return connection.execute(text.encode(), self._parameters(parameters), binary=True)
+
+        # One transaction, sent as a whole: the answers are read when all of it is under way.
+        with connection.pipeline(), connection.transaction():
+            for verb, outcomes in by_verb(finished).items():
+                if verb == "succeed":
+                    for fence, plain, results in _by_fence(outcomes):
+                        if plain:
+                            sent = send(statements["succeed"], ids=_array(o.id for o in plain), fence=fence)
+                            batches.append((plain, sent))
+                        if results:
+                            sent = send(
+                                statements["succeed_with"],
+                                ids=_array(o.id for o in results),
+                                results=[cast(bytes, o.result).decode() for o in results],
+                                fence=fence,
+                            )
+                            batches.append((results, sent))
+                else:
+                    for outcome in outcomes:
+                        singles.append((outcome, send(self._endings[verb], **_ending(outcome))))
+            if drained:
+                send(statements["drop_leases"], fences=_array(drained))
+            if wants is not None and wants.limit > 0:
+                claim = send(
+                    statements["claim"], tasks=list(wants.tasks), queues=None if wants.queues is None else list(wants.queues),
+                    fence=wants.fence, worker=wants.worker, lease=wants.lease, held=wants.held, n=wants.limit,
+                    reach=2 * wants.limit + 16,
+                )  # fmt: skip
+        doubtful: list[Outcome] = []
+        for outcomes, cursor in batches:
+            count, awaited = cursor.fetchone()
+            done.awaited += awaited or ()
+            if count != len(outcomes):
+                doubtful += outcomes
+        for outcome, cursor in singles:
+            row = cursor.fetchone()
+            if row is None:
+                doubtful.append(outcome)
+                continue
+            state, queue, awaited = row
+            if state == "queued":
+                done.requeued.add(queue)
+            elif awaited:
+                done.awaited.append(outcome.id)
+        if claim is not None and wants is not None:
+            done.claimed = _claimed(wants.fence, claim.fetchall())
+        # Not changed is not always lost: it may have been recorded before, and the reply was lost.
+        for outcome in doubtful:
+            if not self._rows(connection, statements["recorded"], {"id": outcome.id, "fence": outcome.fence}):
+                done.lost.append(outcome)
+
+    def claim_of(self, fence: str) -> list[Held]:
+        with self._use() as connection:
+            rows = connection.execute(
+                self.statements["claim_of"].encode(), self._parameters({"fence": fence}), binary=True
+            ).fetchall()
+        return [_held(fence, row) for row in rows]
+
+    def renew(self, fences: Sequence[str], held: Sequence[Ref], lease: float) -> tuple[set[str], list[Request]]:
+        with self._use() as connection:
+            renewed = self._rows(
+                connection, self.statements["renew"], {"fences": _array(fences), "held": len(held), "lease": lease}
+            )
+            concerns = self._rows(
+                connection,
+                self.statements["requests"],
+                {"ids": _array(ref.id for ref in held), "fences": _array(ref.fence for ref in held)},
+            )
+        return {str(row["fence"]) for row in renewed}, [Request(**row) for row in concerns]
+
+    def look(self, worker: str, tasks: Sequence[str], queues: Sequence[str] | None) -> Look:
+        with self._use() as connection:
+            rows = self._rows(
+                connection,
+                self.statements["look"],
+                {"worker": worker, "tasks": list(tasks), "queues": None if queues is None else list(queues)},
+            )
+        return Look(**rows[0])
+
+    def expire(self, limit: int = 1000) -> list[Row]:
+        with self.transaction() as tx:
+            return tx.rows("expire", limit=limit)
+
+    def purge(self, after_id: int, *, finished: float, failed: float, limit: int = 1000) -> tuple[int, int | None]:
+        with self.transaction() as tx:
+            [step] = tx.rows(
+                "purge", after_id=after_id, limit=limit, minus_finished=-finished, minus_failed=-failed,
+                minus_youngest=-min(finished, failed),
+            )  # fmt: skip
+        ended = step["reached"] is None or step["young"]
+        return step["deleted"], None if ended else step["reached"]
+
+    def ids_of(self, stored: Any) -> list[JobId]:
+        return list(stored)
+
+    # -- a handler's own transaction -------------------------------------------------------------------------------
+
+    def succeed_on(self, connection: Any, ref: Ref, result: bytes | None) -> None:
+        parameters = {"id": ref.id, "fence": ref.fence, "result": None if result is None else result.decode()}
+        _must_hold(ref, self._execute_on(connection)(self.statements["succeed_on"], parameters))
+
+    async def asucceed_on(self, connection: Any, ref: Ref, result: bytes | None) -> None:
+        parameters = {"id": ref.id, "fence": ref.fence, "result": None if result is None else result.decode()}
+        _must_hold(ref, await self._aexecute_on(connection)(self.statements["succeed_on"], parameters))
+
+    @contextmanager
+    def user_transaction(self) -> Iterator[Any]:
+        # A connection of its own, with nothing of ours set on it: what the handler runs there is its own affair.
+        with psycopg.connect(self.settings.url, application_name="holdfast-handler") as connection:
+            yield connection
+
+    # -- wake-ups ----------------------------------------------------------------------------------------------------
+
+    def notify(self, queues: Iterable[str] = (), finished: Iterable[JobId] = (), requests: bool = False) -> None:
+        wakeups = [(self.channel, "q" + queue) for queue in queues]
+        wakeups += [(self.channel + ":finished", f"f{id}") for id in finished]
+        if requests:
+            wakeups.append((self.channel, "r"))
+        if wakeups:
+            self._notifier.send(wakeups)
+
+    def listen(self, heard: Callable[[str, str], None], stop: Callable[[], bool], *, finished: bool = False) -> None:
+        channel = self.channel + ":finished" if finished else self.channel
+        with translated(self.shown_url), connect(self.settings, application="holdfast-listener") as connection:
+            connection.execute(f'listen "{channel}"', prepare=False)
+            # Behind a pooler LISTEN may be lost without a word: it counts once we heard ourselves.
+            connection.execute("select pg_notify(%s, 'self')", (channel,))
+            if not list(connection.notifies(timeout=SELF_CHECK, stop_after=1)):
+                raise StoreUnavailable(
+                    f"{self.shown_url} does not deliver notifications (a pooler in between?); polling goes on"
+                )
+            heard("listening", "")
+            while not stop():
+                for wakeup in connection.notifies(timeout=0.5):
+                    heard(_KINDS.get(wakeup.payload[:1], "other"), wakeup.payload[1:])
+                    if stop():
+                        return
+
+    # -- how values are stored -----------------------------------------------------------------------------------------
+
+    def moment(self, stored: Any) -> datetime | None:
+        return None if stored is None else stored.astimezone(UTC)
+
+    def instant(self, moment: datetime | None) -> Any:
+        return moment
+
+    def words(self, stored: Any) -> tuple[str, ...]:
+        return tuple(stored or ())
+
+    def json(self, stored: Any) -> bytes | None:
+        return None if stored is None else bytes(stored)
+
+
+_KINDS = {"q": "queue", "f": "finished", "r": "requests"}
+
+
+class _Transaction:
+    def __init__(self, store: PostgresStore, connection: Connection) -> None:
+        self._store = store
+        self._connection = connection
+
+    def rows(self, name: str, /, **parameters: Any) -> list[Row]:
+        for list_of_ids in ("ids", "fences"):
+            if list_of_ids in parameters:
+                parameters[list_of_ids] = _array(parameters[list_of_ids])
+        return self._store._rows(self._connection, self._store.statements[name], parameters)
+
+
+class _Moments:
+    """Due times of many jobs relative to one reading of the database's clock."""
+
+    def __init__(self, now: float) -> None:
+        self._now = now
+
+    def due(self, job: NewJob) -> datetime:
+        return job.run_at or datetime.fromtimestamp(self._now + job.delay, UTC)
+
+    def later(self, seconds: float | None) -> datetime | None:
+        return None if seconds is None else datetime.fromtimestamp(self._now + seconds, UTC)
+
+
+def _columns(job: NewJob) -> dict[str, Any]:
+    return {
+        "queue": job.queue,
+        "task": job.task,
+        "args": job.args.decode(),
+        "priority": job.priority,
+        "max_attempts": job.max_attempts,
+        "run_at": job.run_at,
+        "delay": job.delay,
+        "expires_in": job.expires_in,
+        "correlation_id": job.correlation_id,
+        "tags": list(job.tags) or None,
+    }
+
+
+def _document(job: NewJob) -> dict[str, Any]:
+    return _columns(job) | {
+        "args": json.loads(job.args),
+        "run_at": job.run_at and job.run_at.isoformat(),
+        "key": job.key,
+        "reuse": min(job.reuse or 0.0, 1e10),
+    }
+
+
+def _ending(outcome: Outcome) -> dict[str, Any]:
+    error = outcome.error
+    return {
+        "id": outcome.id,
+        "fence": outcome.fence,
+        "outcome": outcome.attempt,
+        "delay": outcome.delay,
+        "error_code": error and error.code,
+        "error_message": error and error.message,
+        "traceback": error and error.traceback,
+    }
+
+
+def _by_fence(outcomes: list[Outcome]) -> Iterator[tuple[str, list[Outcome], list[Outcome]]]:
+    """Successes by fence, those without a result apart: they take the short way."""
+    groups: dict[str, tuple[list[Outcome], list[Outcome]]] = {}
+    for outcome in outcomes:
+        group = groups.get(outcome.fence)
+        if group is None:
+            group = groups[outcome.fence] = ([], [])
+        group[outcome.result is not None].append(outcome)
+    return ((fence, plain, results) for fence, (plain, results) in groups.items())
+
+
+def _held(fence: str, row: tuple[Any, ...]) -> Held:
+    id, task, queue, args, attempt, max_attempts, priority, checkpoint, correlation_id = row[:9]
+    return Held(id, fence, task, queue, args, attempt, max_attempts, priority, checkpoint, correlation_id)
+
+
+def _claimed(fence: str, rows: list[tuple[Any, ...]]) -> Claimed:
+    next_due, more, alone, hold_back = rows.pop()[9:]
+    return Claimed([_held(fence, row) for row in rows], next_due, more, alone, hold_back)
+
+
+def _array(values: Iterable[Any]) -> str:
+    """An array of numbers or UUIDs as PostgreSQL writes it: one parameter of one type, whatever its length."""
+    return "{" + ",".join(map(str, values)) + "}"
+
+
+def _must_hold(ref: Ref, rows: list[Row]) -> None:
+    if not rows:
+        raise LeaseLost(f"job {ref.id} was taken over by someone else; roll this transaction back")
+
+
+def _wrong_connection(connection: Any, other: type, method: str) -> str:
+    if isinstance(connection, other):
+        return f"this is a {other.__module__.partition('.')[0]}.{other.__name__}: use {method}"
+    kind = f"{type(connection).__module__}.{type(connection).__qualname__}"
+    return f"conn= needs a psycopg connection to the database the jobs are in, not a {kind}"
+
+
+def _channel(schema: str) -> str:
+    return f"holdfast:{schema}"
+
+

@@ -1,0 +1,6 @@
+-- On a caller's transaction: wake workers when it commits, unless due jobs of the same kind wait already (then they
+-- are awake, and a NOTIFY would only make commits queue for one lock, F18).
+select pg_notify(:channel, :payload)
+ where not exists (select 1 from @jobs
+                    where ready_at is not null and queue = :queue and task = :task and priority = :priority
+                      and ready_at <= @now and id <> :id)

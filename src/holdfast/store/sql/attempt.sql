@@ -1,0 +1,6 @@
+-- One attempt of history. Written again after a lost reply, it stays as it was.
+insert into @attempts (job_id, fence, life, number, worker, outcome, started_at, ended_at,
+                       error_code, error_message, traceback)
+values (:id, :fence, :life, :number, :worker, :outcome, :started_at, @clock,
+        :error_code, :error_message, :traceback)
+on conflict (job_id, fence) do nothing

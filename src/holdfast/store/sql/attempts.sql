@@ -1,0 +1,4 @@
+select job_id, fence, life, number, worker, outcome, started_at, ended_at, error_code, error_message, traceback
+  from @attempts
+ where job_id = :id
+ order by life, ended_at, number

@@ -1,0 +1,10 @@
+-- End for good what does not run; of a running job, ask it. A failed job is dismissed.
+update @jobs
+   set state = case when state = 'running' then state else 'cancelled' end,
+       cancel_requested = (state = 'running'),
+       finished_at = case when state = 'running' then null when state = 'failed' then finished_at else @clock end,
+       error_code = case when state in ('queued', 'paused') then 'CANCELLED' else error_code end,
+       error_message = case when state in ('queued', 'paused') then :reason else error_message end,
+       ready_at = null, suspect_at = null, failed_at = null
+ where id = :id and state in ('queued', 'paused', 'failed', 'running')
+returning state, queue, awaited

@@ -1,0 +1,1 @@
+delete from @attempts where job_id = :id

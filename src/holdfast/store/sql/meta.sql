@@ -1,0 +1,1 @@
+select store_id, version, oldest_code from @meta

@@ -1,0 +1,6 @@
+-- Was this attempt's outcome written already? Finished jobs keep their fence; other endings leave a row of history.
+select 1
+ where exists (select 1 from @jobs
+                where id = :id and fence = :fence and state in ('succeeded', 'failed', 'cancelled'))
+    or exists (select 1 from @attempts
+                where job_id = :id and fence = :fence and outcome not in ('crashed', 'lost'))

@@ -1,0 +1,18 @@
+-- Take one job back from a worker that went silent. What becomes of it was decided from the row, locked since; the
+-- state and fence are checked once more all the same (F3). No row back: its holder was quicker.
+update @jobs
+   set state = :state,
+       run_at = case when :state = 'queued' then @clock else run_at end,
+       ready_at = case when :state = 'queued' and not :suspect then @clock end,
+       suspect_at = case when :state = 'queued' and :suspect then @clock end,
+       suspect_until = case when :suspect then @after(lapse) end,
+       finished_at = case when :state in ('failed', 'cancelled') then @clock end,
+       failed_at = case when :state = 'failed' then @clock end,
+       pause_requested = false, cancel_requested = false,
+       -- A finished job keeps its fence; one that goes on has no holder.
+       fence = case when :state in ('failed', 'cancelled') then fence end,
+       worker = case when :state in ('failed', 'cancelled') then worker end,
+       attempt = :attempt, crashes = :crashes, suspicion = :suspicion,
+       error_code = :error_code, error_message = :error_message
+ where id = :id and state = 'running' and fence = :fence
+returning id

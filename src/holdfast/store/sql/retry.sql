@@ -1,0 +1,8 @@
+-- Another life: attempts from 0, history kept. If its key went to another job meanwhile, it stays there.
+update @jobs
+   set state = 'queued', run_at = @clock, ready_at = @clock,
+       attempt = 0, life = life + 1, crashes = 0, suspicion = 0,
+       fence = null, worker = null, started_at = null, finished_at = null, failed_at = null, expires_at = null,
+       error_code = null, error_message = null
+ where id = :id and state in ('failed', 'cancelled')
+returning state, queue

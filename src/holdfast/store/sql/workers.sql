@@ -1,0 +1,1 @@
+select id, name, host, pid, queues, tasks, slots, started_at, seen_at from @workers order by started_at, id

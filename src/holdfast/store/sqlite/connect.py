@@ -1,0 +1,137 @@
+"""Connections to a SQLite file, and the one place where its errors become ours.
+
+The standard library's SQLite is the only copy used: two copies of the library in one process, open on one file, drop
+each other's locks. Libraries before 3.51.3 can corrupt a file when a checkpoint without the writer lock meets a commit
+that restarts the log, so our connections never checkpoint by themselves: whoever finds the log long takes the gate and
+runs a TRUNCATE checkpoint, which takes the writer lock first (F36)."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from holdfast.errors import BadSettings, SchemaOutdated, StoreError, StoreUnavailable
+from holdfast.settings import Settings
+from holdfast.store.sqlite.gate import Gate
+
+BUSY = 10.0  # seconds a writer waits for its turn
+LOG_LIMIT = 16 * 1024 * 1024  # bytes of write-ahead log after which whoever sees it runs a checkpoint
+CHECKPOINT_BUSY_MS = 1000
+NETWORK_FILE_SYSTEMS = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "fuse.sshfs", "fuse.glusterfs", "ncpfs")
+TRANSIENT = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR}
+
+
+class Connection:
+    """One open handle with its place at the gate."""
+
+    def __init__(self, path: Path, settings: Settings) -> None:
+        self.path = path
+        with translated(str(path)):
+            self.db = sqlite3.connect(path, timeout=BUSY, isolation_level=None, check_same_thread=False)
+            self.db.execute(f"pragma synchronous = {settings.synchronous}")
+            self.db.execute("pragma wal_autocheckpoint = 0")
+        self._log = Path(f"{path}-wal")
+        self.gate = Gate(Path(f"{path}-gate"), BUSY)
+
+    @contextmanager
+    def writing(self) -> Iterator[sqlite3.Connection]:
+        """A write transaction: committed at the end, rolled back by an exception."""
+        with self.gate.held():
+            self.db.execute("begin immediate")
+            try:
+                yield self.db
+                self.db.execute("commit")
+            except BaseException:
+                if self.db.in_transaction:
+                    self.db.execute("rollback")
+                raise
+            self._shorten_log()
+
+    def _shorten_log(self) -> None:
+        try:
+            size = os.stat(self._log).st_size
+        except FileNotFoundError:
+            return
+        if size > LOG_LIMIT:
+            self.db.execute(f"pragma busy_timeout = {CHECKPOINT_BUSY_MS}")
+            try:
+                self.db.execute("pragma wal_checkpoint(truncate)").fetchall()
+            finally:
+                self.db.execute(f"pragma busy_timeout = {int(BUSY * 1000)}")
+
+    def close(self) -> None:
+        self.db.close()
+        self.gate.close()
+
+
+def path_of(settings: Settings) -> Path:
+    parts = urlsplit(settings.url)
+    if parts.netloc or not parts.path.strip("/"):
+        raise BadSettings(
+            f"{settings.url!r} names no file: write sqlite:///file.db (relative) or sqlite:////absolute/file.db"
+        )
+    if parts.query:
+        raise BadSettings(f"{settings.url!r}: a SQLite URL takes no parameters")
+    return Path(unquote(parts.path)[1:]).absolute()
+
+
+def prepare_file(path: Path) -> None:
+    """Refuse early, in words, where SQLite could not work or would not be safe."""
+    if path.is_dir():
+        raise StoreError(f"{path} is a directory: the database needs a file name")
+    if not path.parent.is_dir():
+        raise StoreError(f"the directory {path.parent} does not exist: create it, or name another file")
+    kind = file_system_of(path.parent)
+    if kind in NETWORK_FILE_SYSTEMS:
+        raise StoreError(
+            f"{path} is on a network file system ({kind}), where SQLite can't lock safely: "
+            "put the file on a local disk, or use PostgreSQL"
+        )
+    if path.exists() and not os.access(path, os.W_OK):
+        raise StoreError(f"{path} is read-only for this user: jobs can't be kept in it")
+    if not os.access(path.parent, os.W_OK):
+        raise StoreError(f"the directory {path.parent} is read-only for this user: SQLite keeps its log beside the file")
+
+
+def file_system_of(path: Path) -> str:
+    """The type of file system a path is on, as the kernel calls it; '' where that can't be told."""
+    try:
+        mounts = Path("/proc/self/mounts").read_text().splitlines()
+    except OSError:
+        return ""
+    best, kind = "", ""
+    for line in mounts:
+        _, where, type_, *_ = line.split(" ")
+        where = where.replace("\\040", " ")
+        if len(where) >= len(best) and (str(path) + "/").startswith(where.rstrip("/") + "/"):
+            best, kind = where, type_
+    return kind
+
+
+@contextmanager
+def translated(where: str) -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise translate(where, error) from error
+
+
+def translate(where: str, error: sqlite3.Error) -> StoreError:
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if code == sqlite3.SQLITE_FULL:
+        return StoreUnavailable(f"the disk with {where} is full: free some space; nothing that was accepted is lost")
+    if code in TRANSIENT:
+        return StoreUnavailable(f"{where}: {error}")
+    if code == sqlite3.SQLITE_NOTADB:
+        return StoreError(f"{where} is not a SQLite database")
+    if code == sqlite3.SQLITE_CANTOPEN:
+        return StoreError(f"{where} can't be opened: {error}")
+    if code == sqlite3.SQLITE_READONLY:
+        return StoreError(f"{where} is read-only: jobs can't be kept in it")
+    if "no such table" in str(error):
+        return SchemaOutdated(f"{where} has no Holdfast tables, or others than this version knows: run `holdfast migrate`")
+    return StoreError(f"{where} refused: {error}")

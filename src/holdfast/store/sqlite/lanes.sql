@@ -1,0 +1,33 @@
+-- The lanes this worker may take from: each (queue, task, priority) that has ready jobs, with its first due time.
+-- A loose index scan: one probe a lane, however many jobs stand in it. `walk` runs only when any queue will do.
+with recursive
+walk (queue) as (
+    select (select queue from @jobs indexed by @jobs_ready where ready_at is not null order by queue limit 1)
+     where :queues is null
+    union all
+    select (select j.queue from @jobs j indexed by @jobs_ready
+             where j.ready_at is not null and j.queue > walk.queue order by j.queue limit 1)
+      from walk where walk.queue is not null
+),
+served (queue) as (
+    select value from json_each(:queues)
+    union all
+    select queue from walk where queue is not null
+),
+head (id) as (
+    select (select j.id from @jobs j indexed by @jobs_ready
+             where j.ready_at is not null and j.queue = served.queue
+             order by j.task, j.priority, j.ready_at, j.id limit 1)
+      from served
+    union all
+    select (select n.id from @jobs n indexed by @jobs_ready
+             where n.ready_at is not null and n.queue = j.queue and (n.task, n.priority) > (j.task, j.priority)
+             order by n.task, n.priority, n.ready_at, n.id limit 1)
+      from head join @jobs j on j.id = head.id
+)
+select j.queue, j.task, j.priority, j.ready_at
+  from head join @jobs j on j.id = head.id
+ where j.task in (select value from json_each(:tasks))
+   and not exists (select 1 from @pauses p
+                    where (p.until is null or p.until > @now)
+                      and ((p.kind = 'queue' and p.name = j.queue) or (p.kind = 'task' and p.name = j.task)))

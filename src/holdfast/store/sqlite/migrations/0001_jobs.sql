@@ -1,0 +1,110 @@
+-- The whole schema of Holdfast on SQLite. `@name` stands for a table or index of ours under the configured prefix.
+-- Instants are UTC text, 'YYYY-MM-DD HH:MM:SS.ffffff': they sort as text, and SQLite's date functions read them.
+
+create table @meta (
+    only_row    integer primary key check (only_row = 1),
+    store_id    text not null,
+    version     integer not null,           -- the newest migration applied
+    oldest_code integer not null            -- the oldest code (by the migration it knows) this schema still serves
+);
+
+-- AUTOINCREMENT: ids never repeat, not even after the newest job was deleted.
+create table @jobs (
+    id               integer primary key autoincrement,
+    created_at       text not null,
+    run_at           text not null,           -- when it is, or was, due
+    ready_at         text,                    -- = run_at while it may be claimed, else null: the claim's index
+    suspect_at       text,                    -- = run_at while it waits to be run alone (it was there at a crash)
+    suspect_until    text,                    -- from then on company is allowed again; null: never
+    started_at       text,
+    finished_at      text,
+    failed_at        text,
+    expires_at       text,                    -- not started by then: cancelled
+    fence            text,                    -- of the newest claim; kept when finished
+    priority         integer not null default 0 check (priority between -100 and 100),
+    attempt          integer not null default 0,
+    max_attempts     integer not null default 3 check (max_attempts >= 1),
+    life             integer not null default 1,
+    pending          integer,
+    done             integer,
+    total            integer,
+    crashes          integer not null default 0,
+    suspicion        integer not null default 0,
+    pause_requested  integer not null default 0,
+    cancel_requested integer not null default 0,
+    awaited          integer not null default 0,
+    holds_key        integer,
+    state            text not null default 'queued'
+        check (state in ('queued', 'running', 'succeeded', 'failed', 'paused', 'cancelled')),
+    queue            text not null,
+    task             text not null,
+    worker           text,
+    key              text,
+    correlation_id   text,
+    tags             text,                    -- a JSON array
+    args             text not null,
+    result           text,
+    checkpoint       text,
+    note             text,
+    error_code       text,
+    error_message    text,
+    -- A queued job that can never be claimed must not exist (R5.11), nor a running one without a holder.
+    check (state not in ('queued', 'paused') or attempt < max_attempts),
+    check (state = 'queued' or (ready_at is null and suspect_at is null)),
+    check (state <> 'running' or fence is not null)
+);
+
+-- The claim walks lanes: one (queue, task, priority) after another, each in due order. So neither paused, unserved
+-- nor future jobs stand in front of a due one, however many there are.
+create index @jobs_ready on @jobs (queue, task, priority, ready_at, id) where ready_at is not null;
+create index @jobs_suspect on @jobs (suspect_at) where suspect_at is not null;
+create index @jobs_expiring on @jobs (expires_at) 
+    where expires_at is not null and ready_at is not null and attempt = 0;
+create index @jobs_failed on @jobs (failed_at) where failed_at is not null;
+create unique index @jobs_key on @jobs (task, key) where holds_key;
+
+-- One row a claim call: the lease of all jobs it took. Renewals touch only this small row.
+create table @leases (
+    fence      text primary key,
+    worker     text not null,
+    expires_at text not null,
+    held       integer not null,             -- how many jobs the worker had in hand when last heard of
+    job_ids    text not null                 -- a JSON array
+);
+
+create table @attempts (
+    job_id        integer not null,
+    fence         text not null,
+    life          integer not null,
+    number        integer not null,
+    worker        text,
+    outcome       text not null,
+    started_at    text,
+    ended_at      text not null,
+    error_code    text,
+    error_message text,
+    traceback     text,
+    primary key (job_id, fence)
+) without rowid;
+
+create table @workers (
+    id         text primary key,
+    name       text not null,
+    host       text not null,
+    pid        integer not null,
+    queues     text,
+    tasks      text not null,
+    slots      integer not null,
+    started_at text not null,
+    seen_at    text not null
+);
+
+create table @pauses (
+    kind       text not null check (kind in ('queue', 'task')),
+    name       text not null,
+    by         text,
+    reason     text,
+    until      text,
+    created_at text not null,
+    primary key (kind, name)
+);

@@ -1,0 +1,1 @@
+select min(until) from @pauses where until > @now

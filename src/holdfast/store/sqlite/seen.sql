@@ -1,0 +1,1 @@
+update @workers set seen_at = @clock where id = :worker

@@ -1,0 +1,529 @@
+"""Jobs in a SQLite file: one host, many processes, nothing to install."""
+
+from __future__ import annotations
+
+import heapq
+import json
+import re
+import sqlite3
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from pathlib import Path
+from typing import Any, cast
+
+from holdfast.errors import BadSettings, JobNotFound, LeaseLost
+from holdfast.model.job import Claimed, Enqueued, Held, Look, NewJob, Request, Wants
+from holdfast.model.outcome import Outcome
+from holdfast.settings import Settings
+from holdfast.store.base import Exchanged, JobId, Ref, Row, Steps, Store, Transaction, by_verb, keyed_steps, run_steps
+from holdfast.store.migrate import OLDEST_CODE, check_version, pending
+from holdfast.store.pool import Pool
+from holdfast.store.sqlite.connect import Connection, path_of, prepare_file, translated
+from holdfast.store.statements import Statements
+
+CHUNK = 5_000  # jobs kept at a time
+CHANGE_CHECK = 0.015  # seconds between looks at the file's change counter while a worker waits
+FORMAT = "%Y-%m-%d %H:%M:%S.%f"
+
+COLUMNS = (
+    "queue, task, args, priority, max_attempts, created_at, run_at, ready_at, expires_at, correlation_id, tags"
+)
+
+
+class SqliteStore(Store):
+    def __init__(self, settings: Settings, *, clock: Callable[[], datetime] | None = None) -> None:
+        self.settings = settings
+        self.shown_url = settings.shown_url
+        self.path = path_of(settings)
+        self.can_listen = settings.listen
+        self._clock = clock or (lambda: datetime.now(UTC))
+        self.statements = Statements(
+            "sqlite",
+            table=lambda name: f'"{settings.prefix}{name}"',
+            now=":now",
+            clock=":now",
+            after=lambda name: f":{name}_at",
+        )
+        self._after: dict[str, list[str]] = {}
+        self._pool: Pool[Connection] = Pool(self._connect, lambda connection: True)
+        prepare_file(self.path)
+
+    def _connect(self) -> Connection:
+        return Connection(self.path, self.settings)
+
+    # -- set-up ------------------------------------------------------------------------------------------------
+
+    def migrate(self) -> list[str]:
+        with self._use() as connection:
+            # Switching to the write-ahead log wants the file to itself; the gate makes the first ones take turns.
+            with connection.gate.held():
+                connection.db.execute("pragma journal_mode = wal")
+            with connection.writing() as db:
+                applied = pending("sqlite", self._version(db) or 0)
+                for migration in applied:
+                    for statement in _statements(self.statements.fill(migration.sql)):
+                        db.execute(statement)
+                if applied:
+                    db.execute(
+                        self.statements.fill(
+                            "insert into @meta values (1, :store_id, :version, :oldest_code) on conflict (only_row) "
+                            "do update set version = excluded.version, oldest_code = excluded.oldest_code"
+                        ),
+                        {"store_id": str(uuid.uuid4()), "version": applied[-1].version, "oldest_code": OLDEST_CODE},
+                    )
+        self.check()
+        return [m.name for m in applied]
+
+    def _version(self, db: sqlite3.Connection) -> int | None:
+        name = f"{self.settings.prefix}meta"
+        if not db.execute("select 1 from sqlite_master where type = 'table' and name = ?", (name,)).fetchone():
+            return None
+        row = db.execute(self.statements["meta"]).fetchone()
+        self.store_id, self._oldest = row[0], row[2]
+        return cast(int, row[1])
+
+    def check(self) -> None:
+        self._oldest: int | None = None
+        with self._use() as connection:
+            found = self._version(connection.db)
+        check_version("sqlite", self.shown_url, found, self._oldest)
+
+    def close(self) -> None:
+        self._pool.close()
+
+    # -- primitives --------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _use(self) -> Iterator[Connection]:
+        with self._pool.use() as connection, translated(str(self.path)):
+            yield connection
+
+    def _parameters(self, text: str, parameters: dict[str, Any]) -> dict[str, Any]:
+        """Fill in the clock, and the instants a statement reckons from it. SQLite has no clock but the host's."""
+        now = self._clock()
+        parameters["now"] = stored(now)
+        after = self._after.get(text)
+        if after is None:
+            after = self._after[text] = sorted({m[1] for m in re.finditer(r":(\w+)_at\b", text)})
+        for name in after:
+            if name in parameters:
+                seconds = parameters[name]
+                parameters[f"{name}_at"] = None if seconds is None else stored(now + timedelta(seconds=seconds))
+        for name, value in parameters.items():
+            if isinstance(value, list):
+                parameters[name] = json.dumps(value)
+        return parameters
+
+    def rows(self, db: sqlite3.Connection, text: str, parameters: dict[str, Any]) -> list[Row]:
+        cursor = db.execute(text, self._parameters(text, parameters))
+        rows = cursor.fetchall()
+        if not rows:
+            return []
+        names = [column[0] for column in cursor.description]
+        return [dict(zip(names, row, strict=True)) for row in rows]
+
+    @contextmanager
+    def transaction(self) -> Iterator[Transaction]:
+        with self._use() as connection, connection.writing() as db:
+            yield _Transaction(self, db)
+
+    def read(self, name: str, /, **parameters: Any) -> list[Row]:
+        with self._use() as connection:
+            return self.rows(connection.db, self.statements[name], parameters)
+
+    def key_of(self, job_id: str) -> JobId:
+        if not (job_id.isascii() and job_id.isdigit() and len(job_id) < 19):
+            raise JobNotFound(f"there is no job {job_id!r}: ids here are numbers")
+        return int(job_id)
+
+    # -- enqueue -----------------------------------------------------------------------------------------------
+
+    def enqueue(self, job: NewJob) -> Enqueued:
+        with self._use() as connection, connection.writing() as db:
+            return self._enqueue(db, job)
+
+    def _enqueue(self, db: sqlite3.Connection, job: NewJob) -> Enqueued:
+        return cast(Enqueued, run_steps(self._enqueue_steps(job), lambda t, p: self.rows(db, t, p)))
+
+    def _enqueue_steps(self, job: NewJob) -> Steps:
+        """An enqueue described apart from its execution, for any connection."""
+        columns = self._columns(job)
+        if job.key is not None:
+            return (yield from keyed_steps(self.statements, "enqueue", job, columns))
+        rows = yield self.statements["enqueue"], columns
+        return Enqueued(str(rows[0]["id"]), True)
+
+    def _columns(self, job: NewJob) -> dict[str, Any]:
+        return {
+            "queue": job.queue,
+            "task": job.task,
+            "args": job.args.decode(),
+            "priority": job.priority,
+            "max_attempts": job.max_attempts,
+            "run_at": self.instant(job.run_at),
+            "delay": job.delay,
+            "expires_in": job.expires_in,
+            "correlation_id": job.correlation_id,
+            "tags": list(job.tags) or None,
+            "key": job.key,
+            "holds_key": None if job.key is None else 1,
+        }
+
+    def enqueue_on(self, connection: Any, job: NewJob) -> Enqueued:
+        execute = self._execute_on(connection)
+        return cast(Enqueued, run_steps(self._enqueue_steps(job), execute))
+
+    async def aenqueue_on(self, connection: Any, job: NewJob) -> Enqueued:
+        return self.enqueue_on(connection, job)
+
+    def _execute_on(self, connection: Any) -> Callable[[str, dict[str, Any]], list[Row]]:
+        if not isinstance(connection, sqlite3.Connection):
+            kind = f"{type(connection).__module__}.{type(connection).__qualname__}"
+            raise BadSettings(f"conn= needs a sqlite3 connection to {self.path}, not a {kind}")
+        opened = {Path(row[2]) for row in connection.execute("pragma database_list").fetchall() if row[2]}
+        if self.path.resolve() not in {path.resolve() for path in opened}:
+            raise BadSettings(f"conn= is open on another file than the jobs are in ({self.path})")
+
+        def execute(text: str, parameters: dict[str, Any]) -> list[Row]:
+            cursor = connection.cursor()
+            cursor.row_factory = None
+            rows = cursor.execute(text, self._parameters(text, parameters)).fetchall()
+            names = [column[0] for column in cursor.description or ()]
+            return [dict(zip(names, row, strict=True)) for row in rows]
+
+        return execute
+
+    def enqueue_many(self, jobs: Iterable[NewJob]) -> Iterator[list[Enqueued]]:
+        source = iter(jobs)
+        chunk = list(islice(source, CHUNK))
+        with self._use() as connection:
+            if len(chunk) < CHUNK:
+                with connection.writing() as db:
+                    done = self._keep(db, chunk)
+                yield done
+                return
+            # A long stream is collected apart first, so that a slow source never holds the writers' lock.
+            yield from self._keep_spooled(connection, chunk, source)
+
+    def _keep(self, db: sqlite3.Connection, chunk: list[NewJob]) -> list[Enqueued]:
+        keyed = iter([self._enqueue(db, job) for job in _in_key_order(chunk)])
+        answers = {id(job): next(keyed) for job in _in_key_order(chunk)}
+        plain = [job for job in chunk if job.key is None]
+        first = self._next_id(db)
+        db.executemany(
+            self.statements.fill(f"insert into @jobs (id, {COLUMNS}) values ({','.join('?' * 12)})"),
+            ((first + n, *row) for n, row in enumerate(self._plain_rows(plain))),
+        )
+        ids = iter(range(first, first + len(plain)))
+        return [Enqueued(str(next(ids)), True) if job.key is None else answers[id(job)] for job in chunk]
+
+    def _next_id(self, db: sqlite3.Connection) -> int:
+        row = db.execute("select seq from sqlite_sequence where name = ?", (f"{self.settings.prefix}jobs",)).fetchone()
+        return (row[0] if row else 0) + 1
+
+    def _plain_rows(self, jobs: Iterable[NewJob]) -> Iterator[tuple[Any, ...]]:
+        now = self._clock()
+        created = stored(now)
+        for job in jobs:
+            due = created if not job.delay else stored(now + timedelta(seconds=job.delay))
+            due = self.instant(job.run_at) or due
+            expires = None if job.expires_in is None else stored(now + timedelta(seconds=job.expires_in))
+            tags = json.dumps(job.tags) if job.tags else None
+            yield (
+                job.queue, job.task, job.args.decode(), job.priority, job.max_attempts, created, due, due, expires,
+                job.correlation_id, tags,
+            )  # fmt: skip
+
+    def _keep_spooled(
+        self, connection: Connection, chunk: list[NewJob], source: Iterator[NewJob]
+    ) -> Iterator[list[Enqueued]]:
+        db = connection.db
+        keyed: list[NewJob] = []
+        total = 0
+        db.execute(f"create temp table spool (n integer primary key, {COLUMNS})")
+        try:
+            while chunk:
+                plain = [job for job in chunk if job.key is None]
+                keyed += [job for job in chunk if job.key is not None]
+                db.execute("begin")
+                db.executemany(
+                    f"insert into temp.spool ({COLUMNS}) values ({','.join('?' * 11)})",  # noqa: S608 - our own names
+                    self._plain_rows(plain),
+                )
+                db.execute("commit")
+                total += len(plain)
+                chunk = list(islice(source, CHUNK))
+            with connection.writing():
+                answers = [self._enqueue(db, job) for job in _in_key_order(keyed)]
+                first = self._next_id(db)
+                db.execute(
+                    self.statements.fill(
+                        f"insert into @jobs (id, {COLUMNS}) select n + ?, {COLUMNS} from temp.spool order by n"  # noqa: S608
+                    ),
+                    (first - 1,),
+                )
+        finally:
+            db.execute("drop table temp.spool")
+        # Jobs with keys come after those without.
+        for start in range(first, first + total, CHUNK):
+            yield [Enqueued(str(id), True) for id in range(start, min(start + CHUNK, first + total))]
+        if answers:
+            yield answers
+
+    # -- the worker's trip ---------------------------------------------------------------------------------------
+
+    def exchange(self, finished: Sequence[Outcome], wants: Wants | None, drained: Sequence[str] = ()) -> Exchanged:
+        done = Exchanged()
+        with self._use() as connection:
+            if wants is not None and wants.limit <= 0:
+                wants = None
+            if wants is not None and not finished and not drained:
+                # An empty poll takes no write lock.
+                ids, done.claimed = self._choose(connection.db, wants)
+                if not ids:
+                    return done
+            if finished or drained or wants is not None:
+                with connection.writing() as db:
+                    self._record(db, finished, done)
+                    if drained:
+                        self.rows(db, self.statements["drop_leases"], {"fences": list(drained)})
+                    if wants is not None:
+                        done.claimed = self._claim(db, wants)
+        return done
+
+    def _record(self, db: sqlite3.Connection, finished: Sequence[Outcome], done: Exchanged) -> None:
+        doubtful: list[Outcome] = []
+        for verb, outcomes in by_verb(finished).items():
+            if verb == "succeed":
+                text, now = self.statements["succeed"], stored(self._clock())
+                changes = db.total_changes
+                db.executemany(text, ({"id": o.id, "fence": o.fence, "result": _json(o.result), "now": now} for o in outcomes))
+                if db.total_changes - changes != len(outcomes):
+                    doubtful += outcomes
+                continue
+            for outcome in outcomes:
+                rows = self._end_one(db, verb, outcome)
+                if not rows:
+                    doubtful.append(outcome)
+                elif rows[0]["state"] == "queued":
+                    done.requeued.add(rows[0]["queue"])
+        for outcome in doubtful:
+            if not self.rows(db, self.statements["recorded"], {"id": outcome.id, "fence": outcome.fence}):
+                done.lost.append(outcome)
+
+    def _end_one(self, db: sqlite3.Connection, verb: str, outcome: Outcome) -> list[Row]:
+        error = outcome.error
+        told = {"error_code": error and error.code, "error_message": error and error.message}
+        rows = self.rows(
+            db, self.statements[verb], {"id": outcome.id, "fence": outcome.fence, "delay": outcome.delay, **told}
+        )
+        if rows and outcome.attempt is not None:
+            row = rows[0]
+            history = {
+                "id": outcome.id, "fence": outcome.fence, "life": row["life"], "number": row["number"],
+                "worker": row["worker"], "outcome": outcome.attempt, "started_at": row["started_at"],
+                "traceback": error and error.traceback, **told,
+            }  # fmt: skip
+            self.rows(db, self.statements["attempt"], history)
+        return rows
+
+    def _claim(self, db: sqlite3.Connection, wants: Wants) -> Claimed:
+        ids, chosen = self._choose(db, wants)
+        if not ids:
+            return chosen
+        text = self.statements["claim"]
+        cursor = db.execute(text, self._parameters(text, {"ids": ids, "fence": wants.fence, "worker": wants.worker}))
+        taken = {row[0]: _held(wants.fence, row) for row in cursor.fetchall()}
+        lease = {
+            "fence": wants.fence, "worker": wants.worker, "lease": wants.lease, "held": wants.held + len(taken),
+            "ids": sorted(taken),
+        }  # fmt: skip
+        self.rows(db, self.statements["lease"], lease)
+        return Claimed([taken[id] for id in ids], chosen.next_due, alone=chosen.alone)
+
+    def _choose(self, db: sqlite3.Connection, wants: Wants) -> tuple[list[int], Claimed]:
+        """Which jobs this worker would take now, the most urgent first: priority, then due time, then id."""
+        statements, clock = self.statements, self._clock()
+        now = stored(clock)
+        scope = {"tasks": list(wants.tasks), "queues": None if wants.queues is None else list(wants.queues)}
+        lanes = self.rows(db, statements["lanes"], dict(scope))
+        suspects = self.rows(db, statements["suspects"], dict(scope))
+        due = [lane for lane in lanes if lane["ready_at"] <= now]
+        waiting = [s for s in suspects if s["suspect_at"] <= now]
+        upcoming = [lane["ready_at"] for lane in lanes if lane["ready_at"] > now]
+        upcoming += [s["suspect_at"] for s in suspects if s["suspect_at"] > now]
+        if wants.held:
+            upcoming += [s["suspect_until"] for s in waiting if s["suspect_until"] and s["suspect_until"] > now]
+        for lane in due:
+            upcoming += [row["ready_at"] for row in self.rows(db, statements["lane_future"], dict(lane))]
+        [ends] = self.rows(db, statements["pause_ends"], {})
+        upcoming += [moment for moment in ends.values() if moment]
+        next_due = _seconds(min(upcoming), clock) if upcoming else None
+        if waiting and not wants.held:
+            # A worker with nothing in hand runs a suspect before anything else, and runs it alone.
+            return [waiting[0]["id"]], Claimed(next_due=next_due, alone=True)
+        found = [
+            [(-row["priority"], row["ready_at"], row["id"]) for row in self.rows(db, statements["lane_jobs"], {**lane, "n": wants.limit})]
+            for lane in due
+        ]  # fmt: skip
+        found.append(
+            sorted((-s["priority"], s["suspect_at"], s["id"]) for s in waiting if s["suspect_until"] and s["suspect_until"] <= now)
+        )  # fmt: skip
+        ids = [id for _, _, id in islice(heapq.merge(*found), wants.limit)]
+        hold_back = any(s["suspect_until"] is None for s in waiting)
+        return ids, Claimed(next_due=next_due, hold_back=hold_back)
+
+    def claim_of(self, fence: str) -> list[Held]:
+        with self._use() as connection:
+            rows = connection.db.execute(self.statements["claim_of"], {"fence": fence}).fetchall()
+        return [_held(fence, row) for row in rows]
+
+    def renew(self, fences: Sequence[str], held: Sequence[Ref], lease: float) -> tuple[set[str], list[Request]]:
+        with self._use() as connection, connection.writing() as db:
+            renewed = self.rows(
+                db, self.statements["renew"], {"fences": list(fences), "held": len(held), "lease": lease}
+            )
+            concerns = self.rows(db, self.statements["requests"], {"held": [list(ref) for ref in held]})
+        requests = [
+            Request(row["id"], row["fence"], bool(row["lost"]), bool(row["cancel"]), bool(row["pause"]))
+            for row in concerns
+        ]
+        return {row["fence"] for row in renewed}, requests
+
+    def look(self, worker: str, tasks: Sequence[str], queues: Sequence[str] | None) -> Look:
+        scope = {"tasks": list(tasks), "queues": None if queues is None else list(queues)}
+        with self._use() as connection:
+            with connection.writing() as db:
+                self.rows(db, self.statements["seen"], {"worker": worker})
+            now = self._clock()
+            [seen] = self.rows(connection.db, self.statements["look"], {})
+            lanes = self.rows(connection.db, self.statements["lanes"], scope)
+            [ends] = self.rows(connection.db, self.statements["pause_ends"], {})
+        upcoming = [lane["ready_at"] for lane in lanes]
+        upcoming += [moment for moment in (seen["next_suspect"], *ends.values()) if moment]
+        lease_end = seen["next_lease_end"]
+        return Look(
+            next_lease_end=lease_end and _seconds(lease_end, now),
+            next_due=_seconds(min(upcoming), now) if upcoming else None,
+            expired_leases=bool(seen["expired_leases"]),
+            expired_jobs=bool(seen["expired_jobs"]),
+        )
+
+    def expire(self, limit: int = 1000) -> list[Row]:
+        with self.transaction() as tx:
+            return tx.rows("expire", limit=limit)
+
+    def purge(self, after_id: int, *, finished: float, failed: float, limit: int = 1000) -> tuple[int, int | None]:
+        # Look first: only if there may be something to forget is the writers' lock taken.
+        [step] = self.read("purge_step", after_id=after_id, limit=limit, minus_youngest=-min(finished, failed))
+        if step["reached"] is None:
+            return 0, None
+        with self.transaction() as tx:
+            gone = tx.rows(
+                "purge", after_id=after_id, reached=step["reached"], minus_finished=-finished, minus_failed=-failed
+            )
+            tx.rows("purge_attempts", ids=[row["id"] for row in gone])
+        return len(gone), None if step["young"] else step["reached"]
+
+    def ids_of(self, stored_ids: Any) -> list[JobId]:
+        return cast(list[JobId], json.loads(stored_ids))
+
+    # -- a handler's own transaction -------------------------------------------------------------------------------
+
+    def succeed_on(self, connection: Any, ref: Ref, result: bytes | None) -> None:
+        rows = self._execute_on(connection)(
+            self.statements["succeed_on"], {"id": ref.id, "fence": ref.fence, "result": _json(result)}
+        )
+        if not rows:
+            raise LeaseLost(f"job {ref.id} was taken over by someone else; roll this transaction back")
+
+    async def asucceed_on(self, connection: Any, ref: Ref, result: bytes | None) -> None:
+        self.succeed_on(connection, ref, result)
+
+    @contextmanager
+    def user_transaction(self) -> Iterator[Any]:
+        with self._use() as connection, connection.writing() as db:
+            yield db
+
+    # -- wake-ups ----------------------------------------------------------------------------------------------------
+
+    def listen(self, heard: Callable[[str, str], None], stop: Callable[[], bool], *, finished: bool = False) -> None:
+        """SQLite can't notify, but tells cheaply whether anyone has committed: the change counter is read some times
+        a second, without touching the data."""
+        with translated(str(self.path)):
+            connection = self._connect()
+            try:
+                seen = _change_counter(connection.db)
+                heard("listening", "")
+                while not stop():
+                    time.sleep(CHANGE_CHECK)
+                    now = _change_counter(connection.db)
+                    if now != seen:
+                        seen = now
+                        heard("changed", "")
+            finally:
+                connection.close()
+
+    # -- how values are stored -----------------------------------------------------------------------------------------
+
+    def moment(self, stored: Any) -> datetime | None:
+        return None if stored is None else datetime.fromisoformat(stored).replace(tzinfo=UTC)
+
+    def instant(self, moment: datetime | None) -> Any:
+        return None if moment is None else stored(moment)
+
+    def words(self, stored: Any) -> tuple[str, ...]:
+        return tuple(json.loads(stored)) if stored else ()
+
+    def json(self, stored: Any) -> bytes | None:
+        return None if stored is None else str(stored).encode()
+
+
+class _Transaction:
+    def __init__(self, store: SqliteStore, db: sqlite3.Connection) -> None:
+        self._store = store
+        self._db = db
+
+    def rows(self, name: str, /, **parameters: Any) -> list[Row]:
+        return self._store.rows(self._db, self._store.statements[name], parameters)
+
+
+def stored(moment: datetime) -> str:
+    """An instant as text that sorts: UTC, always with microseconds."""
+    return moment.astimezone(UTC).strftime(FORMAT)
+
+
+def _seconds(stored_moment: str, now: datetime) -> float:
+    return (datetime.fromisoformat(stored_moment).replace(tzinfo=UTC) - now).total_seconds()
+
+
+def _statements(script: str) -> Iterator[str]:
+    """The statements of a migration, one by one: `executescript` would end our transaction."""
+    text = ""
+    for line in script.splitlines(keepends=True):
+        text += line
+        if sqlite3.complete_statement(text):
+            yield text
+            text = ""
+
+
+def _in_key_order(jobs: list[NewJob]) -> list[NewJob]:
+    return sorted((job for job in jobs if job.key is not None), key=lambda job: (job.task, job.key))
+
+
+def _change_counter(db: sqlite3.Connection) -> int:
+    return cast(int, db.execute("pragma data_version").fetchone()[0])
+
+
+def _held(fence: str, row: tuple[Any, ...]) -> Held:
+    id, task, queue, args, attempt, max_attempts, priority, checkpoint, correlation_id = row
+    checkpoint = None if checkpoint is None else checkpoint.encode()
+    return Held(id, fence, task, queue, args.encode(), attempt, max_attempts, priority, checkpoint, correlation_id)
+
+
+def _json(value: bytes | None) -> str | None:
+    return None if value is None else value.decode()

@@ -1,0 +1,73 @@
+"""Loads `<verb>.sql`, once. A statement that serves both databases lives in `sql/`; where they part, each has its
+own file of the same name.
+
+In the files, `@jobs` is a table of ours, `:name` a parameter, and time is written as
+  @now           the database's clock, in conditions
+  @clock         the database's clock, in SET lists
+  @after(name)   that clock plus the parameter's seconds
+  @lanes         the fragment `lanes.sql`, shared by claim and look
+Each store says what these become.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+
+HERE = Path(__file__).parent
+
+_COMMENT = re.compile(r"^\s*--.*\n", re.MULTILINE)
+_TOKEN = re.compile(r"@after\((\w+)\)|@(\w+)")
+_PARAMETER = re.compile(r"(?<![:\w]):([a-z]\w*)")
+
+
+@lru_cache(maxsize=None)
+def source(engine: str, name: str) -> str:
+    own = HERE / engine / f"{name}.sql"
+    path = own if own.exists() else HERE / "sql" / f"{name}.sql"
+    return _COMMENT.sub("", path.read_text()).strip().rstrip(";")
+
+
+class Statements:
+    """The statements of one store, with its names filled in."""
+
+    def __init__(
+        self,
+        engine: str,
+        *,
+        table: Callable[[str], str],
+        now: str,
+        clock: str,
+        after: Callable[[str], str],
+        parameter: Callable[[str], str] | None = None,
+    ) -> None:
+        self._engine = engine
+        self._table = table
+        self._words = {"now": now, "clock": clock}
+        self._after = after
+        self._parameter = parameter
+        self._ready: dict[str, str] = {}
+
+    def __getitem__(self, name: str) -> str:
+        found = self._ready.get(name)
+        if found is None:
+            found = self._ready[name] = self.fill(source(self._engine, name))
+        return found
+
+    def fill(self, text: str) -> str:
+        if self._parameter is not None:
+            text = text.replace("%", "%%")
+            # Parameters first: what the words below become may hold placeholders of its own.
+            parameter = self._parameter
+            text = _PARAMETER.sub(lambda m: parameter(m[1]), text)
+        return _TOKEN.sub(self._replace, text)
+
+    def _replace(self, match: re.Match[str]) -> str:
+        after, word = match.groups()
+        if after:
+            return self._after(after)
+        if word == "lanes":
+            return self.fill(source(self._engine, "lanes"))
+        return self._words.get(word) or self._table(word)

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.settings import Settings
+from holdfast.store import open_store
+from holdfast.store.base import Store
+from tests.factories import Clock
+from tests.servers import drop_schema, new_schema, shared_postgres
+
+ENGINES = ("sqlite", "postgres")
+
+
+@pytest.fixture(params=ENGINES)
+def engine(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def settings(engine: str, tmp_path: Path) -> Iterator[Settings]:
+    """Settings of a fresh, empty place to keep jobs in."""
+    if engine == "sqlite":
+        yield Settings(url=f"sqlite:///{tmp_path}/jobs.db", synchronous="off")
+    else:
+        schema = new_schema()
+        yield Settings(url=shared_postgres(), schema=schema)
+        drop_schema(shared_postgres(), schema)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def stores(settings: Settings) -> Iterator[Callable[..., Store]]:
+    """Opens further handles on the same place, as other processes would."""
+    opened: list[Store] = []
+
+    def another(**options: Any) -> Store:
+        store = open_store(settings, **options)
+        opened.append(store)
+        return store
+
+    yield another
+    for store in opened:
+        store.close()
+
+
+@pytest.fixture
+def store(stores: Callable[..., Store], clock: Clock) -> Store:
+    """A migrated store whose clock the test moves."""
+    store = stores(clock=clock)
+    store.migrate()
+    return store

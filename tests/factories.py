@@ -1,0 +1,63 @@
+"""Builders that tests share: a clock to move, jobs, claims."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from holdfast.model.job import Claimed, Held, NewJob, Wants
+from holdfast.model.outcome import Error
+from holdfast.store.base import Ref, Store
+
+MINUTE = 60.0
+HOUR = 3600.0
+LEASE = 20.0
+BOOM = Error("Boom", "it broke", "Traceback: it broke")
+
+
+class Clock:
+    """The database's clock, to be moved by tests."""
+
+    def __init__(self) -> None:
+        self.now = datetime(2030, 1, 1, tzinfo=UTC)
+
+    def __call__(self) -> datetime:
+        return self.now
+
+    def advance(self, seconds: float) -> None:
+        self.now += timedelta(seconds=seconds)
+
+
+def new_job(task: str = "greet", args: bytes = b"{}", **options: Any) -> NewJob:
+    return NewJob(task=task, args=args, **options)
+
+
+def wants(
+    limit: int = 1, *, tasks: Sequence[str] = ("greet",), queues: Sequence[str] | None = None, worker: str = "w1",
+    held: int = 0, lease: float = LEASE, fence: str | None = None,
+) -> Wants:  # fmt: skip
+    return Wants(
+        fence=fence or str(uuid.uuid4()), worker=worker, tasks=tuple(tasks), limit=limit, lease=lease,
+        queues=None if queues is None else tuple(queues), held=held,
+    )  # fmt: skip
+
+
+def claim(store: Store, limit: int = 1, **options: Any) -> Claimed:
+    return store.claim(wants(limit, **options))
+
+
+def a_queued_job(store: Store, **options: Any) -> str:
+    return store.enqueue(new_job(**options)).id
+
+
+def a_running_job(store: Store, *, lease: float = LEASE, worker: str = "w1", **options: Any) -> Held:
+    """Enqueue a job and claim it, alone. Nothing else may be due in the store."""
+    a_queued_job(store, **options)
+    [held] = claim(store, lease=lease, worker=worker, tasks=(options.get("task", "greet"),)).jobs
+    return held
+
+
+def ref(held: Held) -> Ref:
+    return Ref(held.id, held.fence)

@@ -1,0 +1,47 @@
+"""The PostgreSQL servers tests run on: one per test process, from the wheel, unless HOLDFAST_TEST_POSTGRES_URL names
+another. Durability is off: these tests end processes, not machines."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+
+import psycopg
+
+from holdfast.embedded import EmbeddedPostgres
+
+FAST = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
+
+
+@lru_cache(maxsize=None)
+def shared_postgres() -> str:
+    """The URL of the server all tests of this process share."""
+    given = os.environ.get("HOLDFAST_TEST_POSTGRES_URL")
+    if given:
+        return given
+    server = EmbeddedPostgres(int(os.environ.get("HOLDFAST_TEST_POSTGRES_VERSION", "18")), **FAST)
+    atexit.register(server.destroy)
+    return server.url
+
+
+@contextmanager
+def own_postgres(version: int = 18, **settings: str | int) -> Iterator[EmbeddedPostgres]:
+    """A server of one's own, to stop and start."""
+    server = EmbeddedPostgres(version, **{**FAST, **settings})
+    try:
+        yield server
+    finally:
+        server.destroy()
+
+
+def new_schema() -> str:
+    return f"t_{uuid.uuid4().hex[:12]}"
+
+
+def drop_schema(url: str, schema: str) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(f'drop schema if exists "{schema}" cascade'.encode())
