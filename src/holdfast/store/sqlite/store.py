@@ -288,14 +288,14 @@ class SqliteStore(Store):
                     return done
             if finished or drained or wants is not None:
                 with connection.writing() as db:
-                    self._record(db, finished, done)
+                    self._record_outcomes(db, finished, done)
                     if drained:
                         self.rows(db, self.statements["drop_leases"], {"fences": list(drained)})
                     if wants is not None:
                         done.claimed = self._claim(db, wants)
         return done
 
-    def _record(self, db: sqlite3.Connection, finished: Sequence[Outcome], done: Exchanged) -> None:
+    def _record_outcomes(self, db: sqlite3.Connection, finished: Sequence[Outcome], done: Exchanged) -> None:
         doubtful: list[Outcome] = []
         for verb, outcomes in by_verb(finished).items():
             if verb == "succeed":
