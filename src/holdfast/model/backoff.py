@@ -15,9 +15,11 @@ class PollBackoff:
     grace: int = 2
 
     def wait(self, empty_polls: int) -> float:
-        # Past some hundred polls the power would overflow; by then the maximum has long been reached.
-        exponent = min(max(0, empty_polls - self.grace), 256)
-        return float(min(self.maximum, self.base * self.multiplier**exponent))
+        try:
+            grown = self.base * self.multiplier ** max(0, empty_polls - self.grace)
+        except OverflowError:  # past some hundred polls; by then the maximum has long been reached
+            return float(self.maximum)
+        return float(min(self.maximum, grown))
 
 
 POLL_TRIES = 3

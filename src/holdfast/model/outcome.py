@@ -9,12 +9,13 @@ import msgspec
 
 from holdfast.errors import Cancel, Fail, Retry, Snooze
 from holdfast.model.job import Held
-from holdfast.model.retry import RetryPolicy
+from holdfast.model.retry import DEFAULT_RETRY, RetryPolicy
 
 Verb = Literal["succeed", "fail", "reschedule", "release", "park", "stop"]
 
 MESSAGE_LIMIT = 4_000  # characters kept of an error message
 TRACEBACK_LIMIT = 16_000
+LONGEST_DELAY = 1e9  # seconds, some thirty years
 
 
 class Error(msgspec.Struct, frozen=True):
@@ -61,9 +62,16 @@ def errored(held: Held, error: BaseException, policy: RetryPolicy, told: Error, 
         return Outcome("fail", held.id, held.fence, attempt, error=told)
     delay = error.after if isinstance(error, Retry) else None
     if delay is None:
-        delay = policy.delay(held.attempt, error)
+        try:
+            delay = policy.delay(held.attempt, error)
+        except Exception as broken:  # noqa: BLE001 - a user's policy may raise anything; that must not cost the job
+            delay = DEFAULT_RETRY.delay(held.attempt, error)
+            note = f"{told.message} (and its retry policy raised {_name(broken)}: {_message(broken)})"
+            told = Error(told.code, note[:MESSAGE_LIMIT], told.traceback)
     if delay is None:
         return Outcome("fail", held.id, held.fence, attempt, error=told)
+    # Not less than now, not beyond what a database can reckon with; not a number counts as now.
+    delay = min(max(0.0, delay), LONGEST_DELAY)
     return Outcome("reschedule", held.id, held.fence, attempt, delay=delay, error=told)
 
 

@@ -13,7 +13,7 @@ from holdfast.store.base import Store
 
 def open_store(settings: Settings, *, clock: Callable[[], datetime] | None = None) -> Store:
     """The store a URL names. `clock` moves time, for tests."""
-    scheme = urlsplit(settings.url).scheme.partition("+")[0]
+    scheme = _scheme(settings.url)
     if scheme == "sqlite":
         from holdfast.store.sqlite.store import SqliteStore
 
@@ -31,3 +31,10 @@ def open_store(settings: Settings, *, clock: Callable[[], datetime] | None = Non
         f"the database URL {settings.shown_url!r} is not one of sqlite:///file.db, sqlite:////absolute/file.db, "
         "postgresql://user@host/database"
     )
+
+
+def _scheme(url: str) -> str:
+    try:
+        return urlsplit(url).scheme.partition("+")[0]
+    except ValueError:  # not even a URL
+        return ""

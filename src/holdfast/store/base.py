@@ -30,7 +30,7 @@ from holdfast.model.job import (
     Wants,
     WorkerRecord,
 )
-from holdfast.model.lifecycle import State
+from holdfast.model.lifecycle import IN_PLACE, REQUESTS, TRANSITIONS, State
 from holdfast.model.outcome import Error, Outcome, Verb
 from holdfast.model.rescue import verdict
 
@@ -184,7 +184,7 @@ class Store(ABC):
     def _end(self, outcome: Outcome) -> None:
         done = self.exchange([outcome], None, [outcome.fence])
         if done.lost:
-            raise LeaseLost(f"job {outcome.id} was taken over by someone else; this {outcome.verb} is dropped")
+            raise self._lost(Ref(outcome.id, outcome.fence), outcome.verb)
         self.notify(done.requeued, done.awaited)
 
     @abstractmethod
@@ -210,8 +210,15 @@ class Store(ABC):
         with self.transaction() as tx:
             rows = tx.rows(name, id=ref.id, fence=ref.fence, **parameters)
         if not rows:
-            raise LeaseLost(f"job {ref.id} was taken over by someone else; this {name} is dropped")
+            raise self._lost(ref, name)
         return bool(rows[0]["cancel_requested"]), bool(rows[0]["pause_requested"])
+
+    def _lost(self, ref: Ref, verb: str) -> LeaseLost:
+        rows = self.read("get", id=ref.id)
+        now = "deleted" if not rows else f"{rows[0]['state']}"
+        if rows and rows[0]["state"] == State.RUNNING:
+            now += f", held by worker {rows[0]['worker']}"
+        return LeaseLost(f"job {ref.id} is no longer held under this lease (it is {now}); this {verb} is dropped")
 
     # -- the watchdog --------------------------------------------------------------------------------------------
 
@@ -300,7 +307,8 @@ class Store(ABC):
             if rows and verb == "delete":
                 tx.rows("delete_attempts", id=key)
         if not rows:
-            raise Refused(f"can't {verb} job {job_id}: it is {self.get(job_id).state.value}")
+            found = self.get(job_id).state
+            raise Refused(f"can't {verb} job {job_id}: it is {found}, and must be {_possible_in(verb)}")
         state, queue = State(rows[0]["state"]), rows[0]["queue"]
         if verb in ("resume", "retry", "change"):
             self.notify([queue])
@@ -496,6 +504,19 @@ def by_verb(outcomes: Sequence[Outcome]) -> dict[Verb, list[Outcome]]:
     for outcome in outcomes:
         groups.setdefault(outcome.verb, []).append(outcome)
     return groups
+
+
+def _possible_in(verb: str) -> str:
+    states = IN_PLACE[verb] if verb in IN_PLACE else TRANSITIONS[verb][0]
+    if verb in REQUESTS:
+        states |= {State.RUNNING}
+    return " or ".join(state for state in State if state in states)
+
+
+def may_be_lost(outcome: Outcome) -> bool:
+    """Giving back what never started loses nothing, whoever has it now: there is no handler to stop, no result to drop
+    and, after a lost reply, no history to find it in."""
+    return outcome.verb != "release" or outcome.attempt is not None
 
 
 def _text(value: bytes | None) -> str | None:

@@ -36,7 +36,9 @@ def check_version(engine: str, where: str, found: int | None, oldest_code: int |
     if found is None:
         raise SchemaOutdated(f"{where} has no Holdfast tables yet: run `holdfast migrate`")
     if found < needed:
-        raise SchemaOutdated(f"the schema in {where} is at {found}, this version needs {needed}: run `holdfast migrate`")
+        raise SchemaOutdated(
+            f"the schema in {where} is at {found}, this version needs {needed}: run `holdfast migrate`"
+        )
     if oldest_code is not None and oldest_code > needed:
         raise SchemaOutdated(
             f"the schema in {where} is at {found} and serves code from {oldest_code} on, this version knows {needed}: "

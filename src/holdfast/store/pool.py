@@ -48,11 +48,16 @@ class Pool(Generic[C]):
         return None
 
     def _give_back(self, connection: C) -> None:
+        stale: list[C] = [connection]
         with self._lock:
-            if not self._closed and self._usable(connection) and len(self._free) < KEPT:
+            if not self._usable(connection):
+                # Where one connection broke (a restart, a failover) the free ones have hardly survived.
+                stale, self._free = [connection, *self._free], []
+            elif not self._closed and len(self._free) < KEPT:
                 self._free.append(connection)
                 return
-        connection.close()
+        for one in stale:
+            one.close()
 
     def close(self) -> None:
         with self._lock:

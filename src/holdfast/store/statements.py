@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -23,7 +23,7 @@ _TOKEN = re.compile(r"@after\((\w+)\)|@(\w+)")
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z]\w*)")
 
 
-@lru_cache(maxsize=None)
+@cache
 def source(engine: str, name: str) -> str:
     own = HERE / engine / f"{name}.sql"
     path = own if own.exists() else HERE / "sql" / f"{name}.sql"

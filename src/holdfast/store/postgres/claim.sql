@@ -10,19 +10,11 @@ with recursive
 due as materialized (
     select * from open_lane where ready_at <= @now
 ),
--- Read in the order of its index, up to a bound: so it stays an index scan whatever the statistics say.
-suspect as materialized (
-    select s.id, s.suspect_at, s.suspect_until, s.priority
-      from (select id, suspect_at, suspect_until, priority, queue, task from @jobs
-             where suspect_at is not null order by suspect_at limit 1000) s
-     where s.task = any(:tasks) and (:queues::text[] is null or s.queue = any(:queues::text[]))
-       and not exists (select 1 from paused p
-                        where (p.kind = 'queue' and p.name = s.queue) or (p.kind = 'task' and p.name = s.task))
-),
--- A worker with nothing in hand runs a suspect before anything else, and runs it alone.
+-- A worker with nothing in hand runs a suspect before anything else, and runs it alone: until its time of waiting for
+-- that is over, then it is a job like any other.
 alone as materialized (
     select j.id from suspect s join @jobs j on j.id = s.id
-     where :held = 0 and j.suspect_at <= @now
+     where :held = 0 and j.suspect_at <= @now and (s.suspect_until is null or s.suspect_until > @now)
      order by s.priority desc, s.suspect_at, s.id
      limit 1 for update of j skip locked
 ),

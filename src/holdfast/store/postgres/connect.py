@@ -8,9 +8,10 @@ from typing import Any
 
 import psycopg
 from psycopg import errors as pg
+from psycopg.conninfo import conninfo_to_dict
 from psycopg.types.string import ByteaBinaryLoader
 
-from holdfast.errors import OutcomeUnknown, SchemaOutdated, StoreError, StoreUnavailable
+from holdfast.errors import BadSettings, OutcomeUnknown, SchemaOutdated, StoreError, StoreUnavailable
 from holdfast.settings import Settings
 
 Connection = psycopg.Connection[tuple[Any, ...]]
@@ -37,6 +38,10 @@ def connect(settings: Settings, *, application: str = "holdfast") -> Connection:
         # A foreign lock on one row must not stall a worker: it gives up after 2 s and tries again, job by job.
         # Our statements are written so that one plan serves all parameters; planning them anew would cost more.
         options["options"] = "-c timezone=UTC -c lock_timeout=2s -c plan_cache_mode=force_generic_plan -c jit=off"
+    try:
+        conninfo_to_dict(settings.url)
+    except psycopg.ProgrammingError as error:
+        raise BadSettings(f"{settings.shown_url!r} is not a PostgreSQL URL: {str(error).strip()}") from None
     with translated(settings.shown_url):
         connection = psycopg.connect(settings.url, autocommit=True, **options)
     connection.prepare_threshold = 0 if settings.prepare else None
@@ -60,7 +65,9 @@ def translate(where: str, error: psycopg.Error, *, broken: bool = False) -> Stor
     code = error.sqlstate or ""
     said = str(error).strip().partition("\n")[0]
     if isinstance(error, pg.UndefinedTable | pg.InvalidSchemaName):
-        return SchemaOutdated(f"{where} has no Holdfast tables, or others than this version knows: run `holdfast migrate`")
+        return SchemaOutdated(
+            f"{where} has no Holdfast tables, or others than this version knows: run `holdfast migrate`"
+        )
     if broken:
         return OutcomeUnknown(f"the connection to {where} broke: {said}")
     if code[:2] in TRANSIENT_CLASSES or code in (LOCK_NOT_AVAILABLE, READ_ONLY):

@@ -12,7 +12,7 @@ walk (queue) as (
       from walk where walk.queue is not null
 ),
 served (queue) as (
-    select unnest(:queues::text[])
+    select distinct unnest(:queues::text[])
     union all
     select queue from walk where :queues::text[] is null and queue is not null
 ),
@@ -35,4 +35,14 @@ open_lane as materialized (
      where task = any(:tasks)
        and not exists (select 1 from paused p
                         where (p.kind = 'queue' and p.name = lane.queue) or (p.kind = 'task' and p.name = lane.task))
+),
+-- Jobs that wait to be run alone. Read in the order of their index, up to a bound: so it stays an index scan whatever
+-- the statistics say. The bound counts only what this worker may take: no others stand in front of those.
+suspect as materialized (
+    select s.id, s.suspect_at, s.suspect_until, s.priority from @jobs s
+     where s.suspect_at is not null
+       and s.task = any(:tasks) and (:queues::text[] is null or s.queue = any(:queues::text[]))
+       and not exists (select 1 from paused p
+                        where (p.kind = 'queue' and p.name = s.queue) or (p.kind = 'task' and p.name = s.task))
+     order by s.suspect_at limit 1000
 )

@@ -8,7 +8,7 @@ select (select extract(epoch from min(expires_at) - @now)::float8 from @leases) 
        (select extract(epoch from min(at) - @now)::float8 from (
             select min(ready_at) as at from open_lane
             union all
-            (select suspect_at from @jobs where suspect_at is not null order by suspect_at limit 1)
+            select min(suspect_at) from suspect
             union all
             select min(until) from paused) upcoming) as next_due,
        exists (select 1 from @leases where expires_at < @now) as expired_leases,

@@ -18,7 +18,20 @@ from holdfast.model.job import Claimed, Enqueued, Held, Look, NewJob, Request, W
 from holdfast.model.lifecycle import State
 from holdfast.model.outcome import Outcome
 from holdfast.settings import Settings
-from holdfast.store.base import Exchanged, JobId, Ref, Row, Steps, Store, Transaction, arun_steps, by_verb, keyed_steps, run_steps
+from holdfast.store.base import (
+    Exchanged,
+    JobId,
+    Ref,
+    Row,
+    Steps,
+    Store,
+    Transaction,
+    arun_steps,
+    by_verb,
+    keyed_steps,
+    may_be_lost,
+    run_steps,
+)
 from holdfast.store.migrate import OLDEST_CODE, check_version, pending
 from holdfast.store.pool import Pool
 from holdfast.store.postgres.connect import Connection, connect, translate, translated, usable
@@ -26,6 +39,7 @@ from holdfast.store.postgres.notify import Notifier
 from holdfast.store.statements import Statements, source
 
 CHUNK = 5_000  # jobs sent in one COPY
+MIGRATION_TURN = 60  # seconds to wait while another process migrates
 SELF_CHECK = 5.0  # seconds a new listener has to hear itself
 
 COPY = (
@@ -39,6 +53,7 @@ class PostgresStore(Store):
         self.settings = settings
         self.shown_url = settings.shown_url
         self.can_listen = settings.listen
+        self._oldest: int | None = None
         self._clock = clock
         now = "%(now)s::timestamptz" if clock else "statement_timestamp()"
         tick = "%(now)s::timestamptz" if clock else "clock_timestamp()"
@@ -64,7 +79,7 @@ class PostgresStore(Store):
     def _with_history(self, verb: str) -> str:
         """The verb's update, and the row of history it leaves, as one statement."""
         return self.statements.fill(
-            f"with ended as ({source('postgres', verb)}), history as ("
+            f"with ended as ({source('postgres', verb)}), history as ("  # noqa: S608 - our own files
             "insert into @attempts (job_id, fence, life, number, worker, outcome, started_at, ended_at, error_code, "
             "error_message, traceback) select id, :fence::uuid, life, number, worker, :outcome, started_at, @clock, "
             ":error_code, :error_message, :traceback from ended where :outcome::text is not null "
@@ -77,7 +92,9 @@ class PostgresStore(Store):
         with self._use() as connection, connection.transaction():
             # One at a time, whoever comes: the others find the work done.
             lock = int.from_bytes(hashlib.sha256(self._schema.encode()).digest()[:8], signed=True)
+            connection.execute(f"set local lock_timeout = '{MIGRATION_TURN}s'", prepare=False)
             connection.execute("select pg_advisory_xact_lock(%s)", (lock,), prepare=False)
+            connection.execute("set local lock_timeout = '2s'", prepare=False)  # for the tables: others work on them
             connection.execute(f"create schema if not exists {self._schema}", prepare=False)
             found = self._version(connection)
             applied = pending("postgres", found or 0)
@@ -109,7 +126,7 @@ class PostgresStore(Store):
         return int(row[1])
 
     def check(self) -> None:
-        self._oldest: int | None = None
+        self._oldest = None
         with self._use() as connection:
             found = self._version(connection)
         check_version("postgres", self.shown_url, found, self._oldest)
@@ -274,10 +291,18 @@ class PostgresStore(Store):
     def exchange(self, finished: Sequence[Outcome], wants: Wants | None, drained: Sequence[str] = ()) -> Exchanged:
         done = Exchanged()
         with self._pool.use() as connection:
-            try:
-                self._exchange(connection, finished, wants, drained, done)
-            except psycopg.Error as error:
-                raise translate(self.shown_url, error, broken=connection.closed) from error
+            with translated(self.shown_url, connection):
+                doubtful = self._exchange(connection, finished, wants, drained, done)
+            # Not changed is not always lost: it may have been recorded before, and the reply was lost.
+            for outcome in filter(may_be_lost, doubtful):
+                try:
+                    recorded = self._rows(
+                        connection, self.statements["recorded"], {"id": outcome.id, "fence": outcome.fence}
+                    )
+                except psycopg.Error as error:  # the commit has happened: whoever claimed must look its fence up
+                    raise translate(self.shown_url, error, broken=True) from error
+                if not recorded:
+                    done.lost.append(outcome)
         return done
 
     def _exchange(
@@ -287,7 +312,8 @@ class PostgresStore(Store):
         wants: Wants | None,
         drained: Sequence[str],
         done: Exchanged,
-    ) -> None:
+    ) -> list[Outcome]:
+        """The trip itself. Returns the outcomes that changed nothing."""
         statements = self.statements
         batches: list[tuple[list[Outcome], Any]] = []
         singles: list[tuple[Outcome, Any]] = []
@@ -319,8 +345,9 @@ class PostgresStore(Store):
                 send(statements["drop_leases"], fences=_array(drained))
             if wants is not None and wants.limit > 0:
                 claim = send(
-                    statements["claim"], tasks=list(wants.tasks), queues=None if wants.queues is None else list(wants.queues),
-                    fence=wants.fence, worker=wants.worker, lease=wants.lease, held=wants.held, n=wants.limit,
+                    statements["claim"], tasks=list(wants.tasks),
+                    queues=None if wants.queues is None else list(wants.queues), fence=wants.fence,
+                    worker=wants.worker, lease=wants.lease, held=wants.held, n=wants.limit,
                     reach=2 * wants.limit + 16,
                 )  # fmt: skip
         doubtful: list[Outcome] = []
@@ -337,14 +364,11 @@ class PostgresStore(Store):
             state, queue, awaited = row
             if state == "queued":
                 done.requeued.add(queue)
-            elif awaited:
+            elif awaited and state != "paused":
                 done.awaited.append(outcome.id)
         if claim is not None and wants is not None:
             done.claimed = _claimed(wants.fence, claim.fetchall())
-        # Not changed is not always lost: it may have been recorded before, and the reply was lost.
-        for outcome in doubtful:
-            if not self._rows(connection, statements["recorded"], {"id": outcome.id, "fence": outcome.fence}):
-                done.lost.append(outcome)
+        return doubtful
 
     def claim_of(self, fence: str) -> list[Held]:
         with self._use() as connection:
@@ -493,7 +517,6 @@ def _columns(job: NewJob) -> dict[str, Any]:
 
 def _document(job: NewJob) -> dict[str, Any]:
     return _columns(job) | {
-        "args": json.loads(job.args),
         "run_at": job.run_at and job.run_at.isoformat(),
         "key": job.key,
         "reuse": min(job.reuse or 0.0, 1e10),

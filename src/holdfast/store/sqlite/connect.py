@@ -21,7 +21,9 @@ from holdfast.store.sqlite.gate import Gate
 BUSY = 10.0  # seconds a writer waits for its turn
 LOG_LIMIT = 16 * 1024 * 1024  # bytes of write-ahead log after which whoever sees it runs a checkpoint
 CHECKPOINT_BUSY_MS = 1000
-NETWORK_FILE_SYSTEMS = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "fuse.sshfs", "fuse.glusterfs", "ncpfs")
+NETWORK_FILE_SYSTEMS = frozenset(
+    ["nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "fuse.sshfs", "fuse.glusterfs", "ncpfs"]
+)
 TRANSIENT = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR}
 
 
@@ -72,10 +74,10 @@ def path_of(settings: Settings) -> Path:
     parts = urlsplit(settings.url)
     if parts.netloc or not parts.path.strip("/"):
         raise BadSettings(
-            f"{settings.url!r} names no file: write sqlite:///file.db (relative) or sqlite:////absolute/file.db"
+            f"{settings.shown_url!r} names no file: write sqlite:///file.db (relative) or sqlite:////absolute/file.db"
         )
     if parts.query:
-        raise BadSettings(f"{settings.url!r}: a SQLite URL takes no parameters")
+        raise BadSettings(f"{settings.shown_url!r}: a SQLite URL takes no parameters")
     return Path(unquote(parts.path)[1:]).absolute()
 
 
@@ -94,7 +96,9 @@ def prepare_file(path: Path) -> None:
     if path.exists() and not os.access(path, os.W_OK):
         raise StoreError(f"{path} is read-only for this user: jobs can't be kept in it")
     if not os.access(path.parent, os.W_OK):
-        raise StoreError(f"the directory {path.parent} is read-only for this user: SQLite keeps its log beside the file")
+        raise StoreError(
+            f"the directory {path.parent} is read-only for this user: SQLite keeps its log beside the file"
+        )
 
 
 def file_system_of(path: Path) -> str:
@@ -133,5 +137,7 @@ def translate(where: str, error: sqlite3.Error) -> StoreError:
     if code == sqlite3.SQLITE_READONLY:
         return StoreError(f"{where} is read-only: jobs can't be kept in it")
     if "no such table" in str(error):
-        return SchemaOutdated(f"{where} has no Holdfast tables, or others than this version knows: run `holdfast migrate`")
+        return SchemaOutdated(
+            f"{where} has no Holdfast tables, or others than this version knows: run `holdfast migrate`"
+        )
     return StoreError(f"{where} refused: {error}")

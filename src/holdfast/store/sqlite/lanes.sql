@@ -10,7 +10,7 @@ walk (queue) as (
       from walk where walk.queue is not null
 ),
 served (queue) as (
-    select value from json_each(:queues)
+    select distinct value from json_each(:queues)
     union all
     select queue from walk where queue is not null
 ),

@@ -2,5 +2,4 @@
 select (select min(expires_at) from @leases) as next_lease_end,
        exists (select 1 from @leases where expires_at < @now) as expired_leases,
        exists (select 1 from @jobs indexed by @jobs_expiring
-                where expires_at <= @now and ready_at is not null and attempt = 0) as expired_jobs,
-       (select min(suspect_at) from @jobs indexed by @jobs_suspect where suspect_at is not null) as next_suspect
+                where expires_at <= @now and ready_at is not null and attempt = 0) as expired_jobs

@@ -15,11 +15,25 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, cast
 
-from holdfast.errors import BadSettings, JobNotFound, LeaseLost
+import msgspec
+
+from holdfast.errors import BadSettings, JobNotFound, LeaseLost, StoreError
 from holdfast.model.job import Claimed, Enqueued, Held, Look, NewJob, Request, Wants
 from holdfast.model.outcome import Outcome
 from holdfast.settings import Settings
-from holdfast.store.base import Exchanged, JobId, Ref, Row, Steps, Store, Transaction, by_verb, keyed_steps, run_steps
+from holdfast.store.base import (
+    Exchanged,
+    JobId,
+    Ref,
+    Row,
+    Steps,
+    Store,
+    Transaction,
+    by_verb,
+    keyed_steps,
+    may_be_lost,
+    run_steps,
+)
 from holdfast.store.migrate import OLDEST_CODE, check_version, pending
 from holdfast.store.pool import Pool
 from holdfast.store.sqlite.connect import Connection, path_of, prepare_file, translated
@@ -27,7 +41,6 @@ from holdfast.store.statements import Statements
 
 CHUNK = 5_000  # jobs kept at a time
 CHANGE_CHECK = 0.015  # seconds between looks at the file's change counter while a worker waits
-FORMAT = "%Y-%m-%d %H:%M:%S.%f"
 
 COLUMNS = (
     "queue, task, args, priority, max_attempts, created_at, run_at, ready_at, expires_at, correlation_id, tags"
@@ -40,6 +53,7 @@ class SqliteStore(Store):
         self.shown_url = settings.shown_url
         self.path = path_of(settings)
         self.can_listen = settings.listen
+        self._oldest: int | None = None
         self._clock = clock or (lambda: datetime.now(UTC))
         self.statements = Statements(
             "sqlite",
@@ -49,7 +63,7 @@ class SqliteStore(Store):
             after=lambda name: f":{name}_at",
         )
         self._after: dict[str, list[str]] = {}
-        self._pool: Pool[Connection] = Pool(self._connect, lambda connection: True)
+        self._pool: Pool[Connection] = Pool(self._connect, lambda connection: not connection.db.in_transaction)
         prepare_file(self.path)
 
     def _connect(self) -> Connection:
@@ -83,11 +97,13 @@ class SqliteStore(Store):
         if not db.execute("select 1 from sqlite_master where type = 'table' and name = ?", (name,)).fetchone():
             return None
         row = db.execute(self.statements["meta"]).fetchone()
+        if row is None:
+            raise StoreError(f"the table {name} in {self.path} is empty: it is not one of ours, or was damaged")
         self.store_id, self._oldest = row[0], row[2]
         return cast(int, row[1])
 
     def check(self) -> None:
-        self._oldest: int | None = None
+        self._oldest = None
         with self._use() as connection:
             found = self._version(connection.db)
         check_version("sqlite", self.shown_url, found, self._oldest)
@@ -200,6 +216,8 @@ class SqliteStore(Store):
     def enqueue_many(self, jobs: Iterable[NewJob]) -> Iterator[list[Enqueued]]:
         source = iter(jobs)
         chunk = list(islice(source, CHUNK))
+        if not chunk:
+            return
         with self._use() as connection:
             if len(chunk) < CHUNK:
                 with connection.writing() as db:
@@ -210,12 +228,11 @@ class SqliteStore(Store):
             yield from self._keep_spooled(connection, chunk, source)
 
     def _keep(self, db: sqlite3.Connection, chunk: list[NewJob]) -> list[Enqueued]:
-        keyed = iter([self._enqueue(db, job) for job in _in_key_order(chunk)])
-        answers = {id(job): next(keyed) for job in _in_key_order(chunk)}
+        answers = {id(job): self._enqueue(db, job) for job in chunk if job.key is not None}
         plain = [job for job in chunk if job.key is None]
         first = self._next_id(db)
         db.executemany(
-            self.statements.fill(f"insert into @jobs (id, {COLUMNS}) values ({','.join('?' * 12)})"),
+            self.statements.fill(f"insert into @jobs (id, {COLUMNS}) values ({','.join('?' * 12)})"),  # noqa: S608
             ((first + n, *row) for n, row in enumerate(self._plain_rows(plain))),
         )
         ids = iter(range(first, first + len(plain)))
@@ -242,37 +259,38 @@ class SqliteStore(Store):
         self, connection: Connection, chunk: list[NewJob], source: Iterator[NewJob]
     ) -> Iterator[list[Enqueued]]:
         db = connection.db
-        keyed: list[NewJob] = []
+        keyed: dict[int, NewJob] = {}  # by place in the stream; each is kept by a statement of its own
         total = 0
         db.execute(f"create temp table spool (n integer primary key, {COLUMNS})")
         try:
             while chunk:
-                plain = [job for job in chunk if job.key is None]
-                keyed += [job for job in chunk if job.key is not None]
+                places = {n: job for n, job in enumerate(chunk, total) if job.key is None}
+                keyed |= {n: job for n, job in enumerate(chunk, total) if job.key is not None}
+                rows = zip(places, self._plain_rows(places.values()), strict=True)
                 db.execute("begin")
                 db.executemany(
-                    f"insert into temp.spool ({COLUMNS}) values ({','.join('?' * 11)})",  # noqa: S608 - our own names
-                    self._plain_rows(plain),
+                    f"insert into temp.spool (n, {COLUMNS}) values ({','.join('?' * 12)})",  # noqa: S608 - our own names
+                    ((n, *row) for n, row in rows),
                 )
                 db.execute("commit")
-                total += len(plain)
+                total += len(chunk)
                 chunk = list(islice(source, CHUNK))
             with connection.writing():
-                answers = [self._enqueue(db, job) for job in _in_key_order(keyed)]
                 first = self._next_id(db)
                 db.execute(
                     self.statements.fill(
                         f"insert into @jobs (id, {COLUMNS}) select n + ?, {COLUMNS} from temp.spool order by n"  # noqa: S608
                     ),
-                    (first - 1,),
+                    (first,),
                 )
+                answers = {n: self._enqueue(db, job) for n, job in keyed.items()}
         finally:
+            if db.in_transaction:
+                db.execute("rollback")
             db.execute("drop table temp.spool")
-        # Jobs with keys come after those without.
-        for start in range(first, first + total, CHUNK):
-            yield [Enqueued(str(id), True) for id in range(start, min(start + CHUNK, first + total))]
-        if answers:
-            yield answers
+        for start in range(0, total, CHUNK):
+            places_here = range(start, min(start + CHUNK, total))
+            yield [answers[n] if n in keyed else Enqueued(str(first + n), True) for n in places_here]
 
     # -- the worker's trip ---------------------------------------------------------------------------------------
 
@@ -301,7 +319,9 @@ class SqliteStore(Store):
             if verb == "succeed":
                 text, now = self.statements["succeed"], stored(self._clock())
                 changes = db.total_changes
-                db.executemany(text, ({"id": o.id, "fence": o.fence, "result": _json(o.result), "now": now} for o in outcomes))
+                db.executemany(
+                    text, ({"id": o.id, "fence": o.fence, "result": _json(o.result), "now": now} for o in outcomes)
+                )
                 if db.total_changes - changes != len(outcomes):
                     doubtful += outcomes
                 continue
@@ -311,7 +331,7 @@ class SqliteStore(Store):
                     doubtful.append(outcome)
                 elif rows[0]["state"] == "queued":
                     done.requeued.add(rows[0]["queue"])
-        for outcome in doubtful:
+        for outcome in filter(may_be_lost, doubtful):
             if not self.rows(db, self.statements["recorded"], {"id": outcome.id, "fence": outcome.fence}):
                 done.lost.append(outcome)
 
@@ -343,7 +363,7 @@ class SqliteStore(Store):
             "ids": sorted(taken),
         }  # fmt: skip
         self.rows(db, self.statements["lease"], lease)
-        return Claimed([taken[id] for id in ids], chosen.next_due, alone=chosen.alone)
+        return msgspec.structs.replace(chosen, jobs=[taken[id] for id in ids])
 
     def _choose(self, db: sqlite3.Connection, wants: Wants) -> tuple[list[int], Claimed]:
         """Which jobs this worker would take now, the most urgent first: priority, then due time, then id."""
@@ -363,16 +383,17 @@ class SqliteStore(Store):
         [ends] = self.rows(db, statements["pause_ends"], {})
         upcoming += [moment for moment in ends.values() if moment]
         next_due = _seconds(min(upcoming), clock) if upcoming else None
-        if waiting and not wants.held:
-            # A worker with nothing in hand runs a suspect before anything else, and runs it alone.
-            return [waiting[0]["id"]], Claimed(next_due=next_due, alone=True)
-        found = [
-            [(-row["priority"], row["ready_at"], row["id"]) for row in self.rows(db, statements["lane_jobs"], {**lane, "n": wants.limit})]
-            for lane in due
-        ]  # fmt: skip
-        found.append(
-            sorted((-s["priority"], s["suspect_at"], s["id"]) for s in waiting if s["suspect_until"] and s["suspect_until"] <= now)
-        )  # fmt: skip
+        lapsed = [s for s in waiting if s["suspect_until"] and s["suspect_until"] <= now]
+        alone = [s["id"] for s in waiting if not s["suspect_until"] or s["suspect_until"] > now]
+        if alone and not wants.held:
+            # A worker with nothing in hand runs a suspect before anything else, and runs it alone: until its time of
+            # waiting for that is over, then it is a job like any other.
+            return alone[:1], Claimed(next_due=next_due, alone=True)
+        found = []
+        for lane in due:
+            rows = self.rows(db, statements["lane_jobs"], {**lane, "n": wants.limit})
+            found.append([(-row["priority"], row["ready_at"], row["id"]) for row in rows])
+        found.append(sorted((-s["priority"], s["suspect_at"], s["id"]) for s in lapsed))
         ids = [id for _, _, id in islice(heapq.merge(*found), wants.limit)]
         hold_back = any(s["suspect_until"] is None for s in waiting)
         return ids, Claimed(next_due=next_due, hold_back=hold_back)
@@ -401,10 +422,11 @@ class SqliteStore(Store):
                 self.rows(db, self.statements["seen"], {"worker": worker})
             now = self._clock()
             [seen] = self.rows(connection.db, self.statements["look"], {})
-            lanes = self.rows(connection.db, self.statements["lanes"], scope)
+            lanes = self.rows(connection.db, self.statements["lanes"], dict(scope))
+            suspects = self.rows(connection.db, self.statements["suspects"], dict(scope))
             [ends] = self.rows(connection.db, self.statements["pause_ends"], {})
-        upcoming = [lane["ready_at"] for lane in lanes]
-        upcoming += [moment for moment in (seen["next_suspect"], *ends.values()) if moment]
+        upcoming = [lane["ready_at"] for lane in lanes] + [suspect["suspect_at"] for suspect in suspects]
+        upcoming += [moment for moment in ends.values() if moment]
         lease_end = seen["next_lease_end"]
         return Look(
             next_lease_end=lease_end and _seconds(lease_end, now),
@@ -446,7 +468,8 @@ class SqliteStore(Store):
 
     @contextmanager
     def user_transaction(self) -> Iterator[Any]:
-        with self._use() as connection, connection.writing() as db:
+        # What goes wrong in here is the handler's own: its errors stay as they are.
+        with self._pool.use() as connection, connection.writing() as db:
             yield db
 
     # -- wake-ups ----------------------------------------------------------------------------------------------------
@@ -494,7 +517,7 @@ class _Transaction:
 
 def stored(moment: datetime) -> str:
     """An instant as text that sorts: UTC, always with microseconds."""
-    return moment.astimezone(UTC).strftime(FORMAT)
+    return moment.astimezone(UTC).replace(tzinfo=None).isoformat(" ", "microseconds")
 
 
 def _seconds(stored_moment: str, now: datetime) -> float:
@@ -509,10 +532,6 @@ def _statements(script: str) -> Iterator[str]:
         if sqlite3.complete_statement(text):
             yield text
             text = ""
-
-
-def _in_key_order(jobs: list[NewJob]) -> list[NewJob]:
-    return sorted((job for job in jobs if job.key is not None), key=lambda job: (job.task, job.key))
 
 
 def _change_counter(db: sqlite3.Connection) -> int:
