@@ -1,1 +1,49 @@
 """Durable background jobs in the database you already have."""
+
+from holdfast.client import Holdfast
+from holdfast.errors import (
+    BadArguments,
+    BadSettings,
+    Cancel,
+    Fail,
+    HoldfastError,
+    JobFailed,
+    JobNotFound,
+    LeaseLost,
+    Refused,
+    Retry,
+    SchemaOutdated,
+    Snooze,
+    StoreError,
+    StoreUnavailable,
+    UnknownTask,
+    WaitTimeout,
+)
+from holdfast.handle import Job
+from holdfast.model.lifecycle import State
+from holdfast.model.retry import Exponential
+from holdfast.work.context import JobContext
+
+__all__ = [
+    "BadArguments",
+    "BadSettings",
+    "Cancel",
+    "Exponential",
+    "Fail",
+    "Holdfast",
+    "HoldfastError",
+    "Job",
+    "JobContext",
+    "JobFailed",
+    "JobNotFound",
+    "LeaseLost",
+    "Refused",
+    "Retry",
+    "SchemaOutdated",
+    "Snooze",
+    "State",
+    "StoreError",
+    "StoreUnavailable",
+    "UnknownTask",
+    "WaitTimeout",
+]

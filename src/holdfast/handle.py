@@ -1,0 +1,120 @@
+"""Job: what an enqueue returns. Knows its id; asks the database for the rest."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from holdfast.errors import HoldfastError, JobFailed, WaitTimeout
+from holdfast.model.job import AttemptRecord, JobRecord
+from holdfast.model.lifecycle import State
+from holdfast.model.outcome import Error
+from holdfast.work.context import in_handler
+
+if TYPE_CHECKING:
+    from holdfast.client import Holdfast
+
+R_co = TypeVar("R_co", covariant=True)
+
+FIRST_WAIT, LONGEST_WAIT, GROWTH = 0.02, 2.0, 1.6  # seconds between two looks, while no notification comes
+
+
+class Job(Generic[R_co]):
+    """A job in the database. `id` is text; `created` is False if an equal job (same key) was there already."""
+
+    def __init__(self, app: Holdfast, id: str, task: str, *, created: bool = True) -> None:
+        self._app = app
+        self.id = id
+        self.task = task
+        self.created = created
+        self._record: JobRecord | None = None
+
+    def refresh(self) -> JobRecord:
+        """Read the job's row."""
+        self._record = self._app.store.get(self.id)
+        return self._record
+
+    @property
+    def state(self) -> State:
+        """The state as of now."""
+        return self.refresh().state
+
+    @property
+    def result(self) -> R_co:
+        """What a succeeded job returned; JobFailed if it ended otherwise, HoldfastError if it has not ended."""
+        return self._outcome(self._finished_record() or self.refresh())
+
+    @property
+    def error(self) -> Error | None:
+        """The last error, if there was one."""
+        record = self.refresh()
+        return Error(record.error_code, record.error_message or "") if record.error_code else None
+
+    @property
+    def attempts(self) -> list[AttemptRecord]:
+        """The attempts that did not succeed."""
+        return self._app.store.attempts(self.id)
+
+    def wait(self, timeout: float | None = None) -> R_co:
+        """Wait until the job has finished; returns its result, raises JobFailed or WaitTimeout."""
+        self._refuse_in_handler()
+        deadline = None if timeout is None else time.monotonic() + timeout
+        pause = FIRST_WAIT
+        with self._app.waiting(self.id) as woken:
+            while not (record := self.refresh()).finished:
+                left = None if deadline is None else deadline - time.monotonic()
+                if left is not None and left <= 0:
+                    raise WaitTimeout(f"job {self.id} is {record.state.value} after {timeout:g} s; it goes on")
+                if woken.wait(pause if left is None else min(pause, left)):
+                    woken.clear()
+                    pause = FIRST_WAIT
+                else:
+                    pause = min(pause * GROWTH, LONGEST_WAIT)
+        return self._outcome(record)
+
+    async def await_(self, timeout: float | None = None) -> R_co:
+        """`wait` without blocking the loop."""
+        self._refuse_in_handler()
+        return await asyncio.to_thread(self.wait, timeout)
+
+    def __await__(self) -> Generator[Any, None, R_co]:
+        return self.await_().__await__()
+
+    def pause(self) -> State:
+        return self._app.store.pause(self.id)
+
+    def resume(self) -> State:
+        return self._app.store.resume(self.id)
+
+    def cancel(self, reason: str = "cancelled on request") -> State:
+        return self._app.store.cancel(self.id, reason)
+
+    def retry(self) -> State:
+        return self._app.store.retry(self.id)
+
+    def delete(self) -> State:
+        return self._app.store.delete(self.id)
+
+    def _refuse_in_handler(self) -> None:
+        if in_handler():
+            raise HoldfastError(
+                f"a handler can't wait for job {self.id}: it would hold its slot while the other may need one; "
+                "enqueue a follow-up job instead"
+            )
+
+    def _finished_record(self) -> JobRecord | None:
+        return self._record if self._record is not None and self._record.finished else None
+
+    def _outcome(self, record: JobRecord) -> R_co:
+        if record.state is State.SUCCEEDED:
+            result: R_co = self._app.decode_result(self.task, record.result)
+            return result
+        if not record.finished:
+            raise HoldfastError(f"job {self.id} is {record.state.value}: it has no result yet (use wait)")
+        why = record.error_message or "no reason was kept"
+        raise JobFailed(f"job {self.id} {record.state.value}: {why}", code=record.error_code, job_id=self.id)
+
+    def __repr__(self) -> str:
+        return f"<Job {self.id}: {self.task}>"

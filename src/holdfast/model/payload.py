@@ -1,0 +1,72 @@
+"""Arguments, results and checkpoints as JSON: what can't be kept faithfully is refused before it reaches a database."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+import msgspec
+
+MAX_DEPTH = 64
+
+# An escaped NUL: \u0000 after an even number of backslashes. PostgreSQL takes it in and fails to give it back.
+_NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
+
+_encoder = msgspec.json.Encoder()
+
+
+class Unfit(ValueError):
+    """This value can't be kept as JSON. The message says why, without repeating the value."""
+
+
+def encode(value: Any, *, limit: int) -> bytes:
+    """JSON text that reads back as it was written, or Unfit."""
+    try:
+        data = _encoder.encode(value)
+    except RecursionError:
+        raise Unfit("it is nested too deeply, or contains itself") from None
+    except UnicodeEncodeError:
+        raise Unfit("it contains half of a surrogate pair, which is not a character") from None
+    except (TypeError, ValueError, OverflowError) as error:
+        raise Unfit(f"it is not JSON: {error}") from None
+    except Exception as error:  # noqa: BLE001 - an object's own hooks may raise anything
+        raise Unfit(f"it is not JSON: {type(error).__name__}: {error}") from None
+    if len(data) > limit:
+        raise Unfit(f"it takes {len(data):,} bytes as JSON, and {limit:,} are allowed; keep it elsewhere and pass a reference")
+    if b"\\u0000" in data and _NUL.search(data):
+        raise Unfit("it contains a NUL character, which PostgreSQL can't store")
+    if b"null" in data and _has_non_finite(value):
+        raise Unfit("it contains a number that is not finite (NaN or infinity), which JSON can't express")
+    if data.count(b"[") + data.count(b"{") > MAX_DEPTH and _depth(data) > MAX_DEPTH:
+        raise Unfit(f"it is nested deeper than {MAX_DEPTH} levels")
+    return data
+
+
+def _has_non_finite(value: Any) -> bool:
+    match value:
+        case float():
+            return not math.isfinite(value)
+        case dict():
+            return any(_has_non_finite(v) for v in value.values())
+        case list() | tuple() | set() | frozenset():
+            return any(_has_non_finite(v) for v in value)
+        case msgspec.Struct():
+            return any(_has_non_finite(getattr(value, name)) for name in value.__struct_fields__)
+        case _ if hasattr(type(value), "__dataclass_fields__"):
+            return any(_has_non_finite(getattr(value, name)) for name in type(value).__dataclass_fields__)
+    return False
+
+
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
+
+
+def _depth(data: bytes) -> int:
+    depth = deepest = 0
+    for char in _STRING.sub(b"", data):
+        if char in b"[{":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif char in b"]}":
+            depth -= 1
+    return deepest

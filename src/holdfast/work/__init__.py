@@ -1,0 +1,1 @@
+"""How jobs get done: processes, threads, time, signals."""

@@ -1,0 +1,73 @@
+"""One attempt in hand: what is to run, and what it has been told. Shared between the desk, the heartbeat and the
+runner that runs it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Literal
+
+from holdfast.model.job import Held
+
+if TYPE_CHECKING:
+    from holdfast.work.tasks import Task
+
+Reason = Literal["lost", "cancel", "pause", "timeout", "shutdown"]
+
+# The first reason that came stays, unless a stronger one comes: who lost the lease has nothing more to record.
+STRENGTH: dict[Reason | None, int] = {None: 0, "shutdown": 1, "pause": 2, "timeout": 3, "cancel": 4, "lost": 5}
+
+
+class StopAttempt(BaseException):
+    """Unwinds a handler that was asked to stop. Not an Exception, so that a handler's own `except Exception` lets
+    it pass."""
+
+
+class Attempt:
+    __slots__ = (
+        "forced",
+        "held",
+        "interrupt",
+        "progress",
+        "reason",
+        "recorded",
+        "started",
+        "task",
+        "told",
+    )
+
+    def __init__(self, held: Held, task: Task[..., object]) -> None:
+        self.held = held
+        self.task = task
+        self.reason: Reason | None = None  # why it should stop
+        self.told = False  # the handler knows
+        self.forced = False  # its grace is over: it is stopped at the next opportunity
+        self.started = 0.0  # monotonic; 0: not yet
+        self.recorded = False  # the handler recorded its success itself
+        self.progress: tuple[int, int | None, str | None] | None = None  # not written yet
+        self.interrupt: Callable[[], None] | None = None  # how its runner stops it, if it can
+
+    def ask(self, reason: Reason) -> bool:
+        """Ask it to stop. False: it had been asked for as strong a reason before."""
+        if STRENGTH[reason] <= STRENGTH[self.reason]:
+            return False
+        self.reason = reason
+        if reason != "shutdown" or self.forced:
+            self.stop_now()
+        return True
+
+    def force(self) -> None:
+        """Its grace is over."""
+        self.forced = True
+        self.stop_now()
+
+    def stop_now(self) -> None:
+        if self.interrupt is not None:
+            self.interrupt()
+
+    @property
+    def must_stop(self) -> bool:
+        return self.reason is not None and (self.reason != "shutdown" or self.forced)
+
+    def begin(self) -> None:
+        self.started = time.monotonic()

@@ -1,0 +1,214 @@
+"""What a handler is given: its job, and how to save progress, report it, stop in time, and record success with its
+own writes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator, Sized
+from contextlib import AbstractContextManager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from holdfast.errors import HoldfastError, LeaseLost
+from holdfast.model.payload import Unfit, encode
+from holdfast.store.base import Ref
+from holdfast.work.attempt import Attempt, StopAttempt
+
+if TYPE_CHECKING:
+    from holdfast.settings import Settings
+    from holdfast.store.base import Store
+
+T = TypeVar("T")
+
+# The attempt this code runs in, if any: whoever would wait for another job in a handler is refused.
+current: ContextVar[JobContext | None] = ContextVar("holdfast_current", default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class JobInfo:
+    id: str
+    task: str
+    queue: str
+    priority: int
+    max_attempts: int
+    correlation_id: str | None
+
+
+class JobContext:
+    """Handed to a handler whose first parameter is annotated with it (or called `ctx`)."""
+
+    def __init__(self, attempt: Attempt | None, store: Store | None, settings: Settings | None, job: JobInfo) -> None:
+        self._attempt = attempt
+        self._store = store
+        self._settings = settings
+        self.job = job
+
+    @classmethod
+    def of(cls, attempt: Attempt, store: Store, settings: Settings) -> JobContext:
+        held = attempt.held
+        info = JobInfo(str(held.id), held.task, held.queue, held.priority, held.max_attempts, held.correlation_id)
+        return cls(attempt, store, settings, info)
+
+    @classmethod
+    def detached(cls, task: str) -> JobContext:
+        """For a handler that is called as a plain function: nothing is kept."""
+        return cls(None, None, None, JobInfo("", task, "", 0, 1, None))
+
+    @property
+    def attempt(self) -> int:
+        """Which run of this job this is, from 1."""
+        return self._attempt.held.attempt if self._attempt else 1
+
+    @property
+    def fence(self) -> str:
+        """New with every claim: write it beside your own rows to tell this attempt from any other."""
+        return self._attempt.held.fence if self._attempt else ""
+
+    @property
+    def saved(self) -> Any:
+        """The newest checkpoint of an earlier attempt, or None."""
+        data = self._attempt.held.checkpoint if self._attempt else None
+        return None if data is None else msgspec.json.decode(data)
+
+    # -- stopping ----------------------------------------------------------------------------------------------------
+
+    def should_stop(self) -> bool:
+        """True once this attempt should end: cancelled, paused, lost, out of time, or the worker shuts down. Save
+        what you need and return None (or raise) soon; what was asked then takes effect."""
+        if self._attempt is None or self._attempt.reason is None:
+            return False
+        self._attempt.told = True
+        return True
+
+    def _stop_if_asked(self, *, also_at_shutdown: bool = False) -> None:
+        attempt = self._attempt
+        if attempt is not None and (attempt.must_stop or (also_at_shutdown and attempt.reason is not None)):
+            attempt.told = True
+            raise StopAttempt(attempt.reason)
+
+    # -- progress ----------------------------------------------------------------------------------------------------
+
+    def checkpoint(self, state: Any, *, pending: int = 0, done: int | None = None) -> None:
+        """Save progress: the next attempt finds it in `ctx.saved`, on whatever host it runs. `pending` and `done`
+        count work items. If the attempt should stop, it stops here, right after saving."""
+        if self._attempt is None or self._store is None or self._settings is None:
+            return
+        try:
+            data = encode(state, limit=self._settings.max_result)
+        except Unfit as unfit:
+            raise HoldfastError(f"the checkpoint of job {self.job.id} can't be kept: {unfit}") from None
+        try:
+            cancel, pause = self._store.checkpoint(self._ref(), data, pending, done)
+        except LeaseLost:
+            self._attempt.ask("lost")
+        else:
+            if cancel:
+                self._attempt.ask("cancel")
+            elif pause:
+                self._attempt.ask("pause")
+        self._stop_if_asked(also_at_shutdown=True)
+
+    async def acheckpoint(self, state: Any, *, pending: int = 0, done: int | None = None) -> None:
+        """`checkpoint` for asynchronous handlers: the loop goes on meanwhile."""
+        await asyncio.to_thread(self.checkpoint, state, pending=pending, done=done)
+
+    def progress(self, done: int, *, total: int | None = None, note: str | None = None) -> None:
+        """Report how far the work is. Cheap: kept in memory, written about once a second by the heartbeat."""
+        if self._attempt is not None:
+            self._attempt.progress = (done, total, note)
+
+    def track(self, items: Iterable[T], *, total: int | None = None) -> Iterator[T]:
+        """Yield the items, reporting progress; between two of them, a pause or cancel takes effect."""
+        if total is None and isinstance(items, Sized):
+            total = len(items)
+        self.progress(0, total=total)
+        for done, item in enumerate(items, 1):
+            self._stop_if_asked()
+            yield item
+            self.progress(done, total=total)
+
+    # -- success with one's own writes -----------------------------------------------------------------------------
+
+    def succeed(self, result: Any = None, *, conn: Any) -> None:
+        """Record success on your own open transaction: your writes and the outcome are one commit. The handler's
+        return value is then ignored. Raises LeaseLost if the job is no longer yours: roll back."""
+        if self._attempt is None or self._store is None:
+            return
+        self._store.succeed_on(conn, self._ref(), self._encoded(result))
+        self._attempt.recorded = True
+
+    async def asucceed(self, result: Any = None, *, conn: Any) -> None:
+        """`succeed` on an asynchronous connection."""
+        if self._attempt is None or self._store is None:
+            return
+        await self._store.asucceed_on(conn, self._ref(), self._encoded(result))
+        self._attempt.recorded = True
+
+    def transaction(self) -> HandlerTransaction:
+        """`with ctx.transaction() as tx:` gives `tx.conn`, a connection to the jobs' own database with an open
+        transaction; leaving the block records success (`tx.set_result(…)`) and commits both at once."""
+        if self._store is None:
+            raise HoldfastError("ctx.transaction() needs a job from the queue: this handler was called directly")
+        return HandlerTransaction(self, self._store)
+
+    def _ref(self) -> Ref:
+        assert self._attempt is not None
+        return Ref(self._attempt.held.id, self._attempt.held.fence)
+
+    def _encoded(self, result: Any) -> bytes | None:
+        assert self._settings is not None
+        try:
+            return None if result is None else encode(result, limit=self._settings.max_result)
+        except Unfit as unfit:
+            raise HoldfastError(f"the result of job {self.job.id} can't be kept: {unfit}") from None
+
+    def __repr__(self) -> str:
+        return f"<JobContext of job {self.job.id}: {self.job.task}, attempt {self.attempt}>"
+
+
+class HandlerTransaction:
+    """A handler's own transaction, ending in its success. Works with `with` and with `async with`; the connection is
+    synchronous in both."""
+
+    def __init__(self, context: JobContext, store: Store) -> None:
+        self._context = context
+        self._opened: AbstractContextManager[Any] = store.user_transaction()
+        self._result: Any = None
+        self.conn: Any = None
+
+    def set_result(self, result: Any) -> None:
+        self._result = result
+
+    def __enter__(self) -> HandlerTransaction:
+        self.conn = self._opened.__enter__()
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        attempt = self._context._attempt
+        try:
+            if kind is None:
+                try:
+                    self._context.succeed(self._result, conn=self.conn)
+                except BaseException as refused:
+                    self._opened.__exit__(type(refused), refused, refused.__traceback__)
+                    raise
+            self._opened.__exit__(kind, error, trace)
+        except BaseException:
+            if attempt is not None:
+                attempt.recorded = False  # it was not committed
+            raise
+
+    async def __aenter__(self) -> HandlerTransaction:
+        return await asyncio.to_thread(self.__enter__)
+
+    async def __aexit__(self, kind: Any, error: Any, trace: Any) -> None:
+        await asyncio.to_thread(self.__exit__, kind, error, trace)
+
+
+def in_handler() -> bool:
+    return current.get() is not None
+
+

@@ -1,0 +1,394 @@
+"""The one loop: take finished attempts, take free slots, go to the database once (record those outcomes, claim as many
+jobs as there are free slots), hand out, wait. Batching follows from load: an idle worker records a lone finish at once,
+a busy one records what piled up while the database worked.
+
+An outcome, once decided, is never dropped: it is sent until it is recorded, or the fence is found gone (R5.12). While
+outcomes wait, nothing new is claimed. After a commit whose reply was lost, the fence of the claim is looked up, and what
+it took is run."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from msgspec.structs import replace
+
+from holdfast import events
+from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable
+from holdfast.model.backoff import POLL_TRIES, error_delay, outcome_delay
+from holdfast.model.job import Claimed, Held, Wants
+from holdfast.model.outcome import Error, Outcome, errored, given_back
+from holdfast.settings import Settings
+from holdfast.store.base import Exchanged, Ref, Store
+from holdfast.work.attempt import Attempt
+from holdfast.work.poller import Poller
+from holdfast.work.tasks import Task
+
+ALONE_FOR = 10.0  # seconds a suspect keeps its worker to itself; who lives that long may have company again
+
+
+class Runner(Protocol):
+    slots: int
+
+    def start(self, attempts: Sequence[Attempt]) -> None: ...
+
+    def close(self, timeout: float) -> None: ...
+
+
+@dataclass(slots=True)
+class Lane:
+    """A runner with the tasks it runs, and how many of its slots are taken."""
+
+    runner: Runner
+    tasks: tuple[str, ...]
+    busy: int = 0
+
+
+@dataclass(slots=True)
+class Meters:
+    """What the desk has done: for health, drains and tests."""
+
+    polls: int = 0
+    processed: int = 0
+    recorded: int = 0
+    lost: int = 0
+    consecutive_errors: int = 0
+    last_poll: float = field(default_factory=time.monotonic)
+
+
+class Desk:
+    def __init__(
+        self, worker: str, store: Store, settings: Settings, tasks: dict[str, Task[..., object]],
+        queues: tuple[str, ...] | None,
+    ) -> None:  # fmt: skip
+        self._worker = worker
+        self._store = store
+        self._settings = settings
+        self._tasks = tasks
+        self._queues = queues
+        self.poller = Poller(settings.backoff)
+        self.meters = Meters()
+        self.lanes: list[Lane] = []
+        self._lane_of: dict[str, Lane] = {}
+        self._lock = threading.Lock()  # guards what the heartbeat reads: _hand
+        self._hand: dict[Ref, Attempt] = {}
+        self._under: dict[str, int] = {}  # fence -> attempts still in hand
+        self._done: deque[tuple[Attempt, Outcome | None]] = deque()
+        self._outcomes: list[Outcome] = []  # decided, not recorded yet
+        self._unknown: list[str] = []  # fences of claims whose reply was lost
+        self._to_verify: deque[tuple[Attempt, Outcome]] = deque()  # handlers that recorded their success themselves
+        self._wake = threading.Event()
+        # When to look for work: now (set by others, so cleared before the look it asks for), at a time others have
+        # seen, at a time of our own. Instants are monotonic.
+        self._look_now = True
+        self._hint_at: float | None = None
+        self._look_at: float | None = None
+        self._not_before = 0.0
+        self.nothing_due = False  # so the newest look said
+        self._alone: Attempt | None = None
+        self._hold_back = False
+        self._one_by_one = False
+        self._failures = 0
+        self.claiming = True
+        self.limit: int | None = None  # how many more jobs may be claimed (drain with a budget)
+
+    def add(self, runner: Runner, tasks: tuple[str, ...]) -> None:
+        lane = Lane(runner, tasks)
+        self.lanes.append(lane)
+        self._lane_of.update(dict.fromkeys(tasks, lane))
+
+    # -- called from other threads ---------------------------------------------------------------------------------
+
+    def finished(self, attempt: Attempt, outcome: Outcome | None) -> None:
+        self._done.append((attempt, outcome))
+        if not self._wake.is_set():
+            self._wake.set()
+
+    def wake(self) -> None:
+        """Look for work soon: a hint."""
+        self._look_now = True
+        self._wake.set()
+
+    def due_in(self, seconds: float) -> None:
+        """Somebody saw when the next job falls due."""
+        self._hint_at = time.monotonic() + max(0.0, seconds)
+        self._wake.set()
+
+    def in_hand(self) -> list[Attempt]:
+        with self._lock:
+            return list(self._hand.values())
+
+    def give_back(self, outcome: Outcome) -> None:
+        """Record this for an attempt that can't be stopped; whatever it still brings is not taken."""
+        self._outcomes.append(outcome)
+
+    # -- the loop ----------------------------------------------------------------------------------------------------
+
+    def turn(self) -> bool:
+        """One round: record, claim, hand out. False: there was nothing to do."""
+        self._take_finished()
+        if self._to_verify:
+            return self._try(self._verify)
+        if self._unknown:
+            return self._try(self._recover)
+        wants = self._wants()
+        if wants:
+            return self._try(lambda: self._look(wants))
+        if self._outcomes:
+            return self._try(lambda: self._exchange(None))
+        return False
+
+    def wait(self, longest: float | None = None) -> None:
+        """Until a finish, a wake-up, or the time to look again."""
+        times = [at for at in (self._look_at, self._hint_at) if at is not None] if self._free() else []
+        timeout = longest
+        if times:
+            until = max(0.0, max(min(times), self._not_before) - time.monotonic())
+            timeout = until if timeout is None else min(timeout, until)
+        if self._alone is not None:
+            timeout = min(ALONE_FOR if timeout is None else timeout, ALONE_FOR)
+        if self._wake.wait(timeout):
+            self._wake.clear()
+
+    def idle(self) -> bool:
+        """Nothing in hand, nothing to record."""
+        return not (self._hand or self._outcomes or self._done or self._unknown or self._to_verify)
+
+    def _take_finished(self) -> None:
+        while self._done:
+            attempt, outcome = self._done.popleft()
+            self._lane_of[attempt.held.task].busy -= 1
+            if attempt is self._alone:
+                self._alone = None
+            if outcome is None and attempt.reason != "lost":
+                outcome = given_back(attempt.held, started=bool(attempt.started))
+            if outcome is None:
+                self.meters.lost += 1
+                self._forget(attempt.held)
+            elif outcome.recorded:
+                self._to_verify.append((attempt, outcome))
+            else:
+                self._outcomes.append(outcome)
+            if self._settings.after_job_delay:
+                self._not_before = time.monotonic() + self._settings.after_job_delay
+            if not self.poller.listening:
+                self._look_now = True  # a slot is free (R3.4)
+
+    def _verify(self) -> None:
+        """A handler recorded its success itself; was that committed?"""
+        attempt, _ = self._to_verify[0]
+        held = attempt.held
+        if self._store.read("recorded", id=held.id, fence=held.fence):
+            self.meters.processed += 1
+            self._forget(held)
+        else:
+            told = Error("NOT_COMMITTED", "ctx.succeed() was called, but its transaction was not committed")
+            error = RuntimeError(told.message)
+            self._outcomes.append(errored(held, error, attempt.task.defaults.retry, told, "errored"))
+        self._to_verify.popleft()
+
+    def _free(self) -> bool:
+        return any(lane.busy < lane.runner.slots for lane in self.lanes)
+
+    def _wants(self) -> list[Wants]:
+        """What to claim now, by runner; nothing if it is not the time to look."""
+        now = time.monotonic()
+        times = [at for at in (self._look_at, self._hint_at) if at is not None]
+        if not self._look_now and not any(at <= now for at in times):
+            return []
+        if now < self._not_before or not self._may_claim():
+            return []
+        frees = [(lane, lane.runner.slots - lane.busy) for lane in self.lanes]
+        if self.limit is not None:
+            frees = [(lane, min(free, self.limit)) for lane, free in frees]
+        return [
+            Wants(
+                fence=str(uuid.uuid4()), worker=self._worker, tasks=lane.tasks, limit=free,
+                lease=self._settings.lease, queues=self._queues, held=len(self._hand),
+            )
+            for lane, free in frees if free > 0
+        ]  # fmt: skip
+
+    def _may_claim(self) -> bool:
+        if not self.claiming or self._one_by_one or (self._failures and self._outcomes):
+            return False
+        if self._alone is not None:
+            return bool(self._alone.started) and time.monotonic() - self._alone.started > ALONE_FOR
+        return not (self._hold_back and self._hand)
+
+    def _look(self, wants: Sequence[Wants]) -> None:
+        """Claim for each runner that has room, then decide when to look again. What wakes us from here on is about
+        something newer than what this look will see."""
+        self._look_now, self._hint_at, self._look_at = False, None, None
+        self.nothing_due = True
+        try:
+            for want in wants:
+                if self._may_claim() and (self.limit is None or self.limit > 0):
+                    self._exchange(replace(want, held=len(self._hand)))
+        except BaseException:
+            self._look_now = True
+            raise
+
+    # -- the trip ------------------------------------------------------------------------------------------------------
+
+    def _exchange(self, wants: Wants | None) -> None:
+        outcomes = self._outcomes[:1] if self._one_by_one else self._outcomes
+        drained = self._drained(outcomes)
+        self.meters.polls += wants is not None
+        try:
+            done = self._store.exchange(outcomes, wants, drained)
+        except OutcomeUnknown:
+            if wants is not None:
+                self._unknown.append(wants.fence)
+            raise
+        except StoreUnavailable:
+            raise
+        except StoreError as refused:
+            self._narrow_down(outcomes, wants, refused)
+            return
+        self._outcomes = self._outcomes[len(outcomes) :]
+        self._one_by_one = self._one_by_one and bool(self._outcomes)
+        self._recorded(outcomes, done)
+        if wants is not None:
+            self._hand_out(wants, done.claimed)
+
+    def _drained(self, outcomes: Sequence[Outcome]) -> list[str]:
+        left: dict[str, int] = {}
+        for outcome in outcomes:
+            fence = outcome.fence
+            left[fence] = left.get(fence, self._under.get(fence, 0)) - 1
+        return [fence for fence, count in left.items() if count <= 0]
+
+    def _narrow_down(self, outcomes: Sequence[Outcome], wants: Wants | None, refused: StoreError) -> None:
+        """The database refused the whole exchange for something in it: outcome by outcome, so that a poison value
+        hurts only its own job."""
+        if not outcomes:
+            raise refused
+        if len(outcomes) > 1 or wants is not None:
+            self._one_by_one = True
+            return
+        [culprit] = outcomes
+        if culprit.error is not None and culprit.error.code == "UNRECORDABLE":
+            raise refused
+        told = Error("UNRECORDABLE", f"the database refused what this attempt left: {refused}")
+        self._outcomes[0] = Outcome("fail", culprit.id, culprit.fence, "errored", error=told)
+
+    def _recorded(self, outcomes: Sequence[Outcome], done: Exchanged) -> None:
+        with self._lock:
+            for outcome in outcomes:
+                self._drop(Ref(outcome.id, outcome.fence))
+        self.meters.recorded += len(outcomes)
+        self.meters.processed += sum(1 for o in outcomes if o.verb != "release") - len(done.lost)
+        for outcome in done.lost:
+            self.meters.lost += 1
+            events.emit("lease_lost", job=str(outcome.id))
+        if outcomes:
+            events.emit("recorded", count=len(outcomes))
+        if done.requeued:
+            self._look_now = True  # to learn when they fall due
+        if done.requeued or done.awaited:
+            self._store.notify(done.requeued, done.awaited)
+
+    def _hand_out(self, wants: Wants, claimed: Claimed) -> None:
+        self.meters.last_poll = time.monotonic()
+        self._hold_back = claimed.hold_back
+        if claimed.jobs:
+            self.nothing_due = False
+            self.poller.found()
+            self._start(claimed.jobs, alone=claimed.alone)
+            events.emit("claimed", count=len(claimed.jobs))
+        if claimed.more or claimed.alone or len(claimed.jobs) == wants.limit:
+            self.nothing_due = False
+            self._look_now = True
+            return
+        if claimed.jobs and not self.poller.listening:
+            self._look_now = True  # polling: again at once while there is work and room (R3.4)
+            return
+        wait = self.poller.wait(claimed.next_due)
+        if wait is not None:
+            at = time.monotonic() + wait
+            self._look_at = at if self._look_at is None else min(at, self._look_at)
+        if not claimed.jobs:
+            events.emit("polled", empty_polls=self.poller.empty_polls, wait=wait or 0.0)
+
+    def _start(self, jobs: Sequence[Held], *, alone: bool = False) -> None:
+        attempts: dict[int, list[Attempt]] = {}
+        with self._lock:
+            for held in jobs:
+                attempt = Attempt(held, self._tasks[held.task])
+                self._hand[Ref(held.id, held.fence)] = attempt
+                self._under[held.fence] = self._under.get(held.fence, 0) + 1
+                attempts.setdefault(self.lanes.index(self._lane_of[held.task]), []).append(attempt)
+                if alone:
+                    self._alone = attempt
+        if self.limit is not None:
+            self.limit -= len(jobs)
+        for index, started in attempts.items():
+            lane = self.lanes[index]
+            lane.busy += len(started)
+            lane.runner.start(started)
+
+    def _forget(self, held: Held) -> None:
+        with self._lock:
+            self._drop(Ref(held.id, held.fence))
+
+    def _drop(self, ref: Ref) -> None:
+        if self._hand.pop(ref, None) is not None:
+            self._under[ref.fence] -= 1
+            if not self._under[ref.fence]:
+                del self._under[ref.fence]
+
+    def _recover(self) -> None:
+        """A commit's reply was lost: did that claim happen? Then its jobs are ours to run, or to give back."""
+        fence = self._unknown[0]
+        jobs = self._store.claim_of(fence)
+        self._unknown.pop(0)
+        known = [held for held in jobs if Ref(held.id, held.fence) not in self._hand]
+        if self.claiming:
+            self._start(known)
+        else:
+            self._outcomes += [given_back(held, started=False) for held in known]
+
+    # -- when the database is away ---------------------------------------------------------------------------------------
+
+    def _try(self, trip: Callable[[], None]) -> bool:
+        """One trip, with patience: transient trouble is retried (R3.10, R5.12), anything else is one failed poll."""
+        try:
+            trip()
+        except StoreUnavailable as error:
+            self._failures += 1
+            waiting = len(self._outcomes)
+            if not waiting and self._failures >= POLL_TRIES:
+                self._failed_poll(error)
+                return True
+            delay = outcome_delay(self._failures) if waiting else error_delay(self._failures)
+            if waiting:
+                events.emit("outcomes_wait", count=waiting, error=str(error))
+            events.emit("unavailable", error=str(error), wait=delay)
+            self._pause(delay)
+        except StoreError as error:
+            self._failed_poll(error)
+        else:
+            self._failures = 0
+            self.meters.consecutive_errors = 0
+        return True
+
+    def _failed_poll(self, error: StoreError) -> None:
+        self._failures = 0
+        self.meters.consecutive_errors += 1
+        events.emit("poll_failed", consecutive_errors=self.meters.consecutive_errors, error=str(error))
+        self._look_now = False
+        self._look_at = time.monotonic() + self._settings.backoff.wait(self.poller.empty_polls + 1)
+
+    def _pause(self, seconds: float) -> None:
+        """Wait out a trouble: only a change of mind about claiming (shutdown) ends it early."""
+        until = time.monotonic() + seconds
+        claiming = self.claiming
+        while (left := until - time.monotonic()) > 0 and self.claiming == claiming:
+            self._wake.wait(min(left, 0.2))
+            self._wake.clear()

@@ -1,0 +1,104 @@
+"""Renews the leases of what is in hand, on its own thread and connection; learns what people have asked, and what was
+lost; writes progress, coalesced. Beats until the last handler is gone."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from holdfast import events
+from holdfast.errors import LeaseLost, StoreError
+from holdfast.store.base import Ref, Store
+from holdfast.work.attempt import Attempt
+from holdfast.work.loop import Loop
+
+TICK = 1.0  # seconds between writes of progress and looks at the clock of handlers with a timeout
+IDLE_TICK = 5.0
+
+
+class Heartbeat:
+    def __init__(self, store: Store, in_hand: Callable[[], list[Attempt]], *, every: float, lease: float) -> None:
+        self._store = store
+        self._in_hand = in_hand
+        self._every = every
+        self._lease = lease
+        self._next = time.monotonic() + every
+        self._asked = False
+        self._loop = Loop("heartbeat", self._step)
+        self.start = self._loop.start
+        self.stop = self._loop.stop
+
+    def ask(self) -> None:
+        """People asked something of a running job: look now instead of at the next beat."""
+        self._asked = True
+        self._loop.wake()
+
+    def _step(self) -> float:
+        attempts = self._in_hand()
+        now = time.monotonic()
+        if not attempts:
+            # What is claimed from now on carries a fresh lease: the first renewal is due an interval later.
+            self._next = now + self._every
+            self._asked = False
+            return min(IDLE_TICK, self._every)
+        if now >= self._next or self._asked:
+            self._asked = False
+            self._next = now + (self._every if self._beat(attempts) else min(TICK, self._every / 4))
+        busy = self._write_progress(attempts)
+        busy |= self._enforce_timeouts(attempts)
+        until = max(0.01, self._next - time.monotonic())
+        return min(until, TICK) if busy else until
+
+    def _beat(self, attempts: list[Attempt]) -> bool:
+        refs = {Ref(a.held.id, a.held.fence): a for a in attempts}
+        fences = list({ref.fence for ref in refs})
+        try:
+            alive, requests = self._store.renew(fences, list(refs), self._lease)
+        except StoreError as error:
+            events.emit("unavailable", error=f"leases could not be renewed: {error}", wait=min(TICK, self._every / 4))
+            return False
+        for ref, attempt in refs.items():
+            if ref.fence not in alive:
+                self._lost(attempt)
+        for request in requests:
+            attempt = refs[Ref(request.id, request.fence)]
+            if request.lost:
+                self._lost(attempt)
+            elif request.cancel:
+                attempt.ask("cancel")
+            elif request.pause:
+                attempt.ask("pause")
+        return True
+
+    def _lost(self, attempt: Attempt) -> None:
+        # What finished since the list was made was recorded, not lost.
+        if attempt in self._in_hand() and not attempt.recorded and attempt.ask("lost"):
+            events.emit("lease_lost", job=str(attempt.held.id))
+
+    def _write_progress(self, attempts: list[Attempt]) -> bool:
+        wrote = False
+        for attempt in attempts:
+            progress, attempt.progress = attempt.progress, None
+            if progress is None:
+                continue
+            wrote = True
+            try:
+                cancel, pause = self._store.progress(Ref(attempt.held.id, attempt.held.fence), *progress)
+            except LeaseLost:
+                self._lost(attempt)
+            except StoreError:
+                attempt.progress = attempt.progress or progress
+            else:
+                if cancel:
+                    attempt.ask("cancel")
+                elif pause:
+                    attempt.ask("pause")
+        return wrote
+
+    def _enforce_timeouts(self, attempts: list[Attempt]) -> bool:
+        now = time.monotonic()
+        limited = [a for a in attempts if a.task.defaults.timeout is not None]
+        for attempt in limited:
+            if attempt.started and now - attempt.started > (attempt.task.defaults.timeout or 0.0):
+                attempt.ask("timeout")
+        return bool(limited)

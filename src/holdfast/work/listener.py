@@ -1,0 +1,62 @@
+"""Wakes the desk when the store tells of new work; notices when it has gone deaf and listens again. Losing it changes
+latency, never correctness (R3.7)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from holdfast import events
+from holdfast.errors import StoreError
+from holdfast.store.base import Store
+
+RETRY_DELAYS = (0.5, 1.0, 2.0, 5.0)
+
+
+class Listener:
+    def __init__(
+        self, store: Store, *, queues: tuple[str, ...] | None, wake: Callable[[], None], asked: Callable[[], None],
+        hearing: Callable[[bool], None],
+    ) -> None:  # fmt: skip
+        self._store = store
+        self._queues = queues
+        self._wake = wake
+        self._asked = asked
+        self._hearing = hearing
+        self._stopping = threading.Event()
+        self._failures = 0
+        self._thread = threading.Thread(target=self._run, name="holdfast-listener", daemon=True)
+
+    def start(self) -> None:
+        if self._store.can_listen:
+            self._thread.start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join(2.0)
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                self._store.listen(self._heard, self._stopping.is_set)
+            except StoreError as error:
+                self._hearing(False)
+                events.emit("deaf", error=str(error))
+                self._stopping.wait(RETRY_DELAYS[min(self._failures, len(RETRY_DELAYS) - 1)])
+                self._failures += 1
+
+    def _heard(self, kind: str, what: str) -> None:
+        if kind == "listening":
+            # Listen first, then look: nothing that came between is missed (F17).
+            self._failures = 0
+            self._hearing(True)
+            events.emit("listening")
+            self._wake()
+        elif kind == "requests":
+            self._asked()
+        elif kind == "changed":
+            self._wake()
+            self._asked()
+        elif kind == "queue" and (self._queues is None or not what or what in self._queues):
+            self._wake()

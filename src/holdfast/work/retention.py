@@ -1,0 +1,36 @@
+"""Deletes old finished jobs, in bounded batches along the primary key. Every worker may do it."""
+
+from __future__ import annotations
+
+import time
+
+from holdfast import events
+from holdfast.store.base import Store
+
+EVERY = 3600.0  # seconds between two walks along the table
+STEPS = 20  # batches in one go, before the watchdog looks after other things
+FORGET_WORKERS = 3600.0
+
+
+class Retention:
+    def __init__(self, store: Store, *, finished: float, failed: float) -> None:
+        self._store = store
+        self._finished = finished
+        self._failed = failed
+        self._after_id = 0
+        self._next = time.monotonic() + EVERY / 60
+
+    def step(self) -> None:
+        if time.monotonic() < self._next:
+            return
+        deleted = 0
+        for _ in range(STEPS):
+            count, reached = self._store.purge(self._after_id, finished=self._finished, failed=self._failed)
+            deleted += count
+            self._after_id = reached or 0
+            if reached is None:
+                self._next = time.monotonic() + EVERY
+                self._store.forget_workers(FORGET_WORKERS)
+                break
+        if deleted:
+            events.emit("purged", count=deleted)

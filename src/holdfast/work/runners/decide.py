@@ -1,0 +1,77 @@
+"""From what a handler did to the outcome of its attempt. None: there is nothing to record, the lease was lost."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+
+from holdfast import events
+from holdfast.model.outcome import Error, Outcome, clean, describe, errored, given_back, parked, raised, returned, stopped
+from holdfast.model.payload import Unfit, encode
+from holdfast.model.retry import DEFAULT_RETRY
+from holdfast.work.attempt import Attempt, StopAttempt
+
+
+def on_return(attempt: Attempt, value: Any, *, max_result: int) -> Outcome | None:
+    held = attempt.held
+    if attempt.recorded:
+        return returned(held, None, recorded=True)
+    if attempt.reason == "lost":
+        return None
+    if attempt.told and value is None:
+        return obeyed(attempt)
+    if value is None:
+        return returned(held, None)
+    try:
+        return returned(held, encode(value, limit=max_result))
+    except Unfit as unfit:
+        # It would be the same again: failing at once costs only this job.
+        return Outcome("fail", held.id, held.fence, "errored", error=Error("RESULT_UNFIT", clean(f"its result can't be kept: {unfit}")))
+
+
+def on_raise(attempt: Attempt, error: BaseException) -> Outcome | None:
+    if attempt.reason == "lost":
+        return None
+    stopping = isinstance(error, StopAttempt) or (isinstance(error, asyncio.CancelledError) and attempt.must_stop)
+    outcome = obeyed(attempt) if stopping else _raised(attempt, error)
+    if outcome is not None and outcome.error is not None and outcome.verb in ("fail", "reschedule"):
+        held = attempt.held
+        events.emit(
+            "errored", job=str(held.id), task=held.task, attempt=held.attempt, max_attempts=held.max_attempts,
+            verb=outcome.verb, error=f"{outcome.error.code}: {outcome.error.message}",
+        )  # fmt: skip
+        if outcome.verb == "fail":
+            events.emit("failed", job=str(held.id), task=held.task)
+    return outcome
+
+
+def obeyed(attempt: Attempt) -> Outcome | None:
+    """The attempt ended because it was asked to."""
+    held = attempt.held
+    match attempt.reason:
+        case "cancel":
+            return stopped(held, "cancelled on request")
+        case "pause":
+            return parked(held)
+        case "timeout":
+            limit = attempt.task.defaults.timeout
+            late = Error("TIMED_OUT", f"it ran longer than its timeout of {limit:g} s")
+            return errored(held, TimeoutError(late.message), attempt.task.defaults.retry, late, "timed_out")
+        case "shutdown":
+            return given_back(held, started=True)
+        case _:
+            return None
+
+
+def _raised(attempt: Attempt, error: BaseException) -> Outcome:
+    held, policy = attempt.held, attempt.task.defaults.retry
+    if isinstance(error, msgspec.ValidationError):
+        told = describe(error, "BAD_ARGUMENTS")
+        return errored(held, error, DEFAULT_RETRY, told, "errored")
+    try:
+        return raised(held, error, policy)
+    except Exception as broken:  # noqa: BLE001 - a user's retry policy may raise anything; the job must not be lost for it
+        broken.add_note(f"raised by the retry policy of task {held.task}, asked about {error!r}")
+        return raised(held, broken, DEFAULT_RETRY)

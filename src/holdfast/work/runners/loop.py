@@ -1,0 +1,135 @@
+"""Runs coroutines on an event loop in a thread of its own: a fixed number of slots that take attempts from a queue, so
+that a short job costs no task of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextvars import copy_context
+from functools import partial
+
+from holdfast.model.outcome import Outcome
+from holdfast.settings import Settings
+from holdfast.store.base import Store
+from holdfast.work.attempt import Attempt
+from holdfast.work.context import JobContext, current
+from holdfast.work.runners.decide import on_raise, on_return
+
+BREATH = 32  # attempts a slot runs without a pause before it lets the loop do other things
+
+Finished = Callable[[Attempt, Outcome | None], None]
+
+
+class LoopRunner:
+    def __init__(self, slots: int, store: Store, settings: Settings, finished: Finished) -> None:
+        self.slots = slots
+        self._store = store
+        self._settings = settings
+        self._finished = finished
+        self._waiting: deque[Attempt] = deque()
+        self._idle: list[asyncio.Future[None]] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._serve, name="holdfast-loop", daemon=True)
+        self._thread.start()
+
+    def start(self, attempts: Sequence[Attempt]) -> None:
+        self._loop.call_soon_threadsafe(self._take, attempts)
+
+    def close(self, timeout: float) -> None:
+        """End the loop; what still runs is abandoned."""
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(timeout)
+
+    # -- on the loop's thread ------------------------------------------------------------------------------------
+
+    def _serve(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_forever()
+        finally:
+            for task in self._tasks:
+                task.cancel()
+            if self._tasks:
+                self._loop.run_until_complete(asyncio.wait(self._tasks, timeout=1))
+            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+            self._loop.close()
+
+    def _take(self, attempts: Sequence[Attempt]) -> None:
+        self._waiting.extend(attempts)
+        for _ in attempts:
+            if self._idle:
+                future = self._idle.pop()
+                if not future.done():
+                    future.set_result(None)
+            elif len(self._tasks) < self.slots:
+                self._open_slot()
+
+    def _open_slot(self) -> None:
+        task = self._loop.create_task(self._slot())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _slot(self) -> None:
+        current.set(None)
+        clean = copy_context()
+        breath = 0
+        while True:
+            while not self._waiting:
+                future = self._loop.create_future()
+                self._idle.append(future)
+                await future
+            await self._run(self._waiting.popleft())
+            if copy_context() != clean:
+                # The handler left something in its context variables: the next one starts with a fresh slot.
+                self._tasks.discard(asyncio.current_task())  # type: ignore[arg-type]
+                self._open_slot()
+                return
+            breath += 1
+            if breath == BREATH:
+                breath = 0
+                await asyncio.sleep(0)
+
+    async def _run(self, attempt: Attempt) -> None:
+        if attempt.must_stop or attempt.reason == "shutdown":
+            self._finished(attempt, None)  # given back before it began
+            return
+        task = asyncio.current_task()
+        assert task is not None
+        attempt.begin()
+        running = [True]
+        attempt.interrupt = partial(self._loop.call_soon_threadsafe, self._interrupt, task, running)
+        if attempt.reason is not None:
+            attempt.stop_now()  # asked in the very moment it began
+        context = JobContext.of(attempt, self._store, self._settings)
+        current.set(context)
+        try:
+            value = await self._call(attempt, context)
+        except GeneratorExit:
+            raise
+        except BaseException as error:  # noqa: BLE001 - whatever a handler raises is its attempt's outcome
+            outcome = on_raise(attempt, error)
+        else:
+            outcome = on_return(attempt, value, max_result=self._settings.max_result)
+        finally:
+            running.clear()
+            current.set(None)
+            while task.cancelling():
+                task.uncancel()
+        self._finished(attempt, outcome)
+
+    async def _call(self, attempt: Attempt, context: JobContext) -> object:
+        timeout = attempt.task.defaults.timeout
+        if timeout is None:
+            return await attempt.task.run(context, attempt.held.args)
+        timer = self._loop.call_later(timeout, attempt.ask, "timeout")
+        try:
+            return await attempt.task.run(context, attempt.held.args)
+        finally:
+            timer.cancel()
+
+    def _interrupt(self, task: asyncio.Task[None], running: list[bool]) -> None:
+        if running:
+            task.cancel()

@@ -1,0 +1,59 @@
+"""Runs synchronous handlers on threads. A thread can't be stopped from outside: a handler is told through its context,
+and its slot and lease are kept until it returns."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Sequence
+from contextvars import copy_context
+
+from holdfast.settings import Settings
+from holdfast.store.base import Store
+from holdfast.work.attempt import Attempt
+from holdfast.work.context import JobContext, current
+from holdfast.work.runners.decide import on_raise, on_return
+from holdfast.work.runners.loop import Finished
+
+
+class ThreadRunner:
+    def __init__(self, slots: int, store: Store, settings: Settings, finished: Finished) -> None:
+        self.slots = slots
+        self._store = store
+        self._settings = settings
+        self._finished = finished
+        self._waiting: queue.SimpleQueue[Attempt | None] = queue.SimpleQueue()
+        self._threads: list[threading.Thread] = []
+
+    def start(self, attempts: Sequence[Attempt]) -> None:
+        for attempt in attempts:
+            self._waiting.put(attempt)
+        while len(self._threads) < min(self.slots, len(self._threads) + len(attempts)):
+            name = f"holdfast-thread-{len(self._threads) + 1}"
+            thread = threading.Thread(target=self._serve, name=name, daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def close(self, timeout: float) -> None:
+        """End the threads that are free; the others end with their handler, or with the process."""
+        for _ in self._threads:
+            self._waiting.put(None)
+
+    def _serve(self) -> None:
+        while (attempt := self._waiting.get()) is not None:
+            copy_context().run(self._run, attempt)
+
+    def _run(self, attempt: Attempt) -> None:
+        if attempt.reason is not None:
+            self._finished(attempt, None)  # given back before it began
+            return
+        attempt.begin()
+        context = JobContext.of(attempt, self._store, self._settings)
+        current.set(context)
+        try:
+            value = attempt.task.run(context, attempt.held.args)
+        except BaseException as error:  # noqa: BLE001 - whatever a handler raises is its attempt's outcome
+            outcome = on_raise(attempt, error)
+        else:
+            outcome = on_return(attempt, value, max_result=self._settings.max_result)
+        self._finished(attempt, outcome)

@@ -1,0 +1,340 @@
+"""Tasks: a name, the handler behind it, and its defaults. Arguments are checked when enqueued, by the handler's own
+signature, and converted by its type hints when run."""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypedDict, TypeVar, Unpack
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from holdfast.errors import BadArguments, BadSettings
+from holdfast.model.job import DEFAULT_MAX_ATTEMPTS, DEFAULT_QUEUE, FOREVER, MAX_PRIORITY, MIN_PRIORITY, NewJob
+from holdfast.model.payload import Unfit, encode
+from holdfast.model.retry import DEFAULT_RETRY, RetryPolicy
+from holdfast.work.context import JobContext
+
+if TYPE_CHECKING:
+    from holdfast.client import Holdfast
+    from holdfast.handle import Job
+
+P = ParamSpec("P")
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+
+MAX_NAME = 200  # characters of a task, queue, key or tag
+
+Seconds = float | timedelta
+
+
+class Options(TypedDict, total=False):
+    """How one enqueue differs from the task's defaults."""
+
+    queue: str
+    priority: int
+    delay: Seconds
+    run_at: datetime
+    expires: Seconds
+    key: str
+    reuse: Seconds | Literal["forever"] | None
+    max_attempts: int
+    tags: typing.Sequence[str]
+    correlation_id: str
+    conn: Any
+
+
+class Bound(Generic[R_co]):
+    """A task with its arguments, checked and ready to be enqueued."""
+
+    __slots__ = ("conn", "new", "task")
+
+    def __init__(self, task: Task[Any, R_co], new: NewJob, conn: Any = None) -> None:
+        self.task = task
+        self.new = new
+        self.conn = conn
+
+
+class Enqueuer(Generic[P, R]):
+    """A task with options: `.using(…)` gives another, `.enqueue(…)` takes the handler's own arguments."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._fixed: dict[str, Any] | None = None
+
+    @property
+    def task(self) -> Task[P, R]:
+        raise NotImplementedError
+
+    def using(self, **options: Unpack[Options]) -> Enqueuer[P, R]:
+        """The same task with other options: queue, priority, delay or run_at, expires, key, reuse, max_attempts,
+        tags, correlation_id, conn."""
+        return _Using(self.task, {**self._options, **options})
+
+    def bind(self, *args: P.args, **kwargs: P.kwargs) -> Bound[R]:
+        """The task with these arguments, for `enqueue_many`."""
+        task = self.task
+        payload = task.signature.encode(args, kwargs, limit=task.app.settings.max_args)
+        if self._fixed is None:
+            self._fixed = _checked_options(task, self._options)
+        return Bound(task, NewJob(task=task.name, args=payload, **self._fixed), self._options.get("conn"))
+
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
+        """Keep a job; it is durable when this returns (or with the transaction given as `conn`)."""
+        return self.task.app.submit(self.bind(*args, **kwargs))
+
+    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
+        return await self.task.app.asubmit(self.bind(*args, **kwargs))
+
+
+class _Using(Enqueuer[P, R]):
+    def __init__(self, task: Task[P, R], options: Options) -> None:
+        super().__init__(options)
+        self._task = task
+        _checked_options(task, options)  # bad options are refused here, where they are written
+
+    @property
+    def task(self) -> Task[P, R]:
+        return self._task
+
+
+class Task(Enqueuer[P, R]):
+    """A declared task. Calling it runs the handler here and now."""
+
+    def __init__(self, app: Holdfast, function: Callable[..., Any], defaults: TaskDefaults) -> None:
+        super().__init__({})
+        self.app = app
+        self.function = function
+        self.name = defaults.name
+        self.defaults = defaults
+        self.is_async = inspect.iscoroutinefunction(function)
+        self.signature = Signature(self.name, function)
+        self.__doc__ = function.__doc__
+        self.__name__ = self.name
+
+    @property
+    def task(self) -> Task[P, R]:
+        return self
+
+    def run(self, context: JobContext, args: bytes) -> Any:
+        """Call the handler with stored arguments."""
+        return self.signature.call(self.function, context, args)
+
+    def _call(self, *args: Any, **kwargs: Any) -> Any:
+        if self.signature.takes_context:
+            return self.function(JobContext.detached(self.name), *args, **kwargs)
+        return self.function(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<Task {self.name}: queue {self.defaults.queue}, {self.defaults.max_attempts} attempts>"
+
+
+class SyncTask(Task[P, R]):
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return typing.cast(R, self._call(*args, **kwargs))
+
+
+class AsyncTask(Task[P, R]):
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
+        return typing.cast("Coroutine[Any, Any, R]", self._call(*args, **kwargs))
+
+
+@dataclass(frozen=True, slots=True)
+class TaskDefaults:
+    name: str
+    queue: str = DEFAULT_QUEUE
+    priority: int = 0
+    max_attempts: int = DEFAULT_MAX_ATTEMPTS
+    retry: RetryPolicy = DEFAULT_RETRY
+    timeout: float | None = None
+    reuse: float | None = None
+    aliases: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+
+
+class Signature:
+    """The arguments of a handler, as a type that JSON is checked against."""
+
+    def __init__(self, task: str, function: Callable[..., Any]) -> None:
+        self._task = task
+        signature = inspect.signature(function)
+        hints = _hints(task, function)
+        parameters = list(signature.parameters.values())
+        self.takes_context = bool(parameters) and _is_context(parameters[0], hints)
+        if self.takes_context:
+            parameters = parameters[1:]
+        for parameter in parameters:
+            if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+                raise BadSettings(
+                    f"task {task}: {parameter} takes any arguments, so they can't be checked; name them one by one"
+                )
+        self._signature = signature.replace(parameters=parameters)
+        self._names = [parameter.name for parameter in parameters]
+        self._positional_only = [p.name for p in parameters if p.kind is p.POSITIONAL_ONLY]
+        self.returns = hints.get("return", Any)
+        try:
+            self._decoder = msgspec.json.Decoder(
+                msgspec.defstruct("Arguments", [_field(p, hints) for p in parameters], forbid_unknown_fields=True, kw_only=True)
+            )
+            self._result = msgspec.json.Decoder(Any if self.returns is None else self.returns)
+        except TypeError as error:
+            raise BadSettings(f"task {task}: its type hints can't be kept as JSON: {error}") from None
+
+    def encode(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, limit: int) -> bytes:
+        """The arguments as JSON, or BadArguments naming the one that is wrong."""
+        try:
+            given = self._signature.bind(*args, **kwargs).arguments
+        except TypeError as error:
+            raise BadArguments(f"{self._task}: {error} (it takes {self._signature})") from None
+        try:
+            data = encode(given, limit=limit)
+        except Unfit as unfit:
+            raise BadArguments(self._blame(given, limit) or f"{self._task}: the arguments: {unfit}") from None
+        try:
+            self._decoder.decode(data)
+        except msgspec.ValidationError as error:
+            raise BadArguments(f"{self._task}: {_told(error)}") from None
+        except NotImplementedError as error:
+            raise BadArguments(f"{self._task}: {error}") from None
+        return data
+
+    def _blame(self, given: dict[str, Any], limit: int) -> str | None:
+        for name, value in given.items():
+            try:
+                encode(value, limit=limit)
+            except Unfit as unfit:
+                return f"{self._task}: argument `{name}`: {unfit}"
+        return None
+
+    def call(self, function: Callable[..., Any], context: JobContext, args: bytes) -> Any:
+        decoded = self._decoder.decode(args)
+        values = {name: value for name in self._names if (value := getattr(decoded, name)) is not UNSET}
+        first = [values.pop(name) for name in self._positional_only if name in values]
+        if self.takes_context:
+            return function(context, *first, **values)
+        return function(*first, **values)
+
+    def result(self, data: bytes | None) -> Any:
+        """A stored result as the handler's return hint says."""
+        return None if data is None else self._result.decode(data)
+
+
+def _hints(task: str, function: Callable[..., Any]) -> dict[str, Any]:
+    try:
+        return typing.get_type_hints(function, include_extras=True)
+    except NameError as error:
+        raise BadSettings(f"task {task}: a type hint can't be resolved: {error}") from None
+
+
+def _is_context(parameter: inspect.Parameter, hints: dict[str, Any]) -> bool:
+    hint = hints.get(parameter.name)
+    return hint is JobContext or (hint is None and parameter.name == "ctx")
+
+
+def _field(parameter: inspect.Parameter, hints: dict[str, Any]) -> Any:
+    hint = hints.get(parameter.name, Any)
+    if parameter.default is parameter.empty:
+        return (parameter.name, hint)
+    return (parameter.name, hint | UnsetType if hint is not Any else Any, UNSET)
+
+
+def _told(error: msgspec.ValidationError) -> str:
+    said, _, path = str(error).partition(" - at `$.")
+    return f"argument `{path.rstrip('`')}`: {said}" if path else said
+
+
+def _checked_options(task: Task[Any, Any], options: Options) -> dict[str, Any]:
+    """The options of an enqueue, over the task's defaults, as a NewJob takes them."""
+    where = f"{task.name}.using"
+    unknown = set(options) - Options.__annotations__.keys()
+    if unknown:
+        raise BadArguments(f"{where}: there is no option {', '.join(sorted(unknown))}")
+    defaults = task.defaults
+    if "delay" in options and "run_at" in options:
+        raise BadArguments(f"{where}: delay and run_at exclude each other")
+    checked = {
+        "queue": name_of(f"{where}: queue", options.get("queue", defaults.queue)),
+        "priority": _whole(where, "priority", options.get("priority", defaults.priority), MIN_PRIORITY, MAX_PRIORITY),
+        "max_attempts": _whole(where, "max_attempts", options.get("max_attempts", defaults.max_attempts), 1, 10_000),
+        "delay": seconds(f"{where}: delay", options.get("delay", 0.0)),
+        "run_at": _aware(where, options.get("run_at")),
+        "tags": tuple(name_of(f"{where}: tag", tag) for tag in options.get("tags", defaults.tags)),
+    }
+    if "expires" in options:
+        checked["expires_in"] = seconds(f"{where}: expires", options["expires"])
+    if options.get("key") is not None:
+        checked["key"] = name_of(f"{where}: key", options["key"], limit=1000)
+        checked["reuse"] = reuse_of(where, options["reuse"]) if "reuse" in options else defaults.reuse
+    elif "reuse" in options:
+        raise BadArguments(f"{where}: reuse says how long the result of a key is handed out again, so it needs a key")
+    if options.get("correlation_id") is not None:
+        checked["correlation_id"] = name_of(f"{where}: correlation_id", options["correlation_id"])
+    return checked
+
+
+def seconds(what: str, value: Any) -> float:
+    if isinstance(value, timedelta):
+        value = value.total_seconds()
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 3e9:
+        raise BadArguments(f"{what} must be 0 or more seconds (a number or a timedelta), not {value!r}")
+    return float(value)
+
+
+def reuse_of(where: str, value: Any) -> float | None:
+    if value is None:
+        return None
+    return FOREVER if value == "forever" else seconds(f"{where}: reuse", value)
+
+
+def name_of(what: str, value: Any, *, limit: int = MAX_NAME) -> str:
+    if not isinstance(value, str) or not value or len(value) > limit or "\x00" in value or not _encodable(value):
+        raise BadArguments(f"{what} must be a text of 1 to {limit} characters without NUL, not {value!r:.80}")
+    return value
+
+
+def _encodable(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _whole(where: str, name: str, value: Any, least: int, most: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise BadArguments(f"{where}: {name} must be a whole number from {least} to {most}, not {value!r}")
+    return value
+
+
+def _aware(where: str, value: Any) -> datetime | None:
+    if value is None:
+        return None
+    if not isinstance(value, datetime) or value.tzinfo is None:
+        raise BadArguments(f"{where}: run_at must be a datetime with a time zone, not {value!r}")
+    return value
+
+
+def task_defaults(function: Callable[..., Any], **given: Any) -> TaskDefaults:
+    """What `@hf.task(…)` was told, checked."""
+    name = name_of("a task's name", given.pop("name", None) or function.__name__)
+    where = f"task {name}"
+    checked = TaskDefaults(
+        name=name,
+        queue=name_of(f"{where}: queue", given["queue"]),
+        priority=_whole(where, "priority", given["priority"], MIN_PRIORITY, MAX_PRIORITY),
+        max_attempts=_whole(where, "max_attempts", given["max_attempts"], 1, 10_000),
+        retry=given["retry"],
+        reuse=reuse_of(where, given["reuse"]),
+        aliases=tuple(name_of(f"{where}: alias", alias) for alias in given["aliases"]),
+        tags=tuple(name_of(f"{where}: tag", tag) for tag in given["tags"]),
+    )
+    if given["timeout"] is None:
+        return checked
+    timeout = seconds(f"{where}: timeout", given["timeout"])
+    if not timeout:
+        raise BadArguments(f"{where}: timeout must be more than 0 seconds")
+    return replace(checked, timeout=timeout)

@@ -1,0 +1,122 @@
+"""Gives back jobs whose worker went silent. Any number of watchdogs may run: each lease is taken back only once.
+
+Nobody is punished for an outage: a watchdog that just started, that lost the database, or that itself was held up, lets
+one lease pass before it rescues by expiry, so that every live holder has renewed by then. A neighbour on the same host
+whose lock is free is dead beyond doubt and is rescued at once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from holdfast import events
+from holdfast.errors import StoreError
+from holdfast.model.job import Look, Rescued
+from holdfast.model.lifecycle import State
+from holdfast.settings import Settings
+from holdfast.store.base import Store
+from holdfast.work.loop import Loop
+from holdfast.work.neighbours import Neighbours
+from holdfast.work.retention import Retention
+
+NEIGHBOURS_EVERY = 1.0  # seconds; costs no statement
+MARGIN = 0.05  # seconds after a lease's end to look: its holder may be renewing just now
+
+
+class Watchdog:
+    def __init__(
+        self, worker: str, store: Store, settings: Settings, neighbours: Neighbours, *,
+        tasks: tuple[str, ...], queues: tuple[str, ...] | None, due_in: Callable[[float], None],
+    ) -> None:  # fmt: skip
+        self._worker = worker
+        self._store = store
+        self._settings = settings
+        self._neighbours = neighbours
+        self._tasks = tasks
+        self._queues = queues
+        self._due_in = due_in
+        self._retention = Retention(store, finished=settings.keep_finished, failed=settings.keep_failed)
+        self._trust_after = _now() + settings.lease
+        self._look_at = 0.0
+        self._planned = _now()
+        self._loop = Loop("watchdog", self._step)
+        self.start = self._loop.start
+        self.stop = self._loop.stop
+        self.rescued = 0
+
+    def distrust(self) -> None:
+        """The database was away, or may have been: give every holder one lease to be heard again."""
+        self._trust_after = _now() + self._settings.lease
+
+    def _step(self) -> float:
+        now = _now()
+        if now - self._planned > self._settings.lease / 2:
+            self.distrust()  # we slept, or were stopped: others may have been, too
+        try:
+            self._rescue_neighbours()
+            if now >= self._look_at:
+                self._look_at = now + self._look()
+                self._retention.step()
+        except StoreError as error:
+            self.distrust()
+            self._look_at = now + NEIGHBOURS_EVERY
+            events.emit("unavailable", error=str(error), wait=NEIGHBOURS_EVERY)
+        wait = max(0.0, min(NEIGHBOURS_EVERY, self._look_at - _now()))
+        self._planned = _now() + wait
+        return wait
+
+    def _rescue_neighbours(self) -> None:
+        for worker in self._neighbours.dead():
+            events.emit("neighbour_died", worker=worker)
+            self._rescue(by_expiry=False, dead=[worker])
+            self._store.unregister(worker)
+            self._neighbours.bury(worker)
+
+    def _look(self) -> float:
+        """Look, rescue what is due; returns when to look again."""
+        look = self._store.look(self._worker, self._tasks, self._queues)
+        if look.next_due is not None:
+            self._due_in(look.next_due)
+        if look.expired_leases and _now() >= self._trust_after:
+            self._rescue(by_expiry=True)
+        if look.expired_jobs:
+            self._expire()
+        return self._next_look(look)
+
+    def _next_look(self, look: Look) -> float:
+        lease = self._settings.lease
+        if look.expired_leases:
+            # Taken back just now, or not to be trusted yet, or locked by someone: see soon.
+            return max(MARGIN, min(self._trust_after - _now(), lease) if _now() < self._trust_after else NEIGHBOURS_EVERY)
+        if look.next_lease_end is None:
+            return lease
+        return min(lease, max(MARGIN, look.next_lease_end + MARGIN))
+
+    def _rescue(self, *, by_expiry: bool, dead: list[str] | None = None) -> None:
+        while rescued := self._store.rescue(
+            by_expiry=by_expiry, dead=dead or [], quarantine_after=self._settings.quarantine_after
+        ):
+            self.rescued += len(rescued)
+            for job in rescued:
+                _tell(job)
+            self._store.notify({job.queue for job in rescued})
+            self._due_in(0.0)
+
+    def _expire(self) -> None:
+        while expired := self._store.expire():
+            events.emit("expired", count=len(expired))
+            self._store.notify(finished=[row["id"] for row in expired if row["awaited"]])
+
+
+def _tell(job: Rescued) -> None:
+    if job.state is State.QUEUED:
+        events.emit("rescued", job=job.id, attempt=job.attempt, max_attempts=job.max_attempts, worker=job.worker)
+    elif job.state is State.FAILED:
+        events.emit("failed", job=job.id)
+    else:
+        events.emit("rescued_elsewhere", job=job.id, worker=job.worker, state=job.state.value)
+
+
+def _now() -> float:
+    """A clock that also counts the time a machine was asleep, where there is one."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))

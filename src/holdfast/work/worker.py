@@ -1,0 +1,171 @@
+"""The worker: starts, wires and stops the parts. Holds leases for what its runners run."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterable
+
+from holdfast import events
+from holdfast.errors import BadSettings, StoreError
+from holdfast.model.outcome import given_back
+from holdfast.settings import Settings
+from holdfast.store.base import Store
+from holdfast.work.desk import Desk
+from holdfast.work.heartbeat import Heartbeat
+from holdfast.work.listener import Listener
+from holdfast.work.neighbours import Neighbours, meeting_place
+from holdfast.work.runners.loop import LoopRunner
+from holdfast.work.runners.threads import ThreadRunner
+from holdfast.work.tasks import Task
+from holdfast.work.watchdog import Watchdog
+
+LAST_WORDS = 10.0  # seconds a worker that ends tries to record what it still has to say
+
+
+class Worker:
+    """Runs jobs of an application until `stop()`."""
+
+    def __init__(
+        self, store: Store, settings: Settings, tasks: Iterable[Task[..., object]], *,
+        queues: Iterable[str] | None = None,
+    ) -> None:  # fmt: skip
+        known = {name: task for task in tasks for name in (task.name, *task.defaults.aliases)}
+        if not known:
+            raise BadSettings("this application declares no tasks: there is nothing a worker could run")
+        self.host = settings.host or socket.gethostname()
+        self.name = settings.worker_name or os.environ.get("WORKER_ID") or f"{self.host}-{os.getpid()}"
+        # Many processes may share one name: the id that owns leases has a random part.
+        self.id = f"{self.name[:100]}/{uuid.uuid4().hex[:12]}".replace("/", "~")
+        self._store = store
+        self._settings = settings
+        self._queues = None if queues is None else tuple(queues)
+        self._stop_asked = 0
+        self.desk = Desk(self.id, store, settings, known, self._queues)
+        for is_async, slots, kind in ((True, settings.concurrency, LoopRunner), (False, settings.threads, ThreadRunner)):
+            names = tuple(sorted(name for name, task in known.items() if task.is_async is is_async))
+            if names:
+                self.desk.add(kind(slots, store, settings, self.desk.finished), names)
+        self._slots = sum(lane.runner.slots for lane in self.desk.lanes)
+        self._heartbeat = Heartbeat(store, self.desk.in_hand, every=settings.heartbeat, lease=settings.lease)
+        self._neighbours = Neighbours(meeting_place(store, self.host), self.id)
+        self.watchdog = Watchdog(
+            self.id, store, settings, self._neighbours, tasks=tuple(known), queues=self._queues, due_in=self.desk.due_in
+        )
+        self._listener = Listener(
+            store, queues=self._queues, wake=self.desk.wake, asked=self._heartbeat.ask, hearing=self._hearing
+        )
+        self._tasks = tuple(known)
+        self._ended = threading.Event()
+
+    def run(self) -> int:
+        """Work until `stop()`; returns how many jobs were processed."""
+        self._begin()
+        try:
+            self._listener.start()
+            while not self._stop_asked:
+                if not self.desk.turn():
+                    self.desk.wait()
+            self._finish_gracefully()
+        finally:
+            self._end()
+        return self.desk.meters.processed
+
+    def drain(self, *, seconds: float | None = None, jobs: int | None = None) -> int:
+        """Work until nothing is due or the budget is used up; returns how many jobs were processed (R3.13)."""
+        deadline = None if seconds is None else time.monotonic() + seconds
+        self.desk.limit = jobs
+        self._begin()
+        try:
+            while not self._stop_asked and (deadline is None or time.monotonic() < deadline):
+                if self.desk.idle() and (self.desk.nothing_due or self.desk.limit == 0):
+                    break
+                if not self.desk.turn():
+                    self.desk.wait(0.5 if deadline is None else max(0.0, min(0.5, deadline - time.monotonic())))
+            self._finish_gracefully()
+        finally:
+            self._end()
+        return self.desk.meters.processed
+
+    def stop(self) -> None:
+        """End in good order: claim no more, let what runs finish within its grace, give back the rest. Called twice,
+        the grace is over at once. Safe from a signal handler."""
+        self._stop_asked += 1
+        self.desk.claiming = False
+        self.desk.wake()
+
+    # -- the parts -----------------------------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        self._store.check()
+        self._store.register(
+            id=self.id, name=self.name, host=self.host, pid=os.getpid(), queues=self._queues, tasks=self._tasks,
+            slots=self._slots,
+        )  # fmt: skip
+        self._heartbeat.start()
+        self.watchdog.start()
+        slots = " + ".join(f"{lane.runner.slots} {type(lane.runner).__name__}" for lane in self.desk.lanes)
+        events.emit(
+            "worker_started", worker=self.id, tasks=", ".join(sorted(self._tasks)),
+            queues=", ".join(self._queues) if self._queues else "all queues", slots=slots,
+        )  # fmt: skip
+
+    def _hearing(self, listening: bool) -> None:
+        if not listening:
+            # The connection broke: so may have everyone's.
+            self.watchdog.distrust()
+        self.desk.poller.listening = listening
+        self.desk.wake()
+
+    def _finish_gracefully(self) -> None:
+        self.desk.claiming = False
+        running = self.desk.in_hand()
+        grace = self._settings.grace
+        if running:
+            events.emit("worker_stopping", worker=self.id, running=len(running), grace=grace)
+        for attempt in running:
+            attempt.ask("shutdown")
+        deadline = time.monotonic() + grace
+        while not self.desk.idle() and time.monotonic() < deadline and self._stop_asked < 2:
+            if not self.desk.turn():
+                self.desk.wait(min(0.2, max(0.01, deadline - time.monotonic())))
+        self._release_the_rest()
+
+    def _release_the_rest(self) -> None:
+        """The grace is over: coroutines are cancelled; a thread can't be, so its job is given back and whatever it
+        still does is fenced off."""
+        for attempt in self.desk.in_hand():
+            attempt.force()
+        self._turn_until(lambda: all(a.interrupt is None for a in self.desk.in_hand()), 1.0)
+        for attempt in self.desk.in_hand():
+            if attempt.ask("lost"):
+                events.emit("unstoppable", job=str(attempt.held.id), task=attempt.held.task)
+                self.desk.give_back(given_back(attempt.held, started=bool(attempt.started)))
+        self._turn_until(self.desk.idle, LAST_WORDS)
+
+    def _turn_until(self, done: Callable[[], bool], seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while not done() and time.monotonic() < deadline:
+            if not self.desk.turn():
+                self.desk.wait(0.05)
+
+    def _end(self) -> None:
+        self._listener.stop()
+        self.watchdog.stop()
+        self._heartbeat.stop()
+        for lane in self.desk.lanes:
+            lane.runner.close(2.0)
+        try:
+            self._store.unregister(self.id)
+        except StoreError as error:
+            events.emit("unavailable", error=str(error), wait=0.0)
+        if self.desk.idle():
+            self._neighbours.leave()
+        events.emit("worker_stopped", worker=self.id, processed=self.desk.meters.processed)
+        self._ended.set()
+
+    def __repr__(self) -> str:
+        return f"<Worker {self.id}: {len(self.desk.in_hand())} of {self._slots} busy>"
