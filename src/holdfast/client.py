@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ from holdfast.store import open_store
 from holdfast.store.base import Store
 from holdfast.work.context import JobContext
 from holdfast.work.tasks import AsyncTask, Bound, Seconds, SyncTask, Task, seconds, task_defaults
+from holdfast.work.worker import Worker
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -46,9 +48,9 @@ class Holdfast:
     # -- tasks -----------------------------------------------------------------------------------------------------
 
     @overload
-    def task(self, function: Callable[Concatenate[JobContext, P], Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...
+    def task(self, function: Callable[Concatenate[JobContext, P], Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...  # type: ignore[overload-overlap]
     @overload
-    def task(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...
+    def task(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...  # type: ignore[overload-overlap]
     @overload
     def task(self, function: Callable[Concatenate[JobContext, P], R], /) -> SyncTask[P, R]: ...
     @overload
@@ -68,14 +70,14 @@ class Holdfast:
         tags: Sequence[str] = (),
     ) -> TaskDecorator: ...
 
-    def task(self, function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+    def task(self, function: Callable[..., Any] | None = None, **options: Any) -> Any:
         """Declare a task. Its stored name is the function's name, or `name=`; never its module's path. `aliases=` keep
         jobs running that were enqueued under an earlier name."""
         decorator = TaskDecorator(self, options)
         return decorator if function is None else decorator(function)
 
     def declare(self, function: Callable[..., Any], options: dict[str, Any]) -> Task[..., Any]:
-        given = {
+        given: dict[str, Any] = {
             "queue": DEFAULT_QUEUE, "priority": 0, "max_attempts": DEFAULT_MAX_ATTEMPTS, "retry": DEFAULT_RETRY,
             "timeout": None, "reuse": None, "aliases": (), "tags": (), "name": None,
         }  # fmt: skip
@@ -88,7 +90,7 @@ class Holdfast:
         for name in (defaults.name, *defaults.aliases):
             if name in self._names:
                 raise BadSettings(f"the task name {name!r} is taken by {self._names[name]!r}: give one of them name=…")
-        kind = AsyncTask if _is_async(function) else SyncTask
+        kind = AsyncTask if inspect.iscoroutinefunction(function) else SyncTask
         task: Task[..., Any] = kind(self, function, defaults)
         self.tasks[task.name] = task
         self._names.update(dict.fromkeys((defaults.name, *defaults.aliases), defaults.name))
@@ -231,18 +233,15 @@ class Holdfast:
 
     # -- work ----------------------------------------------------------------------------------------------------------
 
-    def worker(self, queues: Iterable[str] | None = None) -> Any:
+    def worker(self, queues: Iterable[str] | None = None) -> Worker:
         """A worker for this application: `hf.worker().run()`."""
-        from holdfast.work.worker import Worker
-
         return Worker(self.store, self.settings, self.tasks.values(), queues=queues)
 
     def drain(
         self, queues: Iterable[str] | None = None, *, seconds: float | None = None, jobs: int | None = None
     ) -> int:
         """Work here until nothing is due, or until so many seconds or jobs; returns how many were processed."""
-        processed: int = self.worker(queues).drain(seconds=seconds, jobs=jobs)
-        return processed
+        return self.worker(queues).drain(seconds=seconds, jobs=jobs)
 
     def decode_result(self, task: str, data: bytes | None) -> Any:
         if data is None:
@@ -321,9 +320,9 @@ class TaskDecorator:
         self._options = options
 
     @overload
-    def __call__(self, function: Callable[Concatenate[JobContext, P], Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...
+    def __call__(self, function: Callable[Concatenate[JobContext, P], Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...  # type: ignore[overload-overlap]
     @overload
-    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...  # type: ignore[overload-overlap]
     @overload
     def __call__(self, function: Callable[Concatenate[JobContext, P], R], /) -> SyncTask[P, R]: ...
     @overload
@@ -331,12 +330,6 @@ class TaskDecorator:
 
     def __call__(self, function: Callable[..., Any], /) -> Any:
         return self._app.declare(function, self._options)
-
-
-def _is_async(function: Callable[..., Any]) -> bool:
-    import inspect
-
-    return inspect.iscoroutinefunction(function)
 
 
 def _which(queue: str | None, task: str | None) -> tuple[str, str]:

@@ -16,7 +16,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from msgspec.structs import replace
 
 from holdfast import events
 from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable
@@ -42,11 +41,17 @@ class Runner(Protocol):
 
 @dataclass(slots=True)
 class Lane:
-    """A runner with the tasks it runs, and how many of its slots are taken."""
+    """A runner with the tasks it runs, how many of its slots are taken, and whether to look for work for it now.
+    `look` is set by whoever wakes us, so it is cleared before the look it asks for."""
 
     runner: Runner
     tasks: tuple[str, ...]
     busy: int = 0
+    look: bool = True
+
+    @property
+    def free(self) -> int:
+        return self.runner.slots - self.busy
 
 
 @dataclass(slots=True)
@@ -83,9 +88,7 @@ class Desk:
         self._unknown: list[str] = []  # fences of claims whose reply was lost
         self._to_verify: deque[tuple[Attempt, Outcome]] = deque()  # handlers that recorded their success themselves
         self._wake = threading.Event()
-        # When to look for work: now (set by others, so cleared before the look it asks for), at a time others have
-        # seen, at a time of our own. Instants are monotonic.
-        self._look_now = True
+        # When to look for work next: at a time others have seen, at a time of our own. Instants are monotonic.
         self._hint_at: float | None = None
         self._look_at: float | None = None
         self._not_before = 0.0
@@ -111,7 +114,7 @@ class Desk:
 
     def wake(self) -> None:
         """Look for work soon: a hint."""
-        self._look_now = True
+        self._look_everywhere()
         self._wake.set()
 
     def due_in(self, seconds: float) -> None:
@@ -136,11 +139,11 @@ class Desk:
             return self._try(self._verify)
         if self._unknown:
             return self._try(self._recover)
-        wants = self._wants()
-        if wants:
-            return self._try(lambda: self._look(wants))
+        lanes = self._hungry()
+        if lanes:
+            return self._try(lambda: self._look(lanes))
         if self._outcomes:
-            return self._try(lambda: self._exchange(None))
+            return self._try(self._exchange)
         return False
 
     def wait(self, longest: float | None = None) -> None:
@@ -177,7 +180,7 @@ class Desk:
             if self._settings.after_job_delay:
                 self._not_before = time.monotonic() + self._settings.after_job_delay
             if not self.poller.listening:
-                self._look_now = True  # a slot is free (R3.4)
+                self._look_everywhere()  # a slot is free (R3.4)
 
     def _verify(self) -> None:
         """A handler recorded its success itself; was that committed?"""
@@ -193,26 +196,21 @@ class Desk:
         self._to_verify.popleft()
 
     def _free(self) -> bool:
-        return any(lane.busy < lane.runner.slots for lane in self.lanes)
+        return any(lane.free > 0 for lane in self.lanes)
 
-    def _wants(self) -> list[Wants]:
-        """What to claim now, by runner; nothing if it is not the time to look."""
+    def _look_everywhere(self) -> None:
+        for lane in self.lanes:
+            lane.look = True
+
+    def _hungry(self) -> list[Lane]:
+        """The lanes to claim for now: those with room, when it is the time to look."""
         now = time.monotonic()
-        times = [at for at in (self._look_at, self._hint_at) if at is not None]
-        if not self._look_now and not any(at <= now for at in times):
-            return []
+        if any(at is not None and at <= now for at in (self._look_at, self._hint_at)):
+            self._look_at = self._hint_at = None
+            self._look_everywhere()
         if now < self._not_before or not self._may_claim():
             return []
-        frees = [(lane, lane.runner.slots - lane.busy) for lane in self.lanes]
-        if self.limit is not None:
-            frees = [(lane, min(free, self.limit)) for lane, free in frees]
-        return [
-            Wants(
-                fence=str(uuid.uuid4()), worker=self._worker, tasks=lane.tasks, limit=free,
-                lease=self._settings.lease, queues=self._queues, held=len(self._hand),
-            )
-            for lane, free in frees if free > 0
-        ]  # fmt: skip
+        return [lane for lane in self.lanes if lane.look and lane.free > 0]
 
     def _may_claim(self) -> bool:
         if not self.claiming or self._one_by_one or (self._failures and self._outcomes):
@@ -221,22 +219,28 @@ class Desk:
             return bool(self._alone.started) and time.monotonic() - self._alone.started > ALONE_FOR
         return not (self._hold_back and self._hand)
 
-    def _look(self, wants: Sequence[Wants]) -> None:
-        """Claim for each runner that has room, then decide when to look again. What wakes us from here on is about
-        something newer than what this look will see."""
-        self._look_now, self._hint_at, self._look_at = False, None, None
+    def _look(self, lanes: Sequence[Lane]) -> None:
+        """Claim for each runner that has room. What wakes us from here on is about something newer than this look."""
         self.nothing_due = True
-        try:
-            for want in wants:
-                if self._may_claim() and (self.limit is None or self.limit > 0):
-                    self._exchange(replace(want, held=len(self._hand)))
-        except BaseException:
-            self._look_now = True
-            raise
+        for lane in lanes:
+            limit = lane.free if self.limit is None else min(lane.free, self.limit)
+            if limit > 0 and self._may_claim():
+                lane.look = False
+                try:
+                    self._exchange(self._wants(lane, limit), lane)
+                except BaseException:
+                    lane.look = True
+                    raise
+
+    def _wants(self, lane: Lane, limit: int) -> Wants:
+        return Wants(
+            fence=str(uuid.uuid4()), worker=self._worker, tasks=lane.tasks, limit=limit, lease=self._settings.lease,
+            queues=self._queues, held=len(self._hand),
+        )  # fmt: skip
 
     # -- the trip ------------------------------------------------------------------------------------------------------
 
-    def _exchange(self, wants: Wants | None) -> None:
+    def _exchange(self, wants: Wants | None = None, lane: Lane | None = None) -> None:
         outcomes = self._outcomes[:1] if self._one_by_one else self._outcomes
         drained = self._drained(outcomes)
         self.meters.polls += wants is not None
@@ -254,8 +258,8 @@ class Desk:
         self._outcomes = self._outcomes[len(outcomes) :]
         self._one_by_one = self._one_by_one and bool(self._outcomes)
         self._recorded(outcomes, done)
-        if wants is not None:
-            self._hand_out(wants, done.claimed)
+        if wants is not None and lane is not None:
+            self._hand_out(wants, lane, done.claimed)
 
     def _drained(self, outcomes: Sequence[Outcome]) -> list[str]:
         left: dict[str, int] = {}
@@ -290,11 +294,11 @@ class Desk:
         if outcomes:
             events.emit("recorded", count=len(outcomes))
         if done.requeued:
-            self._look_now = True  # to learn when they fall due
+            self._look_everywhere()  # to learn when they fall due
         if done.requeued or done.awaited:
             self._store.notify(done.requeued, done.awaited)
 
-    def _hand_out(self, wants: Wants, claimed: Claimed) -> None:
+    def _hand_out(self, wants: Wants, lane: Lane, claimed: Claimed) -> None:
         self.meters.last_poll = time.monotonic()
         self._hold_back = claimed.hold_back
         if claimed.jobs:
@@ -304,10 +308,10 @@ class Desk:
             events.emit("claimed", count=len(claimed.jobs))
         if claimed.more or claimed.alone or len(claimed.jobs) == wants.limit:
             self.nothing_due = False
-            self._look_now = True
+            lane.look = True
             return
         if claimed.jobs and not self.poller.listening:
-            self._look_now = True  # polling: again at once while there is work and room (R3.4)
+            lane.look = True  # polling: again at once while there is work and room (R3.4)
             return
         wait = self.poller.wait(claimed.next_due)
         if wait is not None:
@@ -382,7 +386,8 @@ class Desk:
         self._failures = 0
         self.meters.consecutive_errors += 1
         events.emit("poll_failed", consecutive_errors=self.meters.consecutive_errors, error=str(error))
-        self._look_now = False
+        for lane in self.lanes:
+            lane.look = False
         self._look_at = time.monotonic() + self._settings.backoff.wait(self.poller.empty_polls + 1)
 
     def _pause(self, seconds: float) -> None:

@@ -8,7 +8,6 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextvars import copy_context
-from functools import partial
 
 from holdfast.model.outcome import Outcome
 from holdfast.settings import Settings
@@ -84,7 +83,7 @@ class LoopRunner:
             await self._run(self._waiting.popleft())
             if copy_context() != clean:
                 # The handler left something in its context variables: the next one starts with a fresh slot.
-                self._tasks.discard(asyncio.current_task())  # type: ignore[arg-type]
+                self._tasks.discard(asyncio.current_task())
                 self._open_slot()
                 return
             breath += 1
@@ -100,7 +99,7 @@ class LoopRunner:
         assert task is not None
         attempt.begin()
         running = [True]
-        attempt.interrupt = partial(self._loop.call_soon_threadsafe, self._interrupt, task, running)
+        attempt.interrupt = lambda: self._post(self._interrupt, task, running)
         if attempt.reason is not None:
             attempt.stop_now()  # asked in the very moment it began
         context = JobContext.of(attempt, self._store, self._settings)
@@ -129,6 +128,9 @@ class LoopRunner:
             return await attempt.task.run(context, attempt.held.args)
         finally:
             timer.cancel()
+
+    def _post(self, call: Callable[..., None], *args: object) -> None:
+        self._loop.call_soon_threadsafe(call, *args)
 
     def _interrupt(self, task: asyncio.Task[None], running: list[bool]) -> None:
         if running:
