@@ -1,0 +1,173 @@
+"""Attempts as history: keyed by job and fence, true after any number of lost replies (R5.8, I21)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from holdfast.errors import LeaseLost
+from holdfast.model.lifecycle import State
+from holdfast.model.outcome import Error, Outcome, Verb
+from holdfast.store.base import Store
+from tests.contract.places import everything, reclaim
+from tests.factories import BOOM, LEASE, Clock, a_running_job, claim, ref
+
+ENDINGS: dict[str, tuple[Verb, str | None, Error | None]] = {
+    "succeeded": ("succeed", None, None),
+    "errored": ("reschedule", "errored", BOOM),
+    "timed_out": ("reschedule", "timed_out", Error("TIMEOUT", "took too long")),
+    "failed": ("fail", "errored", BOOM),
+    "released": ("release", "released", None),
+    "snoozed": ("release", "snoozed", None),
+    "parked": ("park", "parked", None),
+    "cancelled": ("stop", "cancelled", Error("CANCELLED", "on request")),
+}
+
+
+def outcome(ending: str, held: object) -> Outcome:
+    verb, word, error = ENDINGS[ending]
+    return Outcome(verb, held.id, held.fence, word, error=error)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("ending", [ending for ending in ENDINGS if ending != "succeeded"])
+def test_an_attempt_that_did_not_succeed_leaves_one_row(store: Store, clock: Clock, ending: str) -> None:
+    held = a_running_job(store, worker="w9")
+    started = clock.now
+    clock.advance(7)
+    assert store.exchange([outcome(ending, held)], None, [held.fence]).lost == []
+    [attempt] = store.attempts(str(held.id))
+    _, word, error = ENDINGS[ending]
+    assert (attempt.job_id, attempt.fence, attempt.worker) == (str(held.id), held.fence, "w9")
+    assert (attempt.life, attempt.number, attempt.outcome) == (1, 1, word)
+    assert (attempt.started_at, attempt.ended_at) == (started, clock.now)
+    assert (attempt.error_code, attempt.error_message) == (error and error.code, error and error.message)
+    assert attempt.traceback == (error and error.traceback)
+
+
+def test_success_leaves_no_attempt_row(store: Store, clock: Clock) -> None:  # DESIGN 3.7
+    held = a_running_job(store, worker="w9")
+    started = clock.now
+    clock.advance(7)
+    store.succeed(ref(held), b"1")
+    assert store.attempts(str(held.id)) == []
+    job = store.get(str(held.id))
+    assert (job.started_at, job.finished_at, job.worker, job.attempt) == (started, clock.now, "w9", 1)
+    assert (job.fence, job.error_code) == (held.fence, None)
+
+
+def test_what_never_started_leaves_no_row(store: Store) -> None:
+    held = a_running_job(store)
+    store.exchange([Outcome("release", held.id, held.fence, None)], None, [held.fence])
+    job = store.get(str(held.id))
+    assert (job.state, job.attempt) == (State.QUEUED, 0)
+    assert store.attempts(str(held.id)) == []
+
+
+def test_history_counts_lives_and_attempts_and_outlives_a_retry(store: Store, clock: Clock) -> None:
+    held = a_running_job(store, max_attempts=2)
+    id = str(held.id)
+    clock.advance(1)
+    store.reschedule(ref(held), 0, BOOM)
+    store.fail(ref(reclaim(store, held.id)), BOOM)
+    assert store.retry(id) is State.QUEUED
+    clock.advance(1)
+    store.release(ref(reclaim(store, held.id)))
+    clock.advance(1)
+    reclaim(store, held.id)
+    clock.advance(LEASE + 1)
+    store.rescue()
+    store.cancel(id)
+    store.retry(id)
+    clock.advance(1)
+    store.succeed(ref(reclaim(store, held.id)))
+    told = [(attempt.life, attempt.number, attempt.outcome) for attempt in store.attempts(id)]
+    assert told == [
+        (1, 1, "errored"), (1, 2, "errored"), (2, 1, "released"), (2, 1, "crashed"),
+    ]  # fmt: skip
+    assert len({attempt.fence for attempt in store.attempts(id)}) == 4
+    job = store.get(id)
+    assert (job.state, job.life, job.attempt) == (State.SUCCEEDED, 3, 1)
+
+
+@pytest.mark.parametrize("started", [True, False])
+def test_a_release_is_not_charged_and_a_reschedule_is(store: Store, started: bool) -> None:  # R5.4, I10
+    held = a_running_job(store, max_attempts=2)
+    for _ in range(5):
+        word = "released" if started else None
+        store.exchange([Outcome("release", held.id, held.fence, word)], None, [held.fence])
+        held = reclaim(store, held.id)
+        assert held.attempt == 1
+    store.park(ref(held))
+    store.resume(str(held.id))
+    held = reclaim(store, held.id)
+    assert held.attempt == 1
+    store.reschedule(ref(held), 0, BOOM)
+    assert reclaim(store, held.id).attempt == 2
+
+
+@pytest.mark.parametrize("then", ["at once", "after the next claim", "after a retry"])
+@pytest.mark.parametrize("ending", [*ENDINGS, "unstarted"])
+def test_an_outcome_sent_again_after_a_lost_reply_changes_nothing_and_is_not_lost(
+    store: Store, ending: str, then: str
+) -> None:  # I21, F43
+    held = a_running_job(store)
+    sent = Outcome("release", held.id, held.fence) if ending == "unstarted" else outcome(ending, held)
+    assert store.exchange([sent], None, [held.fence]).lost == []
+    job = store.get(str(held.id))
+    if then == "after the next claim" and job.state is State.PAUSED:
+        store.resume(str(held.id))
+    if then == "after the next claim":
+        claim(store)
+    if then == "after a retry" and job.state in (State.FAILED, State.CANCELLED):
+        store.retry(str(held.id))
+    before = everything(store, held.id)
+    for _ in range(2):
+        again = store.exchange([sent], None, [held.fence])
+        assert (again.lost, again.requeued) == ([], set())
+        assert everything(store, held.id) == before
+
+
+def test_a_replay_among_new_outcomes_hurts_none_of_them(store: Store) -> None:
+    one, two = a_running_job(store), a_running_job(store)
+    first = Outcome("succeed", one.id, one.fence, result=b"1")
+    store.exchange([first], None)
+    done = store.exchange([first, Outcome("succeed", two.id, two.fence, result=b"2")], None)
+    assert done.lost == []
+    assert [job.result for job in store.jobs()] == [b"2", b"1"]
+
+
+def test_a_replay_with_another_result_does_not_change_the_first(store: Store) -> None:
+    held = a_running_job(store)
+    store.succeed(ref(held), b'"first"')
+    before = everything(store, held.id)
+    store.succeed(ref(held), b'"second"')
+    store.succeed(ref(held), None)
+    assert everything(store, held.id) == before
+
+
+def test_a_replay_after_the_job_was_deleted_is_lost(store: Store) -> None:
+    held = a_running_job(store)
+    store.succeed(ref(held))
+    store.delete(str(held.id))
+    with pytest.raises(LeaseLost, match="deleted"):
+        store.succeed(ref(held))
+
+
+def test_a_dismissed_failure_keeps_its_error_and_its_replay(store: Store) -> None:
+    held = a_running_job(store)
+    store.fail(ref(held), BOOM)
+    failed = store.get(str(held.id))
+    store.cancel(str(held.id))
+    job = store.get(str(held.id))
+    assert (job.state, job.error_code, job.finished_at) == (State.CANCELLED, "Boom", failed.finished_at)
+    assert job == replace(failed, state=State.CANCELLED, failed_at=None)
+    store.fail(ref(held), BOOM)
+    assert store.get(str(held.id)) == job
+
+
+def test_last_error_and_history_are_plain_columns(store: Store) -> None:  # R1.9, R5.8
+    held = a_running_job(store)
+    store.reschedule(ref(held), 5, Error("E1", "first"))
+    job = store.get(str(held.id))
+    assert (job.error_code, job.error_message, job.state) == ("E1", "first", State.QUEUED)
