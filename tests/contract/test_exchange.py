@@ -110,7 +110,7 @@ def test_the_same_outcome_twice_in_one_trip_counts_once(store: Store) -> None:
     for verb in ("succeed", "reschedule"):
         held = a_running_job(store, task=verb)
         word = None if verb == "succeed" else "errored"
-        sent = Outcome(verb, held.id, held.fence, word, error=BOOM)  # type: ignore[arg-type]
+        sent = Outcome(verb, held.id, held.fence, word, error=BOOM)
         assert store.exchange([sent, sent], None, [held.fence]).lost == []
         assert len(store.attempts(str(held.id))) == (verb != "succeed")
 

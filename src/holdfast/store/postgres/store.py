@@ -269,7 +269,7 @@ class PostgresStore(Store):
     def _enqueue_keyed(self, connection: Connection, jobs: list[NewJob]) -> Iterator[Enqueued]:
         if not jobs:
             return iter(())
-        document = {"jobs": json.dumps([_document(job) for job in jobs])}
+        document = {"jobs": json.dumps([_document(n, job) for n, job in enumerate(jobs)])}
         self._rows(connection, self.statements["give_up_keys"], dict(document))
         made = self._rows(connection, self.statements["enqueue_keyed_many"], dict(document))
         held = self._rows(connection, self.statements["keys_held"], dict(document))
@@ -515,8 +515,9 @@ def _columns(job: NewJob) -> dict[str, Any]:
     }
 
 
-def _document(job: NewJob) -> dict[str, Any]:
+def _document(n: int, job: NewJob) -> dict[str, Any]:
     return _columns(job) | {
+        "n": n,
         "run_at": job.run_at and job.run_at.isoformat(),
         "key": job.key,
         "reuse": min(job.reuse or 0.0, 1e10),
