@@ -23,7 +23,7 @@ demo: $(VENV)/ready ## watch a few thousand jobs survive a killed worker (SQLite
 	$(BIN)/holdfast demo
 
 check: $(VENV)/ready-check ## format, lint, types (mypy strict, pyright on the public API)
-	$(BIN)/ruff check src tests bench
+	$(BIN)/ruff check src tests
 	$(BIN)/mypy
 	$(BIN)/basedpyright
 

@@ -7,6 +7,7 @@ import inspect
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, overload
@@ -118,6 +119,11 @@ class Holdfast:
                         store.check()
                     self._store = store
         return self._store
+
+    def reconfigure(self, **settings: Any) -> None:
+        """Change settings of an application that is declared already: the command line over the code."""
+        self.close()
+        self.settings = replace(self.settings, **settings)
 
     def migrate(self) -> list[str]:
         """Bring the database's schema up to date; returns what was applied."""

@@ -54,8 +54,12 @@ def subscribe(listener: Listener) -> Callable[[], None]:
 
 
 def emit(name: str, **fields: Any) -> None:
+    """Tell everyone who listens. A listener that raises is logged and costs nothing else: jobs go on."""
     for listener in _listeners:
-        listener(name, fields)
+        try:
+            listener(name, fields)
+        except Exception:  # noqa: BLE001 - a user's listener may raise anything
+            log.exception("a listener to events failed at %s", name)
 
 
 def write_log(name: str, fields: dict[str, Any]) -> None:

@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from holdfast.errors import Cancel, Fail, Retry, Snooze
+from holdfast.errors import Cancel, Fail, Retry, Snooze, Steer
 from holdfast.model.job import Held
 from holdfast.model.retry import DEFAULT_RETRY, RetryPolicy
 
@@ -44,16 +44,26 @@ def returned(held: Held, result: bytes | None, *, recorded: bool = False) -> Out
 
 def raised(held: Held, error: BaseException, policy: RetryPolicy, *, attempt: str = "errored") -> Outcome:
     """The handler raised: which verb follows?"""
-    match error:
-        case Snooze():
+    match _steering(error):
+        case Snooze() as error:
             return Outcome("release", held.id, held.fence, "snoozed", delay=error.after)
-        case Cancel():
+        case Cancel() as error:
             return Outcome("stop", held.id, held.fence, "cancelled", error=Error("CANCELLED", _message(error)))
-        case Fail():
+        case Fail() as error:
             return Outcome("fail", held.id, held.fence, "errored", error=describe(error, error.code))
+        case Retry() as error:
+            return errored(held, error, policy, describe(error, "RETRY"), attempt)
         case _:
-            code = "RETRY" if isinstance(error, Retry) else _name(error)
+            code = _name(error)
             return errored(held, error, policy, describe(error, code), attempt)
+
+
+def _steering(error: BaseException) -> BaseException:
+    """What a handler raised in a task group steers its job as if it had been raised by itself, if it was alone."""
+    inner = error
+    while isinstance(inner, BaseExceptionGroup) and len(inner.exceptions) == 1:
+        inner = inner.exceptions[0]
+    return inner if isinstance(inner, Steer) else error
 
 
 def errored(held: Held, error: BaseException, policy: RetryPolicy, told: Error, attempt: str) -> Outcome:

@@ -384,6 +384,14 @@ class Store(ABC):
         """Jobs by queue, task and state. Reads the whole table."""
         return self.read("counts")
 
+    def failures(self) -> list[Row]:
+        """Failed jobs by task and error code."""
+        return self.read("failures")
+
+    def outcomes(self) -> list[Row]:
+        """Attempts that did not succeed, by how they ended. Reads the whole history."""
+        return self.read("outcomes")
+
     def pauses(self) -> list[Pause]:
         return [
             Pause(

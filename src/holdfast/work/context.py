@@ -5,14 +5,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator, Sized
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
+from holdfast import events
 from holdfast.errors import HoldfastError, LeaseLost
+from holdfast.model.outcome import clean
 from holdfast.model.payload import Unfit, encode
 from holdfast.store.base import Ref
 from holdfast.work.attempt import Attempt, StopAttempt
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
     from holdfast.store.base import Store
 
 T = TypeVar("T")
+
+MAX_COUNT = 2**31 - 1  # what fits the columns pending, done and total
+NOTE_LIMIT = 1_000  # characters kept of a progress note
 
 # The attempt this code runs in, if any: whoever would wait for another job in a handler is refused.
 current: ContextVar[JobContext | None] = ContextVar("holdfast_current", default=None)
@@ -100,10 +105,12 @@ class JobContext:
             data = encode(state, limit=self._settings.max_result)
         except Unfit as unfit:
             raise HoldfastError(f"the checkpoint of job {self.job.id} can't be kept: {unfit}") from None
+        _check_counts(pending=pending, done=done)
         try:
             cancel, pause = self._store.checkpoint(self._ref(), data, pending, done)
         except LeaseLost:
-            self._attempt.ask("lost")
+            if self._attempt.ask("lost"):
+                events.emit("lease_lost", job=self.job.id)
         else:
             if cancel:
                 self._attempt.ask("cancel")
@@ -117,8 +124,9 @@ class JobContext:
 
     def progress(self, done: int, *, total: int | None = None, note: str | None = None) -> None:
         """Report how far the work is. Cheap: kept in memory, written about once a second by the heartbeat."""
+        _check_counts(done=done, total=total)
         if self._attempt is not None:
-            self._attempt.progress = (done, total, note)
+            self._attempt.progress = (done, total, None if note is None else clean(note)[:NOTE_LIMIT])
 
     def track(self, items: Iterable[T], *, total: int | None = None) -> Iterator[T]:
         """Yield the items, reporting progress; between two of them, a pause or cancel takes effect."""
@@ -202,13 +210,28 @@ class HandlerTransaction:
             raise
 
     async def __aenter__(self) -> HandlerTransaction:
-        return await asyncio.to_thread(self.__enter__)
+        entering = asyncio.ensure_future(asyncio.to_thread(self.__enter__))
+        try:
+            return await asyncio.shield(entering)
+        except asyncio.CancelledError as stopped:
+            # The thread opens the transaction all the same, and nobody would close it: on SQLite no one could write.
+            entering.add_done_callback(lambda entered: self._leave(entered, stopped))
+            raise
+
+    def _leave(self, entered: asyncio.Future[HandlerTransaction], stopped: BaseException) -> None:
+        if not entered.cancelled() and entered.exception() is None:
+            with suppress(asyncio.CancelledError):
+                self.__exit__(type(stopped), stopped, None)
 
     async def __aexit__(self, kind: Any, error: Any, trace: Any) -> None:
         await asyncio.to_thread(self.__exit__, kind, error, trace)
 
 
+def _check_counts(**counts: int | None) -> None:
+    for name, value in counts.items():
+        if value is not None and (not isinstance(value, int) or not 0 <= value <= MAX_COUNT):
+            raise HoldfastError(f"{name} must be a whole number from 0 to {MAX_COUNT}, not {value!r}")
+
+
 def in_handler() -> bool:
     return current.get() is not None
-
-

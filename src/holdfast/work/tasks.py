@@ -7,13 +7,13 @@ import inspect
 import typing
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypedDict, TypeVar, Unpack
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from holdfast.errors import BadArguments, BadSettings
+from holdfast.errors import BadArguments, BadSettings, HoldfastError
 from holdfast.model.job import DEFAULT_MAX_ATTEMPTS, DEFAULT_QUEUE, FOREVER, MAX_PRIORITY, MIN_PRIORITY, NewJob
 from holdfast.model.payload import Unfit, encode
 from holdfast.model.retry import DEFAULT_RETRY, RetryPolicy
@@ -46,6 +46,10 @@ class Options(TypedDict, total=False):
     tags: typing.Sequence[str]
     correlation_id: str
     conn: Any
+
+
+class UnfitArguments(Exception):
+    """Stored arguments don't fit the handler: it changed since they were enqueued, or someone else wrote them."""
 
 
 class Bound(Generic[R_co]):
@@ -196,10 +200,8 @@ class Signature:
             raise BadArguments(self._blame(given, limit) or f"{self._task}: the arguments: {unfit}") from None
         try:
             self._decoder.decode(data)
-        except msgspec.ValidationError as error:
+        except (msgspec.DecodeError, NotImplementedError) as error:
             raise BadArguments(f"{self._task}: {_told(error)}") from None
-        except NotImplementedError as error:
-            raise BadArguments(f"{self._task}: {error}") from None
         return data
 
     def _blame(self, given: dict[str, Any], limit: int) -> str | None:
@@ -211,7 +213,10 @@ class Signature:
         return None
 
     def call(self, function: Callable[..., Any], context: JobContext, args: bytes) -> Any:
-        decoded = self._decoder.decode(args)
+        try:
+            decoded = self._decoder.decode(args)
+        except (msgspec.DecodeError, NotImplementedError) as error:
+            raise UnfitArguments(f"{self._task}: {_told(error)}") from None
         values = {name: value for name in self._names if (value := getattr(decoded, name)) is not UNSET}
         first = [values.pop(name) for name in self._positional_only if name in values]
         if self.takes_context:
@@ -220,7 +225,10 @@ class Signature:
 
     def result(self, data: bytes | None) -> Any:
         """A stored result as the handler's return hint says."""
-        return None if data is None else self._result.decode(data)
+        try:
+            return None if data is None else self._result.decode(data)
+        except (msgspec.DecodeError, NotImplementedError) as error:
+            raise HoldfastError(f"the result of {self._task} is not what its return hint says: {error}") from None
 
 
 def _hints(task: str, function: Callable[..., Any]) -> dict[str, Any]:
@@ -242,9 +250,10 @@ def _field(parameter: inspect.Parameter, hints: dict[str, Any]) -> Any:
     return (parameter.name, hint | UnsetType if hint is not Any else Any, UNSET)
 
 
-def _told(error: msgspec.ValidationError) -> str:
-    said, _, path = str(error).partition(" - at `$.")
-    return f"argument `{path.rstrip('`')}`: {said}" if path else said
+def _told(error: Exception) -> str:
+    # "Expected `int`, got `str` - at `$.n`", and for the keys of a mapping "… - at `key in $.n`"
+    said, _, path = str(error).partition(" - at `")
+    return f"argument `{path.rstrip('`').replace('$.', '')}`: {said}" if path else said
 
 
 def _checked_options(task: Task[Any, Any], options: Options) -> dict[str, Any]:
@@ -258,11 +267,11 @@ def _checked_options(task: Task[Any, Any], options: Options) -> dict[str, Any]:
         raise BadArguments(f"{where}: delay and run_at exclude each other")
     checked = {
         "queue": name_of(f"{where}: queue", options.get("queue", defaults.queue)),
-        "priority": _whole(where, "priority", options.get("priority", defaults.priority), MIN_PRIORITY, MAX_PRIORITY),
+        "priority": priority_of(where, options.get("priority", defaults.priority)),
         "max_attempts": _whole(where, "max_attempts", options.get("max_attempts", defaults.max_attempts), 1, 10_000),
         "delay": seconds(f"{where}: delay", options.get("delay", 0.0)),
-        "run_at": _aware(where, options.get("run_at")),
-        "tags": tuple(name_of(f"{where}: tag", tag) for tag in options.get("tags", defaults.tags)),
+        "run_at": aware(f"{where}: run_at", options.get("run_at")),
+        "tags": names_of(f"{where}: tags", options.get("tags", defaults.tags)),
     }
     if "expires" in options:
         checked["expires_in"] = seconds(f"{where}: expires", options["expires"])
@@ -296,6 +305,12 @@ def name_of(what: str, value: Any, *, limit: int = MAX_NAME) -> str:
     return value
 
 
+def names_of(what: str, values: Any) -> tuple[str, ...]:
+    if isinstance(values, str):  # its characters would be taken one by one
+        raise BadArguments(f"{what} must be a list of texts, not one text: [{values!r:.80}]")
+    return tuple(name_of(what, value) for value in values)
+
+
 def _encodable(value: str) -> bool:
     try:
         value.encode()
@@ -310,27 +325,36 @@ def _whole(where: str, name: str, value: Any, least: int, most: int) -> int:
     return value
 
 
-def _aware(where: str, value: Any) -> datetime | None:
+def priority_of(where: str, value: Any) -> int:
+    return _whole(where, "priority", value, MIN_PRIORITY, MAX_PRIORITY)
+
+
+def aware(what: str, value: Any) -> datetime | None:
     if value is None:
         return None
     if not isinstance(value, datetime) or value.tzinfo is None:
-        raise BadArguments(f"{where}: run_at must be a datetime with a time zone, not {value!r}")
-    return value
+        raise BadArguments(f"{what} must be a datetime with a time zone, not {value!r}")
+    try:
+        return value.astimezone(UTC)
+    except OverflowError:
+        raise BadArguments(f"{what} is {value}, which is beyond the years a datetime can hold in UTC") from None
 
 
 def task_defaults(function: Callable[..., Any], **given: Any) -> TaskDefaults:
     """What `@hf.task(…)` was told, checked."""
-    name = name_of("a task's name", given.pop("name", None) or function.__name__)
+    name = name_of("a task's name", given.pop("name", None) or getattr(function, "__name__", None))
     where = f"task {name}"
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise BadSettings(f"{where}: a generator can't be a handler, its values would go nowhere; return them")
     checked = TaskDefaults(
         name=name,
         queue=name_of(f"{where}: queue", given["queue"]),
-        priority=_whole(where, "priority", given["priority"], MIN_PRIORITY, MAX_PRIORITY),
+        priority=priority_of(where, given["priority"]),
         max_attempts=_whole(where, "max_attempts", given["max_attempts"], 1, 10_000),
         retry=given["retry"],
         reuse=reuse_of(where, given["reuse"]),
-        aliases=tuple(name_of(f"{where}: alias", alias) for alias in given["aliases"]),
-        tags=tuple(name_of(f"{where}: tag", tag) for tag in given["tags"]),
+        aliases=names_of(f"{where}: aliases", given["aliases"]),
+        tags=names_of(f"{where}: tags", given["tags"]),
     )
     if given["timeout"] is None:
         return checked

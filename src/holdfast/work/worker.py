@@ -40,6 +40,7 @@ class Worker:
         self.name = settings.worker_name or os.environ.get("WORKER_ID") or f"{self.host}-{os.getpid()}"
         # Many processes may share one name: the id that owns leases has a random part.
         self.id = f"{self.name[:100]}/{uuid.uuid4().hex[:12]}".replace("/", "~")
+        self.where = store.shown_url
         self._store = store
         self._settings = settings
         self._queues = None if queues is None else tuple(queues)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-import msgspec
-
 from holdfast import events
+from holdfast.errors import LeaseLost
 from holdfast.model.outcome import Error, Outcome, clean, describe, errored, given_back, parked, raised, returned, stopped
 from holdfast.model.payload import Unfit, encode
 from holdfast.model.retry import DEFAULT_RETRY
 from holdfast.work.attempt import Attempt, StopAttempt
+from holdfast.work.tasks import UnfitArguments
 
 
 def on_return(attempt: Attempt, value: Any, *, max_result: int) -> Outcome | None:
@@ -34,8 +34,9 @@ def on_return(attempt: Attempt, value: Any, *, max_result: int) -> Outcome | Non
 def on_raise(attempt: Attempt, error: BaseException) -> Outcome | None:
     if attempt.reason == "lost":
         return None
-    stopping = isinstance(error, StopAttempt) or (isinstance(error, asyncio.CancelledError) and attempt.must_stop)
-    outcome = obeyed(attempt) if stopping else _raised(attempt, error)
+    outcome = obeyed(attempt) if _stopped(attempt, error) else _raised(attempt, error)
+    if isinstance(error, LeaseLost):
+        return outcome  # the store will refuse it, and the desk tell of that; if not, it is an error like any other
     if outcome is not None and outcome.error is not None and outcome.verb in ("fail", "reschedule"):
         held = attempt.held
         events.emit(
@@ -45,6 +46,13 @@ def on_raise(attempt: Attempt, error: BaseException) -> Outcome | None:
         if outcome.verb == "fail":
             events.emit("failed", job=str(held.id), task=held.task)
     return outcome
+
+
+def _stopped(attempt: Attempt, error: BaseException) -> bool:
+    """Did it end because it was asked to? A task group wraps what its tasks raised."""
+    if isinstance(error, BaseExceptionGroup):
+        return all(_stopped(attempt, one) for one in error.exceptions)
+    return isinstance(error, StopAttempt) or (isinstance(error, asyncio.CancelledError) and attempt.must_stop)
 
 
 def obeyed(attempt: Attempt) -> Outcome | None:
@@ -67,7 +75,7 @@ def obeyed(attempt: Attempt) -> Outcome | None:
 
 def _raised(attempt: Attempt, error: BaseException) -> Outcome:
     held, policy = attempt.held, attempt.task.defaults.retry
-    if isinstance(error, msgspec.ValidationError):
+    if isinstance(error, UnfitArguments):
         told = describe(error, "BAD_ARGUMENTS")
         return errored(held, error, DEFAULT_RETRY, told, "errored")
     try:

@@ -7,6 +7,7 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from contextvars import copy_context
 
 from holdfast.model.outcome import Outcome
@@ -30,6 +31,7 @@ class LoopRunner:
         self._waiting: deque[Attempt] = deque()
         self._idle: list[asyncio.Future[None]] = []
         self._tasks: set[asyncio.Task[None]] = set()
+        self._closing = False
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._serve, name="holdfast-loop", daemon=True)
         self._thread.start()
@@ -39,6 +41,7 @@ class LoopRunner:
 
     def close(self, timeout: float) -> None:
         """End the loop; what still runs is abandoned."""
+        self._closing = True
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(timeout)
 
@@ -47,14 +50,21 @@ class LoopRunner:
     def _serve(self) -> None:
         asyncio.set_event_loop(self._loop)
         try:
-            self._loop.run_forever()
-        finally:
+            self._turn()
             for task in self._tasks:
                 task.cancel()
             if self._tasks:
                 self._loop.run_until_complete(asyncio.wait(self._tasks, timeout=1))
             self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        finally:
             self._loop.close()
+
+    def _turn(self) -> None:
+        """Run the loop until we are closed. SystemExit or KeyboardInterrupt in a task that a handler started ends
+        `run_forever`; whoever awaits that task gets it too, so it is the handler's affair, and the loop goes on."""
+        while not self._closing:
+            with suppress(SystemExit, KeyboardInterrupt):
+                self._loop.run_forever()
 
     def _take(self, attempts: Sequence[Attempt]) -> None:
         self._waiting.extend(attempts)
@@ -69,27 +79,39 @@ class LoopRunner:
     def _open_slot(self) -> None:
         task = self._loop.create_task(self._slot())
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._slot_ended)
+
+    def _slot_ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if self._waiting and not self._closing:
+            self._open_slot()
 
     async def _slot(self) -> None:
         current.set(None)
         clean = copy_context()
         breath = 0
-        while True:
-            while not self._waiting:
-                future = self._loop.create_future()
-                self._idle.append(future)
-                await future
+        while not self._closing:
+            if not self._waiting:
+                await self._until_woken()
+                continue
             await self._run(self._waiting.popleft())
             if copy_context() != clean:
-                # The handler left something in its context variables: the next one starts with a fresh slot.
-                self._tasks.discard(asyncio.current_task())
-                self._open_slot()
-                return
+                return  # the handler left something in its context variables: the next one starts with a fresh slot
             breath += 1
             if breath == BREATH:
                 breath = 0
                 await asyncio.sleep(0)
+
+    async def _until_woken(self) -> None:
+        future = self._loop.create_future()
+        self._idle.append(future)
+        try:
+            await future
+        finally:
+            # A handler may have cancelled its own task and returned: that comes out here and ends the slot, which
+            # must not be woken any more.
+            if future in self._idle:
+                self._idle.remove(future)
 
     async def _run(self, attempt: Attempt) -> None:
         if attempt.must_stop or attempt.reason == "shutdown":
@@ -99,14 +121,15 @@ class LoopRunner:
         assert task is not None
         attempt.begin()
         running = [True]
-        attempt.interrupt = lambda: self._post(self._interrupt, task, running)
+        attempt.interrupt = lambda: self._post(self._interrupt, attempt, task, running)
         if attempt.reason is not None:
             attempt.stop_now()  # asked in the very moment it began
         context = JobContext.of(attempt, self._store, self._settings)
         current.set(context)
         try:
             value = await self._call(attempt, context)
-        except GeneratorExit:
+        except GeneratorExit as error:
+            self._finished(attempt, on_raise(attempt, error))
             raise
         except BaseException as error:  # noqa: BLE001 - whatever a handler raises is its attempt's outcome
             outcome = on_raise(attempt, error)
@@ -132,6 +155,7 @@ class LoopRunner:
     def _post(self, call: Callable[..., None], *args: object) -> None:
         self._loop.call_soon_threadsafe(call, *args)
 
-    def _interrupt(self, task: asyncio.Task[None], running: list[bool]) -> None:
+    def _interrupt(self, attempt: Attempt, task: asyncio.Task[None], running: list[bool]) -> None:
         if running:
+            attempt.told = True
             task.cancel()

@@ -28,7 +28,7 @@ class ThreadRunner:
     def start(self, attempts: Sequence[Attempt]) -> None:
         for attempt in attempts:
             self._waiting.put(attempt)
-        while len(self._threads) < min(self.slots, len(self._threads) + len(attempts)):
+        for _ in range(min(len(attempts), self.slots - len(self._threads))):
             name = f"holdfast-thread-{len(self._threads) + 1}"
             thread = threading.Thread(target=self._serve, name=name, daemon=True)
             self._threads.append(thread)
