@@ -1,0 +1,63 @@
+"""The picture of STYLE, kept true: imports point one way."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import holdfast
+
+SOURCE = Path(holdfast.__file__).parent
+# part -> what it may import, besides itself. A part is a folder, or a file beside the folders.
+MAY_IMPORT = {
+    "errors": set[str](),
+    "events": set[str](),
+    "model": {"errors"},
+    "settings": {"errors", "model"},
+    "embedded": {"errors"},
+    "store": {"errors", "events", "model", "settings"},
+    "work": {"errors", "events", "model", "settings", "store"},
+    "handle": {"errors", "model", "work"},
+    "client": {"errors", "events", "handle", "model", "settings", "store", "work"},
+}  # everything else (the package itself, the command line, demo, bench, web) stands on top and may import all of it
+
+
+@pytest.mark.parametrize("part", sorted(MAY_IMPORT))
+def test_imports_point_one_way(part: str) -> None:
+    place = SOURCE / part
+    files = list(place.rglob("*.py")) if place.is_dir() else [place.with_suffix(".py")]
+    found = {name for file in files for name in _parts_imported(ast.parse(file.read_text()))}
+    assert files
+    assert found - {part} <= MAY_IMPORT[part]
+
+
+def _parts_imported(tree: ast.AST) -> set[str]:
+    """What of ours is imported when the program runs; what is imported for its types alone closes no circle."""
+    names = set[str]()
+    for node in ast.iter_child_nodes(tree):
+        match node:
+            case ast.If(test=ast.Name(id="TYPE_CHECKING")):
+                continue
+            case ast.ImportFrom(module="holdfast", names=imported):
+                names |= {alias.name for alias in imported}
+            case ast.ImportFrom(module=str(module), level=0) if module.startswith("holdfast."):
+                names.add(module.split(".")[1])
+            case ast.ImportFrom(level=level) if level:
+                raise AssertionError("imports are written in full, so that this test can read them")
+            case ast.Import(names=imported):
+                names |= {alias.name.split(".")[1] for alias in imported if alias.name.startswith("holdfast.")}
+            case _:
+                names |= _parts_imported(node)
+    return names
+
+
+def test_import_holdfast_brings_no_driver_and_nothing_for_terminals_or_the_web() -> None:
+    code = "import sys, holdfast; print(*sorted({name.partition('.')[0] for name in sys.modules}))"
+    ran = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    loaded = set(ran.stdout.split())
+    assert "holdfast" in loaded
+    assert not loaded & {"psycopg", "rich", "click", "starlette", "uvicorn", "jinja2", "httpx", "http", "sqlalchemy"}
