@@ -1,0 +1,182 @@
+"""The command line, run as a user runs it: in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.settings import Settings
+from holdfast.store import open_store
+from holdfast.store.base import Store
+from tests.factories import new_job
+
+APP = """
+from holdfast import Fail, Holdfast
+
+hf = Holdfast()
+other = "not an application"
+
+@hf.task
+def double(n: int) -> int:
+    return 2 * n
+
+@hf.task
+async def refuse(n: int) -> None:
+    raise Fail("no", code="NO")
+"""
+
+
+class Shell:
+    """A directory with an application in it, and the environment of its user."""
+
+    def __init__(self, directory: Path, settings: Settings) -> None:
+        self.directory = directory
+        (directory / "app.py").write_text(APP)
+        self.environment = {
+            **{k: v for k, v in os.environ.items() if not k.startswith("HOLDFAST_")},
+            "HOLDFAST_URL": settings.url,
+            "HOLDFAST_SCHEMA": settings.schema,
+            "NO_COLOR": "1",
+            "COLUMNS": "200",
+        }
+
+    def __call__(self, *arguments: str, code: int = 0, **environment: str) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            [sys.executable, "-m", "holdfast", *arguments], cwd=self.directory, text=True, capture_output=True,
+            env={**self.environment, **environment}, timeout=60, check=False,
+        )  # fmt: skip
+        assert done.returncode == code, done.stderr
+        return done
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "holdfast", *arguments], cwd=self.directory, text=True, env=self.environment,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
+
+
+@pytest.fixture
+def shell(tmp_path: Path, settings: Settings) -> Shell:
+    return Shell(tmp_path, settings)
+
+
+@pytest.fixture
+def kept(settings: Settings) -> Iterator[Store]:
+    store = open_store(settings)
+    store.migrate()
+    yield store
+    store.close()
+
+
+def test_drain_runs_what_is_due_and_prints_how_many(shell: Shell, kept: Store) -> None:
+    for n in range(3):
+        kept.enqueue(new_job("double", json.dumps({"n": n}).encode()))
+    assert shell("drain", "app:hf").stdout == "3\n"
+    assert json.loads(shell("drain", "app.py", "-o", "json").stdout) == {"processed": 0}
+    assert [job.result for job in kept.jobs()] == [b"4", b"2", b"0"]
+
+
+def test_jobs_are_listed_and_shown_in_every_format(shell: Shell, kept: Store) -> None:
+    kept.enqueue(new_job("double", b'{"n":21}', tags=("x",)))
+    kept.enqueue(new_job("refuse", b'{"n":1}', queue="other"))
+    shell("drain", "app:hf")
+    table = shell("jobs", "list").stdout.splitlines()
+    assert table[0].split() == ["id", "state", "task", "queue", "attempt", "due", "error"]
+    assert [line.split()[:4] for line in table[1:]] == [
+        ["2", "failed", "refuse", "other"],
+        ["1", "succeeded", "double", "default"],
+    ]
+    [failed] = json.loads(shell("jobs", "list", "--state", "failed", "-o", "json").stdout)
+    assert (failed["id"], failed["error_code"], failed["args"]) == ("2", "NO", {"n": 1})
+    lines = shell("jobs", "list", "-o", "jsonl").stdout.splitlines()
+    assert [json.loads(line)["id"] for line in lines] == ["2", "1"]
+    assert json.loads(shell("jobs", "list", "--before", "2", "-o", "jsonl").stdout)["result"] == 42
+    shown: dict[str, Any] = json.loads(shell("jobs", "show", "2", "-o", "json").stdout)
+    assert shown["state"] == "failed"
+    assert [attempt["outcome"] for attempt in shown["attempts"]] == ["errored"]
+    words = shell("jobs", "show", "2").stdout
+    assert "errored by" in words
+    assert "NO: no" in words
+
+
+def test_the_worker_runs_until_it_is_told_to_stop(shell: Shell, kept: Store) -> None:
+    worker = shell.start("worker", "app:hf", "--queues", "default, other", "--concurrency", "2")
+    try:
+        job = kept.enqueue(new_job("double", b'{"n":5}')).id
+        while kept.get(job).result is None and worker.poll() is None:
+            kept.workers()
+        worker.send_signal(signal.SIGTERM)
+        out, said = worker.communicate(timeout=30)
+    finally:
+        worker.kill()
+    assert worker.returncode == 0
+    assert kept.get(job).result == b"10"
+    assert out == ""  # stdout is data; a worker has none
+    assert "1 jobs processed" in said
+    assert kept.workers() == []
+
+
+def test_migrate_says_what_it_did_once(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/new.db"
+    shell = Shell(tmp_path, Settings(url=url))
+    assert shell("migrate", "--url", url).stdout == "0001_jobs\n"
+    again = shell("migrate", "--url", url, "-o", "json")
+    assert again.stdout == "[]\n"
+    assert "is up to date" in again.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["worker"], 2, "which application?"),
+        (["worker", "nowhere:hf"], 2, "there is no module 'nowhere' here"),
+        (["worker", "nowhere.py"], 2, "found: app.py"),
+        (["worker", "app:other"], 2, "no Holdfast application called 'other'; found: hf"),
+        (["jobs", "show", "99"], 3, "there is no job 99"),
+        (["jobs", "show", "x"], 3, "ids here are numbers"),
+        (["jobs", "list", "--state", "odd"], 2, "Invalid value for '--state'"),
+        (["jobs", "list", "--url", "mysql://x"], 2, "is not one of sqlite:///"),
+        (["jobs", "list", "--url", "sqlite:///absent.db"], 2, "there is no file"),
+        (["migrate", "--url", "sqlite:////nowhere/at/all.db"], 1, "does not exist"),
+        (["jobs", "list", "--url", "postgresql://nobody@127.0.0.1:9/none"], 5, "can't reach"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_sentence_with_its_exit_code(
+    tmp_path: Path, arguments: list[str], code: int, said: str
+) -> None:
+    settings = Settings(url=f"sqlite:///{tmp_path}/jobs.db")
+    store = open_store(settings)
+    store.migrate()
+    store.close()
+    done = Shell(tmp_path, settings)(*arguments, code=code)
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize("engine", ["postgres"], indirect=True)  # SQLite brings its schema up to date by itself
+def test_a_missing_schema_is_refused_with_its_own_exit_code(shell: Shell) -> None:
+    assert "run `holdfast migrate`" in shell("worker", "app:hf", code=6).stderr
+
+
+def test_the_application_can_be_configured(shell: Shell, kept: Store) -> None:
+    (shell.directory / "holdfast.toml").write_text('app = "app:hf"\nconcurrency = 3\n')
+    kept.enqueue(new_job("double", b'{"n":1}'))
+    assert shell("drain").stdout == "1\n"
+    (shell.directory / "holdfast.toml").write_text("concurency = 3\n")
+    assert "there is no setting 'concurency'" in shell("drain", code=2).stderr
+
+
+def test_every_command_shows_two_examples(tmp_path: Path) -> None:
+    shell = Shell(tmp_path, Settings(url=f"sqlite:///{tmp_path}/jobs.db"))
+    for command in (["worker"], ["drain"], ["jobs", "list"], ["jobs", "show"], ["migrate"], ["demo"], ["bench"]):
+        text = shell(*command, "--help").stdout
+        assert len([line for line in text.splitlines() if line.strip().startswith("holdfast ")]) == 2, command
