@@ -39,7 +39,7 @@ from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.sqlite.store import SqliteStore
 from tests.factories import BOOM, Clock
 
-EXAMPLES = int(os.environ.get("HOLDFAST_MACHINE_EXAMPLES", "150"))
+EXAMPLES = int(os.environ.get("HOLDFAST_MACHINE_EXAMPLES", "100"))
 STEPS = 60
 
 QUEUES = ("a", "b")
@@ -93,6 +93,7 @@ class KeptLease:
     job_ids: list[int]
 
 
+Whose = str | int
 Tried = tuple[int, int, str]  # life, number, outcome
 
 
@@ -509,6 +510,9 @@ def new_jobs(reuse: float | None) -> st.SearchStrategy[NewJob]:
     )
 
 
+PLAIN = st.builds(
+    NewJob, task=st.just("x"), queue=st.sampled_from(QUEUES), args=st.just(b"{}"), max_attempts=st.integers(1, 3)
+)
 REUSE = st.sampled_from((None, 30.0, FOREVER))
 VERBS: tuple[Verb, ...] = ("succeed", "fail", "reschedule", "release", "park", "stop")
 
@@ -518,7 +522,7 @@ class JobMachine(RuleBasedStateMachine):
 
     jobs: Bundle[int] = Bundle("jobs")
     claims: Bundle[Ref] = Bundle("claims")  # all of them, for ever
-    nth = st.sampled_from((None, 0, 1, 2))
+    whose: st.SearchStrategy[Whose] = st.sampled_from(("any", 0, 1, "a zombie's"))
     outcomes: Bundle[Outcome] = Bundle("outcomes")  # those that were accepted
 
     def __init__(self) -> None:
@@ -529,11 +533,12 @@ class JobMachine(RuleBasedStateMachine):
         self.before = Seen()
         self.ids: set[int] = set()  # every id ever kept
         self.issued = 0
+        self.refs: list[Ref] = []  # what `claims` holds
         self.fences: set[str] = set()  # every fence ever issued
         self.charges: Counter[tuple[int, int]] = Counter()  # (job, life) -> claims less free releases
         self.successes: Counter[tuple[int, int]] = Counter()
 
-    @initialize(target=jobs, news=st.lists(new_jobs(None), min_size=1, max_size=4))
+    @initialize(target=jobs, news=st.lists(st.one_of(PLAIN, new_jobs(None)), min_size=2, max_size=6))
     def a_database_with_a_few_jobs(self, news: list[NewJob]) -> Any:
         self.place.clear()
         self.clock.now = datetime(2030, 1, 1, tzinfo=UTC)
@@ -645,10 +650,13 @@ class JobMachine(RuleBasedStateMachine):
         self.check("exchange" if ended else "claim", ended=ended, wants=wants)
         # The reply was lost: asked again by its fence, the claim tells the same.
         assert [job.id for job in self.store.claim_of(wants.fence)] == expected
-        return multiple(*(Ref(job.id, job.fence) for job in claimed.jobs))
+        refs = [Ref(job.id, job.fence) for job in claimed.jobs]
+        self.refs += refs
+        return multiple(*refs)
 
-    @rule(claims=st.lists(claims, min_size=1, max_size=3), lease=st.sampled_from((20.0, 40.0)))
-    def renew(self, claims: list[Ref], lease: float) -> None:
+    @rule(any_of=st.lists(st.tuples(claims, whose), min_size=1, max_size=3), lease=st.sampled_from((20.0, 40.0)))
+    def renew(self, any_of: list[tuple[Ref, Whose]], lease: float) -> None:
+        claims = [self.of(claim, whose) for claim, whose in any_of]
         fences = {ref.fence for ref in claims}
         standing, requests = self.store.renew(sorted(fences), claims, lease)
         assert standing == fences & set(self.book.leases)
@@ -667,10 +675,15 @@ class JobMachine(RuleBasedStateMachine):
         assert told == expected
         self.check("renew", renewed=standing)
 
-    def of(self, claim: Ref, current: int | None) -> Ref:
-        """Any claim ever made, or one that holds its job just now: the nth of those."""
-        running = [Ref(job.id, job.fence) for job in self.book.jobs.values() if job.state is R and job.fence]
-        return claim if current is None or not running else running[current % len(running)]
+    def of(self, claim: Ref, whose: Whose) -> Ref:
+        """Any claim ever made; or the nth that holds its job now; or of a zombie: the job runs, under another fence."""
+        running = {job.id: job.fence for job in self.book.jobs.values() if job.state is R and job.fence}
+        if whose == "a zombie's":
+            choice = [ref for ref in self.refs if running.get(int(ref.id), ref.fence) != ref.fence]
+        else:
+            choice = [Ref(id, fence) for id, fence in running.items()]
+        nth = whose if isinstance(whose, int) else -1
+        return choice[nth % len(choice)] if choice and whose != "any" else claim
 
     def end(self, outcome: Outcome) -> Any:
         expected = self.book.end(outcome, self.now)
@@ -688,46 +701,46 @@ class JobMachine(RuleBasedStateMachine):
         self.check(outcome.verb, ended=[outcome] if expected == "done" else [])
         return outcome if expected == "done" else multiple()
 
-    @rule(target=outcomes, claim=claims, current=nth, result=st.sampled_from((None, b'"r"', b"7")))
-    def succeed(self, claim: Ref, current: int | None, result: bytes | None) -> Any:
-        return self.end(Outcome("succeed", *self.of(claim, current), result=result))
+    @rule(target=outcomes, claim=claims, whose=whose, result=st.sampled_from((None, b'"r"')))
+    def succeed(self, claim: Ref, whose: Whose, result: bytes | None) -> Any:
+        return self.end(Outcome("succeed", *self.of(claim, whose), result=result))
 
-    @rule(target=outcomes, claim=claims, current=nth)
-    def fail(self, claim: Ref, current: int | None) -> Any:
-        return self.end(Outcome("fail", *self.of(claim, current), "errored", error=BOOM))
+    @rule(target=outcomes, claim=claims, whose=whose)
+    def fail(self, claim: Ref, whose: Whose) -> Any:
+        return self.end(Outcome("fail", *self.of(claim, whose), "errored", error=BOOM))
 
-    @rule(target=outcomes, claim=claims, current=nth, delay=st.sampled_from((0.0, 5.0)))
-    def reschedule(self, claim: Ref, current: int | None, delay: float) -> Any:
-        return self.end(Outcome("reschedule", *self.of(claim, current), "errored", delay=delay, error=BOOM))
+    @rule(target=outcomes, claim=claims, whose=whose, delay=st.sampled_from((0.0, 5.0)))
+    def reschedule(self, claim: Ref, whose: Whose, delay: float) -> Any:
+        return self.end(Outcome("reschedule", *self.of(claim, whose), "errored", delay=delay, error=BOOM))
 
-    @rule(target=outcomes, claim=claims, current=nth)
-    def release(self, claim: Ref, current: int | None) -> Any:
-        return self.end(Outcome("release", *self.of(claim, current), "released"))
+    @rule(target=outcomes, claim=claims, whose=whose)
+    def release(self, claim: Ref, whose: Whose) -> Any:
+        return self.end(Outcome("release", *self.of(claim, whose), "released"))
 
-    @rule(claim=claims, current=nth)
-    def give_back_unstarted(self, claim: Ref, current: int | None) -> None:
-        self.end(Outcome("release", *self.of(claim, current), None))
+    @rule(claim=claims, whose=whose)
+    def give_back_unstarted(self, claim: Ref, whose: Whose) -> None:
+        self.end(Outcome("release", *self.of(claim, whose), None))
 
-    @rule(target=outcomes, claim=claims, current=nth)
-    def snooze(self, claim: Ref, current: int | None) -> Any:
-        return self.end(Outcome("release", *self.of(claim, current), "snoozed", delay=10.0))
+    @rule(target=outcomes, claim=claims, whose=whose)
+    def snooze(self, claim: Ref, whose: Whose) -> Any:
+        return self.end(Outcome("release", *self.of(claim, whose), "snoozed", delay=10.0))
 
-    @rule(target=outcomes, claim=claims, current=nth)
-    def park(self, claim: Ref, current: int | None) -> Any:
-        return self.end(Outcome("park", *self.of(claim, current), "parked"))
+    @rule(target=outcomes, claim=claims, whose=whose)
+    def park(self, claim: Ref, whose: Whose) -> Any:
+        return self.end(Outcome("park", *self.of(claim, whose), "parked"))
 
-    @rule(target=outcomes, claim=claims, current=nth)
-    def stop(self, claim: Ref, current: int | None) -> Any:
-        return self.end(Outcome("stop", *self.of(claim, current), "cancelled", error=CANCELLED))
+    @rule(target=outcomes, claim=claims, whose=whose)
+    def stop(self, claim: Ref, whose: Whose) -> Any:
+        return self.end(Outcome("stop", *self.of(claim, whose), "cancelled", error=CANCELLED))
 
     @rule(claim=claims, other=claims, verb=st.sampled_from(VERBS))
     def end_with_the_fence_of_another_job(self, claim: Ref, other: Ref, verb: Verb) -> None:
         error = BOOM if verb in ("fail", "reschedule", "stop") else None
         self.end(Outcome(verb, claim.id, other.fence, None if verb == "succeed" else "errored", error=error))
 
-    @rule(claim=claims, current=nth, done=st.integers(0, 9))
-    def checkpoint(self, claim: Ref, current: int | None, done: int) -> None:
-        ref = self.of(claim, current)
+    @rule(claim=claims, whose=whose, done=st.integers(0, 9))
+    def checkpoint(self, claim: Ref, whose: Whose, done: int) -> None:
+        ref = self.of(claim, whose)
         job = self.book.held_by(ref)
         if job is None:
             with pytest.raises(LeaseLost):
@@ -739,10 +752,10 @@ class JobMachine(RuleBasedStateMachine):
         job.checkpoint = str(done)
         self.check("checkpoint", ended=[Outcome("succeed", *ref)])
 
-    @rule(claim=claims, current=nth, commit=st.booleans())
-    def succeed_on_the_callers_transaction(self, claim: Ref, current: int | None, commit: bool) -> None:
+    @rule(claim=claims, whose=whose, commit=st.booleans())
+    def succeed_on_the_callers_transaction(self, claim: Ref, whose: Whose, commit: bool) -> None:
         """The effect (a row in a ledger) and the success are one commit (I9)."""
-        ref = self.of(claim, current)
+        ref = self.of(claim, whose)
         outcome = Outcome("succeed", *ref, result=b'"tx"')
         if self.book.held_by(ref) is None:
             with pytest.raises(LeaseLost):
@@ -766,7 +779,7 @@ class JobMachine(RuleBasedStateMachine):
         wants = Wants(fence=self.new_fence(), **wanted)
         finished: dict[int, Outcome] = {}
         for n, (claim, verb) in enumerate(ends):
-            ref = self.of(claim, n if n % 2 else None)
+            ref = self.of(claim, n if n % 2 else "any")
             job = self.book.held_by(ref)
             if verb == "reschedule" and job is not None and job.attempt >= job.max_attempts:
                 verb = "fail"  # as the worker decides
@@ -808,9 +821,9 @@ class JobMachine(RuleBasedStateMachine):
     def ask_of_a_job(self, id: int, verb: str) -> None:
         self.ask(verb, id)
 
-    @rule(claim=claims, current=nth, verb=st.sampled_from(("pause", "cancel", "resume", "retry")))
-    def ask_of_a_job_that_runs_or_ran(self, claim: Ref, current: int | None, verb: str) -> None:
-        self.ask(verb, int(self.of(claim, current).id))
+    @rule(claim=claims, whose=whose, verb=st.sampled_from(("pause", "cancel", "resume", "retry")))
+    def ask_of_a_job_that_runs_or_ran(self, claim: Ref, whose: Whose, verb: str) -> None:
+        self.ask(verb, int(self.of(claim, whose).id))
 
     @rule(id=jobs, priority=st.sampled_from((None, 2)), delay=st.sampled_from((None, 0.0, 15.0)))
     def change(self, id: int, priority: int | None, delay: float | None) -> None:
@@ -838,10 +851,12 @@ class JobMachine(RuleBasedStateMachine):
         assert [(int(job.id), job.state) for job in rescued] == expected
         self.check("rescue", by_expiry=by_expiry, dead=dead)
 
-    @rule()
-    def leases_run_out_and_are_rescued(self) -> None:
+    @rule(target=claims, worker=st.sampled_from(WORKERS))
+    def leases_run_out_and_another_takes_over(self, worker: str) -> Any:
         self.clock.advance(41)
         self.rescue(by_expiry=True, dead=set())
+        self.clock.advance(61)  # from then on suspects may have company again
+        return self.claim_whatever_there_is(worker, 5)
 
     @rule(forget=st.booleans())
     def tidy_up(self, forget: bool) -> None:
@@ -853,7 +868,7 @@ class JobMachine(RuleBasedStateMachine):
             assert deleted == self.book.purge(self.now)
             self.check("purge")
 
-    @rule(seconds=st.sampled_from((0.001, 1.0, 4.0, 21.0, 61.0, -2.0)))
+    @rule(seconds=st.sampled_from((0.001, 1.0, 4.0, 21.0, 41.0, -2.0)))
     def advance_clock(self, seconds: float) -> None:
         self.clock.advance(seconds)
 
