@@ -129,7 +129,7 @@ class Store(ABC):
 
     @abstractmethod
     def claim_of(self, fence: str) -> list[Held]:
-        """What a claim took whose reply was lost."""
+        """What a claim took whose reply was lost. If it took nothing, it never will."""
 
     @abstractmethod
     def renew(self, fences: Sequence[str], held: Sequence[Ref], lease: float) -> tuple[set[str], list[Request]]:

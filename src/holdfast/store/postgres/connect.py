@@ -38,15 +38,27 @@ def connect(settings: Settings, *, application: str = "holdfast") -> Connection:
         # A foreign lock on one row must not stall a worker: it gives up after 2 s and tries again, job by job.
         # Our statements are written so that one plan serves all parameters; planning them anew would cost more.
         options["options"] = "-c timezone=UTC -c lock_timeout=2s -c plan_cache_mode=force_generic_plan -c jit=off"
-    try:
-        conninfo_to_dict(settings.url)
-    except psycopg.ProgrammingError as error:
-        raise BadSettings(f"{settings.shown_url!r} is not a PostgreSQL URL: {str(error).strip()}") from None
+    _check_url(settings)
     with translated(settings.shown_url):
         connection = psycopg.connect(settings.url, autocommit=True, **options)
     connection.prepare_threshold = 0 if settings.prepare else None
     connection.adapters.register_loader("json", ByteaBinaryLoader)  # JSON stays text; in binary format it is just that
     return connection
+
+
+def _check_url(settings: Settings) -> None:
+    try:
+        ports = str(conninfo_to_dict(settings.url).get("port") or "")
+        wrong = [port for port in ports.split(",") if port and not port.isdigit()]
+        why = f"{wrong[0]!r} is no port" if wrong else ""
+    except psycopg.ProgrammingError as error:
+        why = str(error).strip()
+    if why:
+        # The driver may quote the whole URL, password and all.
+        raise BadSettings(
+            f"{settings.shown_url!r} is not a PostgreSQL URL: "
+            + ("write postgresql://user@host:port/database" if "@" in why else why)
+        )
 
 
 def usable(connection: Connection) -> bool:

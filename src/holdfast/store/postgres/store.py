@@ -42,10 +42,7 @@ CHUNK = 5_000  # jobs sent in one COPY
 MIGRATION_TURN = 60  # seconds to wait while another process migrates
 SELF_CHECK = 5.0  # seconds a new listener has to hear itself
 
-COPY = (
-    "copy @jobs (id, queue, task, args, priority, max_attempts, run_at, ready_at, expires_at, correlation_id, tags) "
-    "from stdin"
-)
+COPIED = "id, queue, task, args, priority, max_attempts, run_at, ready_at, expires_at, correlation_id, tags"
 
 
 class PostgresStore(Store):
@@ -255,13 +252,19 @@ class PostgresStore(Store):
         ids = [row["id"] for row in rows]
         now = self._rows(connection, self.statements.fill("select @clock as now"), {})[0]["now"].timestamp()
         moment = _Moments(now)
-        with connection.cursor() as cursor, cursor.copy(self.statements.fill(COPY).encode()) as copy:
+        # The column's default is the database's clock; only a clock that a test moves has to be told.
+        told = () if self._clock is None else (moment.later(0.0),)
+        columns = COPIED + (", created_at" if told else "")
+        with (
+            connection.cursor() as cursor,
+            cursor.copy(self.statements.fill(f"copy @jobs ({columns}) from stdin").encode()) as copy,
+        ):
             for id, job in zip(ids, jobs, strict=True):
                 due = moment.due(job)
                 copy.write_row(
                     (
                         id, job.queue, job.task, job.args.decode(), job.priority, job.max_attempts, due, due,
-                        moment.later(job.expires_in), job.correlation_id, list(job.tags) or None,
+                        moment.later(job.expires_in), job.correlation_id, list(job.tags) or None, *told,
                     )
                 )  # fmt: skip
         return ids
@@ -372,6 +375,9 @@ class PostgresStore(Store):
 
     def claim_of(self, fence: str) -> list[Held]:
         with self._use() as connection:
+            lease = {"fence": fence, "lease": self.settings.lease}
+            if self._rows(connection, self.statements["burn"], lease):
+                return []
             rows = connection.execute(
                 self.statements["claim_of"].encode(), self._parameters({"fence": fence}), binary=True
             ).fetchall()
