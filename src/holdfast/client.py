@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -14,16 +14,28 @@ from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 
 import msgspec
 
-from holdfast.errors import BadSettings, StoreError, UnknownTask
+from holdfast.errors import BadArguments, BadSettings, StoreError, UnknownTask
 from holdfast.handle import Job
-from holdfast.model.job import DEFAULT_MAX_ATTEMPTS, DEFAULT_QUEUE, JobRecord, NewJob, Pause
+from holdfast.model.job import DEFAULT_MAX_ATTEMPTS, DEFAULT_QUEUE, Enqueued, JobRecord, NewJob, Pause
 from holdfast.model.lifecycle import State
 from holdfast.model.retry import DEFAULT_RETRY, RetryLike, retry_policy
 from holdfast.settings import load_settings
 from holdfast.store import open_store
 from holdfast.store.base import Store
 from holdfast.work.context import JobContext
-from holdfast.work.tasks import AsyncTask, Bound, Seconds, SyncTask, Task, seconds, task_defaults
+from holdfast.work.tasks import (
+    AsyncTask,
+    Bound,
+    Seconds,
+    SyncTask,
+    Task,
+    aware,
+    name_of,
+    names_of,
+    priority_of,
+    seconds,
+    task_defaults,
+)
 from holdfast.work.worker import Worker
 
 P = ParamSpec("P")
@@ -127,7 +139,8 @@ class Holdfast:
 
     def migrate(self) -> list[str]:
         """Bring the database's schema up to date; returns what was applied."""
-        return open_store(self.settings).migrate()
+        with closing(open_store(self.settings)) as store:
+            return store.migrate()
 
     def close(self) -> None:
         """Let go of the database's connections; wake-ups under way are sent first."""
@@ -144,10 +157,8 @@ class Holdfast:
     # -- enqueue -----------------------------------------------------------------------------------------------------
 
     def submit(self, bound: Bound[R]) -> Job[R]:
-        if bound.conn is not None:
-            done = self.store.enqueue_on(bound.conn, bound.new)
-        else:
-            done = self.store.enqueue(bound.new)
+        store = self.store
+        done = store.enqueue(bound.new) if bound.conn is None else store.enqueue_on(bound.conn, bound.new)
         return Job(self, done.id, bound.task.name, created=done.created)
 
     async def asubmit(self, bound: Bound[R]) -> Job[R]:
@@ -158,7 +169,9 @@ class Holdfast:
 
     def enqueue_many(self, jobs: Iterable[Bound[R]]) -> list[Job[R]]:
         """Keep many jobs, all or none: `hf.enqueue_many(task.bind(x) for x in xs)`."""
-        return [Job(self, *known) for chunk in self._stream(jobs) for known in chunk]
+        return [
+            Job(self, done.id, task, created=done.created) for chunk in self._stream(jobs) for done, task in chunk
+        ]
 
     def enqueue_stream(self, jobs: Iterable[Bound[Any]]) -> int:
         """As enqueue_many, for streams too long to keep a handle on each; returns how many were enqueued."""
@@ -167,7 +180,7 @@ class Holdfast:
     async def aenqueue_many(self, jobs: Iterable[Bound[R]]) -> list[Job[R]]:
         return await asyncio.to_thread(self.enqueue_many, jobs)
 
-    def _stream(self, jobs: Iterable[Bound[Any]]) -> Iterator[list[tuple[str, str]]]:
+    def _stream(self, jobs: Iterable[Bound[Any]]) -> Iterator[list[tuple[Enqueued, str]]]:
         # Answers come in the order of the jobs within what the store calls a chunk.
         names: list[str] = []
 
@@ -179,7 +192,7 @@ class Holdfast:
                 yield bound.new
 
         for chunk in self.store.enqueue_many(news()):
-            yield [(done.id, name) for done, name in zip(chunk, names, strict=False)]
+            yield list(zip(chunk, names, strict=False))
             del names[: len(chunk)]
 
     # -- people --------------------------------------------------------------------------------------------------------
@@ -198,7 +211,7 @@ class Holdfast:
         limit: int = 50,
     ) -> list[JobRecord]:
         """Jobs, newest first."""
-        wanted = None if state is None else State(state)
+        wanted = None if state is None else _state(state)
         return self.store.jobs(state=wanted, queue=queue, task=task, before=before, limit=limit)
 
     def change(
@@ -211,8 +224,15 @@ class Holdfast:
         tags: Sequence[str] | None = None,
     ) -> State:
         """Change priority, due time or tags of a queued job."""
-        later = None if delay is None else seconds("change: delay", delay)
-        return self.store.change(id, priority=priority, delay=later, run_at=run_at, tags=tags)
+        if delay is not None and run_at is not None:
+            raise BadArguments("change: delay and run_at exclude each other")
+        return self.store.change(
+            id,
+            priority=None if priority is None else priority_of("change", priority),
+            delay=None if delay is None else seconds("change: delay", delay),
+            run_at=aware("change: run_at", run_at),
+            tags=None if tags is None else names_of("change: tags", tags),
+        )
 
     def pause(
         self,
@@ -226,9 +246,9 @@ class Holdfast:
         """Pause a queue or a task: no new attempts start until `resume`, or until the time given."""
         kind, name = _which(queue, task)
         if isinstance(until, timedelta):
-            self.store.hold(kind, name, by=by, reason=why, delay=until.total_seconds())
+            self.store.hold(kind, name, by=by, reason=why, delay=seconds("pause: until", until))
         else:
-            self.store.hold(kind, name, by=by, reason=why, until=until)
+            self.store.hold(kind, name, by=by, reason=why, until=aware("pause: until", until))
 
     def resume(self, *, queue: str | None = None, task: str | None = None) -> bool:
         """End the pause of a queue or a task. False: it was not paused."""
@@ -241,7 +261,8 @@ class Holdfast:
 
     def worker(self, queues: Iterable[str] | None = None) -> Worker:
         """A worker for this application: `hf.worker().run()`."""
-        return Worker(self.store, self.settings, self.tasks.values(), queues=queues)
+        served = None if queues is None else names_of("worker: queues", queues)
+        return Worker(self.store, self.settings, self.tasks.values(), queues=served)
 
     def drain(
         self, queues: Iterable[str] | None = None, *, seconds: float | None = None, jobs: int | None = None
@@ -258,13 +279,9 @@ class Holdfast:
 
     # -- waiting -------------------------------------------------------------------------------------------------------
 
-    @contextmanager
-    def waiting(self, id: str) -> Iterator[threading.Event]:
-        """An event that is set when this job may have finished."""
-        store = self.store
-        store.await_finish(id)
-        with self._hub.expecting(id) as event:
-            yield event
+    def expecting(self, id: str, wake: Callable[[], object]) -> AbstractContextManager[None]:
+        """Calls `wake`, on another thread, whenever this job may have finished."""
+        return self._hub.expecting(id, wake)
 
     @cached_property
     def _hub(self) -> Hub:
@@ -280,42 +297,47 @@ class Hub:
     def __init__(self, store: Callable[[], Store]) -> None:
         self._store = store
         self._lock = threading.Lock()
-        self._events: dict[str, set[threading.Event]] = {}
+        self._waiting: dict[str, list[Callable[[], object]]] = {}
         self._thread: threading.Thread | None = None
 
     @contextmanager
-    def expecting(self, id: str) -> Iterator[threading.Event]:
-        event = threading.Event()
+    def expecting(self, id: str, wake: Callable[[], object]) -> Iterator[None]:
         with self._lock:
-            self._events.setdefault(id, set()).add(event)
+            self._waiting.setdefault(id, []).append(wake)
             if self._thread is None and self._store().can_listen:
                 self._thread = threading.Thread(target=self._listen, name="holdfast-waiting", daemon=True)
                 self._thread.start()
         try:
-            yield event
+            yield
         finally:
             with self._lock:
-                self._events[id].discard(event)
-                if not self._events[id]:
-                    del self._events[id]
+                self._waiting[id].remove(wake)
+                if not self._waiting[id]:
+                    del self._waiting[id]
 
     def _listen(self) -> None:
-        try:
-            self._store().listen(self._heard, self._nobody, finished=True)
-        except StoreError:
-            pass  # those who wait look by themselves, a little later
-        with self._lock:
-            self._thread = None
+        deaf = False
+        while True:
+            with self._lock:
+                if deaf or not self._waiting:
+                    self._thread = None
+                    return
+            try:
+                self._store().listen(self._heard, self._nobody, finished=True)
+            except StoreError:
+                deaf = True  # those who wait look by themselves, a little later
 
     def _nobody(self) -> bool:
         with self._lock:
-            return not self._events
+            return not self._waiting
 
     def _heard(self, kind: str, what: str) -> None:
         with self._lock:
-            concerned = self._events.get(what, set()) if kind == "finished" else set().union(*self._events.values())
-            for event in concerned:
-                event.set()
+            concerned = [self._waiting.get(what, [])] if kind == "finished" else self._waiting.values()
+            for wakes in concerned:
+                for wake in wakes:
+                    with suppress(RuntimeError):  # its event loop is closed
+                        wake()
 
 
 class TaskDecorator:
@@ -326,7 +348,9 @@ class TaskDecorator:
         self._options = options
 
     @overload
-    def __call__(self, function: Callable[Concatenate[JobContext, P], Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...  # type: ignore[overload-overlap]
+    def __call__(  # type: ignore[overload-overlap]
+        self, function: Callable[Concatenate[JobContext, P], Coroutine[Any, Any, R]], /
+    ) -> AsyncTask[P, R]: ...
     @overload
     def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...  # type: ignore[overload-overlap]
     @overload
@@ -341,4 +365,12 @@ class TaskDecorator:
 def _which(queue: str | None, task: str | None) -> tuple[str, str]:
     if (queue is None) == (task is None):
         raise BadSettings("name either a queue or a task")
-    return ("queue", queue) if queue is not None else ("task", task or "")
+    kind, name = ("queue", queue) if queue is not None else ("task", task)
+    return kind, name_of(f"the name of a {kind}", name)
+
+
+def _state(name: str) -> State:
+    try:
+        return State(name)
+    except ValueError:
+        raise BadArguments(f"there is no state {name!r}; there are {', '.join(State)}") from None

@@ -22,7 +22,10 @@ TEXTS: dict[str, tuple[int, str]] = {
     "polled": (logging.DEBUG, "polled: nothing due ({empty_polls} in a row), next look in {wait:.3g} s"),
     "claimed": (logging.INFO, "claimed {count} jobs"),
     "recorded": (logging.DEBUG, "recorded {count} outcomes"),
-    "lease_lost": (logging.WARNING, "job {job} was taken over by someone else; its handler is told to stop, its result dropped"),
+    "lease_lost": (
+        logging.WARNING,
+        "job {job} was taken over by someone else; its handler is told to stop, its result dropped",
+    ),
     "rescued": (logging.INFO, "Recovering stale job {job} (Retry {attempt}/{max_attempts})"),
     "rescued_elsewhere": (logging.INFO, "job {job} of silent worker {worker} is {state} now"),
     "failed": (logging.WARNING, "Job {job} failed permanently"),
@@ -36,7 +39,11 @@ TEXTS: dict[str, tuple[int, str]] = {
     "poll_failed": (logging.ERROR, "a poll failed ({consecutive_errors} in a row): {error}"),
     "outcomes_wait": (logging.WARNING, "{count} outcomes wait for the database: {error}"),
     "notify_failed": (logging.DEBUG, "a wake-up could not be sent: {error}"),
-    "unstoppable": (logging.WARNING, "job {job} ({task}) did not stop within its grace time; it is released, its result will be dropped"),
+    "unstoppable": (
+        logging.WARNING,
+        "job {job} ({task}) did not stop within its grace time; it is released, its result will be dropped",
+    ),
+    "stumbled": (logging.ERROR, "{part} met an error nobody expected, and goes on: {error}"),
     "unknown_request": (logging.WARNING, "job {job} asks for task {task}, which is not declared here"),
 }  # fmt: skip
 
@@ -58,7 +65,7 @@ def emit(name: str, **fields: Any) -> None:
     for listener in _listeners:
         try:
             listener(name, fields)
-        except Exception:  # noqa: BLE001 - a user's listener may raise anything
+        except Exception:
             log.exception("a listener to events failed at %s", name)
 
 

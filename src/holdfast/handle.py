@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
+from contextlib import suppress
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from holdfast.errors import HoldfastError, JobFailed, WaitTimeout
@@ -44,7 +47,9 @@ class Job(Generic[R_co]):
     @property
     def result(self) -> R_co:
         """What a succeeded job returned; JobFailed if it ended otherwise, HoldfastError if it has not ended."""
-        return self._outcome(self._finished_record() or self.refresh())
+        known = self._record
+        # Success is final; a failed or cancelled job may have been retried since.
+        return self._outcome(known if known is not None and known.state is State.SUCCEEDED else self.refresh())
 
     @property
     def error(self) -> Error | None:
@@ -60,24 +65,31 @@ class Job(Generic[R_co]):
     def wait(self, timeout: float | None = None) -> R_co:
         """Wait until the job has finished; returns its result, raises JobFailed or WaitTimeout."""
         self._refuse_in_handler()
-        deadline = None if timeout is None else time.monotonic() + timeout
-        pause = FIRST_WAIT
-        with self._app.waiting(self.id) as woken:
+        patience = _Patience(timeout)
+        woken = threading.Event()
+        self._app.store.await_finish(self.id)
+        with self._app.expecting(self.id, woken.set):
             while not (record := self.refresh()).finished:
-                left = None if deadline is None else deadline - time.monotonic()
-                if left is not None and left <= 0:
-                    raise WaitTimeout(f"job {self.id} is {record.state.value} after {timeout:g} s; it goes on")
-                if woken.wait(pause if left is None else min(pause, left)):
+                if woken.wait(patience.pause(record)):
                     woken.clear()
-                    pause = FIRST_WAIT
-                else:
-                    pause = min(pause * GROWTH, LONGEST_WAIT)
+                    patience.renew()
         return self._outcome(record)
 
-    async def await_(self, timeout: float | None = None) -> R_co:
-        """`wait` without blocking the loop."""
+    async def await_(self, timeout: float | None = None) -> R_co:  # noqa: ASYNC109 - the same as of `wait`
+        """`wait` without blocking the loop, and without keeping a thread: thousands may be awaited at once."""
         self._refuse_in_handler()
-        return await asyncio.to_thread(self.wait, timeout)
+        patience = _Patience(timeout)
+        woken, loop = asyncio.Event(), asyncio.get_running_loop()
+        await asyncio.to_thread(self._app.store.await_finish, self.id)
+        with self._app.expecting(self.id, lambda: loop.call_soon_threadsafe(woken.set)):
+            while not (record := await asyncio.to_thread(self.refresh)).finished:
+                pause = patience.pause(record)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(pause):
+                        await woken.wait()
+                    woken.clear()
+                    patience.renew()
+        return self._outcome(record)
 
     def __await__(self) -> Generator[Any, None, R_co]:
         return self.await_().__await__()
@@ -90,6 +102,17 @@ class Job(Generic[R_co]):
 
     def cancel(self, reason: str = "cancelled on request") -> State:
         return self._app.store.cancel(self.id, reason)
+
+    def change(
+        self,
+        *,
+        priority: int | None = None,
+        delay: float | timedelta | None = None,
+        run_at: datetime | None = None,
+        tags: Sequence[str] | None = None,
+    ) -> State:
+        """Change priority, due time or tags while it is queued."""
+        return self._app.change(self.id, priority=priority, delay=delay, run_at=run_at, tags=tags)
 
     def retry(self) -> State:
         return self._app.store.retry(self.id)
@@ -104,9 +127,6 @@ class Job(Generic[R_co]):
                 "enqueue a follow-up job instead"
             )
 
-    def _finished_record(self) -> JobRecord | None:
-        return self._record if self._record is not None and self._record.finished else None
-
     def _outcome(self, record: JobRecord) -> R_co:
         if record.state is State.SUCCEEDED:
             result: R_co = self._app.decode_result(self.task, record.result)
@@ -118,3 +138,24 @@ class Job(Generic[R_co]):
 
     def __repr__(self) -> str:
         return f"<Job {self.id}: {self.task}>"
+
+
+class _Patience:
+    """How long to wait between two looks at a job: longer and longer, unless a wake-up came, and never past the end."""
+
+    def __init__(self, timeout: float | None) -> None:
+        self._timeout = timeout
+        self._deadline = None if timeout is None else time.monotonic() + timeout
+        self.renew()
+
+    def renew(self) -> None:
+        self._next = FIRST_WAIT
+
+    def pause(self, record: JobRecord) -> float:
+        pause, self._next = self._next, min(self._next * GROWTH, LONGEST_WAIT)
+        if self._deadline is None:
+            return pause
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            raise WaitTimeout(f"job {record.id} is {record.state.value} after {self._timeout:g} s; it goes on")
+        return min(pause, left)

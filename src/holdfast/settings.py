@@ -72,6 +72,10 @@ class Settings:
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
+            kind = type(field.default)
+            fits = isinstance(value, float | int) if kind is float else isinstance(value, kind)
+            if not fits or (isinstance(value, bool) and kind is not bool):
+                raise BadSettings(f"{field.name} must be of type {kind.__name__}, and is {value!r}")
             if isinstance(value, float | int) and not isinstance(value, bool) and (value < 0 or value != value):
                 raise BadSettings(f"{field.name} must not be negative, and is {value!r}")
         if not self.lease:
@@ -148,7 +152,8 @@ def _from_file(directory: Path) -> dict[str, Any]:
 def _converted(name: str, value: Any, kind: type) -> Any:
     try:
         if kind is bool:
-            return value if isinstance(value, bool) else {"1": True, "true": True, "0": False, "false": False}[value.lower()]
+            words = {"1": True, "true": True, "0": False, "false": False}
+            return value if isinstance(value, bool) else words[value.lower()]
         if isinstance(value, bool):
             raise ValueError(name)
         return kind(value)

@@ -33,7 +33,8 @@ def encode(value: Any, *, limit: int) -> bytes:
     except Exception as error:  # noqa: BLE001 - an object's own hooks may raise anything
         raise Unfit(f"it is not JSON: {type(error).__name__}: {error}") from None
     if len(data) > limit:
-        raise Unfit(f"it takes {len(data):,} bytes as JSON, and {limit:,} are allowed; keep it elsewhere and pass a reference")
+        taken = f"it takes {len(data):,} bytes as JSON, and {limit:,} are allowed"
+        raise Unfit(f"{taken}; keep it elsewhere and pass a reference")
     if b"\\u0000" in data and _NUL.search(data):
         raise Unfit("it contains a NUL character, which PostgreSQL can't store")
     if b"null" in data and _has_non_finite(value):

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator, Sized
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -213,15 +213,15 @@ class HandlerTransaction:
         entering = asyncio.ensure_future(asyncio.to_thread(self.__enter__))
         try:
             return await asyncio.shield(entering)
-        except asyncio.CancelledError as stopped:
+        except asyncio.CancelledError:
             # The thread opens the transaction all the same, and nobody would close it: on SQLite no one could write.
-            entering.add_done_callback(lambda entered: self._leave(entered, stopped))
+            entering.add_done_callback(self._leave)
             raise
 
-    def _leave(self, entered: asyncio.Future[HandlerTransaction], stopped: BaseException) -> None:
+    def _leave(self, entered: asyncio.Future[HandlerTransaction]) -> None:
         if not entered.cancelled() and entered.exception() is None:
-            with suppress(asyncio.CancelledError):
-                self.__exit__(type(stopped), stopped, None)
+            stopped = asyncio.CancelledError()
+            self.__exit__(type(stopped), stopped, None)
 
     async def __aexit__(self, kind: Any, error: Any, trace: Any) -> None:
         await asyncio.to_thread(self.__exit__, kind, error, trace)

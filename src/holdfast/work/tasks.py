@@ -181,8 +181,9 @@ class Signature:
         self._positional_only = [p.name for p in parameters if p.kind is p.POSITIONAL_ONLY]
         self.returns = hints.get("return", Any)
         try:
+            fields = [_field(p, hints) for p in parameters]
             self._decoder = msgspec.json.Decoder(
-                msgspec.defstruct("Arguments", [_field(p, hints) for p in parameters], forbid_unknown_fields=True, kw_only=True)
+                msgspec.defstruct("Arguments", fields, forbid_unknown_fields=True, kw_only=True)
             )
             self._result = msgspec.json.Decoder(Any if self.returns is None else self.returns)
         except TypeError as error:

@@ -7,7 +7,18 @@ from typing import Any
 
 from holdfast import events
 from holdfast.errors import LeaseLost
-from holdfast.model.outcome import Error, Outcome, clean, describe, errored, given_back, parked, raised, returned, stopped
+from holdfast.model.outcome import (
+    Error,
+    Outcome,
+    clean,
+    describe,
+    errored,
+    given_back,
+    parked,
+    raised,
+    returned,
+    stopped,
+)
 from holdfast.model.payload import Unfit, encode
 from holdfast.model.retry import DEFAULT_RETRY
 from holdfast.work.attempt import Attempt, StopAttempt
@@ -28,7 +39,9 @@ def on_return(attempt: Attempt, value: Any, *, max_result: int) -> Outcome | Non
         return returned(held, encode(value, limit=max_result))
     except Unfit as unfit:
         # It would be the same again: failing at once costs only this job.
-        return Outcome("fail", held.id, held.fence, "errored", error=Error("RESULT_UNFIT", clean(f"its result can't be kept: {unfit}")))
+        told = Error("RESULT_UNFIT", clean(f"its result can't be kept: {unfit}"))
+        events.emit("failed", job=str(held.id), task=held.task)
+        return Outcome("fail", held.id, held.fence, "errored", error=told)
 
 
 def on_raise(attempt: Attempt, error: BaseException) -> Outcome | None:

@@ -1,0 +1,3 @@
+from tests.running import hasty, heard, hf, make_app
+
+__all__ = ["hasty", "heard", "hf", "make_app"]

@@ -1,0 +1,225 @@
+"""Arguments are checked when they are enqueued: the error names the one that is wrong, and nothing is kept."""
+
+from __future__ import annotations
+
+import enum
+import uuid
+from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any, Literal
+
+import msgspec
+import pytest
+
+from holdfast import BadArguments, BadSettings, Holdfast, JobContext
+
+app = Holdfast("sqlite:///never-opened.db")
+
+
+class Colour(enum.Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+class Point(msgspec.Struct):
+    x: int
+    y: int = 0
+
+
+@dataclass
+class Page:
+    url: str
+    points: list[Point]
+
+
+@app.task
+def typed(
+    n: int = 0, text: str = "", flag: bool = False, ratio: float = 0.0, when: datetime | None = None,
+    day: date | None = None, id: uuid.UUID | None = None, colour: Colour = Colour.RED, page: Page | None = None,
+    by_number: dict[int, str] | None = None, choice: Literal["a", "b"] = "a", pair: tuple[int, str] = (1, ""),
+) -> None: ...  # fmt: skip
+
+
+@app.task
+def untyped(value, other=None) -> None: ...  # type: ignore[no-untyped-def]
+
+
+def endless() -> list[Any]:
+    circle: list[Any] = []
+    circle.append(circle)
+    return circle
+
+
+def nested(depth: int) -> Any:
+    value: Any = 1
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+
+
+UNFIT = {
+    "not JSON": (object(), "not JSON"),
+    "a function": (print, "not JSON"),
+    "a complex number": (1j, "not JSON"),
+    "NaN": (float("nan"), "not finite"),
+    "infinity": (float("-inf"), "not finite"),
+    "NaN inside": ([{"a": [1.0, float("nan")]}], "not finite"),
+    "NaN in a dataclass": (Page("u", [float("nan")]), "not finite"),  # type: ignore[list-item]
+    "NaN in a struct": (Point(float("nan")), "not finite"),  # type: ignore[arg-type]
+    "NUL": ("a\x00b", "NUL"),
+    "NUL inside": ({"a": ["\x00"]}, "NUL"),
+    "NUL as a key": ({"\x00": 1}, "NUL"),
+    "NUL after a backslash": ("\\\x00", "NUL"),
+    "half a surrogate pair": ("\ud800", "surrogate"),
+    "half a surrogate pair inside": ([{"\udfff": 1}], "surrogate"),
+    "an integer of five thousand digits": (10**5000, "4300 digits"),
+    "nested too deeply": (nested(65), "nested"),
+    "nested beyond any measure": (nested(100_000), "nested"),
+    "containing itself": (endless(), "nested"),
+    "too large": ("x" * (256 * 1024), "262,144 are allowed"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", UNFIT)
+def test_a_value_that_json_can_not_keep_is_refused_by_name(what: str) -> None:
+    value, why = UNFIT[what]
+    with pytest.raises(BadArguments, match=r"untyped: argument `value`: it .*" + why):
+        untyped.bind(value)
+    with pytest.raises(BadArguments, match="argument `other`"):
+        untyped.bind("fine", other=value)
+
+
+@pytest.mark.parametrize(
+    ("given", "name", "expected"),
+    [
+        ({"n": "1"}, "n", "Expected `int`, got `str`"),
+        ({"n": 1.5}, "n", "Expected `int`, got `float`"),
+        ({"n": True}, "n", "Expected `int`, got `bool`"),
+        ({"n": None}, "n", "Expected `int`, got `null`"),
+        ({"text": 1}, "text", "Expected `str`, got `int`"),
+        ({"flag": 1}, "flag", "Expected `bool`, got `int`"),
+        ({"ratio": "1"}, "ratio", "Expected `float`, got `str`"),
+        ({"when": "yesterday"}, "when", "Invalid RFC3339"),
+        ({"day": 3}, "day", "Expected `date"),
+        ({"id": "not-a-uuid"}, "id", "Invalid UUID"),
+        ({"colour": "green"}, "colour", "Invalid enum value"),
+        ({"page": {"points": []}}, "page", "missing required field `url`"),
+        ({"page": Page("u", [3])}, r"page\.points\[0\]", "Expected `object`, got `int`"),
+        ({"by_number": {"one": "x"}}, "key` in `by_number", "Expected `int`, got `str`"),
+        ({"by_number": {1: 2}}, r"by_number\[...\]", "Expected `str`, got `int`"),
+        ({"choice": "c"}, "choice", "Invalid enum value"),
+        ({"pair": (1, "", 2)}, "pair", "Expected `array` of length 2"),
+    ],
+)
+def test_a_value_of_the_wrong_type_is_refused_by_name(given: dict[str, Any], name: str, expected: str) -> None:
+    with pytest.raises(BadArguments, match=f"typed: argument `{name}`: .*{expected}"):
+        typed.bind(**given)
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "named"),
+    [
+        ((), {}, "'value'"),
+        ((1,), {"valeu": 2}, "'valeu'"),
+        ((1, 2, 3), {}, "too many positional arguments"),
+        ((1,), {"value": 2}, "'value'"),
+    ],
+)
+def test_arguments_that_do_not_fit_the_signature_are_refused(args: Any, kwargs: Any, named: str) -> None:
+    with pytest.raises(BadArguments, match=rf"untyped: .*{named}.*\(it takes \(value, other=None\)"):
+        untyped.bind(*args, **kwargs)
+
+
+def test_the_context_is_no_argument() -> None:
+    @app.task
+    def takes_context(ctx: JobContext, n: int) -> None: ...
+
+    with pytest.raises(BadArguments, match="'ctx'"):
+        takes_context.bind(n=1, ctx=3)  # type: ignore[call-arg]
+    assert takes_context.bind(1).new.args == b'{"n":1}'
+
+
+def test_what_can_be_kept_is_kept_as_it_was_written() -> None:
+    value = {
+        "max": 2**64, "min": -(2**64), "huge": -(10**1000), "float": 0.1 + 0.2, "text": 'é\u2028"\\u0000\U0001f600', "null": None,
+        "deep": nested(60), "brackets": "[[[[{{{{" * 20, "empty": ["", {}, []],
+    }  # fmt: skip
+    assert msgspec.json.decode(untyped.bind(value).new.args) == {"value": value}
+
+
+def test_values_with_a_json_form_of_their_own_are_taken() -> None:
+    given = untyped.bind(
+        {"day": date(2030, 1, 2), "sum": Decimal("1.10"), "colour": Colour.BLUE, "point": Point(1), "set": {1}}
+    )
+    assert msgspec.json.decode(given.new.args)["value"] == {
+        "day": "2030-01-02", "sum": "1.10", "colour": "blue", "point": {"x": 1, "y": 0}, "set": [1],
+    }  # fmt: skip
+
+
+def test_defaults_are_left_to_the_handler_that_will_run() -> None:
+    assert typed.bind().new.args == b"{}"
+
+
+def test_the_limit_of_arguments_is_a_setting() -> None:
+    small = Holdfast("sqlite:///never-opened.db", max_args=100)
+
+    @small.task
+    def take(a: str, b: str) -> None: ...
+
+    assert take.bind("x" * 40, "x" * 40)
+    with pytest.raises(BadArguments, match="take: argument `b`: it takes 102 bytes"):
+        take.bind("x", "x" * 100)
+    with pytest.raises(BadArguments, match="take: the arguments: it takes 1.. bytes"):
+        take.bind("x" * 60, "x" * 60)  # neither is too large by itself
+
+
+def test_nothing_is_enqueued_when_arguments_are_bad(hf: Holdfast) -> None:
+    task = hf.task(untyped.function)
+    for value, _ in UNFIT.values():
+        with pytest.raises(BadArguments):
+            task.enqueue(value)
+    with pytest.raises(BadArguments):
+        hf.enqueue_many([task.bind(1), *(task.bind(value) for value in (2, object()))])
+    with pytest.raises(BadArguments):
+        hf.enqueue_many(task.bind(value) for value in (1, 2, object(), 4))
+    assert hf.jobs() == []
+
+
+def test_extreme_values_survive_the_database(hf: Holdfast) -> None:
+    value = {"max": 2**64, "min": -(2**64), "huge": 10**1000, "float": 1.7976931348623157e308, "text": "\u2028\U0001f600\\u0000"}
+    got = []
+
+    @hf.task
+    def take(value: dict[str, Any]) -> Any:
+        got.append(value)
+        return value
+
+    job = take.enqueue(value)
+    assert hf.drain() == 1
+    assert got == [value]
+    assert job.result == value
+
+
+@pytest.mark.parametrize(
+    ("function", "why"),
+    [
+        (lambda *values: None, "takes any arguments"),
+        (lambda **values: None, "takes any arguments"),
+    ],
+)
+def test_a_handler_that_takes_anything_is_refused(function: Any, why: str) -> None:
+    with pytest.raises(BadSettings, match=why):
+        app.task(name="any")(function)
+
+
+def test_hints_that_can_not_be_kept_or_resolved_are_refused() -> None:
+    def unresolvable(x: Nowhere) -> None: ...  # type: ignore[name-defined]  # noqa: F821
+
+    def ambiguous(x: Point | Page) -> None: ...
+
+    for function, why in ((unresolvable, "can't be resolved"), (ambiguous, "can't be kept as JSON")):
+        with pytest.raises(BadSettings, match=why):
+            app.task(function)

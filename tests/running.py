@@ -1,0 +1,79 @@
+"""An application on a fresh store, workers in threads, and the events they emit: fixtures for tests/api and tests/work."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
+from typing import Any
+
+import pytest
+
+from holdfast import Holdfast, Job, State, events
+from holdfast.settings import Settings
+from holdfast.work.worker import Worker
+from tests.waiting import PATIENCE, wait_until
+
+MakeApp = Callable[..., Holdfast]
+# Beats, and with them requests, progress and time limits, are seen soon.
+HASTY = {"lease": 1.2, "heartbeat": 0.1}
+
+
+@pytest.fixture
+def make_app(settings: Settings) -> Iterator[MakeApp]:
+    """Makes applications on one fresh, migrated place; keyword arguments are settings."""
+    with ExitStack() as stack:
+
+        def make(**overrides: Any) -> Holdfast:
+            app = stack.enter_context(Holdfast(**{**asdict(settings), "heartbeat": 0.0, **overrides}))
+            app.migrate()
+            return app
+
+        yield make
+
+
+@pytest.fixture
+def hf(make_app: MakeApp) -> Holdfast:
+    return make_app()
+
+
+@pytest.fixture
+def hasty(make_app: MakeApp) -> Holdfast:
+    return make_app(**HASTY)
+
+
+@contextmanager
+def working(app: Holdfast, queues: list[str] | None = None) -> Iterator[Worker]:
+    """A worker in a thread, stopped at the end. What it could not finish by then is given back at once."""
+    worker = app.worker(queues)
+    ended: list[int] = []
+    thread = threading.Thread(target=lambda: ended.append(worker.run()), name="worker")
+    thread.start()
+    try:
+        yield worker
+    finally:
+        worker.stop()
+        worker.stop()
+        thread.join(PATIENCE)
+        assert not thread.is_alive(), "the worker did not stop"
+    assert ended, "the worker ended by an exception"
+
+
+class Heard(list[tuple[str, dict[str, Any]]]):
+    """Every event since the test began."""
+
+    def of(self, name: str) -> list[dict[str, Any]]:
+        return [fields for event, fields in list(self) if event == name]
+
+
+@pytest.fixture
+def heard() -> Iterator[Heard]:
+    heard = Heard()
+    unsubscribe = events.subscribe(lambda name, fields: heard.append((name, fields)))
+    yield heard
+    unsubscribe()
+
+
+def await_state(job: Job[Any], state: State) -> None:
+    wait_until(lambda: job.state is state, f"job {job.id} to be {state}, and it is {job.refresh()}")
