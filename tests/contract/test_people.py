@@ -1,0 +1,225 @@
+"""What people do to jobs: pause, resume, cancel, retry, change, delete."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+
+import psycopg
+import pytest
+
+from holdfast.errors import JobNotFound, Refused, StoreError
+from holdfast.model.job import Held
+from holdfast.model.lifecycle import State
+from holdfast.settings import Settings
+from holdfast.store.base import Store
+from holdfast.store.postgres.store import PostgresStore
+from tests.contract.places import at_once, raw, reclaim
+from tests.factories import BOOM, HOUR, LEASE, Clock, a_queued_job, a_running_job, claim, ref
+
+
+def test_resume_charges_no_attempt_and_keeps_the_checkpoint(store: Store) -> None:
+    held = a_running_job(store)
+    store.checkpoint(ref(held), b'{"page":3}', pending=7)
+    store.pause(str(held.id))
+    store.park(ref(held))
+    job = store.get(str(held.id))
+    assert (job.state, job.attempt, job.checkpoint, job.pending) == (State.PAUSED, 0, b'{"page":3}', 7)
+    store.resume(str(held.id))
+    again = reclaim(store, held.id)
+    assert (again.attempt, again.checkpoint) == (1, b'{"page":3}')
+
+
+def test_resume_keeps_the_due_time(store: Store, clock: Clock) -> None:
+    id = a_queued_job(store, delay=HOUR)
+    store.pause(id)
+    store.resume(id)
+    assert store.get(id).run_at == clock.now + timedelta(seconds=HOUR)
+    assert claim(store).next_due == pytest.approx(HOUR)
+
+
+def test_cancel_says_why(store: Store, clock: Clock) -> None:
+    queued, paused = a_queued_job(store), a_queued_job(store)
+    store.pause(paused)
+    for id in (queued, paused):
+        assert store.cancel(id, "no longer wanted") is State.CANCELLED
+        job = store.get(id)
+        assert (job.error_code, job.error_message) == ("CANCELLED", "no longer wanted")
+        assert (job.finished_at, job.failed_at) == (clock.now, None)
+    assert claim(store, 5).jobs == []  # I18
+
+
+def test_a_job_cancelled_while_it_runs_ends_cancelled_or_succeeded_never_queued(store: Store) -> None:  # I18
+    held = a_running_job(store)
+    store.cancel(str(held.id))
+    store.reschedule(ref(held), 0, BOOM)
+    job = store.get(str(held.id))
+    assert (job.state, job.error_code) == (State.CANCELLED, "Boom")
+    other = a_running_job(store)
+    store.cancel(str(other.id))
+    store.succeed(ref(other))
+    assert store.get(str(other.id)).state is State.SUCCEEDED
+
+
+def test_retry_begins_another_life(store: Store, clock: Clock) -> None:
+    """R5.11 [X]: attempts go back to 0, so that what is queued again can be claimed again."""
+    held = a_running_job(store, max_attempts=1, expires_in=10, queue="mail")
+    store.fail(ref(held), BOOM)
+    failed = store.get(str(held.id))
+    assert (failed.failed_at, failed.attempt) == (clock.now, 1)
+    clock.advance(HOUR)
+    assert store.retry(str(held.id)) is State.QUEUED
+    job = store.get(str(held.id))
+    assert (job.state, job.attempt, job.life, job.run_at, job.queue) == (State.QUEUED, 0, 2, clock.now, "mail")
+    assert (job.fence, job.worker, job.started_at, job.finished_at, job.failed_at) == (None, None, None, None, None)
+    assert (job.error_code, job.expires_at, job.crashes) == (None, None, 0)
+    assert store.expire() == []
+    again = reclaim(store, held.id)
+    assert again.attempt == 1
+    store.succeed(ref(again))
+
+
+def test_a_quarantined_job_can_be_retried(store: Store, clock: Clock) -> None:
+    held = a_running_job(store, max_attempts=9)
+    for _ in range(3):
+        clock.advance(LEASE + 1)
+        store.rescue()
+        claim(store)
+    assert store.get(str(held.id)).error_code == "QUARANTINED"
+    store.retry(str(held.id))
+    job = store.get(str(held.id))
+    assert (job.crashes, job.suspicion) == (0, 0)
+    reclaim(store, held.id)
+
+
+def test_priority_due_time_and_tags_of_a_waiting_job_change(store: Store, clock: Clock) -> None:
+    id, other = a_queued_job(store, tags=("a",)), a_queued_job(store)
+    store.change(id, priority=-5)
+    assert [str(job.id) for job in claim(store, 2).jobs] == [other, id]
+    id = a_queued_job(store, tags=("a",))
+    store.change(id, delay=60)
+    assert store.get(id).run_at == clock.now + timedelta(seconds=60)
+    assert claim(store).jobs == []
+    store.change(id, run_at=clock.now + timedelta(seconds=5))
+    assert claim(store).next_due == pytest.approx(5)
+    store.change(id, tags=["b", "c"])
+    job = store.get(id)
+    assert (job.tags, job.priority, job.run_at) == (("b", "c"), 0, clock.now + timedelta(seconds=5))
+    store.change(id, tags=[])
+    assert store.get(id).tags == ()
+    store.change(id, delay=0)
+    assert [str(job.id) for job in claim(store).jobs] == [id]
+
+
+def test_a_change_of_nothing_changes_nothing(store: Store) -> None:
+    id = a_queued_job(store, priority=3, tags=("a",), delay=9)
+    before = store.get(id)
+    assert store.change(id) is State.QUEUED
+    assert store.get(id) == before
+
+
+def test_a_change_the_schema_refuses_changes_nothing(store: Store) -> None:
+    id = a_queued_job(store)
+    before = store.get(id)
+    with pytest.raises(StoreError):
+        store.change(id, priority=1000, tags=["x"])
+    assert store.get(id) == before
+
+
+def test_a_deleted_job_is_forgotten_with_its_history(store: Store, settings: Settings) -> None:
+    held, kept = a_running_job(store), a_running_job(store)
+    for one in (held, kept):
+        store.fail(ref(one), BOOM)
+    assert store.delete(str(held.id)) is State.FAILED
+    with pytest.raises(JobNotFound):
+        store.get(str(held.id))
+    assert store.attempts(str(held.id)) == []
+    assert len(store.attempts(str(kept.id))) == 1
+    with raw(settings) as sql:
+        assert sql("select count(*) from {attempts}") == [(1,)]
+
+
+@pytest.mark.parametrize("verb", ["pause", "cancel", "delete"])
+def test_of_many_who_ask_the_same_at_once_one_wins(
+    store: Store, stores: Callable[..., Store], clock: Clock, verb: str
+) -> None:  # R2.1
+    id = a_queued_job(store)
+    own = [stores(clock=clock) for _ in range(6)]
+
+    def ask(number: int) -> str:
+        try:
+            return str(getattr(own[number], verb)(id))
+        except (Refused, JobNotFound) as refused:
+            return type(refused).__name__
+
+    answers = at_once(6, ask)
+    won = {"pause": "paused", "cancel": "cancelled", "delete": "queued"}[verb]
+    assert answers.count(won) == 1
+    assert set(answers) - {won} <= {"Refused", "JobNotFound"}
+
+
+def test_a_pause_and_a_claim_at_once_leave_no_job_between(
+    store: Store, stores: Callable[..., Store], clock: Clock
+) -> None:
+    own = [stores(clock=clock) for _ in range(2)]
+    for _ in range(20):
+        id = a_queued_job(store)
+
+        def act(number: int, id: str = id) -> State | list[Held]:
+            return own[0].pause(id) if number == 0 else claim(own[1]).jobs
+
+        state, taken = at_once(2, act)
+        job = store.get(id)
+        if isinstance(taken, list) and taken:
+            assert (job.state, job.pause_requested, state) == (State.RUNNING, True, State.RUNNING)
+            store.stop(ref(taken[0]))
+        else:
+            assert (job.state, state) == (State.PAUSED, State.PAUSED)
+
+
+def test_jobs_are_listed_newest_first_in_pages(store: Store) -> None:
+    ids = [a_queued_job(store, queue="ab"[n % 2], task=("greet", "scan")[n % 3 == 0]) for n in range(12)]
+    assert [job.id for job in store.jobs()] == ids[::-1]
+    first = store.jobs(limit=5)
+    second = store.jobs(limit=5, before=first[-1].id)
+    assert [job.id for job in first + second] == ids[:1:-1]
+    assert {job.id for job in store.jobs(queue="a", task="scan")} == {ids[0], ids[6]}
+    store.pause(ids[3])
+    assert [job.id for job in store.jobs(state=State.PAUSED)] == [ids[3]]
+    assert store.jobs(state=State.PAUSED, queue="a") == []
+
+
+@pytest.mark.parametrize("engine", ["postgres"])
+def test_every_return_to_queued_wakes_and_so_do_requests(store: Store, settings: Settings) -> None:
+    """R3.6 [S2's defect]: an insert-only trigger misses jobs that come back."""
+    assert isinstance(store, PostgresStore)
+    with psycopg.connect(settings.url, autocommit=True) as ear:
+        ear.execute(f'listen "{store.channel}"'.encode())
+
+        def heard() -> str:
+            [notice] = ear.notifies(timeout=5, stop_after=1)
+            return notice.payload
+
+        held = a_running_job(store, queue="mail")
+        assert heard() == "qmail"
+        store.release(ref(held))
+        assert heard() == "qmail"
+        store.reschedule(ref(reclaim(store, held.id)), 0, BOOM)
+        assert heard() == "qmail"
+        store.pause(str(held.id))
+        store.resume(str(held.id))
+        assert heard() == "qmail"
+        store.cancel(str(held.id))
+        store.retry(str(held.id))
+        assert heard() == "qmail"
+        store.change(str(held.id), priority=1)
+        assert heard() == "qmail"
+        reclaim(store, held.id)
+        store.cancel(str(held.id))
+        assert heard() == "r"
+        store.hold("queue", "mail")
+        store.let_go("queue", "mail")
+        assert heard() == "qmail"
+        store.hold("task", "greet")
+        store.let_go("task", "greet")
+        assert heard() == "q", "whichever queue its jobs wait in"
