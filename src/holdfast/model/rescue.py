@@ -12,6 +12,13 @@ from holdfast.model.outcome import Error
 LAPSE = {1: 1.0, 2: 60.0}
 
 
+def alone_for(suspicion: int) -> float:
+    """Seconds a suspect keeps its worker to itself; who lives that long may have company again. Once suspected, hardly
+    any: a whole host may have died, and everything it held is to run again soon. Then longer each time, so that even
+    a slow poison is at last alone when it acts."""
+    return LAPSE[1] if suspicion <= 1 else 10.0 * 6.0 ** min(suspicion - 2, 6)
+
+
 @dataclass(frozen=True, slots=True)
 class Verdict:
     state: State

@@ -41,6 +41,7 @@ JobId = int | str
 Steps = Generator[tuple[str, dict[str, Any]], list[Row], Any]
 
 RESCUE_BATCH = 20  # leases taken back in one transaction
+RESCUE_ROUNDS = 50  # transactions in one call, while they find only leases with nothing left under them
 
 
 class Ref(NamedTuple):
@@ -225,9 +226,13 @@ class Store(ABC):
     def rescue(self, *, by_expiry: bool = True, dead: Sequence[str] = (), quarantine_after: int = 3) -> list[Rescued]:
         """Take back what silent workers held: leases past their end, and all leases of workers known to be dead.
         A bounded batch; call again while it returns any."""
-        with self.transaction() as tx:
-            leases = tx.rows("expired_leases", by_expiry=by_expiry, dead=list(dead), limit=RESCUE_BATCH)
-            return [rescued for lease in leases for rescued in self._rescue_lease(tx, lease, quarantine_after)]
+        for _ in range(RESCUE_ROUNDS):
+            with self.transaction() as tx:
+                leases = tx.rows("expired_leases", by_expiry=by_expiry, dead=list(dead), limit=RESCUE_BATCH)
+                rescued = [job for lease in leases for job in self._rescue_lease(tx, lease, quarantine_after)]
+            if rescued or len(leases) < RESCUE_BATCH:
+                return rescued
+        return []
 
     def _rescue_lease(self, tx: Transaction, lease: Row, quarantine_after: int) -> Iterator[Rescued]:
         fence = str(lease["fence"])

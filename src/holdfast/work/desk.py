@@ -3,8 +3,8 @@ jobs as there are free slots), hand out, wait. Batching follows from load: an id
 a busy one records what piled up while the database worked.
 
 An outcome, once decided, is never dropped: it is sent until it is recorded, or the fence is found gone (R5.12). While
-outcomes wait, nothing new is claimed. After a commit whose reply was lost, the fence of the claim is looked up, and what
-it took is run."""
+outcomes wait, nothing new is claimed. After a commit whose reply was lost, the fence of the claim is looked up, and
+what it took is run."""
 
 from __future__ import annotations
 
@@ -16,19 +16,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-
 from holdfast import events
-from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable
+from holdfast.errors import HoldfastError, OutcomeUnknown, StoreError, StoreUnavailable
 from holdfast.model.backoff import POLL_TRIES, error_delay, outcome_delay
 from holdfast.model.job import Claimed, Held, Wants
 from holdfast.model.outcome import Error, Outcome, errored, given_back
+from holdfast.model.rescue import alone_for
 from holdfast.settings import Settings
 from holdfast.store.base import Exchanged, Ref, Store
 from holdfast.work.attempt import Attempt
+from holdfast.work.loop import Bell
 from holdfast.work.poller import Poller
 from holdfast.work.tasks import Task
 
-ALONE_FOR = 10.0  # seconds a suspect keeps its worker to itself; who lives that long may have company again
+PEEK = 10.0  # seconds after which a worker that holds back for a suspect sees whether that one still waits
 
 
 class Runner(Protocol):
@@ -48,6 +49,7 @@ class Lane:
     tasks: tuple[str, ...]
     busy: int = 0
     look: bool = True
+    holds_back: bool = False  # a suspect waits for us to have nothing in hand
 
     @property
     def free(self) -> int:
@@ -87,18 +89,21 @@ class Desk:
         self._outcomes: list[Outcome] = []  # decided, not recorded yet
         self._unknown: list[str] = []  # fences of claims whose reply was lost
         self._to_verify: deque[tuple[Attempt, Outcome]] = deque()  # handlers that recorded their success themselves
-        self._wake = threading.Event()
+        self._emptied: list[str] = []  # fences with nothing left under them, and no outcome to say so
+        self._wake = Bell()
         # When to look for work next: at a time others have seen, at a time of our own. Instants are monotonic.
         self._hint_at: float | None = None
         self._look_at: float | None = None
         self._not_before = 0.0
         self.nothing_due = False  # so the newest look said
         self._alone: Attempt | None = None
-        self._hold_back = False
+        self._alone_until = 0.0
+        self._peek_at = 0.0
         self._one_by_one = False
         self._failures = 0
         self.claiming = True
         self.limit: int | None = None  # how many more jobs may be claimed (drain with a budget)
+        self.broken: Callable[[], None] = lambda: None  # tells that a connection broke
 
     def add(self, runner: Runner, tasks: tuple[str, ...]) -> None:
         lane = Lane(runner, tasks)
@@ -109,18 +114,17 @@ class Desk:
 
     def finished(self, attempt: Attempt, outcome: Outcome | None) -> None:
         self._done.append((attempt, outcome))
-        if not self._wake.is_set():
-            self._wake.set()
+        self._wake.ring()
 
     def wake(self) -> None:
-        """Look for work soon: a hint."""
+        """Look for work soon: a hint. Safe from a signal handler."""
         self._look_everywhere()
-        self._wake.set()
+        self._wake.ring()
 
     def due_in(self, seconds: float) -> None:
         """Somebody saw when the next job falls due."""
         self._hint_at = time.monotonic() + max(0.0, seconds)
-        self._wake.set()
+        self._wake.ring()
 
     def in_hand(self) -> list[Attempt]:
         with self._lock:
@@ -142,7 +146,7 @@ class Desk:
         lanes = self._hungry()
         if lanes:
             return self._try(lambda: self._look(lanes))
-        if self._outcomes:
+        if self._outcomes or self._emptied:
             return self._try(self._exchange)
         return False
 
@@ -153,14 +157,15 @@ class Desk:
         if times:
             until = max(0.0, max(min(times), self._not_before) - time.monotonic())
             timeout = until if timeout is None else min(timeout, until)
-        if self._alone is not None:
-            timeout = min(ALONE_FOR if timeout is None else timeout, ALONE_FOR)
-        if self._wake.wait(timeout):
-            self._wake.clear()
+        patience = self._alone_until if self._alone is not None else self._peek_at if self._holding_back() else None
+        if patience is not None and patience > time.monotonic():
+            left = patience - time.monotonic() + 0.01
+            timeout = left if timeout is None else min(timeout, left)
+        self._wake.wait(timeout)
 
     def idle(self) -> bool:
         """Nothing in hand, nothing to record."""
-        return not (self._hand or self._outcomes or self._done or self._unknown or self._to_verify)
+        return not (self._hand or self._outcomes or self._done or self._unknown or self._to_verify or self._emptied)
 
     def _take_finished(self) -> None:
         while self._done:
@@ -172,7 +177,7 @@ class Desk:
                 outcome = given_back(attempt.held, started=bool(attempt.started))
             if outcome is None:
                 self.meters.lost += 1
-                self._forget(attempt.held)
+                self.forget(attempt.held)
             elif outcome.recorded:
                 self._to_verify.append((attempt, outcome))
             else:
@@ -188,7 +193,7 @@ class Desk:
         held = attempt.held
         if self._store.read("recorded", id=held.id, fence=held.fence):
             self.meters.processed += 1
-            self._forget(held)
+            self.forget(held)
         else:
             told = Error("NOT_COMMITTED", "ctx.succeed() was called, but its transaction was not committed")
             error = RuntimeError(told.message)
@@ -216,14 +221,20 @@ class Desk:
         if not self.claiming or self._one_by_one or (self._failures and self._outcomes):
             return False
         if self._alone is not None:
-            return bool(self._alone.started) and time.monotonic() - self._alone.started > ALONE_FOR
-        return not (self._hold_back and self._hand)
+            return time.monotonic() >= self._alone_until
+        return not self._holding_back() or time.monotonic() >= self._peek_at
+
+    def _holding_back(self) -> bool:
+        """A suspect waits until some worker has nothing in hand: we take nothing new meanwhile, except one job now and
+        then, to see whether it still waits. So nobody stands still for a suspect that another has long run."""
+        return bool(self._hand) and any(lane.holds_back for lane in self.lanes)
 
     def _look(self, lanes: Sequence[Lane]) -> None:
         """Claim for each runner that has room. What wakes us from here on is about something newer than this look."""
         self.nothing_due = True
         for lane in lanes:
-            limit = lane.free if self.limit is None else min(lane.free, self.limit)
+            limit = 1 if self._holding_back() else lane.free
+            limit = limit if self.limit is None else min(limit, self.limit)
             if limit > 0 and self._may_claim():
                 lane.look = False
                 try:
@@ -242,7 +253,8 @@ class Desk:
 
     def _exchange(self, wants: Wants | None = None, lane: Lane | None = None) -> None:
         outcomes = self._outcomes[:1] if self._one_by_one else self._outcomes
-        drained = self._drained(outcomes)
+        emptied = list(self._emptied)
+        drained = self._drained(outcomes) + emptied
         self.meters.polls += wants is not None
         try:
             done = self._store.exchange(outcomes, wants, drained)
@@ -251,11 +263,16 @@ class Desk:
                 self._unknown.append(wants.fence)
             raise
         except StoreUnavailable:
+            # One of them may have met a foreign lock: the others don't wait for it.
+            self._one_by_one = bool(outcomes)
+            if len(outcomes) == 1:
+                self._outcomes.append(self._outcomes.pop(0))
             raise
         except StoreError as refused:
             self._narrow_down(outcomes, wants, refused)
             return
         self._outcomes = self._outcomes[len(outcomes) :]
+        self._emptied = self._emptied[len(emptied) :]
         self._one_by_one = self._one_by_one and bool(self._outcomes)
         self._recorded(outcomes, done)
         if wants is not None and lane is not None:
@@ -272,12 +289,14 @@ class Desk:
         """The database refused the whole exchange for something in it: outcome by outcome, so that a poison value
         hurts only its own job."""
         if not outcomes:
+            self._emptied.clear()  # if it was these: they go when they run out
             raise refused
         if len(outcomes) > 1 or wants is not None:
             self._one_by_one = True
             return
         [culprit] = outcomes
         if culprit.error is not None and culprit.error.code == "UNRECORDABLE":
+            self._outcomes.append(self._outcomes.pop(0))
             raise refused
         told = Error("UNRECORDABLE", f"the database refused what this attempt left: {refused}")
         self._outcomes[0] = Outcome("fail", culprit.id, culprit.fence, "errored", error=told)
@@ -300,13 +319,17 @@ class Desk:
 
     def _hand_out(self, wants: Wants, lane: Lane, claimed: Claimed) -> None:
         self.meters.last_poll = time.monotonic()
-        self._hold_back = claimed.hold_back
+        lane.holds_back = claimed.hold_back
+        if claimed.hold_back:
+            self._peek_at = time.monotonic() + PEEK
         if claimed.jobs:
             self.nothing_due = False
             self.poller.found()
             self._start(claimed.jobs, alone=claimed.alone)
+            if claimed.alone:
+                self._alone_until = time.monotonic() + self._time_alone(claimed.jobs[0])
             events.emit("claimed", count=len(claimed.jobs))
-        if claimed.more or claimed.alone or len(claimed.jobs) == wants.limit:
+        if claimed.more or claimed.alone or claimed.hold_back or len(claimed.jobs) == wants.limit:
             self.nothing_due = False
             lane.look = True
             return
@@ -337,9 +360,18 @@ class Desk:
             lane.busy += len(started)
             lane.runner.start(started)
 
-    def _forget(self, held: Held) -> None:
+    def _time_alone(self, suspect: Held) -> float:
+        try:
+            return alone_for(self._store.get(str(suspect.id)).suspicion)
+        except HoldfastError:  # it is away, or the job was deleted: rather too long than too short
+            return alone_for(2)
+
+    def forget(self, held: Held) -> None:
+        """Let go of an attempt without an outcome."""
         with self._lock:
             self._drop(Ref(held.id, held.fence))
+            if held.fence not in self._under:
+                self._emptied.append(held.fence)
 
     def _drop(self, ref: Ref) -> None:
         if self._hand.pop(ref, None) is not None:
@@ -358,13 +390,15 @@ class Desk:
         else:
             self._outcomes += [given_back(held, started=False) for held in known]
 
-    # -- when the database is away ---------------------------------------------------------------------------------------
+    # -- when the database is away -------------------------------------------------------------------------------------
 
     def _try(self, trip: Callable[[], None]) -> bool:
         """One trip, with patience: transient trouble is retried (R3.10, R5.12), anything else is one failed poll."""
         try:
             trip()
         except StoreUnavailable as error:
+            if isinstance(error, OutcomeUnknown):
+                self.broken()
             self._failures += 1
             waiting = len(self._outcomes)
             if not waiting and self._failures >= POLL_TRIES:
@@ -377,6 +411,8 @@ class Desk:
             self._pause(delay)
         except StoreError as error:
             self._failed_poll(error)
+            if self._outcomes or self._unknown or self._to_verify:
+                self._pause(outcome_delay(POLL_TRIES))
         else:
             self._failures = 0
             self.meters.consecutive_errors = 0
@@ -396,4 +432,3 @@ class Desk:
         claiming = self.claiming
         while (left := until - time.monotonic()) > 0 and self.claiming == claiming:
             self._wake.wait(min(left, 0.2))
-            self._wake.clear()

@@ -7,13 +7,15 @@ import time
 from collections.abc import Callable
 
 from holdfast import events
-from holdfast.errors import LeaseLost, StoreError
+from holdfast.errors import LeaseLost, OutcomeUnknown, StoreError
+from holdfast.model.job import Request
 from holdfast.store.base import Ref, Store
 from holdfast.work.attempt import Attempt
 from holdfast.work.loop import Loop
 
 TICK = 1.0  # seconds between writes of progress and looks at the clock of handlers with a timeout
 IDLE_TICK = 5.0
+HEAR_EVERY = 0.2  # seconds between two looks at what people ask, however often they may have asked
 
 
 class Heartbeat:
@@ -24,12 +26,14 @@ class Heartbeat:
         self._lease = lease
         self._next = time.monotonic() + every
         self._asked = False
+        self._heard_at = 0.0
+        self.broken: Callable[[], None] = lambda: None  # tells that a connection broke
         self._loop = Loop("heartbeat", self._step)
         self.start = self._loop.start
         self.stop = self._loop.stop
 
     def ask(self) -> None:
-        """People asked something of a running job: look now instead of at the next beat."""
+        """People may have asked something of a running job: look now instead of at the next beat."""
         self._asked = True
         self._loop.wake()
 
@@ -41,12 +45,18 @@ class Heartbeat:
             self._next = now + self._every
             self._asked = False
             return min(IDLE_TICK, self._every)
-        if now >= self._next or self._asked:
+        if now >= self._next:
             self._asked = False
             self._next = now + (self._every if self._beat(attempts) else min(TICK, self._every / 4))
+        elif self._asked and now >= self._heard_at + HEAR_EVERY:
+            self._asked = False
+            self._heard_at = now
+            self._hear(attempts)
         busy = self._write_progress(attempts)
         busy |= self._enforce_timeouts(attempts)
         until = max(0.01, self._next - time.monotonic())
+        if self._asked:
+            until = min(until, HEAR_EVERY)
         return min(until, TICK) if busy else until
 
     def _beat(self, attempts: list[Attempt]) -> bool:
@@ -55,11 +65,28 @@ class Heartbeat:
         try:
             alive, requests = self._store.renew(fences, list(refs), self._lease)
         except StoreError as error:
+            if isinstance(error, OutcomeUnknown):
+                self.broken()
             events.emit("unavailable", error=f"leases could not be renewed: {error}", wait=min(TICK, self._every / 4))
             return False
         for ref, attempt in refs.items():
             if ref.fence not in alive:
                 self._lost(attempt)
+        self._obey(requests, refs)
+        return True
+
+    def _hear(self, attempts: list[Attempt]) -> None:
+        """What people ask, without renewing anything. On SQLite whoever commits wakes us: a renewal would wake us
+        again."""
+        refs = {Ref(a.held.id, a.held.fence): a for a in attempts}
+        try:
+            _, requests = self._store.renew([], list(refs), self._lease)
+        except StoreError:
+            self._asked = True
+        else:
+            self._obey(requests, refs)
+
+    def _obey(self, requests: list[Request], refs: dict[Ref, Attempt]) -> None:
         for request in requests:
             attempt = refs[Ref(request.id, request.fence)]
             if request.lost:
@@ -68,7 +95,6 @@ class Heartbeat:
                 attempt.ask("cancel")
             elif request.pause:
                 attempt.ask("pause")
-        return True
 
     def _lost(self, attempt: Attempt) -> None:
         # What finished since the list was made was recorded, not lost.

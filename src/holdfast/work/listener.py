@@ -40,7 +40,9 @@ class Listener:
         while not self._stopping.is_set():
             try:
                 self._store.listen(self._heard, self._stopping.is_set)
-            except StoreError as error:
+            except Exception as error:  # noqa: BLE001 - a listener that ended for any reason must listen again
+                if not isinstance(error, StoreError):
+                    events.emit("stumbled", part=self._thread.name, error=f"{type(error).__name__}: {error}")
                 self._hearing(False)
                 events.emit("deaf", error=str(error))
                 self._stopping.wait(RETRY_DELAYS[min(self._failures, len(RETRY_DELAYS) - 1)])

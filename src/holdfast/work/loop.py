@@ -1,9 +1,15 @@
-"""Loop: do this every so often, wake early, stop cleanly. A thread for the parts of a worker that keep time."""
+"""Loop: do this every so often, wake early, stop cleanly. A thread for the parts of a worker that keep time.
+Bell: wakes who waits, also from a signal handler."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from queue import Empty, SimpleQueue
+
+from holdfast import events
+
+STUMBLE = 1.0  # seconds to wait after an error nobody expected
 
 
 class Loop:
@@ -32,6 +38,32 @@ class Loop:
 
     def _run(self) -> None:
         while not self._stopping:
-            wait = self._step()
+            try:
+                wait = self._step()
+            except Exception as error:  # noqa: BLE001 - a thread that keeps leases alive must outlive any surprise
+                events.emit("stumbled", part=self._thread.name, error=f"{type(error).__name__}: {error}")
+                wait = STUMBLE
             if self._wake.wait(wait):
                 self._wake.clear()
+
+
+class Bell:
+    """Rung by anyone, heard by one. A signal handler runs in the middle of whatever the main thread does: with an Event
+    it could wait for a lock which that very thread holds. A SimpleQueue may be interrupted by itself."""
+
+    def __init__(self) -> None:
+        self._rung: SimpleQueue[None] = SimpleQueue()
+
+    def ring(self) -> None:
+        if self._rung.empty():
+            self._rung.put(None)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Until it rings, or did since the last wait. False: it was silent all the time."""
+        try:
+            self._rung.get(timeout=timeout)
+            while not self._rung.empty():
+                self._rung.get_nowait()
+        except Empty:
+            return False
+        return True

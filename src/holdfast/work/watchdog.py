@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 
 from holdfast import events
-from holdfast.errors import StoreError
+from holdfast.errors import OutcomeUnknown, StoreError
 from holdfast.model.job import Look, Rescued
 from holdfast.model.lifecycle import State
 from holdfast.settings import Settings
@@ -19,7 +19,8 @@ from holdfast.work.loop import Loop
 from holdfast.work.neighbours import Neighbours
 from holdfast.work.retention import Retention
 
-NEIGHBOURS_EVERY = 1.0  # seconds; costs no statement
+NEIGHBOURS_EVERY = 0.5  # seconds; costs no statement
+AGAIN = 1.0  # seconds after which a look that failed, or left something to do, is repeated
 MARGIN = 0.05  # seconds after a lease's end to look: its holder may be renewing just now
 
 
@@ -52,18 +53,25 @@ class Watchdog:
         now = _now()
         if now - self._planned > self._settings.lease / 2:
             self.distrust()  # we slept, or were stopped: others may have been, too
-        try:
-            self._rescue_neighbours()
-            if now >= self._look_at:
-                self._look_at = now + self._look()
-                self._retention.step()
-        except StoreError as error:
-            self.distrust()
-            self._look_at = now + NEIGHBOURS_EVERY
-            events.emit("unavailable", error=str(error), wait=NEIGHBOURS_EVERY)
+        if not self._patiently(self._rescue_neighbours):
+            self._look_at = min(self._look_at, now)  # is the database away? Then nobody is to be rescued by expiry
+        if now >= self._look_at:
+            self._look_at = now + AGAIN
+            self._patiently(self._look)
+            self._patiently(self._retention.step)
         wait = max(0.0, min(NEIGHBOURS_EVERY, self._look_at - _now()))
         self._planned = _now() + wait
         return wait
+
+    def _patiently(self, do: Callable[[], None]) -> bool:
+        try:
+            do()
+        except StoreError as error:
+            if isinstance(error, OutcomeUnknown):
+                self.distrust()
+            events.emit("unavailable", error=str(error), wait=AGAIN)
+            return False
+        return True
 
     def _rescue_neighbours(self) -> None:
         for worker in self._neighbours.dead():
@@ -72,22 +80,26 @@ class Watchdog:
             self._store.unregister(worker)
             self._neighbours.bury(worker)
 
-    def _look(self) -> float:
-        """Look, rescue what is due; returns when to look again."""
-        look = self._store.look(self._worker, self._tasks, self._queues)
+    def _look(self) -> None:
+        """Look, rescue what is due, and plan the next look."""
+        try:
+            look = self._store.look(self._worker, self._tasks, self._queues)
+        except StoreError:
+            self.distrust()
+            raise
         if look.next_due is not None:
             self._due_in(look.next_due)
         if look.expired_leases and _now() >= self._trust_after:
             self._rescue(by_expiry=True)
         if look.expired_jobs:
             self._expire()
-        return self._next_look(look)
+        self._look_at = _now() + self._next_look(look)
 
     def _next_look(self, look: Look) -> float:
         lease = self._settings.lease
         if look.expired_leases:
             # Taken back just now, or not to be trusted yet, or locked by someone: see soon.
-            return max(MARGIN, min(self._trust_after - _now(), lease) if _now() < self._trust_after else NEIGHBOURS_EVERY)
+            return max(MARGIN, min(self._trust_after - _now(), lease) if _now() < self._trust_after else AGAIN)
         if look.next_lease_end is None:
             return lease
         return min(lease, max(MARGIN, look.next_lease_end + MARGIN))

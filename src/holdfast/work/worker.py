@@ -46,7 +46,8 @@ class Worker:
         self._queues = None if queues is None else tuple(queues)
         self._stop_asked = 0
         self.desk = Desk(self.id, store, settings, known, self._queues)
-        for is_async, slots, kind in ((True, settings.concurrency, LoopRunner), (False, settings.threads, ThreadRunner)):
+        kinds = ((True, settings.concurrency, LoopRunner), (False, settings.threads, ThreadRunner))
+        for is_async, slots, kind in kinds:
             names = tuple(sorted(name for name, task in known.items() if task.is_async is is_async))
             if names:
                 self.desk.add(kind(slots, store, settings, self.desk.finished), names)
@@ -56,6 +57,7 @@ class Worker:
         self.watchdog = Watchdog(
             self.id, store, settings, self._neighbours, tasks=tuple(known), queues=self._queues, due_in=self.desk.due_in
         )
+        self.desk.broken = self._heartbeat.broken = self.watchdog.distrust
         self._listener = Listener(
             store, queues=self._queues, wake=self.desk.wake, asked=self._heartbeat.ask, hearing=self._hearing
         )
@@ -115,8 +117,8 @@ class Worker:
         )  # fmt: skip
 
     def _hearing(self, listening: bool) -> None:
-        if not listening:
-            # The connection broke: so may have everyone's.
+        if not listening and self.desk.poller.listening:
+            # The connection broke: so may have everyone's. (One that never heard anything says nothing of others.)
             self.watchdog.distrust()
         self.desk.poller.listening = listening
         self.desk.wake()
@@ -145,6 +147,8 @@ class Worker:
             if attempt.ask("lost"):
                 events.emit("unstoppable", job=str(attempt.held.id), task=attempt.held.task)
                 self.desk.give_back(given_back(attempt.held, started=bool(attempt.started)))
+            else:  # it was lost before: whatever its handler still does, there is nothing to wait for
+                self.desk.forget(attempt.held)
         self._turn_until(self.desk.idle, LAST_WORDS)
 
     def _turn_until(self, done: Callable[[], bool], seconds: float) -> None:

@@ -1,0 +1,184 @@
+"""The application the crash tests run: handlers that leave a trace outside the database, so that what was lost or done
+twice is counted from outside. `python -m tests.crash.app` is a worker; HOLDFAST_* say of what."""
+
+from __future__ import annotations
+
+import asyncio
+import faulthandler
+import logging
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+from holdfast import Holdfast, JobContext
+from holdfast.errors import LeaseLost
+
+hf = Holdfast()
+
+LEDGER = os.environ.get("CRASH_LEDGER", "")
+FOREVER = 600.0  # seconds: longer than any test
+
+
+def note(ctx: JobContext, what: str) -> None:
+    """One line, written at once: whoever is killed afterwards has left it."""
+    if LEDGER:
+        line = f"{what} {ctx.job.id} {ctx.fence} {ctx.attempt} {os.getpid()} {time.time():.6f}\n"
+        trace = os.open(LEDGER, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        os.write(trace, line.encode())
+        os.close(trace)
+
+
+@hf.task
+def quick(ctx: JobContext, number: int = 0) -> int:
+    note(ctx, "start")
+    note(ctx, "end")
+    return number
+
+
+@hf.task
+async def aquick(ctx: JobContext, number: int = 0) -> int:
+    note(ctx, "start")
+    note(ctx, "end")
+    return number
+
+
+@hf.task
+def nap(ctx: JobContext, seconds: float) -> str:
+    """Sleeps, and hears nothing meanwhile."""
+    note(ctx, "start")
+    time.sleep(seconds)
+    note(ctx, "end")
+    return ctx.fence
+
+
+@hf.task
+async def doze(ctx: JobContext, seconds: float) -> str:
+    note(ctx, "start")
+    await asyncio.sleep(seconds)
+    note(ctx, "end")
+    return ctx.fence
+
+
+@hf.task
+def hold(ctx: JobContext, until: str) -> str:
+    """Runs until a file exists."""
+    note(ctx, "start")
+    while not Path(until).exists():
+        time.sleep(0.01)
+    note(ctx, "end")
+    return ctx.fence
+
+
+@hf.task
+async def ahold(ctx: JobContext, until: str) -> str:
+    note(ctx, "start")
+    while not Path(until).exists():  # noqa: ASYNC110, ASYNC240 - it waits for another process
+        await asyncio.sleep(0.02)
+    note(ctx, "end")
+    return ctx.fence
+
+
+@hf.task
+def heed(ctx: JobContext) -> str | None:
+    """Runs until it should stop, and then does."""
+    note(ctx, "start")
+    deadline = time.monotonic() + FOREVER
+    while not ctx.should_stop() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    note(ctx, "end")
+    return None
+
+
+@hf.task(max_attempts=20)
+def pay(ctx: JobContext, number: int) -> None:
+    """Exactly once: the effect and the outcome are one commit."""
+    note(ctx, "start")
+    with ctx.transaction() as tx:
+        tx.conn.execute(f"insert into payments (job, fence) values ({int(ctx.job.id)}, '{ctx.fence}')")
+        tx.set_result(number)
+    note(ctx, "end")
+
+
+@hf.task
+def die(ctx: JobContext, how: str, after: float = 0.0) -> None:
+    """Takes its worker with it."""
+    note(ctx, "start")
+    time.sleep(after)
+    if how == "exit":
+        os._exit(3)
+    faulthandler.disable()
+    os.kill(os.getpid(), getattr(signal, how))
+    time.sleep(FOREVER)
+
+
+@hf.task(max_attempts=2)
+def poison(ctx: JobContext, kind: str) -> object:
+    """Returns what can't be kept."""
+    note(ctx, "start")
+    match kind:
+        case "nul":
+            return {"text": "a\x00b"}
+        case "huge":
+            return "x" * (ctx_limit() + 1)
+        case "deep":
+            value: object = 1
+            for _ in range(5_000):
+                value = [value]
+            return value
+        case "nan":
+            return float("nan")
+        case "surrogate":
+            return "\ud800"
+        case "integer":
+            return 10**5_000
+        case "object":
+            return object()
+        case "cycle":
+            ring: list[object] = []
+            ring.append(ring)
+            return ring
+        case "raises-nul":
+            raise ValueError("a\x00b \ud800 " + "x" * 100_000)
+        case _:
+            return kind
+
+
+def ctx_limit() -> int:
+    return hf.settings.max_result
+
+
+@hf.task
+def save(ctx: JobContext, until: str) -> str:
+    """Keeps saving progress until a file exists; says in the ledger when it was refused."""
+    note(ctx, "start")
+    try:
+        while not Path(until).exists():
+            ctx.checkpoint({"at": time.time()})
+            time.sleep(0.01)
+    except LeaseLost:
+        note(ctx, "refused")
+        raise
+    except BaseException:
+        note(ctx, "stopped")
+        raise
+    note(ctx, "end")
+    return ctx.fence
+
+
+def main() -> None:
+    # A word a test waits for, and the log it shows when it fails.
+    logging.basicConfig(stream=sys.stderr, level=logging.DEBUG, format="%(asctime)s %(threadName)s %(message)s")
+    logging.getLogger("psycopg").setLevel(logging.WARNING)
+    faulthandler.enable()
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
+    worker = hf.worker()
+    signal.signal(signal.SIGTERM, lambda *_: worker.stop())
+    signal.signal(signal.SIGINT, lambda *_: worker.stop())
+    worker.run()
+    hf.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,238 @@
+"""Worker processes to start, stop, kill and freeze, and what can be seen of them from outside: the database, and the
+ledger their handlers write."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import pytest
+
+from holdfast.errors import StoreUnavailable
+from holdfast.model.job import Enqueued, JobRecord, NewJob
+from holdfast.model.lifecycle import State
+from holdfast.settings import Settings
+from holdfast.store import open_store
+from holdfast.store.base import Store
+
+ROOT = Path(__file__).parents[2]
+PATIENCE = 60.0  # seconds for what should happen soon, on a machine that may be busy with other things
+
+
+def wait_until(condition: Callable[[], object], timeout: float = PATIENCE, what: str = "") -> None:
+    """Look until it is so."""
+    deadline = time.monotonic() + timeout
+    while not condition():
+        if time.monotonic() > deadline:
+            pytest.fail(f"waited {timeout:g} s in vain: {what or condition}")
+        time.sleep(0.02)
+
+
+class Trace(NamedTuple):
+    """A line of the ledger: a handler was here."""
+
+    what: str
+    job: str
+    fence: str
+    attempt: int
+    pid: int
+    at: float
+
+
+class Fleet:
+    def __init__(self, settings: Settings, home: Path) -> None:
+        self.settings = settings
+        self.home = home
+        self.ledger = home / "ledger"
+        self.store: Store = open_store(settings)
+        self.store.migrate()
+        self._started: list[subprocess.Popen[bytes]] = []
+
+    # -- workers -------------------------------------------------------------------------------------------------
+
+    def start(self, **settings: Any) -> subprocess.Popen[bytes]:
+        """A worker process; returns once it has registered."""
+        process = self.launch(**settings)
+        self.await_worker(process)
+        return process
+
+    def start_many(self, count: int, **settings: Any) -> list[subprocess.Popen[bytes]]:
+        workers = [self.launch(**settings) for _ in range(count)]
+        for worker in workers:
+            self.await_worker(worker)
+        return workers
+
+    def launch(self, **settings: Any) -> subprocess.Popen[bytes]:
+        log = self.home / f"worker-{len(self._started)}.log"
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "tests.crash.app"], cwd=ROOT, env=self.environment(**settings),
+                stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+            )  # fmt: skip
+        self._started.append(process)
+        return process
+
+    def environment(self, **settings: Any) -> dict[str, str]:
+        given = asdict(self.settings) | settings
+        if "lease" in settings and "heartbeat" not in settings:
+            given["heartbeat"] = 0.0
+        clean = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
+        ours = {f"HOLDFAST_{name.upper()}": str(value) for name, value in given.items()}
+        return {**clean, **ours, "CRASH_LEDGER": str(self.ledger), "PYTHONFAULTHANDLER": "1"}
+
+    def await_worker(self, process: subprocess.Popen[bytes]) -> None:
+        wait_until(
+            lambda: self._registered(process), what=f"worker {process.pid} registers\n{self.log_of(process)[-3000:]}"
+        )
+
+    def _registered(self, process: subprocess.Popen[bytes]) -> bool:
+        if process.poll() is not None:
+            pytest.fail(f"the worker ended with {process.returncode}:\n{self.log_of(process)}")
+        return process.pid in {worker.pid for worker in self.store.workers()}
+
+    def log_of(self, process: subprocess.Popen[bytes]) -> str:
+        return (self.home / f"worker-{self._started.index(process)}.log").read_text(errors="replace")
+
+    def kill(self, process: subprocess.Popen[bytes]) -> float:
+        """SIGKILL; returns when."""
+        at = time.time()
+        process.kill()
+        process.wait(PATIENCE)
+        return at
+
+    def freeze(self, process: subprocess.Popen[bytes]) -> None:
+        """SIGSTOP, but not in the middle of a write to the file: that would stop everyone else, too."""
+        path = getattr(self.store, "path", None)
+        for _ in range(100):
+            process.send_signal(signal.SIGSTOP)
+            wait_until(lambda: _kernel_state(process.pid) == "T", what="it is stopped")
+            if path is None or _passable(Path(f"{path}-gate")):
+                return
+            process.send_signal(signal.SIGCONT)
+        pytest.fail("the worker holds the gate all the time")
+
+    def thaw(self, process: subprocess.Popen[bytes]) -> None:
+        process.send_signal(signal.SIGCONT)
+
+    def stop(self, *processes: subprocess.Popen[bytes], timeout: float = PATIENCE) -> None:
+        """SIGTERM, and wait for the end."""
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            self.await_end(process, timeout)
+            assert process.returncode == 0, self.log_of(process)
+
+    def await_end(self, process: subprocess.Popen[bytes], timeout: float = PATIENCE) -> None:
+        try:
+            process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGUSR1)
+            time.sleep(0.5)
+            pytest.fail(f"the worker did not end within {timeout:g} s:\n{self.log_of(process)[-6000:]}")
+
+    def close(self) -> None:
+        for process in self._started:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+        self.store.close()
+
+    # -- jobs ----------------------------------------------------------------------------------------------------
+
+    def enqueue(self, task: str, count: int = 1, **args: Any) -> list[str]:
+        options = {name: args.pop(name) for name in ("max_attempts", "queue", "priority", "delay") if name in args}
+        new = NewJob(task=task, args=msgspec.json.encode(args), **options)
+        return [done.id for done in self.enqueue_all([new] * count)]
+
+    def enqueue_all(self, jobs: Iterable[NewJob]) -> list[Enqueued]:
+        return [done for chunk in self.store.enqueue_many(jobs) for done in chunk]
+
+    def job(self, id: str) -> JobRecord:
+        return self.store.get(id)
+
+    def jobs(self, ids: Iterable[str] | None = None) -> list[JobRecord]:
+        wanted = None if ids is None else set(ids)
+        found = self.store.jobs(limit=100_000)
+        return [job for job in found if wanted is None or job.id in wanted]
+
+    def states(self) -> Counter[State]:
+        counted: Counter[State] = Counter()
+        for row in self.store.counts():
+            counted[State(row["state"])] += row["jobs"]
+        return counted
+
+    def await_states(self, timeout: float = PATIENCE, **expected: int) -> None:
+        """Until so many jobs are in each of these states."""
+        wanted = Counter({State(name): count for name, count in expected.items()})
+
+        def so() -> bool:
+            try:
+                return self.states() == wanted
+            except StoreUnavailable:
+                return False
+
+        wait_until(so, timeout, f"{dict(wanted)}, and it is {self.states_if_any()}\n{self._logs()}")
+
+    def states_if_any(self) -> str:
+        try:
+            return str(dict(self.states()))
+        except StoreUnavailable as error:
+            return str(error)
+
+    def _logs(self) -> str:
+        return "\n".join(f"-- {p.pid}:\n{self.log_of(p)[-1500:]}" for p in self._started[-3:])
+
+    # -- the ledger ------------------------------------------------------------------------------------------------
+
+    def traces(self, what: str | None = None, job: str | None = None) -> list[Trace]:
+        if not self.ledger.exists():
+            return []
+        lines = (line.split() for line in self.ledger.read_text().splitlines())
+        found = [Trace(w, j, f, int(a), int(p), float(t)) for w, j, f, a, p, t in lines]
+        return [t for t in found if (what is None or t.what == what) and (job is None or t.job == job)]
+
+    def await_starts(self, count: int, timeout: float = PATIENCE) -> None:
+        wait_until(lambda: len(self.traces("start")) >= count, timeout, f"{count} starts")
+
+
+def assert_each_success_is_of_its_newest_claim(fleet: Fleet, jobs: Sequence[JobRecord]) -> None:
+    """Every success was brought by a handler that ran under the fence that stands in the row."""
+    ends = {(trace.job, trace.fence) for trace in fleet.traces("end")}
+    for job in jobs:
+        if job.state is State.SUCCEEDED:
+            assert (job.id, job.fence) in ends, job
+
+
+@contextmanager
+def a_fleet(settings: Settings, home: Path) -> Iterator[Fleet]:
+    fleet = Fleet(settings, home)
+    try:
+        yield fleet
+    finally:
+        fleet.close()
+
+
+def _kernel_state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def _passable(gate: Path) -> bool:
+    descriptor = os.open(gate, os.O_RDWR)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True
