@@ -107,8 +107,8 @@ class Settings:
         return PollBackoff(self.poll_base, self.poll_max, self.poll_multiplier, self.poll_grace)
 
 
-_SECRET_PARAMETER = re.compile(r"((?:password|sslpassword|passfile)=)[^&\s]*", re.IGNORECASE)
-_USER_INFO = re.compile(r"^([^:/]+://[^:@/]*):[^@/]*@")
+_SECRET_PARAMETER = re.compile(r"((?:password|sslpassword|passfile)\s*=\s*)('[^']*'|[^&\s]*)", re.IGNORECASE)
+_USER_INFO = re.compile(r"^([^:/]+://[^:@/]*):.*@")  # up to the last @: a password may hold one, or a /
 
 
 def redact(url: str) -> str:

@@ -16,7 +16,7 @@ class PollBackoff:
 
     def wait(self, empty_polls: int) -> float:
         try:
-            grown = self.base * self.multiplier ** max(0, empty_polls - self.grace)
+            grown = self.base * float(self.multiplier) ** max(0, empty_polls - self.grace)
         except OverflowError:  # past some hundred polls; by then the maximum has long been reached
             return float(self.maximum)
         return float(min(self.maximum, grown))
