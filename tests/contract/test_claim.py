@@ -350,6 +350,21 @@ def test_a_claim_asked_again_by_its_fence_tells_the_same(store: Store) -> None: 
     assert store.claim_of(wants().fence) == []
 
 
+@pytest.mark.parametrize("engine", ["postgres"])  # SQLite's commits have no reply to lose
+def test_a_claim_looked_up_before_it_happened_never_will(store: Store, clock: Clock, settings: Settings) -> None:
+    id = a_queued_job(store)
+    wanted = wants()
+    assert store.claim_of(wanted.fence) == []
+    with pytest.raises(StoreError):
+        store.claim(wanted)
+    assert store.get(id).state is State.QUEUED
+    assert ids(store) == [id], "others are not hindered"
+    clock.advance(HOUR)
+    store.rescue()
+    with raw(settings) as sql:
+        assert sql("select count(*) from {leases}") == [(0,)]
+
+
 def test_the_same_fence_never_claims_twice(store: Store) -> None:
     """A claim sent again after a lost reply takes nothing on top: the fence is the primary key of its lease (I4)."""
     a_queued_job(store)
