@@ -6,17 +6,19 @@ from __future__ import annotations
 import fcntl
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
+import psycopg
 import pytest
 
 from holdfast.errors import StoreUnavailable
@@ -25,6 +27,8 @@ from holdfast.model.lifecycle import State
 from holdfast.settings import Settings
 from holdfast.store import open_store
 from holdfast.store.base import Store
+
+T = TypeVar("T")
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 60.0  # seconds for what should happen soon, on a machine that may be busy with other things
@@ -37,6 +41,18 @@ def wait_until(condition: Callable[[], object], timeout: float = PATIENCE, what:
         if time.monotonic() > deadline:
             pytest.fail(f"waited {timeout:g} s in vain: {what or condition}")
         time.sleep(0.02)
+
+
+def patiently(ask: Callable[[], T]) -> T:
+    """The answer, however often the connection breaks meanwhile."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return ask()
+        except StoreUnavailable:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.02)
 
 
 class Trace(NamedTuple):
@@ -55,6 +71,7 @@ class Fleet:
         self.settings = settings
         self.home = home
         self.ledger = home / "ledger"
+        self.direct_url = settings.url  # past any proxy
         self.store: Store = open_store(settings)
         self.store.migrate()
         self._started: list[subprocess.Popen[bytes]] = []
@@ -155,20 +172,38 @@ class Fleet:
         new = NewJob(task=task, args=msgspec.json.encode(args), **options)
         return [done.id for done in self.enqueue_all([new] * count)]
 
+    def enqueue_when_possible(self, task: str, count: int, **args: Any) -> list[str]:
+        """The same with patience: connections break here. A bulk enqueue is all or nothing, so it is known what was
+        kept: nothing, or as many more."""
+        before = len(self.jobs())
+        return patiently(lambda: self.enqueue(task, count, **args) if len(self.jobs()) == before else [])
+
     def enqueue_all(self, jobs: Iterable[NewJob]) -> list[Enqueued]:
         return [done for chunk in self.store.enqueue_many(jobs) for done in chunk]
 
     def job(self, id: str) -> JobRecord:
-        return self.store.get(id)
+        return patiently(lambda: self.store.get(id))
 
     def jobs(self, ids: Iterable[str] | None = None) -> list[JobRecord]:
         wanted = None if ids is None else set(ids)
-        found = self.store.jobs(limit=100_000)
+        found = patiently(lambda: self.store.jobs(limit=100_000))
         return [job for job in found if wanted is None or job.id in wanted]
+
+    def sql(self, text: str) -> list[tuple[Any, ...]]:
+        """Straight from the database, on a connection of its own; `{jobs}` names a table of ours."""
+        path = getattr(self.store, "path", None)
+        name = f'"{self.settings.prefix}%s"' if path else f'"{self.settings.schema}".%s'
+        text = text.format(**{table: name % table for table in ("jobs", "leases", "attempts", "workers")})
+        if path:
+            with closing(sqlite3.connect(path, timeout=30, isolation_level=None)) as db:
+                return list(db.execute(text).fetchall())
+        with psycopg.connect(self.direct_url, autocommit=True) as connection:
+            cursor = connection.execute(text.encode())
+            return cursor.fetchall() if cursor.description else []
 
     def states(self) -> Counter[State]:
         counted: Counter[State] = Counter()
-        for row in self.store.counts():
+        for row in patiently(self.store.counts):
             counted[State(row["state"])] += row["jobs"]
         return counted
 
@@ -176,19 +211,11 @@ class Fleet:
         """Until so many jobs are in each of these states."""
         wanted = Counter({State(name): count for name, count in expected.items()})
 
-        def so() -> bool:
-            try:
-                return self.states() == wanted
-            except StoreUnavailable:
-                return False
-
-        wait_until(so, timeout, f"{dict(wanted)}, and it is {self.states_if_any()}\n{self._logs()}")
-
-    def states_if_any(self) -> str:
-        try:
-            return str(dict(self.states()))
-        except StoreUnavailable as error:
-            return str(error)
+        deadline = time.monotonic() + timeout
+        while (found := self.states()) != wanted:
+            if time.monotonic() > deadline:
+                pytest.fail(f"waited {timeout:g} s for {dict(wanted)}, and it is {dict(found)}\n{self._logs()}")
+            time.sleep(0.02)
 
     def _logs(self) -> str:
         return "\n".join(f"-- {p.pid}:\n{self.log_of(p)[-1500:]}" for p in self._started[-3:])

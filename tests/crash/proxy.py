@@ -1,0 +1,119 @@
+"""A TCP proxy in front of PostgreSQL that loses replies: it forwards what a client sent, and cuts before the answer.
+Or it swallows notifications, as a pooler does. It understands just enough of the protocol for that."""
+
+from __future__ import annotations
+
+import random
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from select import select
+
+READY = b"Z\x00\x00\x00\x05"  # ReadyForQuery: the server has done all it was sent
+NOTIFICATION = ord("A")
+
+
+class Proxy:
+    def __init__(self, port: int) -> None:
+        self._upstream = ("127.0.0.1", port)
+        self._door = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._door.getsockname()[1]
+        self.url = f"postgresql://postgres@127.0.0.1:{self.port}/postgres?sslmode=disable&gssencmode=disable"
+        self.loses: Callable[[bytes], bool] = lambda sent: False  # whether the reply to this is lost
+        self.deaf = False  # swallow notifications
+        self.lost = 0
+        self._closing = False
+        self._threads: list[threading.Thread] = []
+        self._start(self._accept)
+
+    def _start(self, serve: Callable[..., None], *args: object) -> None:
+        thread = threading.Thread(target=serve, args=args, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _accept(self) -> None:
+        while not self._closing:
+            if not select([self._door], [], [], 0.1)[0]:
+                continue
+            client, _ = self._door.accept()
+            try:
+                server = socket.create_connection(self._upstream)
+            except OSError:
+                client.close()
+                continue
+            self._start(self._serve, client, server)
+
+    def _serve(self, client: socket.socket, server: socket.socket) -> None:
+        with suppress(OSError):
+            self._forward(client, server)
+        _cut(client)
+        _cut(server)
+
+    def _forward(self, client: socket.socket, server: socket.socket) -> None:
+        unread = b""
+        while not self._closing:
+            ready, _, _ = select([client, server], [], [], 0.1)
+            if client in ready:
+                sent = client.recv(1 << 20)
+                if not sent:
+                    return
+                server.sendall(sent)
+                if self.loses(sent):
+                    self.lost += 1
+                    if random.random() < 0.8:  # else it is cut while the server is still at work
+                        _await_reply(server)
+                    return
+            if server in ready:
+                said = server.recv(1 << 20)
+                if not said:
+                    return
+                if self.deaf:
+                    said, unread = _without_notifications(unread + said)
+                client.sendall(said)
+
+    def close(self) -> None:
+        self._closing = True
+        for thread in self._threads:
+            thread.join(5)
+        self._door.close()
+
+
+@contextmanager
+def a_proxy(port: int) -> Iterator[Proxy]:
+    proxy = Proxy(port)
+    try:
+        yield proxy
+    finally:
+        proxy.close()
+
+
+def _await_reply(server: socket.socket) -> None:
+    said = b""
+    server.settimeout(5)
+    while said[-6:-1] != READY:
+        more = server.recv(1 << 20)
+        if not more:
+            return
+        said += more
+
+
+def _without_notifications(said: bytes) -> tuple[bytes, bytes]:
+    """Whole messages without the notifications among them, and the beginning of one that is not whole yet."""
+    passed, at = b"", 0
+    while len(said) >= at + 5:
+        end = at + 1 + int.from_bytes(said[at + 1 : at + 5])
+        if len(said) < end:
+            break
+        if said[at] != NOTIFICATION:
+            passed += said[at:end]
+        at = end
+    return passed, said[at:]
+
+
+def _cut(connection: socket.socket) -> None:
+    """With a reset, as a broken network does."""
+    with suppress(OSError):
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    connection.close()
