@@ -1,4 +1,4 @@
-"""An application on a fresh store, workers in threads, and the events they emit: fixtures for tests/api and tests/work."""
+"""Fixtures of tests/api and tests/work: an application on a fresh store, workers in threads, the events they emit."""
 
 from __future__ import annotations
 

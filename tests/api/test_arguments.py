@@ -107,7 +107,7 @@ def test_a_value_that_json_can_not_keep_is_refused_by_name(what: str) -> None:
         ({"id": "not-a-uuid"}, "id", "Invalid UUID"),
         ({"colour": "green"}, "colour", "Invalid enum value"),
         ({"page": {"points": []}}, "page", "missing required field `url`"),
-        ({"page": Page("u", [3])}, r"page\.points\[0\]", "Expected `object`, got `int`"),
+        ({"page": {"url": "u", "points": [3]}}, r"page\.points\[0\]", "Expected `object`, got `int`"),
         ({"by_number": {"one": "x"}}, "key` in `by_number", "Expected `int`, got `str`"),
         ({"by_number": {1: 2}}, r"by_number\[...\]", "Expected `str`, got `int`"),
         ({"choice": "c"}, "choice", "Invalid enum value"),
@@ -144,7 +144,8 @@ def test_the_context_is_no_argument() -> None:
 
 def test_what_can_be_kept_is_kept_as_it_was_written() -> None:
     value = {
-        "max": 2**64, "min": -(2**64), "huge": -(10**1000), "float": 0.1 + 0.2, "text": 'é\u2028"\\u0000\U0001f600', "null": None,
+        "max": 2**64, "min": -(2**64), "huge": -(10**1000), "float": 0.1 + 0.2, "text": 'é\u2028"\\u0000\U0001f600',
+        "null": None,
         "deep": nested(60), "brackets": "[[[[{{{{" * 20, "empty": ["", {}, []],
     }  # fmt: skip
     assert msgspec.json.decode(untyped.bind(value).new.args) == {"value": value}
@@ -172,7 +173,7 @@ def test_the_limit_of_arguments_is_a_setting() -> None:
     assert take.bind("x" * 40, "x" * 40)
     with pytest.raises(BadArguments, match="take: argument `b`: it takes 102 bytes"):
         take.bind("x", "x" * 100)
-    with pytest.raises(BadArguments, match="take: the arguments: it takes 1.. bytes"):
+    with pytest.raises(BadArguments, match=r"take: the arguments: it takes 1\d\d bytes"):
         take.bind("x" * 60, "x" * 60)  # neither is too large by itself
 
 
@@ -189,7 +190,7 @@ def test_nothing_is_enqueued_when_arguments_are_bad(hf: Holdfast) -> None:
 
 
 def test_extreme_values_survive_the_database(hf: Holdfast) -> None:
-    value = {"max": 2**64, "min": -(2**64), "huge": 10**1000, "float": 1.7976931348623157e308, "text": "\u2028\U0001f600\\u0000"}
+    value = {"huge": 10**1000, "min": -(2**64), "float": 1.7976931348623157e308, "text": "\u2028\U0001f600\\u0000"}
     got = []
 
     @hf.task

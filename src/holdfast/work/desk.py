@@ -194,6 +194,7 @@ class Desk:
         if self._store.read("recorded", id=held.id, fence=held.fence):
             self.meters.processed += 1
             self.forget(held)
+            self._store.notify(finished=[held.id])  # its own transaction told nobody
         else:
             told = Error("NOT_COMMITTED", "ctx.succeed() was called, but its transaction was not committed")
             error = RuntimeError(told.message)
@@ -218,7 +219,7 @@ class Desk:
         return [lane for lane in self.lanes if lane.look and lane.free > 0]
 
     def _may_claim(self) -> bool:
-        if not self.claiming or self._one_by_one or (self._failures and self._outcomes):
+        if not self.claiming or self.limit == 0 or self._one_by_one or (self._failures and self._outcomes):
             return False
         if self._alone is not None:
             return time.monotonic() >= self._alone_until
@@ -409,7 +410,7 @@ class Desk:
                 events.emit("outcomes_wait", count=waiting, error=str(error))
             events.emit("unavailable", error=str(error), wait=delay)
             self._pause(delay)
-        except StoreError as error:
+        except Exception as error:  # noqa: BLE001 - no error in polling ever ends the worker (R1.6)
             self._failed_poll(error)
             if self._outcomes or self._unknown or self._to_verify:
                 self._pause(outcome_delay(POLL_TRIES))
@@ -418,7 +419,7 @@ class Desk:
             self.meters.consecutive_errors = 0
         return True
 
-    def _failed_poll(self, error: StoreError) -> None:
+    def _failed_poll(self, error: Exception) -> None:
         self._failures = 0
         self.meters.consecutive_errors += 1
         events.emit("poll_failed", consecutive_errors=self.meters.consecutive_errors, error=str(error))

@@ -8,6 +8,7 @@ import typing
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from types import NoneType
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypedDict, TypeVar, Unpack
 
 import msgspec
@@ -185,7 +186,9 @@ class Signature:
             self._decoder = msgspec.json.Decoder(
                 msgspec.defstruct("Arguments", fields, forbid_unknown_fields=True, kw_only=True)
             )
-            self._result = msgspec.json.Decoder(Any if self.returns is None else self.returns)
+            # A handler that returns nothing may still record a result on its own transaction.
+            anything = self.returns in (NoneType, typing.NoReturn, typing.Never)
+            self._result = msgspec.json.Decoder(Any if anything else self.returns)
         except TypeError as error:
             raise BadSettings(f"task {task}: its type hints can't be kept as JSON: {error}") from None
 

@@ -1,0 +1,163 @@
+"""Options of a task and of one enqueue: refused where they are written, or kept on the job."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+
+from holdfast import BadArguments, BadSettings, Exponential, Holdfast, State
+from holdfast.model.retry import Custom, Fixed, NoDelay
+
+app = Holdfast("sqlite:///never-opened.db")
+
+
+@app.task
+def plain(n: int = 0) -> None: ...
+
+
+BAD: list[tuple[dict[str, Any], str]] = [
+    ({"delay": -1}, "delay must be 0 or more seconds .*, not -1"),
+    ({"delay": timedelta(seconds=-1)}, "delay must be 0 or more"),
+    ({"delay": float("nan")}, "delay must be 0 or more"),
+    ({"delay": float("inf")}, "delay must be 0 or more"),
+    ({"delay": "5"}, "delay must be 0 or more"),
+    ({"delay": True}, "delay must be 0 or more"),
+    ({"delay": 1, "run_at": datetime.now(UTC)}, "delay and run_at exclude each other"),
+    ({"run_at": datetime(2030, 1, 1)}, "run_at must be a datetime with a time zone"),
+    ({"run_at": "2030-01-01"}, "run_at must be a datetime with a time zone"),
+    ({"run_at": datetime.max.replace(tzinfo=timezone(timedelta(hours=-5)))}, "run_at is .* beyond the years"),
+    ({"priority": 101}, "priority must be a whole number from -100 to 100, not 101"),
+    ({"priority": -101}, "priority must be a whole number"),
+    ({"priority": 1.0}, "priority must be a whole number"),
+    ({"priority": True}, "priority must be a whole number"),
+    ({"max_attempts": 0}, "max_attempts must be a whole number from 1"),
+    ({"expires": -1}, "expires must be 0 or more"),
+    ({"queue": ""}, "queue must be a text of 1 to 200 characters"),
+    ({"queue": "x" * 201}, "queue must be a text"),
+    ({"queue": "a\x00b"}, "queue must be a text"),
+    ({"queue": 3}, "queue must be a text"),
+    ({"key": ""}, "key must be a text of 1 to 1000 characters"),
+    ({"key": "\ud800"}, "key must be a text"),
+    ({"reuse": 60}, "reuse .* needs a key"),
+    ({"key": "k", "reuse": "always"}, "reuse must be 0 or more seconds"),
+    ({"key": "k", "reuse": -1}, "reuse must be 0 or more seconds"),
+    ({"tags": "urgent"}, "tags must be a list of texts"),
+    ({"tags": ["a", 3]}, "tags must be a text"),
+    ({"correlation_id": ""}, "correlation_id must be a text"),
+    ({"colour": "red"}, "there is no option colour"),
+]
+
+
+@pytest.mark.parametrize(("options", "why"), BAD)
+def test_a_bad_option_is_refused_where_it_is_written(options: dict[str, Any], why: str) -> None:
+    with pytest.raises(BadArguments, match=rf"plain\.using: {why}"):
+        plain.using(**options)
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"timeout": 0}, "timeout must be more than 0"),
+        ({"timeout": -1}, "timeout must be 0 or more"),
+        ({"max_attempts": 0}, "max_attempts must be a whole number"),
+        ({"priority": 1000}, "priority must be a whole number"),
+        ({"queue": ""}, "queue must be a text"),
+        ({"name": "x" * 201}, "a task's name must be a text"),
+        ({"retry": -1}, "a delay must be 0 or more"),
+        ({"retry": [1, -1]}, "a delay must be 0 or more"),
+        ({"retry": []}, "retry="),
+        ({"retry": True}, "retry=True"),
+        ({"retry": "often"}, "retry='often'"),
+        ({"reuse": "always"}, "reuse must be 0 or more"),
+        ({"aliases": "old"}, "aliases must be a list of texts"),
+        ({"tags": "urgent"}, "tags must be a list of texts"),
+        ({"retries": 3}, "@task has no option retries; it takes aliases, "),
+    ],
+)
+def test_a_bad_option_of_a_task_is_refused_when_it_is_declared(options: dict[str, Any], why: str) -> None:
+    fresh = Holdfast("sqlite:///never-opened.db")
+    with pytest.raises((BadArguments, BadSettings), match=why):
+        fresh.task(**options)(plain.function)
+    assert fresh.tasks == {}
+
+
+def test_what_is_written_for_retry_becomes_a_policy() -> None:
+    def policy(retry: Any) -> Any:
+        return Holdfast("sqlite:///never-opened.db").task(name="t", retry=retry)(plain.function).defaults.retry
+
+    def custom(attempt: int, error: BaseException) -> float:
+        return 1.0
+
+    assert policy(None) == NoDelay()
+    assert policy(5) == policy(5.0) == policy(timedelta(seconds=5)) == Fixed((5.0,))
+    assert policy([60, 300, 900]) == policy((60, 300, 900)) == Fixed((60.0, 300.0, 900.0))
+    assert policy(custom) == Custom(custom)
+    assert policy(Exponential(base=1)) == Exponential(base=1)
+
+
+def test_options_are_kept_on_the_job(hf: Holdfast) -> None:
+    @hf.task(queue="slow", priority=3, max_attempts=7, tags=["a"])
+    def task() -> None: ...
+
+    soon = datetime(2031, 5, 6, 7, tzinfo=timezone(timedelta(hours=2)))
+    by_default = task.enqueue().refresh()
+    other = task.using(queue="fast", priority=-100, max_attempts=1, tags=["b", "c"], run_at=soon, correlation_id="c-1")
+    given = other.enqueue().refresh()
+    later = task.using(delay=timedelta(hours=1), expires=60, key="k").enqueue().refresh()
+    assert (by_default.queue, by_default.priority, by_default.max_attempts, by_default.tags) == ("slow", 3, 7, ("a",))
+    assert abs(by_default.run_at - by_default.created_at) < timedelta(seconds=1)
+    assert (given.queue, given.priority, given.max_attempts, given.tags) == ("fast", -100, 1, ("b", "c"))
+    assert given.run_at == soon
+    assert given.run_at.tzinfo is UTC
+    assert given.correlation_id == "c-1"
+    assert (later.run_at - later.created_at).total_seconds() == pytest.approx(3600, abs=5)
+    assert later.expires_at is not None
+    assert (later.expires_at - later.created_at).total_seconds() == pytest.approx(60, abs=5)
+    assert later.key == "k"
+    assert {record.state for record in (by_default, given, later)} == {State.QUEUED}
+
+
+def test_options_add_up_and_leave_the_task_alone() -> None:
+    first = plain.using(queue="a", priority=1)
+    second = first.using(priority=2)
+    assert (first.bind().new.queue, first.bind().new.priority) == ("a", 1)
+    assert (second.bind().new.queue, second.bind().new.priority) == ("a", 2)
+    assert (plain.bind().new.queue, plain.bind().new.priority) == ("default", 0)
+
+
+def test_a_job_is_not_run_before_its_time(hf: Holdfast) -> None:
+    ran: list[str] = []
+
+    @hf.task
+    def note(what: str) -> None:
+        ran.append(what)
+
+    note.using(delay=3600).enqueue("later")
+    note.using(run_at=datetime(2999, 1, 1, tzinfo=UTC)).enqueue("much later")
+    note.using(run_at=datetime(2001, 1, 1, tzinfo=UTC)).enqueue("long ago")
+    note.enqueue("now")
+    assert hf.drain() == 2
+    assert sorted(ran) == ["long ago", "now"]
+
+
+def test_bad_names_for_queues_and_states_are_refused(hf: Holdfast) -> None:
+    @hf.task
+    def task() -> None: ...
+
+    with pytest.raises(BadArguments, match="queues must be a list of texts"):
+        hf.worker(queues="default")
+    with pytest.raises(BadArguments, match="there is no state 'done'; there are queued, running, "):
+        hf.jobs(state="done")
+    with pytest.raises(BadSettings, match="name either a queue or a task"):
+        hf.pause()
+    with pytest.raises(BadSettings, match="name either a queue or a task"):
+        hf.pause(queue="a", task="b")
+    with pytest.raises(BadArguments, match="the name of a queue must be a text"):
+        hf.pause(queue="\x00")
+    with pytest.raises(BadArguments, match="until must be a datetime with a time zone"):
+        hf.pause(queue="a", until=datetime(2030, 1, 1))
+    with pytest.raises(BadArguments, match="until must be 0 or more"):
+        hf.pause(queue="a", until=timedelta(seconds=-1))
+    assert hf.pauses() == []

@@ -1,0 +1,215 @@
+"""What people do with jobs, queues and tasks: through handles and the application."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from holdfast import BadArguments, Fail, Holdfast, JobNotFound, Refused, State
+from tests.running import working
+from tests.waiting import wait_until
+
+
+def test_a_queued_job_is_paused_and_resumed(hf: Holdfast) -> None:
+    @hf.task
+    def task() -> int:
+        return 1
+
+    job = task.enqueue()
+    assert job.pause() is State.PAUSED
+    assert hf.drain() == 0
+    assert job.resume() is State.QUEUED
+    assert hf.drain() == 1
+    assert job.result == 1
+    with pytest.raises(Refused, match=f"can't resume job {job.id}: it is succeeded, and must be paused"):
+        job.resume()
+    with pytest.raises(Refused, match=f"can't pause job {job.id}: it is succeeded, and must be queued or running"):
+        job.pause()
+
+
+def test_a_job_is_cancelled_with_a_reason_and_retried(hf: Holdfast) -> None:
+    @hf.task
+    def task() -> int:
+        return 1
+
+    job = task.enqueue()
+    assert job.cancel("not needed any more") is State.CANCELLED
+    assert job.error is not None
+    assert (job.error.code, job.error.message) == ("CANCELLED", "not needed any more")
+    with pytest.raises(Refused, match="can't cancel"):
+        job.cancel()
+    assert job.retry() is State.QUEUED
+    assert hf.drain() == 1
+    assert job.result == 1
+    with pytest.raises(Refused, match="can't retry"):
+        job.retry()
+
+
+def test_a_failed_job_gets_another_life(hf: Holdfast) -> None:
+    fails = [True]
+
+    @hf.task(max_attempts=2, retry=None)
+    def task() -> int:
+        if fails[0]:
+            raise ZeroDivisionError("no")
+        return 1
+
+    job = task.enqueue()
+    assert hf.drain() == 2
+    assert job.state is State.FAILED
+    job.retry()
+    assert (job.refresh().attempt, job.refresh().life) == (0, 2)
+    hf.drain()
+    fails[0] = False
+    assert job.state is State.FAILED
+    job.retry()
+    hf.drain()
+    assert job.result == 1
+    assert [(a.life, a.number, a.outcome) for a in job.attempts] == [
+        (1, 1, "errored"), (1, 2, "errored"), (2, 1, "errored"), (2, 2, "errored"),
+    ]  # fmt: skip
+
+
+def test_a_queued_job_is_changed(hf: Holdfast) -> None:
+    order: list[int] = []
+
+    @hf.task
+    async def task(n: int) -> None:
+        order.append(n)
+
+    first, second = task.enqueue(1), task.enqueue(2)
+    assert second.change(priority=10, tags=["urgent"]) is State.QUEUED
+    record = second.refresh()
+    assert (record.priority, record.tags) == (10, ("urgent",))
+    hf.drain()
+    assert order == [2, 1]
+    later = task.enqueue(3)
+    later.change(delay=timedelta(hours=1))
+    assert hf.drain() == 0
+    later.change(run_at=datetime(2001, 1, 1, tzinfo=UTC))
+    assert later.refresh().run_at == datetime(2001, 1, 1, tzinfo=UTC)
+    assert hf.drain() == 1
+    with pytest.raises(Refused, match="can't change job"):
+        first.change(priority=1)
+
+
+def test_bad_changes_are_refused(hf: Holdfast) -> None:
+    @hf.task
+    def task() -> None: ...
+
+    job = task.enqueue()
+    before = job.refresh()
+    for bad in (
+        {"priority": 101}, {"delay": -1}, {"run_at": datetime(2030, 1, 1)}, {"tags": "text"}, {"tags": ["\x00"]},
+        {"delay": 1, "run_at": datetime.now(UTC)},
+    ):  # fmt: skip
+        with pytest.raises(BadArguments, match="change"):
+            job.change(**bad)
+    assert job.refresh() == before
+
+
+def test_a_sleeping_worker_notices_a_change_a_retry_and_a_resume(hf: Holdfast) -> None:
+    @hf.task
+    def task() -> str:
+        return "done"
+
+    later, cancelled, paused = (task.using(delay=3600).enqueue() for _ in range(3))
+    cancelled.cancel()
+    paused.pause()
+    with working(hf) as worker:
+        wait_until(lambda: worker.desk.poller.listening and worker.desk.nothing_due)
+        later.change(delay=0)
+        assert later.wait(timeout=10) == "done"
+        cancelled.retry()
+        assert cancelled.wait(timeout=10) == "done"
+        paused.resume()
+        paused.change(delay=0)  # it kept its due time
+        assert paused.wait(timeout=10) == "done"
+
+
+def test_a_job_is_deleted_with_its_history(hf: Holdfast) -> None:
+    @hf.task
+    def task() -> None:
+        raise Fail("no")
+
+    job = task.enqueue()
+    hf.drain()
+    assert job.delete() is State.FAILED
+    with pytest.raises(JobNotFound):
+        job.refresh()
+    assert job.attempts == []
+    for verb in (job.delete, job.pause, job.resume, job.cancel, job.retry):
+        with pytest.raises(JobNotFound, match=f"there is no job {job.id}"):
+            verb()
+
+
+def test_jobs_are_listed_newest_first_by_state_queue_and_task(hf: Holdfast) -> None:
+    @hf.task
+    def one() -> None: ...
+
+    @hf.task(queue="b")
+    def two() -> None: ...
+
+    a, b, c = one.enqueue(), two.enqueue(), one.enqueue()
+    a.pause()
+    assert [record.id for record in hf.jobs()] == [c.id, b.id, a.id]
+    assert [record.id for record in hf.jobs(state="paused")] == [a.id]
+    assert [record.id for record in hf.jobs(queue="b")] == [b.id]
+    assert [record.id for record in hf.jobs(task="one", state=State.QUEUED)] == [c.id]
+    assert [record.id for record in hf.jobs(before=c.id, limit=1)] == [b.id]
+
+
+@pytest.mark.parametrize("kind", ["queue", "task"])
+def test_a_queue_or_a_task_is_paused_with_who_and_why(hf: Holdfast, kind: str) -> None:
+    @hf.task(queue="held")
+    def held() -> None: ...
+
+    @hf.task
+    def free() -> None: ...
+
+    jobs = [held.enqueue(), free.enqueue()]
+    hf.pause(**{kind: "held"}, by="operator", why="the printer burns")  # type: ignore[arg-type]
+    [pause] = hf.pauses()
+    assert (pause.kind, pause.name, pause.by, pause.reason, pause.until) == (
+        kind, "held", "operator", "the printer burns", None,
+    )  # fmt: skip
+    assert hf.drain() == 1
+    assert [job.state for job in jobs] == [State.QUEUED, State.SUCCEEDED]
+    assert hf.resume(**{kind: "held"}) is True
+    assert hf.resume(**{kind: "held"}) is False
+    assert hf.pauses() == []
+    assert hf.drain() == 1
+
+
+def test_a_pause_ends_by_itself(hf: Holdfast) -> None:
+    @hf.task
+    def task() -> str:
+        return "done"
+
+    began = time.monotonic()
+    hf.pause(queue="default", until=timedelta(seconds=0.6))
+    [pause] = hf.pauses()
+    assert pause.until is not None
+    job = task.enqueue()
+    with working(hf):
+        assert job.wait(timeout=10) == "done"
+    assert time.monotonic() - began >= 0.55
+    hf.pause(queue="default", until=datetime.now(UTC) - timedelta(seconds=1))
+    task.enqueue()
+    assert hf.drain() == 1
+
+
+def test_the_end_of_a_pause_wakes_sleeping_workers(hf: Holdfast) -> None:
+    @hf.task
+    def task() -> str:
+        return "done"
+
+    hf.pause(task="task")
+    job = task.enqueue()
+    with working(hf) as worker:
+        wait_until(lambda: worker.desk.poller.listening and worker.desk.nothing_due)
+        assert job.state is State.QUEUED
+        hf.resume(task="task")
+        assert job.wait(timeout=10) == "done"

@@ -1,0 +1,407 @@
+"""One commit for a user's own writes and the job: when enqueuing, and when a handler records its success."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
+
+import psycopg
+import pytest
+
+from holdfast import BadSettings, Holdfast, HoldfastError, JobContext, LeaseLost, State
+from holdfast.settings import Settings
+from holdfast.store.base import Ref
+from tests.running import HASTY, Heard, await_state, working
+from tests.waiting import wait_until
+
+
+class Ledger:
+    """A table of the user's own, beside the jobs."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self.name = "ledger" if self.is_sqlite else f"{settings.schema}.ledger"
+
+    @property
+    def is_sqlite(self) -> bool:
+        return self._settings.url.startswith("sqlite")
+
+    @contextmanager
+    def connect(self) -> Iterator[Any]:
+        """A connection as a user opens it; closing it rolls back what was not committed."""
+        if self.is_sqlite:
+            connection: Any = sqlite3.connect(self._settings.url.removeprefix("sqlite:///"), timeout=5)
+        else:
+            connection = psycopg.connect(self._settings.url)
+        try:
+            yield connection
+        finally:
+            connection.close()
+
+    @asynccontextmanager
+    async def aconnect(self) -> AsyncIterator[Any]:
+        connection = await psycopg.AsyncConnection.connect(self._settings.url)
+        try:
+            yield connection
+        finally:
+            await connection.close()
+
+    def write(self, connection: Any, text: str = "written") -> Any:
+        return connection.execute(f"insert into {self.name} values ('{text}')")
+
+    @property
+    def rows(self) -> int:
+        with self.connect() as connection:
+            return int(connection.execute(f"select count(*) from {self.name}").fetchone()[0])
+
+
+@pytest.fixture
+def ledger(hf: Holdfast, settings: Settings) -> Ledger:
+    ledger = Ledger(settings)
+    _ = hf.store  # the schema is there
+    with ledger.connect() as connection:
+        connection.execute(f"create table {ledger.name} (text text)")
+        connection.commit()
+    return ledger
+
+
+def only(hf: Holdfast) -> Any:
+    [record] = hf.jobs()
+    return record
+
+
+# -- enqueue -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_job_enqueued_on_a_transaction_is_there_with_its_commit(hf: Holdfast, ledger: Ledger) -> None:
+    @hf.task
+    def task(n: int) -> int:
+        return n
+
+    with ledger.connect() as connection:
+        ledger.write(connection)
+        job = task.using(conn=connection).enqueue(1)
+        keyed = task.using(conn=connection, key="k").enqueue(2)
+        assert task.using(conn=connection, key="k").enqueue(3).id == keyed.id
+        assert hf.jobs() == []  # nobody else sees them yet
+        connection.commit()
+    assert {record.id for record in hf.jobs()} == {job.id, keyed.id}
+    assert hf.drain() == 2
+    assert [job.result, keyed.result, ledger.rows] == [1, 2, 1]
+
+
+def test_a_rollback_leaves_no_job_and_no_wake_up(hf: Holdfast, ledger: Ledger) -> None:
+    heard: list[tuple[str, str]] = []
+    stop = threading.Event()
+
+    @hf.task
+    def task() -> None: ...
+
+    def listen() -> None:
+        hf.store.listen(lambda kind, what: heard.append((kind, what)), stop.is_set)
+
+    listener = threading.Thread(target=listen)
+    listener.start()
+    wait_until(lambda: heard)
+    with ledger.connect() as connection:
+        ledger.write(connection)
+        job = task.using(conn=connection, queue="rolled-back").enqueue()
+        connection.rollback()
+        ledger.write(connection)
+        task.using(conn=connection, queue="committed").enqueue()
+        connection.commit()
+    wait_until(lambda: len(heard) > 1)
+    stop.set()
+    listener.join()
+    assert [record.queue for record in hf.jobs()] == ["committed"]
+    assert job.id not in {record.id for record in hf.jobs(queue="rolled-back")}
+    assert ledger.rows == 1
+    if not ledger.is_sqlite:  # where a wake-up says what it is about
+        assert heard == [("listening", ""), ("queue", "committed")]
+
+
+def test_an_asynchronous_transaction_is_taken_by_aenqueue(hf: Holdfast, ledger: Ledger) -> None:
+    @hf.task
+    async def task(n: int) -> int:
+        return n
+
+    async def enqueue_on(connection: Any, *, commit: bool) -> Any:
+        job = await task.using(conn=connection, key="k").aenqueue(1)
+        plain = await task.using(conn=connection).aenqueue(2)
+        outcome = connection.commit() if commit else connection.rollback()
+        if outcome is not None:
+            await outcome
+        return job, plain
+
+    async def both() -> Any:
+        if ledger.is_sqlite:
+            with ledger.connect() as connection:
+                await enqueue_on(connection, commit=False)
+                assert hf.jobs() == []
+                return await enqueue_on(connection, commit=True)
+        async with ledger.aconnect() as connection:
+            await enqueue_on(connection, commit=False)
+            assert hf.jobs() == []
+            return await enqueue_on(connection, commit=True)
+
+    jobs = asyncio.run(both())
+    assert hf.drain() == 2
+    assert [job.result for job in jobs] == [1, 2]
+
+
+def test_a_connection_of_the_wrong_kind_is_refused_in_words(hf: Holdfast, ledger: Ledger) -> None:
+    @hf.task
+    def task() -> None: ...
+
+    with pytest.raises(BadSettings, match=r"conn= needs a .* connection"):
+        task.using(conn=object()).enqueue()
+    if ledger.is_sqlite:
+        with sqlite3.connect(":memory:") as elsewhere, pytest.raises(BadSettings, match="open on another file"):
+            task.using(conn=elsewhere).enqueue()
+        elsewhere.close()
+    else:
+
+        async def mistaken() -> None:
+            async with ledger.aconnect() as connection:
+                with pytest.raises(BadSettings, match=r"this is a psycopg\.AsyncConnection: use aenqueue"):
+                    task.using(conn=connection).enqueue()
+            with ledger.connect() as connection, pytest.raises(BadSettings, match=r"psycopg\.Connection: use enqueue"):
+                await task.using(conn=connection).aenqueue()
+
+        asyncio.run(mistaken())
+    assert hf.jobs() == []
+
+
+def test_a_sleeping_worker_is_woken_by_a_job_on_a_foreign_transaction(hf: Holdfast, ledger: Ledger) -> None:
+    @hf.task
+    def task() -> str:
+        return "done"
+
+    with working(hf) as worker:
+        wait_until(lambda: worker.desk.poller.listening)
+        with ledger.connect() as connection:
+            job = task.using(conn=connection).enqueue()
+            connection.commit()
+        assert job.wait(timeout=10) == "done"
+
+
+# -- exactly-once effects ----------------------------------------------------------------------------------------------
+
+
+def test_success_on_the_handlers_own_transaction_is_one_commit(hf: Holdfast, ledger: Ledger) -> None:
+    @hf.task
+    def pay(ctx: JobContext) -> str:
+        with ledger.connect() as connection:
+            ledger.write(connection)
+            ctx.succeed({"paid": 3}, conn=connection)
+            assert hf.job(ctx.job.id).state is State.RUNNING
+            assert ledger.rows == 0
+            connection.commit()
+        return "ignored"
+
+    job = pay.enqueue()
+    assert hf.drain() == 1
+    assert job.state is State.SUCCEEDED
+    assert job.refresh().result == b'{"paid":3}'
+    assert ledger.rows == 1
+    assert job.attempts == []
+
+
+def test_the_short_form_commits_effect_and_outcome_together(hf: Holdfast, ledger: Ledger) -> None:
+    @hf.task
+    def pay(ctx: JobContext) -> dict[str, int]:
+        with ctx.transaction() as tx:
+            ledger.write(tx.conn)
+            tx.set_result({"paid": 4})
+        return {"ignored": 1}
+
+    @hf.task
+    async def apay(ctx: JobContext) -> dict[str, int]:
+        async with ctx.transaction() as tx:
+            ledger.write(tx.conn)
+            tx.set_result({"paid": 5})
+        return {"ignored": 1}
+
+    job, ajob = pay.enqueue(), apay.enqueue()
+    assert hf.drain() == 2
+    assert [job.result, ajob.result, ledger.rows] == [{"paid": 4}, {"paid": 5}, 2]
+
+
+def test_success_on_an_asynchronous_transaction(hf: Holdfast, ledger: Ledger) -> None:
+    @hf.task
+    async def pay(ctx: JobContext) -> int:
+        if ledger.is_sqlite:
+            with ledger.connect() as connection:
+                ledger.write(connection)
+                await ctx.asucceed(6, conn=connection)
+                connection.commit()
+        else:
+            async with ledger.aconnect() as connection:
+                await ledger.write(connection)
+                await ctx.asucceed(6, conn=connection)
+                await connection.commit()
+        return 0
+
+    job = pay.enqueue()
+    assert hf.drain() == 1
+    assert [job.result, ledger.rows] == [6, 1]
+
+
+@pytest.mark.parametrize("form", ["with", "async with", "by hand"])
+def test_an_error_in_the_transaction_rolls_both_back(hf: Holdfast, ledger: Ledger, form: str) -> None:
+    def by_hand(ctx: JobContext) -> None:
+        with ledger.connect() as connection:
+            ledger.write(connection)
+            ctx.succeed(1, conn=connection)
+            raise ZeroDivisionError("after success, before the commit")
+
+    def short(ctx: JobContext) -> None:
+        with ctx.transaction() as tx:
+            ledger.write(tx.conn)
+            raise ZeroDivisionError("in the block")
+
+    async def ashort(ctx: JobContext) -> None:
+        async with ctx.transaction() as tx:
+            ledger.write(tx.conn)
+            raise ZeroDivisionError("in the block")
+
+    handler: Any = {"with": short, "async with": ashort, "by hand": by_hand}[form]
+    job = hf.task(max_attempts=1, name="pay")(handler).enqueue()
+    hf.drain()
+    assert job.state is State.FAILED
+    assert job.error is not None
+    assert job.error.code == "ZeroDivisionError"
+    assert ledger.rows == 0
+
+
+def test_a_forgotten_commit_is_an_errored_attempt(hf: Holdfast, ledger: Ledger) -> None:
+    @hf.task(retry=None)
+    def pay(ctx: JobContext) -> int:
+        with ledger.connect() as connection:
+            ledger.write(connection)
+            ctx.succeed(1, conn=connection)
+            if ctx.attempt == 2:
+                connection.commit()
+        return 0
+
+    job = pay.enqueue()
+    assert hf.drain() == 2
+    assert job.result == 1
+    assert ledger.rows == 1
+    [attempt] = job.attempts
+    assert (attempt.outcome, attempt.error_code, attempt.number) == ("errored", "NOT_COMMITTED", 1)
+
+
+def test_an_error_after_the_commit_changes_nothing(hf: Holdfast, ledger: Ledger) -> None:
+    @hf.task(max_attempts=1)
+    def pay(ctx: JobContext) -> None:
+        with ctx.transaction() as tx:
+            ledger.write(tx.conn)
+            tx.set_result("paid")
+        raise ZeroDivisionError("too late")
+
+    job = pay.enqueue()
+    hf.drain()
+    assert job.state is State.SUCCEEDED
+    assert [job.refresh().result, ledger.rows] == [b'"paid"', 1]
+
+
+@pytest.mark.parametrize("form", ["with", "by hand"])
+def test_who_lost_the_lease_writes_nothing(hf: Holdfast, ledger: Ledger, heard: Heard, form: str) -> None:
+    refused: list[LeaseLost] = []
+
+    @hf.task
+    def pay(ctx: JobContext) -> None:
+        taken_over = hf.store.claim_of(ctx.fence)[0]
+        hf.store.release(Ref(taken_over.id, ctx.fence), 3600)  # as if it had been rescued meanwhile
+        try:
+            if form == "with":
+                with ctx.transaction() as tx:
+                    ledger.write(tx.conn)
+            else:
+                with ledger.connect() as connection:
+                    ledger.write(connection)
+                    ctx.succeed(1, conn=connection)
+        except LeaseLost as lost:
+            refused.append(lost)
+            raise
+
+    job = pay.enqueue()
+    hf.drain()
+    assert "roll this transaction back" in str(refused[0])
+    assert ledger.rows == 0
+    assert job.state is State.QUEUED
+    assert heard.of("errored") == []
+
+
+def test_a_result_that_can_not_be_kept_rolls_the_transaction_back(hf: Holdfast, ledger: Ledger) -> None:
+    @hf.task(max_attempts=1)
+    def pay(ctx: JobContext) -> None:
+        with ctx.transaction() as tx:
+            ledger.write(tx.conn)
+            tx.set_result("a\x00b")
+
+    job = pay.enqueue()
+    hf.drain()
+    assert job.error is not None
+    assert "the result of job" in job.error.message
+    assert "NUL" in job.error.message
+    assert ledger.rows == 0
+
+
+def test_a_handler_cancelled_while_its_transaction_opens_leaves_none_open(
+    make_app: Callable[..., Holdfast], ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else on SQLite nobody could write any more."""
+    app = make_app(**HASTY)
+    opening, go_on = threading.Event(), threading.Event()
+    original = app.store.user_transaction
+
+    @contextmanager
+    def slow() -> Iterator[Any]:
+        opening.set()
+        go_on.wait(10)
+        with original() as connection:
+            yield connection
+
+    monkeypatch.setattr(app.store, "user_transaction", slow)
+
+    @app.task
+    async def pay(ctx: JobContext) -> None:
+        async with ctx.transaction() as tx:
+            ledger.write(tx.conn)
+
+    with working(app):
+        job = pay.enqueue()
+        opening.wait(10)
+        job.cancel()
+        await_state(job, State.CANCELLED)
+        go_on.set()
+        with ledger.connect() as connection:
+            wait_until(lambda: _can_write(ledger, connection))
+    assert ledger.rows == 1
+
+
+def _can_write(ledger: Ledger, connection: Any) -> bool:
+    try:
+        ledger.write(connection)
+        connection.commit()
+    except sqlite3.OperationalError:
+        connection.rollback()
+        return False
+    return True
+
+
+def test_a_transaction_needs_a_job_from_the_queue() -> None:
+    app = Holdfast("sqlite:///never-opened.db")
+
+    @app.task
+    def pay(ctx: JobContext) -> None:
+        ctx.transaction()
+
+    with pytest.raises(HoldfastError, match="called directly"):
+        pay()
