@@ -27,6 +27,32 @@ def test_a_stale_fence_is_refused_in_every_state_and_changes_nothing(
     assert everything(store, stale.id) == before
 
 
+@pytest.mark.parametrize("verb", [*HOLDER_VERBS, "succeed_on", "rescue"])
+@pytest.mark.parametrize("state", [State.SUCCEEDED, State.FAILED, State.CANCELLED])
+def test_a_finished_job_keeps_its_fence_and_no_verb_changes_it_by_that(
+    store: Store, clock: Clock, state: State, verb: str
+) -> None:  # I8: terminal is final
+    _, current = stale_and_current(store, clock, state)
+    before = everything(store, current.id)
+    assert store.get(str(current.id)).fence == current.fence
+    if verb in ("checkpoint", "progress"):
+        with pytest.raises(LeaseLost):
+            HOLDER_VERBS[verb](store, current)
+    elif verb == "succeed_on":
+        with store.user_transaction() as connection, pytest.raises(LeaseLost):
+            store.succeed_on(connection, current, b'"late"')
+    elif verb == "rescue":
+        with store.transaction() as tx:
+            rows = tx.rows(
+                "rescue", id=current.id, fence=current.fence, state="queued", suspect=False, lapse=None, attempt=1,
+                crashes=1, suspicion=0, error_code="CRASHED", error_message="gone",
+            )  # fmt: skip
+        assert rows == []
+    else:
+        HOLDER_VERBS[verb](store, current)  # its outcome is recorded already, whichever comes after
+    assert everything(store, current.id) == before
+
+
 @pytest.mark.parametrize("verb", BY_THE_HOLDER)
 def test_what_the_holder_does_moves_a_running_job_as_the_table_says(store: Store, verb: str) -> None:
     held = a_running_job(store)

@@ -1,0 +1,151 @@
+"""Wake-ups are hints: they come soon, they never fail anybody, and deafness is told (R3.6, F16, F17)."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import psycopg
+import pytest
+
+from holdfast import events
+from holdfast.errors import StoreUnavailable
+from holdfast.settings import Settings
+from holdfast.store import open_store
+from holdfast.store.base import Store
+from holdfast.store.postgres import store as postgres
+from holdfast.store.postgres.connect import Connection
+from tests.contract.places import raw
+from tests.factories import BOOM, a_queued_job, a_running_job, claim, new_job, ref
+
+
+class Ear:
+    """A listener on a thread of its own."""
+
+    def __init__(self, store: Store, *, finished: bool = False) -> None:
+        self.heard: queue.Queue[tuple[str, str]] = queue.Queue()
+        self.error: BaseException | None = None
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._listen, args=(store, finished))
+        self._thread.start()
+
+    def _listen(self, store: Store, finished: bool) -> None:
+        try:
+            store.listen(lambda kind, what: self.heard.put((kind, what)), self._stop.is_set, finished=finished)
+        except StoreUnavailable as error:
+            self.error = error
+
+    def next(self) -> tuple[str, str]:
+        return self.heard.get(timeout=10)
+
+    def close(self) -> None:
+        self._stop.set()
+        self.wait()
+
+    def wait(self) -> None:
+        self._thread.join(10)
+        assert not self._thread.is_alive()
+
+
+@contextmanager
+def listening(store: Store, *, finished: bool = False) -> Iterator[Ear]:
+    ear = Ear(store, finished=finished)
+    try:
+        assert ear.next() == ("listening", ""), "first: from now on nothing is missed (F17)"
+        yield ear
+    finally:
+        ear.close()
+
+
+def test_another_handles_job_is_heard(store: Store, stores: Callable[..., Store], engine: str) -> None:
+    with listening(stores()) as ear:
+        a_queued_job(store, queue="mail")
+        assert ear.next() == {"sqlite": ("changed", ""), "postgres": ("queue", "mail")}[engine]
+
+
+def test_a_listener_that_is_told_to_stop_stops(store: Store, stores: Callable[..., Store]) -> None:
+    with listening(stores()) as ear:
+        pass
+    assert ear.error is None
+
+
+@pytest.mark.parametrize("engine", ["postgres"])  # SQLite's listeners see every commit
+def test_who_waits_for_a_job_hears_its_end(store: Store, stores: Callable[..., Store]) -> None:
+    with listening(stores(), finished=True) as ear:
+        succeeded, failed = a_running_job(store), a_running_job(store)
+        unawaited = a_running_job(store)
+        cancelled = a_queued_job(store)
+        for id in (str(succeeded.id), str(failed.id), cancelled):
+            store.await_finish(id)
+        store.succeed(ref(unawaited))
+        store.succeed(ref(succeeded))
+        assert ear.next() == ("finished", str(succeeded.id))
+        store.fail(ref(failed), BOOM)
+        assert ear.next() == ("finished", str(failed.id))
+        store.cancel(cancelled)
+        assert ear.next() == ("finished", cancelled)
+
+
+@pytest.mark.parametrize("engine", ["postgres"])
+def test_a_listener_whose_connection_breaks_says_so(
+    store: Store, stores: Callable[..., Store], settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:  # F16
+    opened: list[int] = []
+    real = postgres.connect
+
+    def connect(settings: Settings, **options: str) -> Connection:
+        connection = real(settings, **options)
+        opened.append(connection.info.backend_pid)
+        return connection
+
+    monkeypatch.setattr(postgres, "connect", connect)
+    with listening(stores()) as ear:
+        with raw(settings) as sql:
+            assert sql("select pg_terminate_backend(?)", opened[-1]) == [(True,)]
+        ear.wait()
+        assert isinstance(ear.error, StoreUnavailable)
+
+
+@pytest.mark.parametrize("engine", ["postgres"])
+def test_a_place_that_delivers_no_notifications_is_found_out(
+    store: Store, stores: Callable[..., Store], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As behind a pooler: LISTEN works, and nothing ever comes (F20)."""
+    monkeypatch.setattr(postgres, "SELF_CHECK", 0.05)
+    monkeypatch.setattr(psycopg.Connection, "notifies", lambda self, **options: iter(()))
+    ear = Ear(stores())
+    ear.wait()
+    assert "does not deliver notifications" in str(ear.error)
+    assert ear.heard.empty()
+
+
+@pytest.mark.parametrize("engine", ["postgres"])
+def test_a_wake_up_that_cannot_be_sent_fails_nobody(store: Store, settings: Settings) -> None:  # F19
+    nowhere = open_store(replace(settings, url="postgresql://127.0.0.1:1/nowhere"))
+    told: queue.Queue[str] = queue.Queue()
+    unsubscribe = events.subscribe(lambda name, fields: told.put(name))
+    try:
+        nowhere.notify(["mail"], ["7"], requests=True)
+        assert told.get(timeout=10) == "notify_failed"
+    finally:
+        unsubscribe()
+        nowhere.close()
+
+
+@pytest.mark.parametrize("engine", ["postgres"])
+def test_schemas_do_not_wake_each_other(store: Store, settings: Settings, stores: Callable[..., Store]) -> None:
+    with listening(stores()) as ear:
+        other = open_store(replace(settings, schema="elsewhere"))
+        other.notify(["theirs"])
+        other.close()
+        a_queued_job(store, queue="ours")
+        assert ear.next() == ("queue", "ours")
+
+
+def test_without_anyone_listening_a_poll_finds_the_job(store: Store, stores: Callable[..., Store]) -> None:  # R1.8
+    quiet = stores()
+    id = quiet.enqueue(new_job()).id
+    assert [str(job.id) for job in claim(store).jobs] == [id]
