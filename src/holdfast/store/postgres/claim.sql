@@ -4,7 +4,8 @@
 -- Candidates are read without locks, a few more than wanted, and locked in order with SKIP LOCKED under the LIMIT,
 -- so two workers take different jobs and neither waits. `j.ready_at <= …` is checked again on the locked row: one
 -- that somebody claimed meanwhile is no longer ready. The picked rows are materialised before the update, so that no
--- plan can run the LIMIT twice (F24).
+-- plan can run the LIMIT twice (F24). Rows are found again by an array of ids, not by a join: the estimates of what the
+-- lanes bring are far off, and a join would be planned as one with the whole table.
 with recursive
 @lanes,
 due as materialized (
@@ -13,9 +14,10 @@ due as materialized (
 -- A worker with nothing in hand runs a suspect before anything else, and runs it alone: until its time of waiting for
 -- that is over, then it is a job like any other.
 alone as materialized (
-    select j.id from suspect s join @jobs j on j.id = s.id
-     where :held = 0 and j.suspect_at <= @now and (s.suspect_until is null or s.suspect_until > @now)
-     order by s.priority desc, s.suspect_at, s.id
+    select j.id from @jobs j
+     where j.id = any(array(select s.id from suspect s where s.suspect_until is null or s.suspect_until > @now))
+       and :held = 0 and j.suspect_at <= @now
+     order by j.priority desc, j.suspect_at, j.id
      limit 1 for update of j skip locked
 ),
 candidate as materialized (
@@ -31,18 +33,18 @@ candidate as materialized (
     select id, priority, suspect_at from suspect where suspect_at <= @now and suspect_until <= @now
 ),
 picked as materialized (
-    select j.id from candidate c join @jobs j on j.id = c.id
-     where (j.ready_at <= @now or j.suspect_at <= @now)
+    select j.id from @jobs j
+     where j.id = any(array(select id from candidate))
+       and coalesce(j.ready_at, j.suspect_at) <= @now
        and not exists (select 1 from alone)
-     order by c.priority desc, c.due_at, c.id
+     order by j.priority desc, coalesce(j.ready_at, j.suspect_at), j.id
      limit :n for update of j skip locked
 ),
 taken as (
     update @jobs j
        set state = 'running', fence = :fence::uuid, worker = :worker, started_at = @clock,
            attempt = j.attempt + 1, ready_at = null, suspect_at = null, suspect_until = null
-      from (select id from picked union all select id from alone) p
-     where j.id = p.id and j.state = 'queued'
+     where j.id = any(array(select id from picked union all select id from alone)) and j.state = 'queued'
     returning j.id, j.task, j.queue, j.args, j.attempt, j.max_attempts, j.priority, j.checkpoint,
               j.correlation_id, j.run_at
 ),

@@ -36,13 +36,14 @@ open_lane as materialized (
        and not exists (select 1 from paused p
                         where (p.kind = 'queue' and p.name = lane.queue) or (p.kind = 'task' and p.name = lane.task))
 ),
--- Jobs that wait to be run alone. Read in the order of their index, up to a bound: so it stays an index scan whatever
--- the statistics say. The bound counts only what this worker may take: no others stand in front of those.
+-- Jobs that wait to be run alone. Read task by task in the order of their index, up to a bound: so it stays an index
+-- scan whatever the statistics say. The bound counts only what this worker may take: no others stand in front of those.
 suspect as materialized (
-    select s.id, s.suspect_at, s.suspect_until, s.priority from @jobs s
-     where s.suspect_at is not null
-       and s.task = any(:tasks) and (:queues::text[] is null or s.queue = any(:queues::text[]))
-       and not exists (select 1 from paused p
-                        where (p.kind = 'queue' and p.name = s.queue) or (p.kind = 'task' and p.name = s.task))
-     order by s.suspect_at limit 1000
+    select s.* from (select distinct unnest(:tasks::text[])) of (task) cross join lateral
+           (select j.id, j.suspect_at, j.suspect_until, j.priority from @jobs j
+             where j.suspect_at is not null and j.task = of.task
+               and (:queues::text[] is null or j.queue = any(:queues::text[]))
+               and not exists (select 1 from paused p where (p.kind = 'queue' and p.name = j.queue)
+                                                         or (p.kind = 'task' and p.name = j.task))
+             order by j.task, j.suspect_at limit 1000) s
 )

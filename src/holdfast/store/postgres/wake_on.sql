@@ -1,6 +1,8 @@
 -- On a caller's transaction: wake workers when it commits, unless due jobs of the same kind wait already (then they
--- are awake, and a NOTIFY would only make commits queue for one lock, F18).
+-- are awake, and a NOTIFY would only make commits queue for one lock, F18). Asked for in the order of the index: where
+-- many jobs are due, `exists` would be planned as a scan of the table.
 select pg_notify(:channel, :payload)
- where not exists (select 1 from @jobs
-                    where ready_at is not null and queue = :queue and task = :task and priority = :priority
-                      and ready_at <= @now and id <> :id)
+ where (select 1 from @jobs
+         where ready_at is not null and queue = :queue and task = :task and priority = :priority
+           and ready_at <= @now and id <> :id
+         order by queue, task, priority, ready_at, id limit 1) is null

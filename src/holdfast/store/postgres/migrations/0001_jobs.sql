@@ -57,7 +57,7 @@ create table @jobs (
 -- The claim walks lanes: one (queue, task, priority) after another, each in due order. So neither paused, unserved
 -- nor future jobs stand in front of a due one, however many there are.
 create index jobs_ready on @jobs (queue, task, priority, ready_at, id) where ready_at is not null;
-create index jobs_suspect on @jobs (suspect_at) where suspect_at is not null;
+create index jobs_suspect on @jobs (task, suspect_at) where suspect_at is not null;
 create index jobs_expiring on @jobs (expires_at) 
     where expires_at is not null and ready_at is not null and attempt = 0;
 create index jobs_failed on @jobs (failed_at) where failed_at is not null;
