@@ -16,6 +16,7 @@ from holdfast.errors import StoreUnavailable
 from holdfast.settings import Settings
 from holdfast.store import open_store
 from holdfast.store.base import Store
+from holdfast.store.postgres import connect as postgres_connect
 from holdfast.store.postgres import store as postgres
 from holdfast.store.postgres.connect import Connection
 from tests.contract.places import raw
@@ -94,7 +95,7 @@ def test_a_listener_whose_connection_breaks_says_so(
     store: Store, stores: Callable[..., Store], settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # F16
     opened: list[int] = []
-    real = postgres.connect
+    real = postgres_connect.connect
 
     def connect(settings: Settings, **options: str) -> Connection:
         connection = real(settings, **options)

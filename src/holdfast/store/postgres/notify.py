@@ -5,6 +5,7 @@ for one database-wide lock, F18.) A wake-up is a hint: one that can't be sent is
 from __future__ import annotations
 
 import atexit
+import os
 import threading
 import weakref
 from collections.abc import Callable, Iterable
@@ -18,15 +19,23 @@ IDLE = 10.0  # seconds without a wake-up after which thread and connection are g
 FLUSH = 1.0  # seconds a process that exits waits for its last wake-ups
 
 
+_notifiers: weakref.WeakSet[Notifier] = weakref.WeakSet()
+
+
 class Notifier:
     def __init__(self, connect: Callable[[], Connection], where: str) -> None:
         self._connect = connect
         self._where = where
+        self.reset()
+        _notifiers.add(self)
+        atexit.register(_flush, weakref.ref(self))
+
+    def reset(self) -> None:
+        """Begin afresh. In a forked child the thread is gone, and may have held the lock when it went (F37)."""
         self._waiting: dict[tuple[str, str], None] = {}
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._sending = False
-        atexit.register(_flush, weakref.ref(self))
 
     def send(self, wakeups: Iterable[tuple[str, str]]) -> None:
         with self._changed:
@@ -76,3 +85,11 @@ def _flush(notifier: weakref.ref[Notifier]) -> None:
     alive = notifier()
     if alive is not None:
         alive.flush()
+
+
+def _reset_all() -> None:
+    for notifier in list(_notifiers):
+        notifier.reset()
+
+
+os.register_at_fork(after_in_child=_reset_all)
