@@ -77,3 +77,12 @@ def heard() -> Iterator[Heard]:
 
 def await_state(job: Job[Any], state: State) -> None:
     wait_until(lambda: job.state is state, f"job {job.id} to be {state}, and it is {job.refresh()}")
+
+
+def take_over(app: Holdfast, id: str) -> None:
+    """Rescue a running job, as another worker does that takes its holder for dead; nobody claims it again."""
+    record = app.job(id).refresh()
+    app.pause(task=record.task)
+    assert record.worker is not None
+    [rescued] = app.store.rescue(by_expiry=False, dead=[record.worker])
+    assert (rescued.id, rescued.state) == (id, State.QUEUED)

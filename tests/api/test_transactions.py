@@ -14,8 +14,7 @@ import pytest
 
 from holdfast import BadSettings, Holdfast, HoldfastError, JobContext, LeaseLost, State
 from holdfast.settings import Settings
-from holdfast.store.base import Ref
-from tests.running import HASTY, Heard, await_state, working
+from tests.running import HASTY, Heard, await_state, take_over, working
 from tests.waiting import wait_until
 
 
@@ -316,8 +315,7 @@ def test_who_lost_the_lease_writes_nothing(hf: Holdfast, ledger: Ledger, heard: 
 
     @hf.task
     def pay(ctx: JobContext) -> None:
-        taken_over = hf.store.claim_of(ctx.fence)[0]
-        hf.store.release(Ref(taken_over.id, ctx.fence), 3600)  # as if it had been rescued meanwhile
+        take_over(hf, ctx.job.id)
         try:
             if form == "with":
                 with ctx.transaction() as tx:
@@ -335,6 +333,7 @@ def test_who_lost_the_lease_writes_nothing(hf: Holdfast, ledger: Ledger, heard: 
     assert "roll this transaction back" in str(refused[0])
     assert ledger.rows == 0
     assert job.state is State.QUEUED
+    assert [told["job"] for told in heard.of("lease_lost")] == [job.id]
     assert heard.of("errored") == []
 
 
