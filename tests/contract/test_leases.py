@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import asyncio
 import uuid
 
+import psycopg
 import pytest
 
 from holdfast.errors import LeaseLost
+from holdfast.model.job import Held
 from holdfast.model.lifecycle import State
 from holdfast.model.outcome import Outcome
 from holdfast.settings import Settings
@@ -265,18 +268,38 @@ def test_a_success_recorded_on_ones_own_transaction_goes_with_its_rollback(store
     store.succeed(ref(held), b'"later"')
 
 
-def test_a_zombie_cannot_record_success_on_its_own_transaction(store: Store, clock: Clock) -> None:
-    zombie = a_running_job(store)
+@pytest.mark.parametrize("reclaimed", [True, False])
+def test_a_zombie_cannot_record_success_on_its_own_transaction(store: Store, clock: Clock, reclaimed: bool) -> None:
+    zombie = a_running_job(store, worker="zombie")
     clock.advance(LEASE + 1)
     store.rescue()
+    if reclaimed:
+        claim(store, worker="heir")
     before = everything(store, zombie.id)
-    with store.user_transaction() as connection:
-        with pytest.raises(LeaseLost):
-            store.succeed_on(connection, ref(zombie), b"1")
-        connection.rollback()
-        if not hasattr(connection, "pgconn"):
-            connection.execute("begin")
+    with store.user_transaction() as connection, pytest.raises(LeaseLost, match="roll this transaction back"):
+        store.succeed_on(connection, ref(zombie), b"1")
     assert everything(store, zombie.id) == before
+
+
+@pytest.mark.parametrize("engine", ["postgres"])
+def test_success_on_an_asynchronous_connection_is_fenced_the_same(
+    store: Store, clock: Clock, settings: Settings
+) -> None:
+    zombie = a_running_job(store, worker="zombie")
+    clock.advance(LEASE + 1)
+    store.rescue()
+    [heir] = claim(store, worker="heir").jobs
+
+    async def record(held: Held) -> None:
+        async with await psycopg.AsyncConnection.connect(settings.url) as connection:
+            await store.asucceed_on(connection, ref(held), b'"mine"')
+
+    before = everything(store, zombie.id)
+    with pytest.raises(LeaseLost):
+        asyncio.run(record(zombie))
+    assert everything(store, zombie.id) == before
+    asyncio.run(record(heir))
+    assert store.get(str(heir.id)).result == b'"mine"'
 
 
 def test_errors_of_a_handlers_own_statements_stay_its_own(store: Store, engine: str) -> None:
