@@ -5,7 +5,8 @@
 -- so two workers take different jobs and neither waits. `j.ready_at <= …` is checked again on the locked row: one
 -- that somebody claimed meanwhile is no longer ready. The picked rows are materialised before the update, so that no
 -- plan can run the LIMIT twice (F24). Rows are found again by an array of ids, not by a join: the estimates of what the
--- lanes bring are far off, and a join would be planned as one with the whole table.
+-- lanes bring are far off, and a join would be planned as one with the whole table. `coalesce` there keeps the planner
+-- from going by another index than that of the ids.
 with recursive
 @lanes,
 due as materialized (
@@ -16,7 +17,7 @@ due as materialized (
 alone as materialized (
     select j.id from @jobs j
      where j.id = any(array(select s.id from suspect s where s.suspect_until is null or s.suspect_until > @now))
-       and :held = 0 and j.suspect_at <= @now
+       and :held = 0 and coalesce(j.suspect_at, 'infinity') <= @now
      order by j.priority desc, j.suspect_at, j.id
      limit 1 for update of j skip locked
 ),

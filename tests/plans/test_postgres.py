@@ -1,0 +1,207 @@
+"""No statement on a worker's or a producer's path reads more of PostgreSQL's tables when they grow (R9.4, DESIGN 3.6):
+with a crowd of every state around a few due jobs, custom and generic plans, never analysed and analysed."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+import pytest
+
+from holdfast.settings import Settings
+from holdfast.store.postgres.store import PostgresStore
+from tests.factories import claim
+from tests.plans.crowd import DUE, PAUSED_QUEUE, PAUSED_TASK, QUEUE, TASK, UNSERVED
+from tests.plans.postgres import Connection, Plan, explain, fill
+from tests.servers import own_postgres
+
+MODES = ("force_custom_plan", "force_generic_plan")
+MANY_KEYS = ("give_up_keys", "enqueue_keyed_many", "keys_held")
+BACKLOG = 100_000
+
+
+@dataclass(frozen=True)
+class Case:
+    """A statement as the store sends it, and how many jobs and pages it may look at, however many there are."""
+
+    name: str
+    text: str
+    parameters: dict[str, Any]
+    rows: int = 50
+    pages: int = 150
+
+
+@pytest.mark.parametrize(("version", "scale"), [(18, 1000), (16, 60)])
+def test_statements_look_at_a_bounded_part_of_a_crowded_table(version: int, scale: int) -> None:
+    with own_postgres(version, autovacuum="off", shared_buffers="512MB", max_wal_size="8GB") as server:
+        store = PostgresStore(Settings(url=server.url))
+        store.migrate()
+        with psycopg.connect(server.url, autocommit=True) as connection:
+            connection.execute("set jit = off")
+            fill(connection, store, scale)
+            complaints = [f"never analysed, {told}" for told in unbounded(connection, cases(connection, store))]
+            connection.execute("analyze")
+            complaints += [f"analysed, {told}" for told in unbounded(connection, cases(connection, store))]
+            # Now many are due, and many wait to be run alone: what was learned about the table is wrong.
+            crowd_the_front(connection, store)
+            complaints += [f"out of date, {told}" for told in unbounded(connection, busy_cases(store))]
+            connection.execute("analyze")
+            complaints += [f"busy, {told}" for told in unbounded(connection, busy_cases(store))]
+        store.close()
+    assert not complaints, "\n".join(complaints)
+
+
+def unbounded(connection: Connection, cases: Iterable[Case]) -> list[str]:
+    complaints = []
+    for case in cases:
+        for mode in MODES:
+            plan = explain(connection, case.text, case.parameters, mode)
+            complaints += [f"{mode}: {case.name} {told}" for told in complaints_about(case, plan)]
+    return complaints
+
+
+def complaints_about(case: Case, plan: Plan) -> list[str]:
+    told = []
+    if plan.whole_table("jobs"):
+        told.append("reads the whole table")
+    if plan.rows("jobs") > case.rows:
+        told.append(f"looks at {plan.rows('jobs')} jobs, more than {case.rows}")
+    if plan.pages > case.pages:
+        told.append(f"touches {plan.pages} pages, more than {case.pages}")
+    return told
+
+
+def cases(connection: Connection, store: PostgresStore) -> list[Case]:
+    statements = store.statements
+    found = connection.execute(
+        f'select fence::text, worker, job_ids from "{store.settings.schema}".leases order by fence limit 1'.encode()
+    ).fetchone()
+    assert found is not None
+    fence, worker, ids = found
+    one = {"id": ids[0], "fence": fence}
+    told = {"error_code": "Boom", "error_message": "it broke"}
+    ending = {**one, **told, "outcome": "errored", "delay": 5.0, "traceback": None}
+    rescue = {
+        **one, **told, "state": "queued", "suspect": False, "lapse": None, "attempt": 1, "crashes": 1, "suspicion": 0,
+    }  # fmt: skip
+    new = new_job(key="k77")
+    keyed = {"jobs": json.dumps([new_job(key=f"{word}{n}", args={}) for word in "ksz" for n in range(5)])}
+    by_name: dict[str, dict[str, Any]] = {
+        "enqueue": new,
+        "enqueue_keyed": new,
+        "key_given_up": {"task": TASK, "key": "s77", "minus_reuse": -3600.0},
+        "key_held": {"task": TASK, "key": "k77"},
+        "wake_on": wake_on(),
+        "claim_of": {"fence": fence},
+        "succeed": {"ids": array(ids), "fence": fence},
+        "succeed_with": {"ids": array(ids), "results": ["1"] * len(ids), "fence": fence},
+        "succeed_on": {**one, "result": "1"},
+        "recorded": one,
+        "checkpoint": {**one, "checkpoint": "{}", "pending": 1, "done": 1},
+        "renew": {"fences": array([fence]), "held": 3, "lease": 20.0},
+        "requests": {"ids": array(ids), "fences": array([fence] * len(ids))},
+        "drop_leases": {"fences": array([fence])},
+        "expired_leases": {"by_expiry": True, "dead": [worker], "limit": 20},
+        "leased_jobs": {"ids": array(ids), "fence": fence},
+        "rescue": rescue,
+        "expire": {"limit": 1000},
+        "pause": {"id": 5},
+        "resume": {"id": 5},
+        "cancel": {"id": 5, "reason": "r"},
+        "retry": {"id": 5},
+        "get": {"id": 5},
+    }
+    return [
+        *claims(store, limit=10, rows=50, pages=200),
+        Case("look", statements["look"], {**scope(None), "worker": "me"}, pages=150),
+        *(Case(name, statements[name], parameters) for name, parameters in by_name.items()),
+        *(Case(verb, text, ending) for verb, text in store._endings.items()),
+        *(Case(name, statements[name], keyed, pages=400) for name in MANY_KEYS),
+        Case("purge", statements["purge"], retention(), rows=2000, pages=4200),
+    ]
+
+
+def busy_cases(store: PostgresStore) -> list[Case]:
+    """A claim of n jobs looks at some n jobs of each lane, not at the backlog; and at no suspects of other tasks."""
+    reach = 2 * 10 + 16
+    waiting = {**scope(None), "worker": "me"}
+    return [
+        *claims(store, limit=10, rows=3 * reach * 2 + 50 + SUSPECTS * 2, pages=600),
+        Case("look", store.statements["look"], waiting, rows=50 + SUSPECTS, pages=300),
+        Case("wake_on", store.statements["wake_on"], wake_on()),
+        Case("expire", store.statements["expire"], {"limit": 10}),
+    ]
+
+
+SUSPECTS = 40
+
+
+def crowd_the_front(connection: Connection, store: PostgresStore) -> None:
+    jobs = f'"{store.settings.schema}".jobs'
+    connection.execute(
+        f"insert into {jobs} (task, queue, priority, run_at, ready_at, args) select '{TASK}', '{QUEUE}', n % 3 - 1, "
+        f"now() - interval '1 hour', now() - interval '1 hour', '{{}}' from generate_series(1, {BACKLOG}) n".encode()
+    )
+    for task, many in ((TASK, SUSPECTS), (UNSERVED, BACKLOG // 10)):
+        connection.execute(
+            f"insert into {jobs} (task, queue, run_at, ready_at, suspect_at, args) select '{task}', '{QUEUE}', now(), "
+            f"null, now() - interval '1 minute', '{{}}' from generate_series(1, {many}) n".encode()
+        )
+
+
+def claims(store: PostgresStore, *, limit: int, rows: int, pages: int) -> list[Case]:
+    def case(name: str, queues: list[str] | None, held: int) -> Case:
+        parameters = {
+            **scope(queues), "n": limit, "reach": 2 * limit + 16, "fence": str(uuid.uuid4()), "worker": "me",
+            "lease": 20.0, "held": held,
+        }  # fmt: skip
+        return Case(name, store.statements["claim"], parameters, rows, pages)
+
+    return [
+        case("claim from any queue", None, 0),
+        case("claim from two queues", [QUEUE, PAUSED_QUEUE], 0),
+        case("claim with jobs in hand", None, 3),
+    ]
+
+
+def test_a_claim_takes_the_due_jobs_in_the_crowd() -> None:
+    """What the plans are about, seen from outside: the few due jobs, and when to come again."""
+    with own_postgres(16) as server:
+        store = PostgresStore(Settings(url=server.url))
+        store.migrate()
+        with psycopg.connect(server.url, autocommit=True) as connection:
+            fill(connection, store, 2)
+        claimed = claim(store, 10, tasks=(TASK, PAUSED_TASK))
+        assert [job.priority for job in claimed.jobs] == [1, 0, -1]
+        assert len(claimed.jobs) == DUE
+        assert claimed.next_due is not None
+        assert 0 < claimed.next_due < 25 * 3600
+        store.close()
+
+
+def scope(queues: list[str] | None) -> dict[str, Any]:
+    return {"tasks": [TASK, PAUSED_TASK], "queues": queues}
+
+
+def wake_on() -> dict[str, Any]:
+    return {"channel": "c", "payload": "p", "queue": QUEUE, "task": TASK, "priority": 0, "id": 5}
+
+
+def retention() -> dict[str, Any]:
+    week = 7 * 86400.0
+    return {"after_id": 0, "limit": 1000, "minus_finished": -week, "minus_failed": -week, "minus_youngest": -week}
+
+
+def new_job(key: str, args: Any = "{}") -> dict[str, Any]:
+    return {
+        "queue": QUEUE, "task": TASK, "args": args, "priority": 0, "max_attempts": 3, "run_at": None, "delay": 0.0,
+        "expires_in": 60.0, "correlation_id": None, "tags": None, "key": key, "reuse": 0.0,
+    }  # fmt: skip
+
+
+def array(values: Iterable[Any]) -> str:
+    return "{" + ",".join(map(str, values)) + "}"
