@@ -71,7 +71,7 @@ class Fleet:
         self.settings = settings
         self.home = home
         self.ledger = home / "ledger"
-        self.direct_url = settings.url  # past any proxy
+        self.door = settings.url  # where the workers go in: a proxy, perhaps
         self.store: Store = open_store(settings)
         self.store.migrate()
         self._started: list[subprocess.Popen[bytes]] = []
@@ -101,7 +101,7 @@ class Fleet:
         return process
 
     def environment(self, **settings: Any) -> dict[str, str]:
-        given = asdict(self.settings) | settings
+        given = asdict(self.settings) | {"url": self.door} | settings
         if "lease" in settings and "heartbeat" not in settings:
             given["heartbeat"] = 0.0
         clean = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
@@ -197,7 +197,7 @@ class Fleet:
         if path:
             with closing(sqlite3.connect(path, timeout=30, isolation_level=None)) as db:
                 return list(db.execute(text).fetchall())
-        with psycopg.connect(self.direct_url, autocommit=True) as connection:
+        with psycopg.connect(self.settings.url, autocommit=True) as connection:
             cursor = connection.execute(text.encode())
             return cursor.fetchall() if cursor.description else []
 

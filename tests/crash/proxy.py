@@ -18,6 +18,7 @@ NOTIFICATION = ord("A")
 class Proxy:
     def __init__(self, port: int) -> None:
         self._upstream = ("127.0.0.1", port)
+        self.past = f"postgresql://postgres@127.0.0.1:{port}/postgres"
         self._door = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._door.getsockname()[1]
         self.url = f"postgresql://postgres@127.0.0.1:{self.port}/postgres?sslmode=disable&gssencmode=disable"
@@ -90,8 +91,9 @@ def a_proxy(port: int) -> Iterator[Proxy]:
 
 
 def _await_reply(server: socket.socket) -> None:
+    """Until the server has done it, or a moment has passed: in a pipeline it may answer only later."""
     said = b""
-    server.settimeout(5)
+    server.settimeout(0.1)
     while said[-6:-1] != READY:
         more = server.recv(1 << 20)
         if not more:

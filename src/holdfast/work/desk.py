@@ -29,6 +29,7 @@ from holdfast.work.loop import Bell
 from holdfast.work.poller import Poller
 from holdfast.work.tasks import Task
 
+RECONNECT = 0.1  # seconds before a connection that broke is made anew; if that fails, the waits of R3.10 follow
 PEEK = 10.0  # seconds after which a worker that holds back for a suspect sees whether that one still waits
 
 
@@ -100,6 +101,7 @@ class Desk:
         self._alone_until = 0.0
         self._peek_at = 0.0
         self._one_by_one = False
+        self._broke = False  # the last trip ended with its connection
         self._failures = 0
         self.claiming = True
         self.limit: int | None = None  # how many more jobs may be claimed (drain with a budget)
@@ -400,6 +402,11 @@ class Desk:
         except StoreUnavailable as error:
             if isinstance(error, OutcomeUnknown):
                 self.broken()
+                if not self._broke:
+                    self._broke = True
+                    events.emit("unavailable", error=str(error), wait=RECONNECT)
+                    self._pause(RECONNECT)
+                    return True
             self._failures += 1
             waiting = len(self._outcomes)
             if not waiting and self._failures >= POLL_TRIES:
@@ -415,6 +422,7 @@ class Desk:
             if self._outcomes or self._unknown or self._to_verify:
                 self._pause(outcome_delay(POLL_TRIES))
         else:
+            self._broke = False
             self._failures = 0
             self.meters.consecutive_errors = 0
         return True
