@@ -232,7 +232,7 @@ def test_a_result_that_comes_after_the_lease_is_lost_is_dropped(hf: Holdfast, he
     assert [told["job"] for told in heard.of("lease_lost")] == [job.id]
 
 
-def test_the_handler_of_a_job_that_was_finished_elsewhere_is_stopped(make_app: Callable[..., Holdfast], stage: Stage) -> None:
+def test_the_handler_of_a_job_finished_elsewhere_is_stopped(make_app: Callable[..., Holdfast], stage: Stage) -> None:
     app = make_app(**HASTY)
     job: Job[Any] = app.task(name="task")(stage.coroutine).enqueue()
     with working(app) as worker:

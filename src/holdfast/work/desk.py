@@ -155,6 +155,8 @@ class Desk:
     def wait(self, longest: float | None = None) -> None:
         """Until a finish, a wake-up, or the time to look again."""
         times = [at for at in (self._look_at, self._hint_at) if at is not None] if self._free() else []
+        if self._not_before > time.monotonic() and any(lane.look and lane.free > 0 for lane in self.lanes):
+            times.append(self._not_before)  # a look is only put off
         timeout = longest
         if times:
             until = max(0.0, max(min(times), self._not_before) - time.monotonic())
@@ -419,7 +421,7 @@ class Desk:
             self._pause(delay)
         except Exception as error:  # noqa: BLE001 - no error in polling ever ends the worker (R1.6)
             self._failed_poll(error)
-            if self._outcomes or self._unknown or self._to_verify:
+            if self._outcomes or self._unknown or self._to_verify or self._emptied:
                 self._pause(outcome_delay(POLL_TRIES))
         else:
             self._broke = False

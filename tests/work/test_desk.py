@@ -1,0 +1,380 @@
+"""The desk and its poller, turned by hand: a scripted store, a runner that does nothing, a clock that moves when the
+desk waits."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from holdfast import Holdfast
+from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable
+from holdfast.model.backoff import PollBackoff
+from holdfast.model.job import Claimed, Held, Wants
+from holdfast.model.outcome import Outcome, returned
+from holdfast.settings import Settings
+from holdfast.store.base import Exchanged, Store
+from holdfast.work import desk as desk_module
+from holdfast.work.attempt import Attempt
+from holdfast.work.desk import Desk
+from holdfast.work.poller import Poller
+from tests.running import Heard
+
+RECORDING_RUNNER = PollBackoff(base=5, maximum=30, multiplier=1.5, grace=2)  # R3.3's own numbers
+
+
+class Time:
+    """Stands for `time` and for the desk's bell: waiting moves the clock, nothing else does."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.rung = False
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def ring(self) -> None:
+        self.rung = True
+
+    def wait(self, timeout: float | None = None) -> bool:
+        if self.rung:
+            self.rung = False
+            return True
+        if timeout is None:
+            raise AssertionError("the desk would sleep until someone wakes it")
+        self.now += timeout
+        return False
+
+
+class Script:
+    """A store that answers as it was told, and remembers what it was asked and when."""
+
+    can_listen = True
+
+    def __init__(self, time: Time) -> None:
+        self._time = time
+        self.answers: list[Claimed | Exception] = []
+        self.always: Claimed | Exception = Claimed()
+        self.trips: list[tuple[float, list[Outcome], Wants | None]] = []
+        self.claims: dict[str, list[Held]] = {}
+        self.refuse: Callable[[Sequence[Outcome]], bool] = lambda outcomes: False
+
+    def exchange(self, finished: Sequence[Outcome], wants: Wants | None, drained: Sequence[str] = ()) -> Exchanged:
+        self.trips.append((self._time.now, list(finished), wants))
+        if self.refuse(finished):
+            raise StoreError("invalid value")
+        answer = self.answers.pop(0) if self.answers else self.always
+        if isinstance(answer, Exception):
+            raise answer
+        return Exchanged(claimed=answer if wants is not None else Claimed())
+
+    def claim_of(self, fence: str) -> list[Held]:
+        return self.claims.get(fence, [])
+
+    def notify(self, *args: Any, **kwargs: Any) -> None: ...
+
+    def get(self, id: str) -> Any:
+        return SimpleNamespace(suspicion=2)
+
+    @property
+    def polls(self) -> list[float]:
+        return [at for at, _, wants in self.trips if wants is not None]
+
+
+class Idle:
+    """A runner whose attempts end when the test says so."""
+
+    def __init__(self, slots: int) -> None:
+        self.slots = slots
+        self.running: list[Attempt] = []
+
+    def start(self, attempts: Sequence[Attempt]) -> None:
+        self.running += attempts
+
+    def close(self, timeout: float) -> None: ...
+
+
+class Bench:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> None:
+        app = Holdfast("sqlite:///never-opened.db")
+        app.task(name="greet")(lambda: None)
+        app.task(name="other")(lambda: None)
+        self.time = Time()
+        monkeypatch.setattr(desk_module, "time", self.time)
+        self.store = Script(self.time)
+        given = {"poll_base": 5.0, "poll_max": 30.0, **settings}
+        self.desk = Desk("w1", cast(Store, self.store), Settings(**given), dict(app.tasks), None)
+        self.desk._wake = self.time  # type: ignore[assignment]
+        self.runner, self.other = Idle(2), Idle(1)
+        self.desk.add(self.runner, ("greet",))
+
+    def round(self) -> None:
+        """As the worker goes round: a turn, or a wait."""
+        if not self.desk.turn():
+            self.desk.wait()
+
+    def rounds_until(self, polls: int) -> None:
+        for _ in range(1000):
+            if len(self.store.polls) >= polls:
+                return
+            self.round()
+        raise AssertionError(f"only {len(self.store.polls)} polls")
+
+    def waits(self, polls: int) -> list[float]:
+        """The time between the newest polls."""
+        start = len(self.store.polls)
+        self.rounds_until(start + polls)
+        times = self.store.polls[max(0, start - 1) :]
+        return [later - earlier for earlier, later in pairwise(times)]
+
+    def finish(self, attempt: Attempt, result: bytes | None = None) -> None:
+        self.runner.running.remove(attempt)
+        self.desk.finished(attempt, returned(attempt.held, result))
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
+    return Bench(monkeypatch)
+
+
+def held(id: int, fence: str = "f", task: str = "greet") -> Held:
+    return Held(id, fence, task, "default", b"{}", 1, 3)
+
+
+# -- when to look (R3.2, R3.3) -----------------------------------------------------------------------------------------
+
+
+def test_the_poller_backs_off_as_the_table_says_and_starts_anew_after_a_job() -> None:
+    poller = Poller(RECORDING_RUNNER)
+    assert [poller.wait(None) for _ in range(8)] == [5, 5, 7.5, 11.25, 16.875, 25.3125, 30, 30]
+    assert poller.empty_polls == 8
+    poller.found()
+    assert (poller.empty_polls, poller.wait(None)) == (0, 5)
+
+
+def test_the_poller_never_sleeps_past_the_next_due_time() -> None:
+    poller = Poller(RECORDING_RUNNER)
+    assert [poller.wait(2.5), poller.wait(0.0), poller.wait(-3.0), poller.wait(60)] == [2.5, 0.0, 0.0, 11.25]
+
+
+def test_a_poller_that_listens_sleeps_until_it_is_woken_or_something_falls_due() -> None:
+    poller = Poller(RECORDING_RUNNER)
+    poller.listening = True
+    assert [poller.wait(None), poller.wait(120.0)] == [None, 120.0]
+
+
+def test_the_desk_polls_by_the_table(bench: Bench) -> None:
+    assert bench.waits(9) == pytest.approx([5, 5, 7.5, 11.25, 16.875, 25.3125, 30, 30])
+    bench.store.answers = [Claimed([held(1)])]
+    bench.rounds_until(10)
+    [attempt] = bench.runner.running
+    # polling again at once while there is room (R3.4), and from the start of the table
+    assert bench.waits(3) == pytest.approx([0, 5, 5])
+    bench.finish(attempt)
+    assert bench.desk.meters.polls == len(bench.store.polls) == 13
+
+
+def test_empty_polls_are_counted_and_logged_with_the_next_wait(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG, "holdfast"):
+        bench.rounds_until(3)
+    assert caplog.messages == [
+        "polled: nothing due (1 in a row), next look in 5 s",
+        "polled: nothing due (2 in a row), next look in 5 s",
+        "polled: nothing due (3 in a row), next look in 7.5 s",
+    ]
+    assert {record.levelno for record in caplog.records} == {logging.DEBUG}
+
+
+def test_a_wake_up_is_followed_by_a_look_at_once(bench: Bench) -> None:
+    bench.desk.poller.listening = True
+    bench.round()
+    with pytest.raises(AssertionError, match="would sleep until someone wakes it"):
+        bench.round()
+    bench.desk.wake()
+    bench.round()
+    bench.round()
+    assert bench.store.polls == [1000.0, 1000.0]
+
+
+def test_the_next_due_time_ends_the_wait(bench: Bench) -> None:
+    bench.desk.poller.listening = True
+    bench.store.answers = [Claimed(next_due=12.5)]
+    assert bench.waits(2) == pytest.approx([12.5])
+    bench.desk.due_in(3.0)  # the watchdog saw it
+    assert bench.waits(1) == pytest.approx([3.0])
+
+
+def test_after_job_delay_puts_the_next_look_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(monkeypatch, after_job_delay=0.5)
+    bench.store.answers = [Claimed([held(1)])]
+    bench.rounds_until(2)
+    bench.finish(bench.runner.running[0])
+    at = bench.time.now
+    bench.rounds_until(3)
+    assert bench.store.polls[-1] - at == pytest.approx(0.5)
+
+
+def test_after_job_delay_does_not_make_a_listening_worker_forget_to_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(monkeypatch, after_job_delay=0.5)
+    bench.desk.poller.listening = True
+    bench.store.answers = [Claimed([held(1), held(2)])]  # all it asked for: there may be more
+    bench.rounds_until(1)
+    bench.finish(bench.runner.running[0])
+    assert bench.waits(1) == pytest.approx([0.5])
+
+
+# -- slots -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_claim_asks_for_no_more_than_free_slots(bench: Bench) -> None:
+    bench.store.answers = [Claimed([held(1)])]
+    bench.round()
+    bench.round()
+    assert [wants.limit for _, _, wants in bench.store.trips if wants] == [2, 1]
+
+
+def test_a_full_runner_is_not_polled_for_and_does_not_hide_a_free_one(bench: Bench) -> None:
+    bench.desk.add(bench.other, ("other",))
+    bench.store.answers = [Claimed([held(1), held(2)])]
+    bench.rounds_until(4)
+    asked = [wants.tasks for _, _, wants in bench.store.trips if wants]
+    assert asked[0] == ("greet",)
+    assert set(asked[1:]) == {("other",)}
+    bench.finish(bench.runner.running[0])
+    bench.round()
+    assert bench.store.trips[-1][2] is not None
+    assert ("greet",) in [wants.tasks for _, _, wants in bench.store.trips[4:] if wants]
+
+
+def test_an_outcome_is_recorded_with_the_next_claim_in_one_trip(bench: Bench) -> None:
+    bench.store.answers = [Claimed([held(1), held(2)])]
+    bench.round()
+    for attempt in list(bench.runner.running):
+        bench.finish(attempt)
+    bench.round()
+    _, outcomes, wants = bench.store.trips[-1]
+    assert [outcome.id for outcome in outcomes] == [1, 2]
+    assert wants is not None
+    assert bench.desk.meters.processed == 2
+
+
+def test_a_suspect_runs_alone(bench: Bench) -> None:
+    bench.desk.add(bench.other, ("other",))
+    bench.store.answers = [Claimed([held(1)], alone=True)]
+    bench.round()
+    [suspect] = bench.runner.running
+    polls = len(bench.store.polls)
+    for _ in range(20):
+        bench.desk.wake()
+        assert bench.desk.turn() is False
+    assert len(bench.store.polls) == polls == 1
+    bench.finish(suspect)
+    bench.round()
+    assert len(bench.store.polls) > polls
+
+
+def test_a_worker_that_shuts_down_claims_nothing_more(bench: Bench) -> None:
+    bench.store.answers = [Claimed([held(1)])]
+    bench.round()
+    bench.desk.claiming = False
+    bench.desk.wake()
+    bench.finish(bench.runner.running[0])
+    bench.desk.turn()
+    assert bench.store.trips[-1][2] is None
+    assert bench.desk.idle()
+
+
+# -- errors in a poll (R3.9, R3.10, R9) --------------------------------------------------------------------------------
+
+
+def test_x_r3_9_a_transient_error_is_retried_and_then_counts_as_one_failed_poll(bench: Bench, heard: Heard) -> None:
+    bench.store.answers = [StoreUnavailable("connection refused")] * 3
+    assert bench.waits(4) == pytest.approx([2, 4, 5])
+    assert [told["wait"] for told in heard.of("unavailable")] == [2, 4]
+    assert [told["consecutive_errors"] for told in heard.of("poll_failed")] == [1]
+
+
+def test_r3_9_transient_errors_are_warnings_and_any_other_is_fatal_for_one_poll(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench.store.answers = [StoreUnavailable("timed out"), StoreError("permission denied")]
+    bench.rounds_until(3)
+    assert [(record.levelname, record.message) for record in caplog.records] == [
+        ("WARNING", "timed out; trying again in 2 s"),
+        ("ERROR", "a poll failed (1 in a row): permission denied"),
+    ]
+
+
+@pytest.mark.parametrize("error", [StoreError("permission denied"), RuntimeError("a bug"), OSError("no descriptors")])
+def test_r1_6_no_error_in_polling_ends_the_worker(bench: Bench, heard: Heard, error: Exception) -> None:
+    bench.store.always = error
+    assert bench.waits(4) == pytest.approx([5, 5, 5])
+    assert [told["consecutive_errors"] for told in heard.of("poll_failed")] == [1, 2, 3, 4]
+    assert bench.desk.meters.consecutive_errors == 4
+    bench.store.always = Claimed([held(1)])
+    bench.rounds_until(5)
+    assert bench.runner.running
+
+
+def test_x_r9_consecutive_errors_are_reset_by_an_empty_poll_too(bench: Bench) -> None:
+    bench.store.answers = [StoreError("no"), StoreError("no")]
+    bench.rounds_until(2)
+    assert bench.desk.meters.consecutive_errors == 2
+    bench.rounds_until(3)
+    assert bench.desk.meters.consecutive_errors == 0
+
+
+def test_x_r9_polls_are_counted(bench: Bench) -> None:
+    bench.rounds_until(7)
+    assert bench.desk.meters.polls == 7
+
+
+# -- outcomes survive (R5.12) ------------------------------------------------------------------------------------------
+
+
+def test_outcomes_wait_for_the_database_and_nothing_is_claimed_meanwhile(bench: Bench, heard: Heard) -> None:
+    bench.store.answers = [Claimed([held(1), held(2)]), *[StoreUnavailable("away")] * 6]
+    bench.round()
+    for attempt in list(bench.runner.running):
+        bench.finish(attempt)
+    while not bench.desk.idle():
+        bench.round()
+    trips = bench.store.trips[1:]
+    waited = [later[0] - earlier[0] for earlier, later in pairwise(trips)][:6]
+    assert waited == pytest.approx([2, 4, 4, 4, 4, 4])
+    assert all(wants is None for _, _, wants in trips[1:7])
+    assert {outcome.id for _, outcomes, _ in trips for outcome in outcomes} == {1, 2}
+    assert bench.desk.meters.processed == 2
+    assert bench.desk.meters.consecutive_errors == 0
+    assert heard.of("outcomes_wait")
+
+
+def test_a_value_the_database_refuses_hurts_only_its_own_job(bench: Bench) -> None:
+    bench.store.answers = [Claimed([held(1), held(2)])]
+    bench.store.refuse = lambda outcomes: any(outcome.result == b"poison" for outcome in outcomes)
+    bench.round()
+    first, second = bench.runner.running
+    bench.finish(first, b"poison")
+    bench.finish(second, b"fine")
+    while not bench.desk.idle():
+        bench.round()
+    accepted = {o.id: o for _, outcomes, _ in bench.store.trips if not bench.store.refuse(outcomes) for o in outcomes}
+    assert (accepted[2].verb, accepted[2].result) == ("succeed", b"fine")
+    assert accepted[1].verb == "fail"
+    assert accepted[1].error is not None
+    assert accepted[1].error.code == "UNRECORDABLE"
+    assert "invalid value" in accepted[1].error.message
+
+
+def test_after_an_unknown_commit_the_fence_is_looked_up_and_its_jobs_are_run(bench: Bench) -> None:
+    bench.store.answers = [OutcomeUnknown("the connection broke")]
+    bench.desk.turn()
+    wants = bench.store.trips[0][2]
+    assert wants is not None
+    bench.store.claims[wants.fence] = [held(7, wants.fence)]
+    bench.round()
+    assert [attempt.held.id for attempt in bench.runner.running] == [7]
