@@ -1,5 +1,6 @@
 -- The lanes this worker may take from: each (queue, task, priority) that has ready jobs, with its first due time.
--- A loose index scan: one probe a lane, however many jobs stand in it. `walk` runs only when any queue will do.
+-- A loose index scan: two probes a lane, however many jobs stand in it. (One, with (task, priority) > (…), would read
+-- through the lane: SQLite seeks by the first of both only.) `walk` runs only when any queue will do.
 with recursive
 walk (queue) as (
     select (select queue from @jobs indexed by @jobs_ready where ready_at is not null order by queue limit 1)
@@ -20,9 +21,13 @@ head (id) as (
              order by j.task, j.priority, j.ready_at, j.id limit 1)
       from served
     union all
-    select (select n.id from @jobs n indexed by @jobs_ready
-             where n.ready_at is not null and n.queue = j.queue and (n.task, n.priority) > (j.task, j.priority)
-             order by n.task, n.priority, n.ready_at, n.id limit 1)
+    select coalesce(
+               (select n.id from @jobs n indexed by @jobs_ready
+                 where n.ready_at is not null and n.queue = j.queue and n.task = j.task and n.priority > j.priority
+                 order by n.priority, n.ready_at, n.id limit 1),
+               (select n.id from @jobs n indexed by @jobs_ready
+                 where n.ready_at is not null and n.queue = j.queue and n.task > j.task
+                 order by n.task, n.priority, n.ready_at, n.id limit 1))
       from head join @jobs j on j.id = head.id
 )
 select j.queue, j.task, j.priority, j.ready_at

@@ -1,0 +1,190 @@
+"""No statement on a worker's or a producer's path takes more steps when SQLite's tables grow (R9.4, DESIGN 3.6):
+counted in instructions of its virtual machine, with a crowd of every state around a few due jobs, never analysed and
+analysed."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.model.job import Wants
+from holdfast.model.outcome import Outcome
+from holdfast.settings import Settings
+from holdfast.store.base import Ref
+from holdfast.store.sqlite.store import SqliteStore, stored
+from tests.factories import BOOM, Clock, claim, new_job, wants
+from tests.plans.crowd import (
+    COLUMNS,
+    DUE,
+    HELD_UNDER_A_LEASE,
+    KINDS,
+    PAUSED_QUEUE,
+    PAUSED_TASK,
+    QUEUE,
+    TASK,
+    UNSERVED,
+    selected,
+)
+
+SCALE = 1000
+BACKLOG = 100_000
+SUSPECTS = 40
+COUNTED = 100  # instructions between two counts
+FENCE = f"'00000000-0000-4000-8000-' || printf('%012d', n / {HELD_UNDER_A_LEASE})"
+
+Act = Callable[[], object]
+
+
+@pytest.fixture
+def store(tmp_path: Path, clock: Clock) -> Iterator[SqliteStore]:
+    """One connection, on a crowded table."""
+    store = SqliteStore(Settings(url=f"sqlite:///{tmp_path}/jobs.db", synchronous="off"), clock=clock)
+    store.migrate()
+    fill(store, clock)
+    yield store
+    store.close()
+
+
+def fill(store: SqliteStore, clock: Clock) -> None:
+    now = stored(clock.now)
+    words = {
+        "n": "n",
+        "past": f"strftime('%Y-%m-%d %H:%M:%f000', '{now}', '-1 day', '+' || (n / 1000.0) || ' seconds')",
+        "future": f"strftime('%Y-%m-%d %H:%M:%f000', '{now}', '+1 day', '+' || (n / 1000.0) || ' seconds')",
+        "fence": FENCE,
+    }
+    with store.user_transaction() as db:
+        for kind in KINDS.values():
+            insert(db, kind.share * SCALE, ", ".join(COLUMNS), selected(kind, **words), now)
+        due = f"'{now}'"
+        insert(db, DUE, "task, queue, priority, run_at, ready_at", f"'{TASK}', '{QUEUE}', n - 2, {due}, {due}", now)
+        db.execute(
+            "insert into holdfast_leases (fence, worker, expires_at, held, job_ids) "
+            "select fence, 'w' || min(id), ?, count(*), json_group_array(id) from "
+            "(select fence, id from holdfast_jobs where state = 'running' limit 1000) group by fence",
+            (stored(clock.now.replace(year=2031)),),
+        )
+    store.hold("queue", PAUSED_QUEUE)
+    store.hold("task", PAUSED_TASK)
+
+
+def insert(db: sqlite3.Connection, many: int, columns: str, values: str, now: str) -> None:
+    db.execute(
+        f"with recursive numbers (n) as (select 1 union all select n + 1 from numbers where n < {many}) "
+        f"insert into holdfast_jobs ({columns}, args, created_at) select {values}, '{{}}', '{now}' from numbers"
+    )
+
+
+class Steps:
+    """Counts the instructions SQLite spends on what the store does. The pool hands out the newest connection, so the
+    one the handler was set on is the one used."""
+
+    def __init__(self, store: SqliteStore) -> None:
+        self.counted = 0
+        with store.user_transaction() as db:
+            db.set_progress_handler(self._count, COUNTED)
+
+    def _count(self) -> int:
+        self.counted += COUNTED
+        return 0
+
+    def of(self, act: Act) -> int:
+        before = self.counted
+        act()
+        return self.counted - before
+
+
+def test_statements_take_a_bounded_number_of_steps_on_a_crowded_table(store: SqliteStore, clock: Clock) -> None:
+    steps = Steps(store)
+    complaints = []
+    for told in ("never analysed", "analysed"):
+        complaints += [f"{told}: {line}" for line in whole_tables(store)]
+        complaints += [f"{told}: {line}" for line in unbounded(store, steps)]
+        with store.user_transaction() as db:
+            db.execute("analyze")
+    crowd_the_front(store, clock)
+    complaints += [f"busy: {line}" for line in busy(store, steps)]
+    assert not complaints, "\n".join(complaints)
+
+
+def unbounded(store: SqliteStore, steps: Steps) -> Iterator[str]:
+    with store.user_transaction() as db:
+        fence, worker, ids = db.execute("select fence, worker, job_ids from holdfast_leases limit 1").fetchone()
+    first, second, third, *rest = (Ref(id, fence) for id in store.ids_of(ids))
+    acts: dict[str, tuple[int, Act]] = {
+        "enqueue": (500, lambda: store.enqueue(new_job(task=TASK, delay=3600.0))),
+        "enqueue with a key that is held": (500, lambda: store.enqueue(new_job(task=TASK, key="k77"))),
+        "enqueue to get a result": (500, lambda: store.enqueue(new_job(task=TASK, key="s77", reuse=1e9))),
+        "look": (4000, lambda: store.look("me", (TASK, PAUSED_TASK), None)),
+        "claim nothing": (4000, lambda: claim(store, 10, tasks=("nobody's",))),
+        "claim": (8000, lambda: claim_and_give_back(store, wants(10, tasks=(TASK, PAUSED_TASK), held=1))),
+        "claim from one queue": (
+            8000,
+            lambda: claim_and_give_back(store, wants(10, tasks=(TASK,), queues=(QUEUE,), held=1)),
+        ),
+        "renew": (1000, lambda: store.renew([fence], rest, 20.0)),
+        "claim_of": (1000, lambda: store.claim_of(fence)),
+        "succeed": (1500, lambda: store.succeed(first)),
+        "reschedule": (1500, lambda: store.reschedule(second, 3600.0, BOOM)),
+        "fail": (1500, lambda: store.fail(third, BOOM)),
+        "rescue nobody": (4000, lambda: store.rescue()),
+        "rescue": (8000, lambda: store.rescue(dead=[worker])),
+        "expire": (500, store.expire),
+        "purge": (60_000, lambda: store.purge(0, finished=7 * 86400.0, failed=7 * 86400.0)),
+    }
+    for name, (allowed, act) in acts.items():
+        spent = steps.of(act)
+        if spent > allowed:
+            yield f"{name} takes {spent} steps, more than {allowed}"
+
+
+def claim_and_give_back(store: SqliteStore, wanted: Wants) -> None:
+    """The due jobs and only they are taken, the most urgent first; then they are as they were."""
+    jobs = store.claim(wanted).jobs
+    assert [job.priority for job in jobs[:DUE]] == [1, 0, -1]
+    store.exchange([Outcome("release", job.id, job.fence) for job in jobs], None, [wanted.fence])
+
+
+def crowd_the_front(store: SqliteStore, clock: Clock) -> None:
+    """A backlog of due jobs, and suspects, most of them of a task this worker does not serve."""
+    now = stored(clock.now)
+    with store.user_transaction() as db:
+        due = f"'{TASK}', '{QUEUE}', n % 3 - 1, '{now}', '{now}'"
+        insert(db, BACKLOG, "task, queue, priority, run_at, ready_at", due, now)
+        for task, many in ((TASK, SUSPECTS), (UNSERVED, BACKLOG // 10)):
+            insert(db, many, "task, queue, run_at, suspect_at", f"'{task}', '{QUEUE}', '{now}', '{now}'", now)
+
+
+def busy(store: SqliteStore, steps: Steps) -> Iterator[str]:
+    acts: dict[str, tuple[int, Act]] = {
+        "look": (6000, lambda: store.look("me", (TASK, PAUSED_TASK), None)),
+        "claim a suspect": (15_000, lambda: claim(store, 10, tasks=(TASK, PAUSED_TASK))),
+        "claim with jobs in hand": (20_000, lambda: claim(store, 10, tasks=(TASK, PAUSED_TASK), held=1)),
+    }
+    for name, (allowed, act) in acts.items():
+        spent = steps.of(act)
+        if spent > allowed:
+            yield f"{name} takes {spent} steps, more than {allowed}"
+
+
+STATEMENTS = (
+    "lanes", "lane_jobs", "lane_future", "suspects", "claim", "claim_of", "look", "enqueue", "key_given_up", "key_held",
+    "succeed", "succeed_on", "recorded", "renew", "requests", "drop_leases", "leased_jobs", "rescue", "expire",
+    "fail", "reschedule", "release", "park", "stop", "checkpoint", "progress", "pause", "resume", "cancel", "retry",
+    "change", "delete", "get", "purge", "purge_step",
+)  # fmt: skip
+WHOLE_TABLE = re.compile(r"SCAN (j|n|holdfast_jobs)\b(?! USING)")
+
+
+def whole_tables(store: SqliteStore) -> Iterator[str]:
+    anything: dict[str, Any] = defaultdict(lambda: None)
+    with store.user_transaction() as db:
+        for name in STATEMENTS:
+            plan = db.execute(f"explain query plan {store.statements[name]}", anything).fetchall()
+            yield from (f"{name}: {row[3]}" for row in plan if WHOLE_TABLE.match(row[3]))
