@@ -17,7 +17,7 @@ from tests.waiting import PATIENCE, wait_until
 
 MakeApp = Callable[..., Holdfast]
 # Beats, and with them requests, progress and time limits, are seen soon.
-HASTY = {"lease": 1.2, "heartbeat": 0.1}
+HASTY = {"lease": 10.0, "heartbeat": 0.1}
 
 
 @pytest.fixture

@@ -1,0 +1,116 @@
+"""Drain: work until nothing is due or a budget is used up, and say how much was done (R3.13)."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+from holdfast import Fail, Holdfast, JobContext, Retry, Snooze, State
+from tests.running import working
+
+
+def test_a_drain_returns_the_number_processed(hf: Holdfast) -> None:
+    @hf.task(max_attempts=1)
+    def task(n: int) -> None:
+        if n == 0:
+            raise Fail("no")
+
+    assert hf.task(name="nothing")(lambda: None) is not None
+    assert hf.drain() == 0
+    hf.enqueue_many(task.bind(n) for n in range(50))
+    assert hf.drain() == 50
+    assert hf.drain() == 0
+
+
+def test_a_drain_follows_what_becomes_due_meanwhile(hf: Holdfast) -> None:
+    @hf.task
+    def chain(n: int) -> None:
+        if n:
+            chain.enqueue(n - 1)
+
+    @hf.task(retry=None)
+    def stumbles(ctx: JobContext) -> None:
+        if ctx.attempt < 3:
+            raise Retry(after=0)
+
+    chain.enqueue(5)
+    stumbles.enqueue()
+    assert hf.drain() == 6 + 3
+    assert {record.state for record in hf.jobs()} == {State.SUCCEEDED}
+
+
+def test_what_is_given_back_is_not_counted_as_processed(hf: Holdfast) -> None:
+    @hf.task
+    def later() -> None:
+        raise Snooze(3600)
+
+    later.enqueue()
+    assert hf.drain() == 0
+
+
+@pytest.mark.parametrize("listen", [True, False])
+@pytest.mark.parametrize(("slots", "budget"), [(1, 3), (8, 3), (2, 10)])
+def test_a_budget_of_jobs_is_kept(make_app: Callable[..., Holdfast], listen: bool, slots: int, budget: int) -> None:
+    app = make_app(threads=slots, concurrency=slots, listen=listen)
+    ran: list[int] = []
+
+    @app.task
+    def sync(n: int) -> None:
+        ran.append(n)
+
+    @app.task
+    async def coroutine(n: int) -> None:
+        ran.append(n)
+
+    app.enqueue_many((sync if n % 2 else coroutine).bind(n) for n in range(12))
+    assert app.drain(jobs=budget) == budget
+    assert len(ran) == budget
+    assert len(app.jobs(state="queued")) == 12 - budget
+    assert {record.attempt for record in app.jobs(state="queued")} == {0}
+    assert app.drain(jobs=0) == 0
+    assert app.drain(jobs=100) == 12 - budget
+
+
+def test_a_budget_of_seconds_is_kept_and_what_runs_finishes_in_its_grace(make_app: Callable[..., Holdfast]) -> None:
+    app = make_app(threads=1)
+    began = time.monotonic()
+
+    @app.task
+    def slow() -> None:
+        threading.Event().wait(0.2)
+
+    app.enqueue_many(slow.bind() for _ in range(50))
+    processed = app.drain(seconds=0.5)
+    assert 1 <= processed <= 5
+    assert time.monotonic() - began < 10
+    counts = [len(app.jobs(state=state, limit=100)) for state in ("succeeded", "running", "queued")]
+    assert counts == [processed, 0, 50 - processed]
+
+
+def test_a_drain_and_workers_at_once_share_the_work(hf: Holdfast) -> None:
+    ran: list[int] = []
+
+    @hf.task
+    async def task(n: int) -> None:
+        ran.append(n)
+        await asyncio.sleep(0.001)
+
+    hf.enqueue_many(task.bind(n) for n in range(300))
+    with working(hf), working(hf):
+        hf.drain()
+        for record in hf.jobs(limit=300):
+            hf.job(record.id).wait(timeout=20)
+    assert sorted(ran) == list(range(300))
+
+
+def test_a_drain_leaves_other_queues_alone(hf: Holdfast) -> None:
+    @hf.task
+    def task() -> None: ...
+
+    here, there = task.using(queue="here").enqueue(), task.using(queue="there").enqueue()
+    assert hf.drain(["here"]) == 1
+    assert [here.state, there.state] == [State.SUCCEEDED, State.QUEUED]

@@ -1,0 +1,271 @@
+"""Where attempts run: coroutines on a loop, synchronous handlers on threads, none in another's way."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+from collections import Counter
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any
+
+import pytest
+
+from holdfast import Holdfast, JobContext, State, events
+from tests.running import Heard, await_state, working
+from tests.waiting import wait_until
+
+left_behind: ContextVar[str] = ContextVar("left_behind", default="nothing")
+
+
+def test_a_thousand_coroutines_share_a_hundred_slots(hf: Holdfast) -> None:
+    running, most, ran = [0], [0], Counter[int]()
+
+    @hf.task
+    async def task(n: int) -> None:
+        running[0] += 1
+        most[0] = max(most[0], running[0])
+        await asyncio.sleep(0)
+        await asyncio.sleep(0.001)
+        ran[n] += 1
+        running[0] -= 1
+
+    hf.enqueue_many(task.bind(n) for n in range(1000))
+    assert hf.drain() == 1000
+    assert ran == Counter(range(1000))
+    assert 2 <= most[0] <= 100
+    assert len(hf.jobs(state=State.SUCCEEDED, limit=2000)) == 1000
+
+
+@pytest.mark.parametrize("colour", ["sync", "async"])
+def test_context_variables_do_not_leak_from_one_handler_to_the_next(
+    make_app: Callable[..., Holdfast], colour: str
+) -> None:
+    app = make_app(concurrency=1, threads=1)
+    found: list[str] = []
+
+    def handler(n: int) -> None:
+        found.append(left_behind.get())
+        left_behind.set(f"by {n}")
+
+    async def coroutine(n: int) -> None:
+        handler(n)
+
+    task: Any = app.task(name="task")(handler if colour == "sync" else coroutine)
+    for n in range(5):
+        task.enqueue(n)
+    assert app.drain() == 5
+    assert found == ["nothing"] * 5
+
+
+def test_handlers_of_both_colours_run_together(hf: Holdfast) -> None:
+    where: dict[str, str] = {}
+
+    @hf.task
+    def on_a_thread() -> None:
+        where["sync"] = threading.current_thread().name
+
+    @hf.task
+    async def on_the_loop() -> None:
+        where["async"] = threading.current_thread().name
+
+    on_a_thread.enqueue()
+    on_the_loop.enqueue()
+    assert hf.drain() == 2
+    assert where["sync"].startswith("holdfast-thread-")
+    assert where["async"] == "holdfast-loop"
+
+
+@pytest.mark.parametrize("full", ["sync", "async"])
+def test_x_r6_1_a_full_runner_never_blocks_the_other(make_app: Callable[..., Holdfast], full: str) -> None:
+    app = make_app(concurrency=2, threads=2)
+    let_go, started = threading.Event(), threading.Semaphore(0)
+
+    def blocked() -> None:
+        started.release()
+        let_go.wait(20)
+
+    async def ablocked() -> None:
+        started.release()
+        await asyncio.to_thread(let_go.wait, 20)
+
+    @app.task
+    def quick() -> str:
+        return "done"
+
+    @app.task
+    async def aquick() -> str:
+        return "done"
+
+    slow: Any = app.task(name="slow", priority=50)(blocked if full == "sync" else ablocked)
+    free: Any = aquick if full == "sync" else quick
+    jobs = [slow.enqueue() for _ in range(6)]  # more urgent than the rest, and more than there are slots for
+    with working(app):
+        for _ in range(2):
+            started.acquire(timeout=20)
+        for _ in range(3):  # one after the other: each needs a poll of its own
+            assert free.enqueue().wait(timeout=10) == "done"
+        assert Counter(job.state for job in jobs) == {State.RUNNING: 2, State.QUEUED: 4}
+        let_go.set()
+        for job in jobs:
+            job.wait(timeout=20)
+
+
+@pytest.mark.parametrize("listen", [True, False])
+def test_x_r6_1_a_slow_job_never_blocks_the_polling_of_free_slots(
+    make_app: Callable[..., Holdfast], listen: bool
+) -> None:
+    app = make_app(threads=2, listen=listen, poll_base=0.02, poll_max=0.05)
+    let_go, started = threading.Event(), threading.Event()
+
+    @app.task
+    def slow() -> None:
+        started.set()
+        let_go.wait(20)
+
+    @app.task
+    def quick(n: int) -> int:
+        return n
+
+    with working(app):
+        held = slow.enqueue()
+        started.wait(20)
+        for n in range(5):
+            assert quick.enqueue(n).wait(timeout=10) == n
+        assert held.state is State.RUNNING
+        let_go.set()
+        held.wait(timeout=20)
+
+
+def test_x_r4_13_no_more_is_claimed_than_can_start_now(make_app: Callable[..., Holdfast]) -> None:
+    app = make_app(threads=2)
+    let_go, started = threading.Event(), threading.Semaphore(0)
+
+    @app.task
+    def slow() -> None:
+        started.release()
+        let_go.wait(20)
+
+    jobs = [slow.enqueue() for _ in range(8)]
+    with working(app) as worker:
+        for _ in range(2):
+            started.acquire(timeout=20)
+        worker.desk.wake()
+        assert Counter(job.state for job in jobs) == {State.RUNNING: 2, State.QUEUED: 6}
+        assert {job.refresh().attempt for job in jobs} == {0, 1}
+        let_go.set()
+        for job in jobs:
+            job.wait(timeout=20)
+    assert {job.refresh().attempt for job in jobs} == {1}
+
+
+def test_one_jobs_failure_never_touches_the_others_of_its_batch(hf: Holdfast) -> None:
+    @hf.task(max_attempts=1)
+    async def task(n: int) -> int:
+        if n % 3 == 0:
+            raise ZeroDivisionError
+        return n
+
+    jobs = [task.enqueue(n) for n in range(30)]
+    assert hf.drain() == 30
+    assert [job.state for job in jobs] == [State.SUCCEEDED if n % 3 else State.FAILED for n in range(30)]
+
+
+def test_a_coroutine_that_blocks_its_loop_does_not_stop_the_heartbeat(hasty: Holdfast) -> None:
+    let_go, started = threading.Event(), threading.Event()
+
+    @hasty.task
+    async def blocks() -> str:
+        started.set()
+        let_go.wait(20)
+        return "done"
+
+    job = blocks.enqueue()
+    with working(hasty):
+        started.wait(20)
+        before = lease_end(hasty)
+        wait_until(lambda: lease_end(hasty) > before)
+        let_go.set()
+        assert job.wait(timeout=20) == "done"
+    assert job.refresh().attempt == 1
+
+
+def lease_end(app: Holdfast) -> Any:
+    table = "holdfast_leases" if app.settings.url.startswith("sqlite") else f"{app.settings.schema}.leases"
+    with app.store.user_transaction() as connection:
+        [(end,)] = connection.execute(f"select expires_at from {table}").fetchall()
+    return end
+
+
+def test_leases_are_renewed_for_as_long_as_a_handler_runs(hasty: Holdfast) -> None:
+    """A second worker watches all the time, and finds nothing to rescue."""
+    renewals: list[Any] = []
+
+    @hasty.task
+    def slow() -> str:
+        while len(renewals) < 5:
+            wait_until(lambda: lease_end(hasty) not in renewals)
+            renewals.append(lease_end(hasty))
+        return "done"
+
+    job = slow.enqueue()
+    with working(hasty), working(hasty):
+        assert job.wait(timeout=30) == "done"
+    assert job.attempts == []
+    assert renewals == sorted(renewals)
+
+
+def test_a_runner_that_closes_leaves_no_unfinished_coroutine(
+    make_app: Callable[..., Holdfast], caplog: pytest.LogCaptureFixture
+) -> None:
+    app = make_app(grace=0.05)
+
+    @app.task
+    async def stubborn() -> None:
+        while True:
+            try:
+                await asyncio.sleep(3600)
+            except asyncio.CancelledError:
+                if app.job(job.id).state is State.QUEUED:
+                    raise
+
+    job = stubborn.enqueue()
+    with working(app):
+        await_state(job, State.RUNNING)
+    gc.collect()
+    assert job.state is State.QUEUED
+    assert [record for record in caplog.records if record.name == "asyncio"] == []
+
+
+def test_a_listener_to_events_that_raises_hurts_nobody(hf: Holdfast, caplog: pytest.LogCaptureFixture) -> None:
+    def broken(name: str, fields: dict[str, Any]) -> None:
+        raise ZeroDivisionError(name)
+
+    @hf.task(max_attempts=1)
+    def fails(ctx: JobContext) -> None:
+        raise ValueError("no")
+
+    @hf.task
+    async def succeeds() -> str:
+        return "done"
+
+    unsubscribe = events.subscribe(broken)
+    try:
+        jobs = [fails.enqueue(), succeeds.enqueue()]
+        assert hf.drain() == 2
+    finally:
+        unsubscribe()
+    assert [job.state for job in jobs] == [State.FAILED, State.SUCCEEDED]
+    assert "a listener to events failed at claimed" in caplog.messages
+
+
+def test_who_unsubscribed_hears_nothing_more(hf: Holdfast, heard: Heard) -> None:
+    more: list[str] = []
+    unsubscribe = events.subscribe(lambda name, fields: more.append(name))
+    unsubscribe()
+    unsubscribe()
+    hf.task(name="task")(lambda: None).enqueue()
+    hf.drain()
+    assert heard.of("claimed") == [{"count": 1}]
+    assert more == []
