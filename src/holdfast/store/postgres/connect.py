@@ -25,7 +25,7 @@ def connect(settings: Settings, *, application: str = "holdfast") -> Connection:
     """Deafness and half-open connections are noticed by the kernel within half a lease."""
     patience = max(2, int(settings.lease / 2))
     options: dict[str, Any] = {
-        "connect_timeout": 5,
+        "connect_timeout": 10,
         "keepalives_idle": max(1, patience // 3),
         "keepalives_interval": max(1, patience // 3),
         "keepalives_count": 2,
