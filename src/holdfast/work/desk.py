@@ -251,8 +251,12 @@ class Desk:
     def _wants(self, lane: Lane, limit: int) -> Wants:
         return Wants(
             fence=str(uuid.uuid4()), worker=self._worker, tasks=lane.tasks, limit=limit, lease=self._settings.lease,
-            queues=self._queues, held=len(self._hand),
+            queues=self._queues, held=self._held_after(self._outcomes),
         )  # fmt: skip
+
+    def _held_after(self, recorded: Sequence[Outcome]) -> int:
+        """How many are in hand once these are recorded, in the same trip: none, and a suspect may be claimed."""
+        return len(self._hand.keys() - {Ref(outcome.id, outcome.fence) for outcome in recorded})
 
     # -- the trip ------------------------------------------------------------------------------------------------------
 
