@@ -369,9 +369,12 @@ def test_a_handler_cancelled_while_its_transaction_opens_leaves_none_open(
 
     monkeypatch.setattr(app.store, "user_transaction", slow)
 
+    kept: list[Any] = []  # so that it is not closed by being forgotten
+
     @app.task
     async def pay(ctx: JobContext) -> None:
-        async with ctx.transaction() as tx:
+        kept.append(ctx.transaction())
+        async with kept[0] as tx:
             ledger.write(tx.conn)
 
     with working(app):

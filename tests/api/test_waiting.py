@@ -57,15 +57,13 @@ def test_who_waits_is_woken_by_the_finish(hf: Holdfast) -> None:
         job = Watched(hf, held.enqueue().id, "held")
         await_state(hf.job(job.id), State.RUNNING)
         got: list[str] = []
-        waiting = threading.Thread(target=lambda: got.append(job.wait(timeout=20)))
-        began = time.monotonic()
+        waiting = threading.Thread(target=lambda: got.append(job.wait(timeout=60)), daemon=True)
         waiting.start()
         # It listens first and then looks again: from here on only the finish can wake it.
         wait_until(lambda: len(looks) >= 2)
         let_go.set()
         waiting.join(20)
     assert got == ["done"]
-    assert time.monotonic() - began < 15
 
 
 @pytest.mark.usefixtures("only_woken")
@@ -78,10 +76,11 @@ def test_awaiting_is_woken_too_and_keeps_no_thread(hf: Holdfast) -> None:
         return n
 
     async def wait_for_all(jobs: list[Job[int]]) -> list[int]:
-        waiting = [asyncio.ensure_future(job.await_(timeout=20)) for job in jobs]
+        waiting = [asyncio.ensure_future(job.await_(timeout=60)) for job in jobs]
         await asyncio.to_thread(wait_until, lambda: hf.job(jobs[-1].id).state is State.RUNNING)
         let_go.set()
-        return list(await asyncio.gather(*waiting))
+        async with asyncio.timeout(20):
+            return list(await asyncio.gather(*waiting))
 
     with working(hf):
         jobs = [held.enqueue(n) for n in range(60)]  # more than a default executor has threads
@@ -120,12 +119,12 @@ def test_every_ending_wakes_who_waits(hf: Holdfast) -> None:
 
     def wait(job: Job[Any]) -> None:
         try:
-            ends[job.id] = job.wait(timeout=15)
+            ends[job.id] = job.wait(timeout=60)
         except JobFailed as failed:
             ends[job.id] = failed.code
 
     jobs: list[Job[Any]] = [recorded.enqueue(), fails.enqueue(), never_run.using(delay=3600).enqueue()]
-    threads = [threading.Thread(target=wait, args=(job,)) for job in jobs]
+    threads = [threading.Thread(target=wait, args=(job,), daemon=True) for job in jobs]
     for thread in threads:
         thread.start()
     wait_until(lambda: all(hf.store.read("get", id=int(job.id)) for job in jobs))
