@@ -39,7 +39,7 @@ from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.sqlite.store import SqliteStore
 from tests.factories import BOOM, Clock
 
-EXAMPLES = int(os.environ.get("HOLDFAST_MACHINE_EXAMPLES", "100"))
+EXAMPLES = int(os.environ.get("HOLDFAST_MACHINE_EXAMPLES", "120"))
 STEPS = 60
 
 QUEUES = ("a", "b")
@@ -824,6 +824,14 @@ class JobMachine(RuleBasedStateMachine):
     @rule(claim=claims, whose=whose, verb=st.sampled_from(("pause", "cancel", "resume", "retry")))
     def ask_of_a_job_that_runs_or_ran(self, claim: Ref, whose: Whose, verb: str) -> None:
         self.ask(verb, int(self.of(claim, whose).id))
+
+    @rule(claim=claims, asked=st.sampled_from(("pause", "cancel")), verb=st.sampled_from(VERBS))
+    def ask_of_a_job_that_then_ends(self, claim: Ref, asked: str, verb: Verb) -> None:
+        """Whatever the holder does next, the request is honoured (R2.5)."""
+        ref = self.of(claim, 0)
+        self.ask(asked, int(ref.id))
+        error = BOOM if verb in ("fail", "reschedule", "stop") else None
+        self.end(Outcome(verb, *ref, None if verb == "succeed" else "errored", error=error))
 
     @rule(id=jobs, priority=st.sampled_from((None, 2)), delay=st.sampled_from((None, 0.0, 15.0)))
     def change(self, id: int, priority: int | None, delay: float | None) -> None:
