@@ -124,18 +124,25 @@ class Holdfast:
         if self._store is None:
             with self._opening:
                 if self._store is None:
-                    store = open_store(self.settings)
-                    if self.settings.url.startswith("sqlite"):
-                        store.migrate()
-                    else:
-                        store.check()
-                    self._store = store
+                    self._store = self._opened()
         return self._store
 
     def reconfigure(self, **settings: Any) -> None:
         """Change settings of an application that is declared already: the command line over the code."""
         self.close()
         self.settings = replace(self.settings, **settings)
+
+    def _opened(self) -> Store:
+        store = open_store(self.settings)
+        try:
+            if self.settings.url.startswith("sqlite"):
+                store.migrate()
+            else:
+                store.check()
+        except BaseException:
+            store.close()
+            raise
+        return store
 
     def migrate(self) -> list[str]:
         """Bring the database's schema up to date; returns what was applied."""
