@@ -79,7 +79,7 @@ def test_an_outage_longer_than_the_lease_costs_nobody_anything(
 
 def test_terminated_connections_cost_nothing(server: EmbeddedPostgres, tmp_path: Path) -> None:
     """Every connection of two busy workers is terminated again and again."""
-    with fleet_on(server, tmp_path, "terminated") as fleet:
+    with fleet_on(server, tmp_path, "terminated", lease=20.0, heartbeat=5.0) as fleet:
         fleet.enqueue("doze", 400, seconds=0.05)
         fleet.enqueue("nap", 60, seconds=0.05)
         workers = fleet.start_many(2, concurrency=20)

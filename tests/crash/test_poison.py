@@ -54,7 +54,7 @@ def test_a_poison_job_is_quarantined_and_its_neighbours_are_not_blamed(fleet: Fl
     innocent = fleet.enqueue("doze", 10, seconds=0.5) + fleet.enqueue("nap", 3, seconds=0.5)
     [poison] = fleet.enqueue("die", how=how, after=after, max_attempts=10)
     with supervised(fleet, grace=5.0) as supervisor:
-        fleet.await_states(timeout=40, succeeded=13, failed=1)
+        fleet.await_states(timeout=120, succeeded=13, failed=1)
         wait_until(lambda: fleet.store.workers(), what="a worker lives")
     print(f"\n{supervisor.deaths} deaths")
     assert supervisor.deaths <= DEATHS
