@@ -127,11 +127,6 @@ class Holdfast:
                     self._store = self._opened()
         return self._store
 
-    def reconfigure(self, **settings: Any) -> None:
-        """Change settings of an application that is declared already: the command line over the code."""
-        self.close()
-        self.settings = replace(self.settings, **settings)
-
     def _opened(self) -> Store:
         store = open_store(self.settings)
         try:
@@ -143,6 +138,11 @@ class Holdfast:
             store.close()
             raise
         return store
+
+    def reconfigure(self, **settings: Any) -> None:
+        """Change settings of an application that is declared already: the command line over the code."""
+        self.close()
+        self.settings = replace(self.settings, **settings)
 
     def migrate(self) -> list[str]:
         """Bring the database's schema up to date; returns what was applied."""
