@@ -620,7 +620,17 @@ class JobMachine(RuleBasedStateMachine):
     @rule(target=claims, worker=st.sampled_from(WORKERS), limit=st.sampled_from((1, 1, 2, 5)))
     def claim_whatever_there_is(self, worker: str, limit: int) -> Any:
         wants = Wants(fence=self.new_fence(), worker=worker, tasks=TASKS, limit=limit, lease=20.0)
+        if not self.book.choose(wants, self.now):
+            # Most claims should find something; what is held stays held.
+            self.keep_many([NewJob(task=task, args=b"{}", queue=queue) for task, queue in (("x", "a"), ("y", "b"))])
         return self.taken(wants, self.store.claim(wants), [])
+
+    @rule(target=claims)
+    def a_worker_crashes_with_one_job(self) -> Any:
+        """Alone with its job: charged, counted, and in the end quarantined (I11)."""
+        refs = self.claim_whatever_there_is("fragile", 1)
+        self.rescue(by_expiry=False, dead={"fragile"})
+        return refs
 
     def new_fence(self) -> str:
         """Random ones would make a failure hard to repeat: rescue goes by fence where all else is equal."""
@@ -825,13 +835,16 @@ class JobMachine(RuleBasedStateMachine):
     def ask_of_a_job_that_runs_or_ran(self, claim: Ref, whose: Whose, verb: str) -> None:
         self.ask(verb, int(self.of(claim, whose).id))
 
-    @rule(claim=claims, asked=st.sampled_from(("pause", "cancel")), verb=st.sampled_from(VERBS))
-    def ask_of_a_job_that_then_ends(self, claim: Ref, asked: str, verb: Verb) -> None:
+    @rule(target=claims, asked=st.sampled_from(("pause", "cancel")), verb=st.sampled_from(VERBS))
+    def ask_of_a_job_that_then_ends(self, asked: str, verb: Verb) -> Any:
         """Whatever the holder does next, the request is honoured (R2.5)."""
-        ref = self.of(claim, 0)
-        self.ask(asked, int(ref.id))
-        error = BOOM if verb in ("fail", "reschedule", "stop") else None
-        self.end(Outcome(verb, *ref, None if verb == "succeed" else "errored", error=error))
+        refs = self.claim_whatever_there_is("w1", 2)
+        ref = self.of(Ref(0, ""), 0)
+        if self.book.held_by(ref) is not None:
+            self.ask(asked, int(ref.id))
+            error = BOOM if verb in ("fail", "reschedule", "stop") else None
+            self.end(Outcome(verb, *ref, None if verb == "succeed" else "errored", error=error))
+        return refs
 
     @rule(id=jobs, priority=st.sampled_from((None, 2)), delay=st.sampled_from((None, 0.0, 15.0)))
     def change(self, id: int, priority: int | None, delay: float | None) -> None:
@@ -839,7 +852,7 @@ class JobMachine(RuleBasedStateMachine):
 
     @rule(
         place=st.sampled_from((("queue", "a"), ("queue", "b"), ("task", "x"))),
-        delay=st.sampled_from((None, 30.0, "let go", "let go")),
+        delay=st.sampled_from((None, 30.0, "let go", "let go", "let go")),
     )
     def hold_or_let_go(self, place: tuple[str, str], delay: float | str | None) -> None:
         if isinstance(delay, str):
