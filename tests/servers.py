@@ -8,7 +8,7 @@ import os
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import cache
 
 import psycopg
 
@@ -17,7 +17,7 @@ from holdfast.embedded import EmbeddedPostgres
 FAST = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
 
 
-@lru_cache(maxsize=None)
+@cache
 def shared_postgres() -> str:
     """The URL of the server all tests of this process share."""
     given = os.environ.get("HOLDFAST_TEST_POSTGRES_URL")

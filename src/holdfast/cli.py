@@ -86,7 +86,7 @@ def split(names: str | None) -> list[str] | None:
     return [name.strip() for name in names.split(",") if name.strip()] if names else None
 
 
-# -- work --------------------------------------------------------------------------------------------------------------
+# -- work ------------------------------------------------------------------------------------------------------------
 
 
 @cli.command()
@@ -164,7 +164,7 @@ def log_to_stderr(verbose: int) -> None:
     log.setLevel((logging.WARNING, logging.INFO, logging.DEBUG)[min(verbose, 2)])
 
 
-# -- jobs --------------------------------------------------------------------------------------------------------------
+# -- jobs ------------------------------------------------------------------------------------------------------------
 
 
 @cli.group()
@@ -195,10 +195,13 @@ def list_jobs(
         print_table(
             ("id", "state", "task", "queue", "attempt", "due", "error"),
             [
-                (j.id, shown_state(j), j.task, j.queue, f"{j.attempt}/{j.max_attempts}", ago(j.run_at), j.error_code or "")
-                for j in found
+                (
+                    job.id, shown_state(job), job.task, job.queue, f"{job.attempt}/{job.max_attempts}", ago(job.run_at),
+                    job.error_code or "",
+                )
+                for job in found
             ],
-        )
+        )  # fmt: skip
         return
     print_data([job_data(job) for job in found], output)
 
@@ -268,7 +271,7 @@ def ago(moment: datetime) -> str:
     return f"{text} ago" if seconds >= 0 else f"in {text}"
 
 
-# -- set-up and show -----------------------------------------------------------------------------------------------------
+# -- set-up and show -------------------------------------------------------------------------------------------------
 
 
 @cli.command()
@@ -311,8 +314,8 @@ def demo(jobs: int, keep: Path | None) -> None:
 @cli.command()
 @click.option("--jobs", type=click.IntRange(100), default=20_000, show_default=True, help="Jobs in a drain.")
 @click.option("--engine", type=click.Choice(["sqlite", "postgres", "both"]), default="both", show_default=True)
-@click.option("--url", help="A PostgreSQL to measure, in a schema of its own. Default: a private one from the test wheel.")
-@click.option("--idle", type=click.FloatRange(5), default=30.0, show_default=True, help="Seconds to watch an idle worker.")
+@click.option("--url", help="A PostgreSQL to measure, in a schema of its own. Default: a private one.")
+@click.option("--idle", type=click.FloatRange(5), default=30.0, help="Seconds to watch an idle worker.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON document instead of a table.")
 def bench(jobs: int, engine: str, url: str | None, idle: float, as_json: bool) -> None:
     """Measure this machine: the raw limits of the database, Holdfast, and the ratios between them.
@@ -328,7 +331,7 @@ def bench(jobs: int, engine: str, url: str | None, idle: float, as_json: bool) -
     click.echo(to_json(figures) if as_json else report(figures))
 
 
-# -- finding the application -----------------------------------------------------------------------------------------------
+# -- finding the application -----------------------------------------------------------------------------------------
 
 
 def open_app(url: str | None) -> Holdfast:
@@ -344,7 +347,7 @@ def find_app(where: str | None, *, url: str | None = None, **settings: Any) -> H
     """The application a command line names: `module:name`, `file.py:name`, `module`, or the setting `app`."""
     where = where or load_settings().app
     if not where:
-        raise BadSettings('which application? Name it (holdfast worker app:hf), or set app = "app:hf" in [tool.holdfast]')
+        raise BadSettings('which application? Name it (holdfast worker app:hf), or set app = "app:hf" in holdfast.toml')
     place, _, name = where.partition(":")
     module = load(place)
     found = {key: value for key, value in vars(module).items() if isinstance(value, Holdfast)}
@@ -387,7 +390,7 @@ def modules_here() -> str:
     return "found: " + (", ".join(files) or "no Python files")
 
 
-# -- printing ----------------------------------------------------------------------------------------------------------------
+# -- printing --------------------------------------------------------------------------------------------------------
 
 
 def to_json(value: Any) -> str:

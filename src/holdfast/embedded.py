@@ -44,7 +44,8 @@ class EmbeddedPostgres:
     def start(self) -> None:
         given = {"port": self.port, "listen_addresses": "127.0.0.1", "unix_socket_directories": "", **self._settings}
         options = " ".join(f"-c {name}='{value}'" for name, value in given.items())
-        self._run("pg_ctl", "-D", str(self._data), "-w", "-t", "60", "-l", str(self._data / "log"), "-o", options, "start")
+        log = str(self._data / "log")
+        self._run("pg_ctl", "-D", str(self._data), "-w", "-t", "60", "-l", log, "-o", options, "start")
 
     def stop(self, mode: str = "fast") -> None:
         self._run("pg_ctl", "-D", str(self._data), "-w", "-t", "60", "-m", mode, "stop")

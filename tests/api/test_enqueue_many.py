@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from holdfast import BadSettings, Holdfast, State
-from holdfast.store.sqlite.store import CHUNK
+from holdfast.store.sqlite.enqueue import CHUNK
 from holdfast.work.tasks import Bound
 
 

@@ -14,7 +14,8 @@ from holdfast.model.job import Enqueued, NewJob
 from holdfast.model.lifecycle import State
 from holdfast.settings import Settings
 from holdfast.store.base import Store
-from holdfast.store.postgres.store import CHUNK, PostgresStore
+from holdfast.store.postgres.enqueue import CHUNK
+from holdfast.store.postgres.store import PostgresStore
 from tests.contract.places import at_once, open_connection, raw
 from tests.factories import Clock, a_queued_job, claim, new_job
 

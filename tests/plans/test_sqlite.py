@@ -17,7 +17,8 @@ from holdfast.model.job import Wants
 from holdfast.model.outcome import Outcome
 from holdfast.settings import Settings
 from holdfast.store.base import Ref
-from holdfast.store.sqlite.store import SqliteStore, stored
+from holdfast.store.sqlite.enqueue import stored
+from holdfast.store.sqlite.store import SqliteStore
 from tests.factories import BOOM, Clock, claim, new_job, wants
 from tests.plans.crowd import (
     COLUMNS,

@@ -27,6 +27,7 @@ from holdfast.work.tasks import Bound
 WORKERS = 3
 LONGEST = 90.0  # seconds after which something is wrong
 KILL_AFTER = 0.3  # of the jobs done
+FIRST = "the first visitor"
 
 
 def run(jobs: int, keep: Path | None) -> int:
@@ -63,8 +64,9 @@ class Demo:
         with sqlite3.connect(self._path) as connection:
             connection.execute("create table if not exists charges (job text not null, cents integer not null)")
         connection.close()
-        accepted = len(hf.enqueue_many(self._make()))
-        self._say(f"accepted {accepted:,} jobs in one transaction")
+        greet.using(key=FIRST, reuse="forever").enqueue("first visitor")
+        accepted = 1 + len(hf.enqueue_many(self._make()))
+        self._say(f"accepted {accepted:,} jobs")
         self._workers += [self._start_worker() for _ in range(WORKERS)]
         with Live(self._progress, console=self._console, refresh_per_second=8, transient=True):
             self._watch(accepted)
@@ -78,7 +80,6 @@ class Demo:
         yield from (flaky.bind(1 + n % 2) for n in range(3 * part))
         yield from (doomed.bind(n) for n in range(part // 4 + 1))
         yield from (shrink.bind(640 + n) for n in range(4 * part))
-        yield greet.using(key="the first visitor", reuse="forever").bind("first visitor")
         yield from (greet.bind(f"visitor {n}") for n in range(19 * part))
 
     def _start_worker(self) -> subprocess.Popen[bytes]:
@@ -133,7 +134,7 @@ class Demo:
         return True
 
     def _hand_out_again(self) -> None:
-        again = greet.using(key="the first visitor", reuse="forever").enqueue("first visitor")
+        again = greet.using(key=FIRST, reuse="forever").enqueue("first visitor")
         if not again.created:
             self._say(f"an equal job was asked for again: its result was there at once, {again.result!r}")
 

@@ -9,13 +9,13 @@ clock alone; a test passes `clock`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple, Protocol
 
-from holdfast.errors import JobNotFound, LeaseLost, Refused, StoreError
+from holdfast.errors import JobNotFound, LeaseLost, Refused
 from holdfast.model.job import (
     AttemptRecord,
     Claimed,
@@ -36,9 +36,6 @@ from holdfast.model.rescue import verdict
 
 Row = dict[str, Any]
 JobId = int | str
-# A verb described apart from its execution: yields statements with their parameters, is sent the rows. So the same
-# steps run on our connection or a caller's, synchronous or not.
-Steps = Generator[tuple[str, dict[str, Any]], list[Row], Any]
 
 RESCUE_BATCH = 20  # leases taken back in one transaction
 RESCUE_ROUNDS = 50  # transactions in one call, while they find only leases with nothing left under them
@@ -475,41 +472,6 @@ class Store(ABC):
                 "tags": self.words(row["tags"]),
             }
         )
-
-
-def keyed_steps(statements: Any, insert: str, job: NewJob, parameters: dict[str, Any]) -> Steps:
-    """Enqueue under a key: a finished job gives the key up, the unique index decides who takes it, and whoever comes
-    second finds the first. Another writer may come between the steps, so they are repeated until one of both holds."""
-    reuse = min(job.reuse or 0.0, 1e10)
-    for _ in range(20):
-        yield statements["key_given_up"], {"task": job.task, "key": job.key, "minus_reuse": -reuse}
-        rows = yield statements[insert], parameters
-        if rows:
-            return Enqueued(str(rows[0]["id"]), True)
-        rows = yield statements["key_held"], {"task": job.task, "key": job.key}
-        if rows:
-            return Enqueued(str(rows[0]["id"]), False, State(rows[0]["state"]))
-    raise StoreError(f"the key {job.key!r} of task {job.task} changed hands 20 times while enqueuing; try again")
-
-
-def run_steps(steps: Steps, execute: Callable[[str, dict[str, Any]], list[Row]]) -> Any:
-    """Run a verb's steps on a synchronous connection."""
-    try:
-        statement = next(steps)
-        while True:
-            statement = steps.send(execute(*statement))
-    except StopIteration as end:
-        return end.value
-
-
-async def arun_steps(steps: Steps, execute: Callable[[str, dict[str, Any]], Any]) -> Any:
-    """Run a verb's steps on an asynchronous connection."""
-    try:
-        statement = next(steps)
-        while True:
-            statement = steps.send(await execute(*statement))
-    except StopIteration as end:
-        return end.value
 
 
 def by_verb(outcomes: Sequence[Outcome]) -> dict[Verb, list[Outcome]]:

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from itertools import islice
 from typing import Any, cast
 
 import psycopg
 from psycopg.rows import dict_row
 
-from holdfast.errors import BadSettings, JobNotFound, LeaseLost, StoreError, StoreUnavailable
-from holdfast.model.job import Claimed, Enqueued, Held, Look, NewJob, Request, Wants
-from holdfast.model.lifecycle import State
+from holdfast.errors import JobNotFound, LeaseLost, StoreError, StoreUnavailable
+from holdfast.model.job import Claimed, Held, Look, Request, Wants
 from holdfast.model.outcome import Outcome
 from holdfast.settings import Settings
 from holdfast.store.base import (
@@ -23,29 +20,22 @@ from holdfast.store.base import (
     JobId,
     Ref,
     Row,
-    Steps,
-    Store,
     Transaction,
-    arun_steps,
     by_verb,
-    keyed_steps,
     may_be_lost,
-    run_steps,
 )
 from holdfast.store.migrate import OLDEST_CODE, check_version, pending
 from holdfast.store.pool import Pool
 from holdfast.store.postgres.connect import Connection, connect, translate, translated, usable
+from holdfast.store.postgres.enqueue import PostgresEnqueue
 from holdfast.store.postgres.notify import Notifier
 from holdfast.store.statements import Statements, source
 
-CHUNK = 5_000  # jobs sent in one COPY
 MIGRATION_TURN = 60  # seconds to wait while another process migrates
 SELF_CHECK = 5.0  # seconds a new listener has to hear itself
 
-COPIED = "id, queue, task, args, priority, max_attempts, run_at, ready_at, expires_at, correlation_id, tags"
 
-
-class PostgresStore(Store):
+class PostgresStore(PostgresEnqueue):
     def __init__(self, settings: Settings, *, clock: Callable[[], datetime] | None = None) -> None:
         self.settings = settings
         self.shown_url = settings.shown_url
@@ -162,132 +152,6 @@ class PostgresStore(Store):
         if not (job_id.isascii() and job_id.isdigit() and len(job_id) < 19):
             raise JobNotFound(f"there is no job {job_id!r}: ids here are numbers")
         return int(job_id)
-
-    # -- enqueue -----------------------------------------------------------------------------------------------
-
-    def enqueue(self, job: NewJob) -> Enqueued:
-        with self._use() as connection:
-            if job.key is None:
-                cursor = connection.execute(
-                    self.statements["enqueue"].encode(), self._parameters(_columns(job)), binary=True
-                )
-                done = Enqueued(str(cast(tuple[Any], cursor.fetchone())[0]), True)
-            else:
-                with connection.transaction():
-                    done = run_steps(self._enqueue_steps(job), lambda t, p: self._rows(connection, t, p))
-        if done.created:
-            self.notify([job.queue])
-        return done
-
-    def _enqueue_steps(self, job: NewJob) -> Steps:
-        """An enqueue described apart from its execution, for any connection."""
-        if job.key is not None:
-            return (yield from keyed_steps(self.statements, "enqueue_keyed", job, _columns(job) | {"key": job.key}))
-        rows = yield self.statements["enqueue"], _columns(job)
-        return Enqueued(str(rows[0]["id"]), True)
-
-    def _enqueue_steps_on(self, job: NewJob) -> Steps:
-        done = yield from self._enqueue_steps(job)
-        if done.created:
-            yield (
-                self.statements["wake_on"],
-                {
-                    "channel": self.channel, "payload": "q" + job.queue, "queue": job.queue, "task": job.task,
-                    "priority": job.priority, "id": int(done.id),
-                },
-            )  # fmt: skip
-        return done
-
-    def enqueue_on(self, connection: Any, job: NewJob) -> Enqueued:
-        execute = self._execute_on(connection)
-        return cast(Enqueued, run_steps(self._enqueue_steps_on(job), execute))
-
-    async def aenqueue_on(self, connection: Any, job: NewJob) -> Enqueued:
-        execute = self._aexecute_on(connection)
-        return cast(Enqueued, await arun_steps(self._enqueue_steps_on(job), execute))
-
-    def _execute_on(self, connection: Any) -> Callable[[str, dict[str, Any]], list[Row]]:
-        if not isinstance(connection, psycopg.Connection):
-            raise BadSettings(_wrong_connection(connection, psycopg.AsyncConnection, "aenqueue"))
-
-        def execute(text: str, parameters: dict[str, Any]) -> list[Row]:
-            with connection.cursor(binary=True, row_factory=dict_row) as cursor:
-                cursor.execute(text.encode(), self._parameters(parameters))
-                return cursor.fetchall() if cursor.description else []
-
-        return execute
-
-    def _aexecute_on(self, connection: Any) -> Callable[[str, dict[str, Any]], Any]:
-        if not isinstance(connection, psycopg.AsyncConnection):
-            raise BadSettings(_wrong_connection(connection, psycopg.Connection, "enqueue"))
-
-        async def execute(text: str, parameters: dict[str, Any]) -> list[Row]:
-            async with connection.cursor(binary=True, row_factory=dict_row) as cursor:
-                await cursor.execute(text.encode(), self._parameters(parameters))
-                return await cursor.fetchall() if cursor.description else []
-
-        return execute
-
-    def enqueue_many(self, jobs: Iterable[NewJob]) -> Iterator[list[Enqueued]]:
-        queues: set[str] = set()
-        source = iter(jobs)
-        with self._use() as connection, connection.transaction():
-            while chunk := list(islice(source, CHUNK)):
-                yield self._enqueue_chunk(connection, chunk)
-                queues.update(job.queue for job in chunk)
-        self.notify(queues)
-
-    def _enqueue_chunk(self, connection: Connection, chunk: list[NewJob]) -> list[Enqueued]:
-        plain = [job for job in chunk if job.key is None]
-        ids = iter(self._copy(connection, plain) if plain else [])
-        keyed = self._enqueue_keyed(connection, [job for job in chunk if job.key is not None])
-        return [Enqueued(str(next(ids)), True) if job.key is None else next(keyed) for job in chunk]
-
-    def _copy(self, connection: Connection, jobs: list[NewJob]) -> list[int]:
-        rows = self._rows(
-            connection,
-            self.statements["reserve_ids"],
-            {"sequence": f"{self._schema}.jobs_id_seq", "n": len(jobs)},
-        )
-        ids = [row["id"] for row in rows]
-        now = self._rows(connection, self.statements.fill("select @clock as now"), {})[0]["now"].timestamp()
-        moment = _Moments(now)
-        # The column's default is the database's clock; only a clock that a test moves has to be told.
-        told = () if self._clock is None else (moment.later(0.0),)
-        columns = COPIED + (", created_at" if told else "")
-        with (
-            connection.cursor() as cursor,
-            cursor.copy(self.statements.fill(f"copy @jobs ({columns}) from stdin").encode()) as copy,
-        ):
-            for id, job in zip(ids, jobs, strict=True):
-                due = moment.due(job)
-                copy.write_row(
-                    (
-                        id, job.queue, job.task, job.args.decode(), job.priority, job.max_attempts, due, due,
-                        moment.later(job.expires_in), job.correlation_id, list(job.tags) or None, *told,
-                    )
-                )  # fmt: skip
-        return ids
-
-    def _enqueue_keyed(self, connection: Connection, jobs: list[NewJob]) -> Iterator[Enqueued]:
-        if not jobs:
-            return iter(())
-        document = {"jobs": json.dumps([_document(n, job) for n, job in enumerate(jobs)])}
-        self._rows(connection, self.statements["give_up_keys"], dict(document))
-        made = self._rows(connection, self.statements["enqueue_keyed_many"], dict(document))
-        held = self._rows(connection, self.statements["keys_held"], dict(document))
-        created = {(row["task"], row["key"]): str(row["id"]) for row in made}
-        known = {(row["task"], row["key"]): row for row in held}
-        answers = []
-        for job in jobs:
-            name = (job.task, cast(str, job.key))
-            if name in created:
-                answers.append(Enqueued(created.pop(name), True))  # the first of equal ones made it
-            elif name in known:
-                answers.append(Enqueued(str(known[name]["id"]), False, State(known[name]["state"])))
-            else:  # it changed hands between the statements: one by one then
-                answers.append(run_steps(self._enqueue_steps(job), lambda t, p: self._rows(connection, t, p)))
-        return iter(answers)
 
     # -- the worker's trip ---------------------------------------------------------------------------------------
 
@@ -493,43 +357,6 @@ class _Transaction:
         return self._store._rows(self._connection, self._store.statements[name], parameters)
 
 
-class _Moments:
-    """Due times of many jobs relative to one reading of the database's clock."""
-
-    def __init__(self, now: float) -> None:
-        self._now = now
-
-    def due(self, job: NewJob) -> datetime:
-        return job.run_at or datetime.fromtimestamp(self._now + job.delay, UTC)
-
-    def later(self, seconds: float | None) -> datetime | None:
-        return None if seconds is None else datetime.fromtimestamp(self._now + seconds, UTC)
-
-
-def _columns(job: NewJob) -> dict[str, Any]:
-    return {
-        "queue": job.queue,
-        "task": job.task,
-        "args": job.args.decode(),
-        "priority": job.priority,
-        "max_attempts": job.max_attempts,
-        "run_at": job.run_at,
-        "delay": job.delay,
-        "expires_in": job.expires_in,
-        "correlation_id": job.correlation_id,
-        "tags": list(job.tags) or None,
-    }
-
-
-def _document(n: int, job: NewJob) -> dict[str, Any]:
-    return _columns(job) | {
-        "n": n,
-        "run_at": job.run_at and job.run_at.isoformat(),
-        "key": job.key,
-        "reuse": min(job.reuse or 0.0, 1e10),
-    }
-
-
 def _ending(outcome: Outcome) -> dict[str, Any]:
     error = outcome.error
     return {
@@ -572,13 +399,6 @@ def _array(values: Iterable[Any]) -> str:
 def _must_hold(ref: Ref, rows: list[Row]) -> None:
     if not rows:
         raise LeaseLost(f"job {ref.id} was taken over by someone else; roll this transaction back")
-
-
-def _wrong_connection(connection: Any, other: type, method: str) -> str:
-    if isinstance(connection, other):
-        return f"this is a {other.__module__.partition('.')[0]}.{other.__name__}: use {method}"
-    kind = f"{type(connection).__module__}.{type(connection).__qualname__}"
-    return f"conn= needs a psycopg connection to the database the jobs are in, not a {kind}"
 
 
 def _channel(schema: str) -> str:

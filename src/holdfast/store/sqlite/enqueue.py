@@ -1,0 +1,184 @@
+"""How jobs get into a SQLite file: one, many, or on a caller's own connection."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from pathlib import Path
+from typing import Any, cast
+
+from holdfast.errors import BadSettings
+from holdfast.model.job import Enqueued, NewJob
+from holdfast.settings import Settings
+from holdfast.store.base import Row, Store
+from holdfast.store.sqlite.connect import Connection
+from holdfast.store.statements import Statements
+from holdfast.store.steps import Steps, keyed_steps, run_steps
+
+CHUNK = 5_000  # jobs kept at a time
+
+COLUMNS = (
+    "queue, task, args, priority, max_attempts, created_at, run_at, ready_at, expires_at, correlation_id, tags"
+)
+
+
+def stored(moment: datetime) -> str:
+    """An instant as text that sorts: UTC, always with microseconds."""
+    return moment.astimezone(UTC).replace(tzinfo=None).isoformat(" ", "microseconds")
+
+
+class SqliteEnqueue(Store):
+    """The part of the SQLite store that takes jobs in."""
+
+    settings: Settings
+    statements: Statements
+    path: Path
+    _clock: Callable[[], datetime]
+
+    @abstractmethod
+    def _use(self) -> AbstractContextManager[Connection]: ...
+
+    @abstractmethod
+    def _parameters(self, text: str, parameters: dict[str, Any]) -> dict[str, Any]: ...
+
+    @abstractmethod
+    def rows(self, db: sqlite3.Connection, text: str, parameters: dict[str, Any]) -> list[Row]: ...
+
+    def enqueue(self, job: NewJob) -> Enqueued:
+        with self._use() as connection, connection.writing() as db:
+            return self._enqueue(db, job)
+
+    def _enqueue(self, db: sqlite3.Connection, job: NewJob) -> Enqueued:
+        return cast(Enqueued, run_steps(self._enqueue_steps(job), lambda t, p: self.rows(db, t, p)))
+
+    def _enqueue_steps(self, job: NewJob) -> Steps:
+        """An enqueue described apart from its execution, for any connection."""
+        columns = self._columns(job)
+        if job.key is not None:
+            return (yield from keyed_steps(self.statements, "enqueue", job, columns))
+        rows = yield self.statements["enqueue"], columns
+        return Enqueued(str(rows[0]["id"]), True)
+
+    def _columns(self, job: NewJob) -> dict[str, Any]:
+        return {
+            "queue": job.queue,
+            "task": job.task,
+            "args": job.args.decode(),
+            "priority": job.priority,
+            "max_attempts": job.max_attempts,
+            "run_at": self.instant(job.run_at),
+            "delay": job.delay,
+            "expires_in": job.expires_in,
+            "correlation_id": job.correlation_id,
+            "tags": list(job.tags) or None,
+            "key": job.key,
+            "holds_key": None if job.key is None else 1,
+        }
+
+    def enqueue_on(self, connection: Any, job: NewJob) -> Enqueued:
+        execute = self._execute_on(connection)
+        return cast(Enqueued, run_steps(self._enqueue_steps(job), execute))
+
+    async def aenqueue_on(self, connection: Any, job: NewJob) -> Enqueued:
+        return self.enqueue_on(connection, job)
+
+    def _execute_on(self, connection: Any) -> Callable[[str, dict[str, Any]], list[Row]]:
+        if not isinstance(connection, sqlite3.Connection):
+            kind = f"{type(connection).__module__}.{type(connection).__qualname__}"
+            raise BadSettings(f"conn= needs a sqlite3 connection to {self.path}, not a {kind}")
+        opened = {Path(row[2]) for row in connection.execute("pragma database_list").fetchall() if row[2]}
+        if self.path.resolve() not in {path.resolve() for path in opened}:
+            raise BadSettings(f"conn= is open on another file than the jobs are in ({self.path})")
+
+        def execute(text: str, parameters: dict[str, Any]) -> list[Row]:
+            cursor = connection.cursor()
+            cursor.row_factory = None
+            rows = cursor.execute(text, self._parameters(text, parameters)).fetchall()
+            names = [column[0] for column in cursor.description or ()]
+            return [dict(zip(names, row, strict=True)) for row in rows]
+
+        return execute
+
+    def enqueue_many(self, jobs: Iterable[NewJob]) -> Iterator[list[Enqueued]]:
+        source = iter(jobs)
+        chunk = list(islice(source, CHUNK))
+        if not chunk:
+            return
+        with self._use() as connection:
+            if len(chunk) < CHUNK:
+                with connection.writing() as db:
+                    done = self._keep(db, chunk)
+                yield done
+                return
+            # A long stream is collected apart first, so that a slow source never holds the writers' lock.
+            yield from self._keep_spooled(connection, chunk, source)
+
+    def _keep(self, db: sqlite3.Connection, chunk: list[NewJob]) -> list[Enqueued]:
+        answers = {id(job): self._enqueue(db, job) for job in chunk if job.key is not None}
+        plain = [job for job in chunk if job.key is None]
+        first = self._next_id(db)
+        db.executemany(
+            self.statements.fill(f"insert into @jobs (id, {COLUMNS}) values ({','.join('?' * 12)})"),  # noqa: S608
+            ((first + n, *row) for n, row in enumerate(self._plain_rows(plain))),
+        )
+        ids = iter(range(first, first + len(plain)))
+        return [Enqueued(str(next(ids)), True) if job.key is None else answers[id(job)] for job in chunk]
+
+    def _next_id(self, db: sqlite3.Connection) -> int:
+        row = db.execute("select seq from sqlite_sequence where name = ?", (f"{self.settings.prefix}jobs",)).fetchone()
+        return (row[0] if row else 0) + 1
+
+    def _plain_rows(self, jobs: Iterable[NewJob]) -> Iterator[tuple[Any, ...]]:
+        now = self._clock()
+        created = stored(now)
+        for job in jobs:
+            due = created if not job.delay else stored(now + timedelta(seconds=job.delay))
+            due = self.instant(job.run_at) or due
+            expires = None if job.expires_in is None else stored(now + timedelta(seconds=job.expires_in))
+            tags = json.dumps(job.tags) if job.tags else None
+            yield (
+                job.queue, job.task, job.args.decode(), job.priority, job.max_attempts, created, due, due, expires,
+                job.correlation_id, tags,
+            )  # fmt: skip
+
+    def _keep_spooled(
+        self, connection: Connection, chunk: list[NewJob], source: Iterator[NewJob]
+    ) -> Iterator[list[Enqueued]]:
+        db = connection.db
+        keyed: dict[int, NewJob] = {}  # by place in the stream; each is kept by a statement of its own
+        total = 0
+        db.execute(f"create temp table spool (n integer primary key, {COLUMNS})")
+        try:
+            while chunk:
+                places = {n: job for n, job in enumerate(chunk, total) if job.key is None}
+                keyed |= {n: job for n, job in enumerate(chunk, total) if job.key is not None}
+                rows = zip(places, self._plain_rows(places.values()), strict=True)
+                db.execute("begin")
+                db.executemany(
+                    f"insert into temp.spool (n, {COLUMNS}) values ({','.join('?' * 12)})",  # noqa: S608 - our own names
+                    ((n, *row) for n, row in rows),
+                )
+                db.execute("commit")
+                total += len(chunk)
+                chunk = list(islice(source, CHUNK))
+            with connection.writing():
+                first = self._next_id(db)
+                db.execute(
+                    self.statements.fill(
+                        f"insert into @jobs (id, {COLUMNS}) select n + ?, {COLUMNS} from temp.spool order by n"  # noqa: S608
+                    ),
+                    (first,),
+                )
+                answers = {n: self._enqueue(db, job) for n, job in keyed.items()}
+        finally:
+            if db.in_transaction:
+                db.execute("rollback")
+            db.execute("drop table temp.spool")
+        for start in range(0, total, CHUNK):
+            places_here = range(start, min(start + CHUNK, total))
+            yield [answers[n] if n in keyed else Enqueued(str(first + n), True) for n in places_here]
