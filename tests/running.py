@@ -83,6 +83,6 @@ def take_over(app: Holdfast, id: str) -> None:
     """Rescue a running job, as another worker does that takes its holder for dead; nobody claims it again."""
     record = app.job(id).refresh()
     app.pause(task=record.task)
-    assert record.worker is not None
-    [rescued] = app.store.rescue(by_expiry=False, dead=[record.worker])
+    # Its holder may be renewing just now: a rescue passes over what is locked.
+    [rescued] = wait_until(lambda: app.store.rescue(by_expiry=False, dead=[record.worker or ""]))
     assert (rescued.id, rescued.state) == (id, State.QUEUED)
