@@ -891,6 +891,17 @@ class JobMachine(RuleBasedStateMachine):
         self.clock.advance(61)  # from then on suspects may have company again
         return self.claim_whatever_there_is(worker, 5)
 
+    @rule(target=claims, verb=st.sampled_from(("succeed", "succeed", *VERBS)))
+    def a_zombie_comes_back(self, verb: Verb) -> Any:
+        """It held a job, went silent, was rescued and overtaken; now it wants to end the job all the same (F1)."""
+        self.claim_whatever_there_is("w1", 2)
+        refs = self.leases_run_out_and_another_takes_over("w2")
+        zombie = self.of(Ref(0, ""), "a zombie's")
+        if zombie.id:
+            error = BOOM if verb in ("fail", "reschedule", "stop") else None
+            self.end(Outcome(verb, *zombie, None if verb == "succeed" else "errored", error=error))
+        return refs
+
     @rule(forget=st.booleans())
     def tidy_up(self, forget: bool) -> None:
         expected = self.book.expire(self.now)
