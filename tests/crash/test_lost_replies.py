@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast import Holdfast, events
 from holdfast.errors import OutcomeUnknown, StoreUnavailable
 from holdfast.model.job import Enqueued, NewJob
 from holdfast.model.lifecycle import State
@@ -18,6 +20,7 @@ from holdfast.store import open_store
 from holdfast.store.base import Store
 from tests.crash.fleet import Fleet, a_fleet, assert_each_success_is_of_its_newest_claim, wait_until
 from tests.crash.proxy import Proxy, a_proxy
+from tests.factories import claim
 from tests.servers import new_schema, own_postgres
 
 
@@ -149,20 +152,35 @@ def until_known(enqueue: Callable[[], Enqueued]) -> tuple[Enqueued, bool]:
             again = True
 
 
-def test_notifications_that_a_pooler_swallows_leave_polling(proxy: Proxy, fleet: Fleet) -> None:
-    """A listener that hears nothing says so, polling goes on, and nobody is kept from being rescued for it."""
+def test_notifications_that_a_pooler_swallows_leave_polling(
+    proxy: Proxy, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A listener that hears nothing says so, again and again; polling goes on, and nobody is kept from being rescued
+    for it: that connection never worked, so it tells nothing of others."""
+    monkeypatch.setattr("holdfast.store.postgres.store.SELF_CHECK", 0.2)
+    monkeypatch.setattr("holdfast.work.listener.RETRY_DELAYS", (0.1,))
     proxy.deaf = True
-    go = fleet.home / "go"
-    settings = {"lease": 2.0, "heartbeat": 0.5, "poll_base": 0.2, "poll_max": 0.5}
-    victim = fleet.start(host="alpha", **settings)
-    fleet.enqueue("ahold", 5, until=str(go))
-    fleet.await_starts(5)
-    other = fleet.start(host="beta", **settings)
-    wait_until(lambda: fleet.log_of(other).count("notifications are not heard") >= 1, what="it noticed")
-    fleet.kill(victim)
-    go.touch()
-    fleet.await_states(succeeded=5, timeout=20)
-    fleet.enqueue("aquick", 10)
-    fleet.await_states(succeeded=15, timeout=20)
-    assert "does not deliver notifications" in fleet.log_of(other)
-    fleet.stop(other)
+    heard: list[str] = []
+    end = events.subscribe(lambda name, fields: heard.append(name))
+    app = Holdfast(proxy.url, schema=fleet.settings.schema, lease=2.0, heartbeat=0.5, poll_base=0.1, poll_max=0.2)
+
+    @app.task
+    async def greet() -> None: ...
+
+    [dead] = fleet.enqueue("greet")
+    claim(fleet.store, lease=0.1, worker="dead on another host")
+    worker = app.worker()
+    thread = threading.Thread(target=worker.run)
+    thread.start()
+    try:
+        fleet.await_states(succeeded=1, timeout=20)
+        assert [attempt.worker for attempt in fleet.store.attempts(dead)] == ["dead on another host"]
+        assert heard.count("deaf") > 3
+        fleet.enqueue("greet", 10)
+        fleet.await_states(succeeded=11, timeout=20)
+        assert "listening" not in heard
+    finally:
+        worker.stop()
+        thread.join(30)
+        end()
+        app.close()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import random
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter
@@ -15,7 +17,6 @@ import pytest
 from holdfast import Holdfast, JobContext
 from holdfast.model.lifecycle import State
 from holdfast.settings import Settings
-from holdfast.work.worker import Worker
 from tests.crash.fleet import Fleet, assert_each_success_is_of_its_newest_claim, wait_until
 
 IN_PROCESS = 88  # cycles on each engine, beside
@@ -211,30 +212,29 @@ def test_a_handler_that_heeds_the_shutdown_is_given_back_early(fleet: Fleet) -> 
     assert {job.attempt for job in fleet.jobs()} == {0}
 
 
-def test_stop_may_interrupt_anything(settings: Settings) -> None:
-    """A signal handler runs in the middle of whatever the main thread does, also while it holds a lock."""
-    crew = Crew(settings)
-    app = crew.application()
-    app.migrate()
-    worker: Worker = app.worker()
-    rung = 0
-    deadline = time.monotonic() + 5
+INTERRUPTED = """
+import signal, sys, time
+from holdfast.work.loop import Bell
 
-    def handler(*_: object) -> None:
-        nonlocal rung
-        rung += 1
-        worker.desk.wake()  # what stop() does, but it goes on
+bell, rung = Bell(), 0
 
-    before = signal.signal(signal.SIGALRM, handler)
-    signal.setitimer(signal.ITIMER_REAL, 0.0002, 0.0002)
-    try:
-        while time.monotonic() < deadline and rung < 5_000:
-            worker.desk.wait(0.0001)
-            worker.desk.wake()
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-    assert rung > 100
-    worker.desk.wake()
-    worker.desk.wait(5)
-    app.close()
+def handler(*_):
+    global rung
+    rung += 1
+    bell.ring()
+
+signal.signal(signal.SIGALRM, handler)
+signal.setitimer(signal.ITIMER_REAL, 0.0002, 0.0002)
+while rung < 5_000:
+    bell.wait(0.0001)
+    bell.ring()
+signal.setitimer(signal.ITIMER_REAL, 0)
+bell.ring()
+sys.exit(not bell.wait(5))
+"""
+
+
+def test_what_stop_rings_may_interrupt_itself() -> None:
+    """A signal handler runs in the middle of whatever the main thread does, also while that one holds a lock: with an
+    Event, this ends in a deadlock within seconds."""
+    subprocess.run([sys.executable, "-c", INTERRUPTED], check=True, timeout=60)
