@@ -11,7 +11,6 @@ from typing import Any, cast
 
 import pytest
 
-from holdfast import Holdfast
 from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable
 from holdfast.model.backoff import PollBackoff
 from holdfast.model.job import Claimed, Held, Wants
@@ -21,6 +20,7 @@ from holdfast.store.base import Exchanged, Store
 from holdfast.work import desk as desk_module
 from holdfast.work.attempt import Attempt
 from holdfast.work.desk import Desk
+from holdfast.work.manifest import Manifest, TaskInfo
 from holdfast.work.poller import Poller
 from tests.running import Heard
 
@@ -88,8 +88,10 @@ class Script:
 class Idle:
     """A runner whose attempts end when the test says so."""
 
-    def __init__(self, slots: int) -> None:
+    def __init__(self, slots: int, task: str) -> None:
         self.slots = slots
+        self.busy = 0
+        self.manifest = Manifest("", (TaskInfo(task, (), "default", 3, None),))
         self.running: list[Attempt] = []
 
     def start(self, attempts: Sequence[Attempt]) -> None:
@@ -100,17 +102,14 @@ class Idle:
 
 class Bench:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> None:
-        app = Holdfast("sqlite:///never-opened.db")
-        app.task(name="greet")(lambda: None)
-        app.task(name="other")(lambda: None)
         self.time = Time()
         monkeypatch.setattr(desk_module, "time", self.time)
         self.store = Script(self.time)
         given = {"poll_base": 5.0, "poll_max": 30.0, **settings}
-        self.desk = Desk("w1", cast(Store, self.store), Settings(**given), dict(app.tasks), None)
+        self.desk = Desk("w1", cast(Store, self.store), Settings(**given), None)
         self.desk._wake = self.time  # type: ignore[assignment]
-        self.runner, self.other = Idle(2), Idle(1)
-        self.desk.add(self.runner, ("greet",))
+        self.runner, self.other = Idle(2, "greet"), Idle(1, "other")
+        self.desk.add(self.runner)
 
     def round(self) -> None:
         """As the worker goes round: a turn, or a wait."""
@@ -238,7 +237,7 @@ def test_a_claim_asks_for_no_more_than_free_slots(bench: Bench) -> None:
 
 
 def test_a_full_runner_is_not_polled_for_and_does_not_hide_a_free_one(bench: Bench) -> None:
-    bench.desk.add(bench.other, ("other",))
+    bench.desk.add(bench.other)
     bench.store.answers = [Claimed([held(1), held(2)])]
     bench.rounds_until(4)
     asked = [wants.tasks for _, _, wants in bench.store.trips if wants]
@@ -263,7 +262,7 @@ def test_an_outcome_is_recorded_with_the_next_claim_in_one_trip(bench: Bench) ->
 
 
 def test_a_suspect_runs_alone(bench: Bench) -> None:
-    bench.desk.add(bench.other, ("other",))
+    bench.desk.add(bench.other)
     bench.store.answers = [Claimed([held(1)], alone=True)]
     bench.round()
     [suspect] = bench.runner.running

@@ -35,11 +35,11 @@ class Outcome(msgspec.Struct, frozen=True):
     result: bytes | None = None
     delay: float = 0.0
     error: Error | None = None
-    recorded: bool = False  # the handler recorded its success itself, on its own transaction
+    recorded: bool = False  # the handler says it recorded its success itself; this is what follows if that's not so
 
 
-def returned(held: Held, result: bytes | None, *, recorded: bool = False) -> Outcome:
-    return Outcome("succeed", held.id, held.fence, None, result, recorded=recorded)
+def returned(held: Held, result: bytes | None) -> Outcome:
+    return Outcome("succeed", held.id, held.fence, None, result)
 
 
 def raised(held: Held, error: BaseException, policy: RetryPolicy, *, attempt: str = "errored") -> Outcome:

@@ -5,12 +5,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from holdfast.model.job import Held
-
-if TYPE_CHECKING:
-    from holdfast.work.tasks import Task
 
 Reason = Literal["lost", "cancel", "pause", "timeout", "shutdown"]
 
@@ -32,13 +29,13 @@ class Attempt:
         "reason",
         "recorded",
         "started",
-        "task",
+        "timeout",
         "told",
     )
 
-    def __init__(self, held: Held, task: Task[..., object]) -> None:
+    def __init__(self, held: Held, timeout: float | None = None) -> None:
         self.held = held
-        self.task = task
+        self.timeout = timeout  # seconds it may run
         self.reason: Reason | None = None  # why it should stop
         self.told = False  # the handler knows
         self.forced = False  # its grace is over: it is stopped at the next opportunity

@@ -16,25 +16,33 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from msgspec.structs import replace
+
 from holdfast import events
 from holdfast.errors import HoldfastError, OutcomeUnknown, StoreError, StoreUnavailable
 from holdfast.model.backoff import POLL_TRIES, error_delay, outcome_delay
 from holdfast.model.job import Claimed, Held, Wants
-from holdfast.model.outcome import Error, Outcome, errored, given_back
+from holdfast.model.outcome import Error, Outcome, given_back
 from holdfast.model.rescue import alone_for
 from holdfast.settings import Settings
 from holdfast.store.base import Exchanged, Ref, Store
 from holdfast.work.attempt import Attempt
 from holdfast.work.loop import Bell
+from holdfast.work.manifest import Manifest
 from holdfast.work.poller import Poller
-from holdfast.work.tasks import Task
 
 RECONNECT = 0.1  # seconds before a connection that broke is made anew; if that fails, the waits of R3.10 follow
+CONTENDED = 0.05  # seconds before the next look when all that is due was locked
 PEEK = 10.0  # seconds after which a worker that holds back for a suspect sees whether that one still waits
 
 
 class Runner(Protocol):
+    """Where attempts run. It announces what it has handlers for, and returns decided outcomes. `busy` counts the slots
+    taken, by whichever desk."""
+
     slots: int
+    busy: int
+    manifest: Manifest
 
     def start(self, attempts: Sequence[Attempt]) -> None: ...
 
@@ -43,18 +51,17 @@ class Runner(Protocol):
 
 @dataclass(slots=True)
 class Lane:
-    """A runner with the tasks it runs, how many of its slots are taken, and whether to look for work for it now.
-    `look` is set by whoever wakes us, so it is cleared before the look it asks for."""
+    """A runner with the names of the tasks it runs, and whether to look for work for it now. `look` is set by whoever
+    wakes us, so it is cleared before the look it asks for."""
 
     runner: Runner
     tasks: tuple[str, ...]
-    busy: int = 0
     look: bool = True
     holds_back: bool = False  # a suspect waits for us to have nothing in hand
 
     @property
     def free(self) -> int:
-        return self.runner.slots - self.busy
+        return self.runner.slots - self.runner.busy
 
 
 @dataclass(slots=True)
@@ -71,13 +78,12 @@ class Meters:
 
 class Desk:
     def __init__(
-        self, worker: str, store: Store, settings: Settings, tasks: dict[str, Task[..., object]],
-        queues: tuple[str, ...] | None,
-    ) -> None:  # fmt: skip
+        self, worker: str, store: Store, settings: Settings, queues: tuple[str, ...] | None
+    ) -> None:
         self._worker = worker
         self._store = store
         self._settings = settings
-        self._tasks = tasks
+        self._timeouts: dict[str, float | None] = {}
         self._queues = queues
         self.poller = Poller(settings.backoff)
         self.meters = Meters()
@@ -107,10 +113,12 @@ class Desk:
         self.limit: int | None = None  # how many more jobs may be claimed (drain with a budget)
         self.broken: Callable[[], None] = lambda: None  # tells that a connection broke
 
-    def add(self, runner: Runner, tasks: tuple[str, ...]) -> None:
-        lane = Lane(runner, tasks)
+    def add(self, runner: Runner) -> None:
+        lane = Lane(runner, runner.manifest.names)
         self.lanes.append(lane)
-        self._lane_of.update(dict.fromkeys(tasks, lane))
+        self._lane_of.update(dict.fromkeys(lane.tasks, lane))
+        for task in runner.manifest.tasks:
+            self._timeouts.update(dict.fromkeys((task.name, *task.aliases), task.timeout))
 
     # -- called from other threads ---------------------------------------------------------------------------------
 
@@ -174,7 +182,7 @@ class Desk:
     def _take_finished(self) -> None:
         while self._done:
             attempt, outcome = self._done.popleft()
-            self._lane_of[attempt.held.task].busy -= 1
+            self._lane_of[attempt.held.task].runner.busy -= 1
             if attempt is self._alone:
                 self._alone = None
             if outcome is None and attempt.reason != "lost":
@@ -193,16 +201,14 @@ class Desk:
 
     def _verify(self) -> None:
         """A handler recorded its success itself; was that committed?"""
-        attempt, _ = self._to_verify[0]
+        attempt, outcome = self._to_verify[0]
         held = attempt.held
         if self._store.read("recorded", id=held.id, fence=held.fence):
             self.meters.processed += 1
             self.forget(held)
             self._store.notify(finished=[held.id])  # its own transaction told nobody
         else:
-            told = Error("NOT_COMMITTED", "ctx.succeed() was called, but its transaction was not committed")
-            error = RuntimeError(told.message)
-            self._outcomes.append(errored(held, error, attempt.task.defaults.retry, told, "errored"))
+            self._outcomes.append(replace(outcome, recorded=False))
         self._to_verify.popleft()
 
     def _free(self) -> bool:
@@ -311,14 +317,16 @@ class Desk:
         self._outcomes[0] = Outcome("fail", culprit.id, culprit.fence, "errored", error=told)
 
     def _recorded(self, outcomes: Sequence[Outcome], done: Exchanged) -> None:
+        lost = [(outcome, self._hand.get(Ref(outcome.id, outcome.fence))) for outcome in done.lost]
         with self._lock:
             for outcome in outcomes:
                 self._drop(Ref(outcome.id, outcome.fence))
         self.meters.recorded += len(outcomes)
         self.meters.processed += sum(1 for o in outcomes if o.verb != "release") - len(done.lost)
-        for outcome in done.lost:
+        for outcome, attempt in lost:
             self.meters.lost += 1
-            events.emit("lease_lost", job=str(outcome.id))
+            if attempt is None or attempt.ask("lost"):  # else the heartbeat has told of it
+                events.emit("lease_lost", job=str(outcome.id))
         if outcomes:
             events.emit("recorded", count=len(outcomes))
         if done.requeued:
@@ -338,6 +346,11 @@ class Desk:
             if claimed.alone:
                 self._alone_until = time.monotonic() + self._time_alone(claimed.jobs[0])
             events.emit("claimed", count=len(claimed.jobs))
+        if claimed.more and not claimed.jobs:
+            # All that is due is locked by others, perhaps for long: again soon, but not at once.
+            self.nothing_due = False
+            self._look_at = time.monotonic() + CONTENDED
+            return
         if claimed.more or claimed.alone or claimed.hold_back or len(claimed.jobs) == wants.limit:
             self.nothing_due = False
             lane.look = True
@@ -356,7 +369,7 @@ class Desk:
         attempts: dict[int, list[Attempt]] = {}
         with self._lock:
             for held in jobs:
-                attempt = Attempt(held, self._tasks[held.task])
+                attempt = Attempt(held, self._timeouts[held.task])
                 self._hand[Ref(held.id, held.fence)] = attempt
                 self._under[held.fence] = self._under.get(held.fence, 0) + 1
                 attempts.setdefault(self.lanes.index(self._lane_of[held.task]), []).append(attempt)
@@ -366,7 +379,7 @@ class Desk:
             self.limit -= len(jobs)
         for index, started in attempts.items():
             lane = self.lanes[index]
-            lane.busy += len(started)
+            lane.runner.busy += len(started)
             lane.runner.start(started)
 
     def _time_alone(self, suspect: Held) -> float:

@@ -123,8 +123,8 @@ class Heartbeat:
 
     def _enforce_timeouts(self, attempts: list[Attempt]) -> bool:
         now = time.monotonic()
-        limited = [a for a in attempts if a.task.defaults.timeout is not None]
+        limited = [a for a in attempts if a.timeout is not None]
         for attempt in limited:
-            if attempt.started and now - attempt.started > (attempt.task.defaults.timeout or 0.0):
+            if attempt.started and now - attempt.started > (attempt.timeout or 0.0):
                 attempt.ask("timeout")
         return bool(limited)

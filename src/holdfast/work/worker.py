@@ -33,8 +33,8 @@ class Worker:
         self, store: Store, settings: Settings, tasks: Iterable[Task[..., object]], *,
         queues: Iterable[str] | None = None,
     ) -> None:  # fmt: skip
-        known = {name: task for task in tasks for name in (task.name, *task.defaults.aliases)}
-        if not known:
+        tasks = list(tasks)
+        if not tasks:
             raise BadSettings("this application declares no tasks: there is nothing a worker could run")
         self.host = settings.host or socket.gethostname()
         self.name = settings.worker_name or os.environ.get("WORKER_ID") or f"{self.host}-{os.getpid()}"
@@ -45,23 +45,23 @@ class Worker:
         self._settings = settings
         self._queues = None if queues is None else tuple(queues)
         self._stop_asked = 0
-        self.desk = Desk(self.id, store, settings, known, self._queues)
+        self.desk = Desk(self.id, store, settings, self._queues)
         kinds = ((True, settings.concurrency, LoopRunner), (False, settings.threads, ThreadRunner))
         for is_async, slots, kind in kinds:
-            names = tuple(sorted(name for name, task in known.items() if task.is_async is is_async))
-            if names:
-                self.desk.add(kind(slots, store, settings, self.desk.finished), names)
+            mine = [task for task in tasks if task.is_async is is_async]
+            if mine:
+                self.desk.add(kind(slots, mine, store, settings, self.desk.finished))
+        self._tasks = tuple(name for lane in self.desk.lanes for name in lane.tasks)
         self._slots = sum(lane.runner.slots for lane in self.desk.lanes)
         self._heartbeat = Heartbeat(store, self.desk.in_hand, every=settings.heartbeat, lease=settings.lease)
         self._neighbours = Neighbours(meeting_place(store, self.host), self.id)
         self.watchdog = Watchdog(
-            self.id, store, settings, self._neighbours, tasks=tuple(known), queues=self._queues, due_in=self.desk.due_in
+            self.id, store, settings, self._neighbours, tasks=self._tasks, queues=self._queues, due_in=self.desk.due_in
         )
         self.desk.broken = self._heartbeat.broken = self.watchdog.distrust
         self._listener = Listener(
             store, queues=self._queues, wake=self.desk.wake, asked=self._heartbeat.ask, hearing=self._hearing
         )
-        self._tasks = tuple(known)
         self._ended = threading.Event()
 
     def run(self) -> int:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from msgspec.structs import replace
+
 from holdfast import events
 from holdfast.errors import LeaseLost
 from holdfast.model.outcome import (
@@ -20,19 +22,20 @@ from holdfast.model.outcome import (
     stopped,
 )
 from holdfast.model.payload import Unfit, encode
-from holdfast.model.retry import DEFAULT_RETRY
+from holdfast.model.retry import DEFAULT_RETRY, RetryPolicy
 from holdfast.work.attempt import Attempt, StopAttempt
 from holdfast.work.tasks import UnfitArguments
 
 
-def on_return(attempt: Attempt, value: Any, *, max_result: int) -> Outcome | None:
+def on_return(attempt: Attempt, value: Any, policy: RetryPolicy, *, max_result: int) -> Outcome | None:
     held = attempt.held
     if attempt.recorded:
-        return returned(held, None, recorded=True)
+        told = Error("NOT_COMMITTED", "ctx.succeed() was called, but its transaction was not committed")
+        return replace(errored(held, RuntimeError(told.message), policy, told, "errored"), recorded=True)
     if attempt.reason == "lost":
         return None
     if attempt.told and value is None:
-        return obeyed(attempt)
+        return obeyed(attempt, policy)
     if value is None:
         return returned(held, None)
     try:
@@ -44,10 +47,10 @@ def on_return(attempt: Attempt, value: Any, *, max_result: int) -> Outcome | Non
         return Outcome("fail", held.id, held.fence, "errored", error=told)
 
 
-def on_raise(attempt: Attempt, error: BaseException) -> Outcome | None:
+def on_raise(attempt: Attempt, error: BaseException, policy: RetryPolicy) -> Outcome | None:
     if attempt.reason == "lost":
         return None
-    outcome = obeyed(attempt) if _stopped(attempt, error) else _raised(attempt, error)
+    outcome = obeyed(attempt, policy) if _stopped(attempt, error) else _raised(attempt, error, policy)
     if isinstance(error, LeaseLost):
         return outcome  # the store will refuse it, and the desk tell of that; if not, it is an error like any other
     if outcome is not None and outcome.error is not None and outcome.verb in ("fail", "reschedule"):
@@ -68,7 +71,7 @@ def _stopped(attempt: Attempt, error: BaseException) -> bool:
     return isinstance(error, StopAttempt) or (isinstance(error, asyncio.CancelledError) and attempt.must_stop)
 
 
-def obeyed(attempt: Attempt) -> Outcome | None:
+def obeyed(attempt: Attempt, policy: RetryPolicy) -> Outcome | None:
     """The attempt ended because it was asked to."""
     held = attempt.held
     match attempt.reason:
@@ -77,17 +80,16 @@ def obeyed(attempt: Attempt) -> Outcome | None:
         case "pause":
             return parked(held)
         case "timeout":
-            limit = attempt.task.defaults.timeout
-            late = Error("TIMED_OUT", f"it ran longer than its timeout of {limit:g} s")
-            return errored(held, TimeoutError(late.message), attempt.task.defaults.retry, late, "timed_out")
+            late = Error("TIMED_OUT", f"it ran longer than its timeout of {attempt.timeout:g} s")
+            return errored(held, TimeoutError(late.message), policy, late, "timed_out")
         case "shutdown":
             return given_back(held, started=True)
         case _:
             return None
 
 
-def _raised(attempt: Attempt, error: BaseException) -> Outcome:
-    held, policy = attempt.held, attempt.task.defaults.retry
+def _raised(attempt: Attempt, error: BaseException, policy: RetryPolicy) -> Outcome:
+    held = attempt.held
     if isinstance(error, UnfitArguments):
         told = describe(error, "BAD_ARGUMENTS")
         return errored(held, error, DEFAULT_RETRY, told, "errored")

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from contextvars import copy_context
 
@@ -15,16 +15,28 @@ from holdfast.settings import Settings
 from holdfast.store.base import Store
 from holdfast.work.attempt import Attempt
 from holdfast.work.context import JobContext, current
+from holdfast.work.manifest import manifest_of
 from holdfast.work.runners.decide import on_raise, on_return
+from holdfast.work.tasks import Task
 
 BREATH = 32  # attempts a slot runs without a pause before it lets the loop do other things
 
 Finished = Callable[[Attempt, Outcome | None], None]
 
 
+def handlers(tasks: Iterable[Task[..., object]]) -> dict[str, Task[..., object]]:
+    """Tasks by every name a job of theirs may carry."""
+    return {name: task for task in tasks for name in (task.name, *task.defaults.aliases)}
+
+
 class LoopRunner:
-    def __init__(self, slots: int, store: Store, settings: Settings, finished: Finished) -> None:
+    def __init__(
+        self, slots: int, tasks: Iterable[Task[..., object]], store: Store, settings: Settings, finished: Finished
+    ) -> None:
         self.slots = slots
+        self.busy = 0
+        self._by_name = handlers(tasks)
+        self.manifest = manifest_of(settings.url, set(self._by_name.values()))
         self._store = store
         self._settings = settings
         self._finished = finished
@@ -124,17 +136,18 @@ class LoopRunner:
         attempt.interrupt = lambda: self._post(self._interrupt, attempt, task, running)
         if attempt.reason is not None:
             attempt.stop_now()  # asked in the very moment it began
+        handler = self._by_name[attempt.held.task]
         context = JobContext.of(attempt, self._store, self._settings)
         current.set(context)
         try:
-            value = await self._call(attempt, context)
+            value = await self._call(handler, attempt, context)
         except GeneratorExit as error:
-            self._finished(attempt, on_raise(attempt, error))
+            self._finished(attempt, on_raise(attempt, error, handler.defaults.retry))
             raise
         except BaseException as error:  # noqa: BLE001 - whatever a handler raises is its attempt's outcome
-            outcome = on_raise(attempt, error)
+            outcome = on_raise(attempt, error, handler.defaults.retry)
         else:
-            outcome = on_return(attempt, value, max_result=self._settings.max_result)
+            outcome = on_return(attempt, value, handler.defaults.retry, max_result=self._settings.max_result)
         finally:
             running.clear()
             current.set(None)
@@ -142,13 +155,12 @@ class LoopRunner:
                 task.uncancel()
         self._finished(attempt, outcome)
 
-    async def _call(self, attempt: Attempt, context: JobContext) -> object:
-        timeout = attempt.task.defaults.timeout
-        if timeout is None:
-            return await attempt.task.run(context, attempt.held.args)
-        timer = self._loop.call_later(timeout, attempt.ask, "timeout")
+    async def _call(self, handler: Task[..., object], attempt: Attempt, context: JobContext) -> object:
+        if attempt.timeout is None:
+            return await handler.run(context, attempt.held.args)
+        timer = self._loop.call_later(attempt.timeout, attempt.ask, "timeout")
         try:
-            return await attempt.task.run(context, attempt.held.args)
+            return await handler.run(context, attempt.held.args)
         finally:
             timer.cancel()
 
