@@ -142,6 +142,8 @@ class Holdfast:
     def reconfigure(self, **settings: Any) -> None:
         """Change settings of an application that is declared already: the command line over the code."""
         self.close()
+        if "lease" in settings:
+            settings.setdefault("heartbeat", 0.0)  # a quarter of the new one
         self.settings = replace(self.settings, **settings)
 
     def migrate(self) -> list[str]:

@@ -10,7 +10,10 @@ from collections.abc import Callable
 import pytest
 
 from holdfast import Fail, Holdfast, JobContext, Retry, Snooze, State
+from holdfast.work.neighbours import meeting_place
+from tests.factories import wants
 from tests.running import working
+from tests.waiting import wait_until
 
 
 def test_a_drain_returns_the_number_processed(hf: Holdfast) -> None:
@@ -114,3 +117,30 @@ def test_a_drain_leaves_other_queues_alone(hf: Holdfast) -> None:
     here, there = task.using(queue="here").enqueue(), task.using(queue="there").enqueue()
     assert hf.drain(["here"]) == 1
     assert [here.state, there.state] == [State.SUCCEEDED, State.QUEUED]
+
+
+@pytest.mark.parametrize("host", ["here", "elsewhere"])
+def test_a_drain_looks_after_the_jobs_of_one_that_died_before_it(
+    make_app: Callable[..., Holdfast], host: str
+) -> None:
+    """Where only drains run, nobody else would: by its free lock on the same host, else when its lease has run out and
+    one more has passed."""
+    app = make_app(lease=1.0, host="here")
+
+    @app.task
+    def task() -> str:
+        return "done"
+
+    job = task.enqueue()
+    dead = wants(1, tasks=("task",), worker="dead", lease=1.0)
+    assert len(app.store.claim(dead).jobs) == 1
+    if host == "here":
+        place = meeting_place(app.store, "here")
+        assert place is not None
+        (place / "dead").touch()  # its lock is free
+    else:
+        wait_until(lambda: app.store.look("w", ["task"], None).expired_leases)
+    assert app.drain() == 1
+    assert job.result == "done"
+    [lost] = job.attempts
+    assert (lost.outcome, lost.worker) == ("crashed", "dead")

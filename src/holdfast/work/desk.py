@@ -133,6 +133,8 @@ class Desk:
 
     def due_in(self, seconds: float) -> None:
         """Somebody saw when the next job falls due."""
+        if seconds <= 0:
+            self.nothing_due = False
         self._hint_at = time.monotonic() + max(0.0, seconds)
         self._wake.ring()
 

@@ -14,7 +14,6 @@ from holdfast.work.attempt import Attempt
 from holdfast.work.loop import Loop
 
 TICK = 1.0  # seconds between writes of progress and looks at the clock of handlers with a timeout
-IDLE_TICK = 5.0
 HEAR_EVERY = 0.2  # seconds between two looks at what people ask, however often they may have asked
 
 
@@ -44,7 +43,7 @@ class Heartbeat:
             # What is claimed from now on carries a fresh lease: the first renewal is due an interval later.
             self._next = now + self._every
             self._asked = False
-            return min(IDLE_TICK, self._every)
+            return min(TICK, self._every)
         if now >= self._next:
             self._asked = False
             self._next = now + (self._every if self._beat(attempts) else min(TICK, self._every / 4))

@@ -44,6 +44,7 @@ class Watchdog:
         self.start = self._loop.start
         self.stop = self._loop.stop
         self.rescued = 0
+        self.owes_a_look = True  # not looked yet, or seen leases that ran out and may be rescued only later
 
     def distrust(self) -> None:
         """The database was away, or may have been: give every holder one lease to be heard again."""
@@ -89,8 +90,10 @@ class Watchdog:
             raise
         if look.next_due is not None:
             self._due_in(look.next_due)
-        if look.expired_leases and _now() >= self._trust_after:
+        trusted = _now() >= self._trust_after
+        if look.expired_leases and trusted:
             self._rescue(by_expiry=True)
+        self.owes_a_look = look.expired_leases and not trusted
         if look.expired_jobs:
             self._expire()
         self._look_at = _now() + self._next_look(look)

@@ -78,13 +78,15 @@ class Worker:
         return self.desk.meters.processed
 
     def drain(self, *, seconds: float | None = None, jobs: int | None = None) -> int:
-        """Work until nothing is due or the budget is used up; returns how many jobs were processed (R3.13)."""
+        """Work until nothing is due or the budget is used up; returns how many jobs were processed (R3.13). Jobs of
+        workers that went silent count as due: where only drains run, each looks after the ones before it."""
         deadline = None if seconds is None else time.monotonic() + seconds
         self.desk.limit = jobs
         self._begin()
         try:
             while not self._stop_asked and (deadline is None or time.monotonic() < deadline):
-                if self.desk.idle() and (self.desk.nothing_due or self.desk.limit == 0):
+                empty = self.desk.nothing_due and not self.watchdog.owes_a_look
+                if self.desk.idle() and (empty or self.desk.limit == 0):
                     break
                 if not self.desk.turn():
                     self.desk.wait(0.5 if deadline is None else max(0.0, min(0.5, deadline - time.monotonic())))
