@@ -178,9 +178,7 @@ class Holdfast:
 
     def enqueue_many(self, jobs: Iterable[Bound[R]]) -> list[Job[R]]:
         """Keep many jobs, all or none: `hf.enqueue_many(task.bind(x) for x in xs)`."""
-        return [
-            Job(self, done.id, task, created=done.created) for chunk in self._stream(jobs) for done, task in chunk
-        ]
+        return [Job(self, done.id, task, created=done.created) for chunk in self._stream(jobs) for done, task in chunk]
 
     def enqueue_stream(self, jobs: Iterable[Bound[Any]]) -> int:
         """As enqueue_many, for streams too long to keep a handle on each; returns how many were enqueued."""

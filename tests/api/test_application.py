@@ -40,7 +40,8 @@ def test_bad_settings_are_refused_in_words(given: dict[str, Any], why: str) -> N
 
 
 @pytest.mark.parametrize(
-    "url", ["", "jobs.db", "mysql://host/db", "sqlite://", "sqlite://host/jobs.db", "sqlite:///a.db?mode=ro", "http://["]
+    "url",
+    ["", "jobs.db", "mysql://host/db", "sqlite://", "sqlite://host/jobs.db", "sqlite:///a.db?mode=ro", "http://["],
 )
 def test_a_url_that_names_no_database_is_refused(url: str) -> None:
     with pytest.raises(BadSettings):

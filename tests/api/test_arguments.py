@@ -58,8 +58,6 @@ def nested(depth: int) -> Any:
     return value
 
 
-
-
 UNFIT = {
     "not JSON": (object(), "not JSON"),
     "a function": (print, "not JSON"),

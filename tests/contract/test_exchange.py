@@ -177,9 +177,7 @@ def test_the_trip_tells_which_finished_jobs_somebody_waits_for(store: Store) -> 
     assert sorted(map(int, done.awaited)) == sorted(int(held.id) for held in (one, two, four))
 
 
-def test_waiting_for_a_job_changes_nothing_else_and_a_finished_one_needs_none(
-    store: Store, settings: Settings
-) -> None:
+def test_waiting_for_a_job_changes_nothing_else_and_a_finished_one_needs_none(store: Store, settings: Settings) -> None:
     id, held = a_queued_job(store, delay=9), a_running_job(store)
     store.succeed(ref(held))
     before = everything(store, id), everything(store, held.id)

@@ -967,9 +967,9 @@ class JobMachine(RuleBasedStateMachine):
                 then.state in TRANSITIONS[v][0] and now.state in TRANSITIONS[v][1] for v in verbs if v in TRANSITIONS
             ), f"{verbs} moved a job from {then.state} to {now.state}"
         if then.state in FINISHED and now.state is not then.state:
-            assert (verbs == {"retry"} and now.life == then.life + 1) or (
-                verbs == {"cancel"} and then.state is F
-            ), "I8: terminal is final"
+            assert (verbs == {"retry"} and now.life == then.life + 1) or (verbs == {"cancel"} and then.state is F), (
+                "I8: terminal is final"
+            )
         if then.state is R and then.cancel_requested and now.state is not R:
             assert now.state in (C, S), "I18: a job asked to cancel went on"
 
@@ -990,9 +990,7 @@ class JobMachine(RuleBasedStateMachine):
         lease = after.leases[wants.fence]
         assert lease.expires_at == self.now + timedelta(seconds=wants.lease), "I3: the lease is as long as asked"
 
-    def rescued(
-        self, then: Kept, now: Kept, leases: dict[str, KeptLease], by_expiry: bool, dead: set[str]
-    ) -> None:
+    def rescued(self, then: Kept, now: Kept, leases: dict[str, KeptLease], by_expiry: bool, dead: set[str]) -> None:
         assert then.fence is not None
         lease = leases[then.fence]
         assert (by_expiry and lease.expires_at < self.now) or lease.worker in dead, "I6: its holder was alive"

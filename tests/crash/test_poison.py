@@ -12,6 +12,7 @@ import pytest
 
 from holdfast.model.lifecycle import State
 from tests.crash.fleet import Fleet, wait_until
+from tests.factories import claim
 
 DEATHS = 10  # at most, until a poison job is alone and has been counted out
 
@@ -84,6 +85,46 @@ def test_new_work_goes_on_beside_a_poison_job(fleet: Fleet) -> None:
         fleet.await_states(succeeded=60, failed=1)
     assert one.deaths + two.deaths <= DEATHS
     assert {(job.attempt, job.crashes) for job in fleet.jobs() if job.state is State.SUCCEEDED} == {(1, 0)}
+
+
+def suspects(fleet: Fleet, count: int, times: int) -> list[str]:
+    """Jobs that were there together when their worker died, so many times."""
+    ids = fleet.enqueue("aquick", count)
+    for _ in range(times):
+        taken: set[str] = set()
+        while len(taken) < count:
+            taken |= {str(job.id) for job in claim(fleet.store, count, tasks=("aquick",), worker="dead").jobs}
+        assert len(fleet.store.rescue(by_expiry=False, dead=["dead"])) == count
+    return ids
+
+
+def test_suspects_run_alone_one_right_after_the_other(fleet: Fleet) -> None:
+    ids = suspects(fleet, 12, times=2)
+    assert {job.suspicion for job in fleet.jobs(ids)} == {2}, "company is allowed again after a minute only"
+    worker = fleet.start()
+    fleet.await_states(succeeded=12, timeout=30)
+    assert {(job.attempt, job.crashes) for job in fleet.jobs()} == {(1, 0)}
+    fleet.stop(worker)
+
+
+def test_a_worker_with_a_long_job_does_not_stand_still_for_a_suspect(fleet: Fleet) -> None:
+    """It holds back for one that must run alone; but once another worker has run that one, it goes on."""
+    go = fleet.home / "go"
+    busy = fleet.start(host="alpha")
+    fleet.enqueue("ahold", until=str(go))
+    fleet.await_starts(1)
+    [poison] = suspects(fleet, 2, times=3)[:1]
+    assert fleet.job(poison).suspicion == 3
+    fleet.enqueue("quick", 1)
+    wait_until(lambda: fleet.states()[State.QUEUED] <= 3)
+    other = fleet.start(host="beta")
+    wait_until(lambda: fleet.states()[State.QUEUED] == 0, what="the idle one runs the suspects")
+    fleet.stop(other)
+    fleet.enqueue("aquick", 30)
+    fleet.await_states(succeeded=33, running=1, timeout=40)
+    go.touch()
+    fleet.await_states(succeeded=34)
+    fleet.stop(busy)
 
 
 UNFIT = ("nul", "huge", "deep", "nan", "surrogate", "integer", "object", "cycle", "raises-nul")

@@ -120,9 +120,7 @@ def test_a_drain_leaves_other_queues_alone(hf: Holdfast) -> None:
 
 
 @pytest.mark.parametrize("host", ["here", "elsewhere"])
-def test_a_drain_looks_after_the_jobs_of_one_that_died_before_it(
-    make_app: Callable[..., Holdfast], host: str
-) -> None:
+def test_a_drain_looks_after_the_jobs_of_one_that_died_before_it(make_app: Callable[..., Holdfast], host: str) -> None:
     """Where only drains run, nobody else would: by its free lock on the same host, else when its lease has run out and
     one more has passed."""
     app = make_app(lease=1.0, host="here")

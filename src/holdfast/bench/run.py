@@ -215,4 +215,3 @@ def report(figures: dict[str, Any]) -> str:
                 lines.append(f"  {name.replace('_', ' ') + ', jobs/s':<28}{value:,.0f}")
         lines += [f"  {name:<28}{value:.2f}" for name, value in found["ratios"].items()]
     return "\n".join(lines)
-

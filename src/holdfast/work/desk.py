@@ -77,9 +77,7 @@ class Meters:
 
 
 class Desk:
-    def __init__(
-        self, worker: str, store: Store, settings: Settings, queues: tuple[str, ...] | None
-    ) -> None:
+    def __init__(self, worker: str, store: Store, settings: Settings, queues: tuple[str, ...] | None) -> None:
         self._worker = worker
         self._store = store
         self._settings = settings

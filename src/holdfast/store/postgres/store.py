@@ -53,9 +53,7 @@ class PostgresStore(PostgresEnqueue):
             after=lambda name: f"({tick} + make_interval(secs => %({name})s::float8))",
             parameter=lambda name: f"%({name})s",
         )
-        self._endings = {
-            verb: self._with_history(verb) for verb in ("fail", "reschedule", "release", "park", "stop")
-        }
+        self._endings = {verb: self._with_history(verb) for verb in ("fail", "reschedule", "release", "park", "stop")}
         self.channel = _channel(settings.schema)
         self._pool: Pool[Connection] = Pool(self._connect, usable)
         self._notifier = Notifier(self._connect, self.shown_url)
@@ -403,5 +401,3 @@ def _must_hold(ref: Ref, rows: list[Row]) -> None:
 
 def _channel(schema: str) -> str:
     return f"holdfast:{schema}"
-
-

@@ -22,9 +22,7 @@ from holdfast.store.steps import Steps, keyed_steps, run_steps
 
 CHUNK = 5_000  # jobs kept at a time
 
-COLUMNS = (
-    "queue, task, args, priority, max_attempts, created_at, run_at, ready_at, expires_at, correlation_id, tags"
-)
+COLUMNS = "queue, task, args, priority, max_attempts, created_at, run_at, ready_at, expires_at, correlation_id, tags"
 
 
 def stored(moment: datetime) -> str:
