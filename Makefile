@@ -23,7 +23,8 @@ demo: $(VENV)/ready ## watch a few thousand jobs survive a killed worker (SQLite
 	$(BIN)/holdfast demo
 
 check: $(VENV)/ready-check ## format, lint, types (mypy strict, pyright on the public API)
-	$(BIN)/ruff check src tests
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/basedpyright
 
