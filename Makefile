@@ -7,7 +7,7 @@ RUN_JOBS ?= 2
 .DEFAULT_GOAL := help
 
 help: ## list these commands
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /|/' | awk -F'|' '{printf "  make %-12s %s\n", $$1, $$2}'
+	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /|/' | awk -F'|' '{printf "  make %-10s %s\n", $$1, $$2}'
 
 $(VENV)/ready: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -31,10 +31,13 @@ check: $(VENV)/ready-check ## format, lint, types (mypy strict, pyright on the p
 test: $(VENV)/ready-check ## every test, on SQLite and PostgreSQL
 	$(BIN)/python -m pytest -q -n $(RUN_JOBS) --dist worksteal
 
+test-16: $(VENV)/ready-check ## the store, the API and the worker once more, on PostgreSQL 16
+	HOLDFAST_TEST_POSTGRES_VERSION=16 $(BIN)/python -m pytest -q -n $(RUN_JOBS) tests/contract tests/api tests/work -k postgres
+
 test-fast: $(VENV)/ready ## the tests that take seconds
 	$(BIN)/python -m pytest -q -n $(RUN_JOBS) --ignore tests/crash --ignore tests/plans --ignore tests/types
 
 bench: $(VENV)/ready ## measure this machine: raw limits, ourselves, ratios
 	$(BIN)/holdfast bench
 
-.PHONY: help demo check test test-fast bench
+.PHONY: help demo check test test-16 test-fast bench

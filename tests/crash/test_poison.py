@@ -92,10 +92,14 @@ def suspects(fleet: Fleet, count: int, times: int) -> list[str]:
     ids = fleet.enqueue("aquick", count)
     for _ in range(times):
         taken: set[str] = set()
-        while len(taken) < count:
-            taken |= {str(job.id) for job in claim(fleet.store, count, tasks=("aquick",), worker="dead").jobs}
+        wait_until(lambda: len(_take(fleet, taken)) == count, what="all are taken")  # noqa: B023 - called at once
         assert len(fleet.store.rescue(by_expiry=False, dead=["dead"])) == count
     return ids
+
+
+def _take(fleet: Fleet, taken: set[str]) -> set[str]:
+    taken |= {str(job.id) for job in claim(fleet.store, 100, tasks=("aquick",), worker="dead").jobs}
+    return taken
 
 
 def test_suspects_run_alone_one_right_after_the_other(fleet: Fleet) -> None:
@@ -110,17 +114,18 @@ def test_suspects_run_alone_one_right_after_the_other(fleet: Fleet) -> None:
 def test_a_worker_with_a_long_job_does_not_stand_still_for_a_suspect(fleet: Fleet) -> None:
     """It holds back for one that must run alone; but once another worker has run that one, it goes on."""
     go = fleet.home / "go"
+    ids = suspects(fleet, 2, times=3)
+    assert {job.suspicion for job in fleet.jobs(ids)} == {3}, "they wait for an idle worker, as long as it takes"
+    fleet.store.hold("task", "aquick")
     busy = fleet.start(host="alpha")
     fleet.enqueue("ahold", until=str(go))
     fleet.await_starts(1)
-    [poison] = suspects(fleet, 2, times=3)[:1]
-    assert fleet.job(poison).suspicion == 3
-    fleet.enqueue("quick", 1)
-    wait_until(lambda: fleet.states()[State.QUEUED] <= 3)
+    fleet.store.let_go("task", "aquick")
+    fleet.enqueue("quick")
     other = fleet.start(host="beta")
-    wait_until(lambda: fleet.states()[State.QUEUED] == 0, what="the idle one runs the suspects")
+    fleet.await_states(succeeded=3, running=1)
     fleet.stop(other)
-    fleet.enqueue("aquick", 30)
+    fleet.enqueue("quick", 30)
     fleet.await_states(succeeded=33, running=1, timeout=40)
     go.touch()
     fleet.await_states(succeeded=34)
