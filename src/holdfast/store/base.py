@@ -95,9 +95,11 @@ class Store(ABC):
     def read(self, name: str, /, **parameters: Any) -> list[Row]:
         """One statement that only reads."""
 
-    @abstractmethod
     def key_of(self, job_id: str) -> JobId:
         """The store's own kind of id for what people write; JobNotFound if it can't be one."""
+        if not (job_id.isascii() and job_id.isdigit() and len(job_id) < 19):
+            raise JobNotFound(f"there is no job {job_id!r}: ids here are numbers")
+        return int(job_id)
 
     # -- enqueue -----------------------------------------------------------------------------------------------
 
@@ -137,9 +139,10 @@ class Store(ABC):
     def look(self, worker: str, tasks: Sequence[str], queues: Sequence[str] | None) -> Look:
         """What the watchdog sees; marks the worker present."""
 
-    @abstractmethod
     def expire(self, limit: int = 1000) -> list[Row]:
         """Cancel queued jobs that were not started by their expiry."""
+        with self.transaction() as tx:
+            return tx.rows("expire", limit=limit)
 
     @abstractmethod
     def purge(self, after_id: int, *, finished: float, failed: float, limit: int = 1000) -> tuple[int, int | None]:

@@ -11,7 +11,7 @@ from typing import Any, cast
 import psycopg
 from psycopg.rows import dict_row
 
-from holdfast.errors import JobNotFound, LeaseLost, StoreError, StoreUnavailable
+from holdfast.errors import LeaseLost, StoreError, StoreUnavailable
 from holdfast.model.job import Claimed, Held, Look, Request, Wants
 from holdfast.model.outcome import Outcome
 from holdfast.settings import Settings
@@ -146,11 +146,6 @@ class PostgresStore(PostgresEnqueue):
         with self._use() as connection:
             return self._rows(connection, self.statements[name], parameters)
 
-    def key_of(self, job_id: str) -> JobId:
-        if not (job_id.isascii() and job_id.isdigit() and len(job_id) < 19):
-            raise JobNotFound(f"there is no job {job_id!r}: ids here are numbers")
-        return int(job_id)
-
     # -- the worker's trip ---------------------------------------------------------------------------------------
 
     def exchange(self, finished: Sequence[Outcome], wants: Wants | None, drained: Sequence[str] = ()) -> Exchanged:
@@ -265,10 +260,6 @@ class PostgresStore(PostgresEnqueue):
                 {"worker": worker, "tasks": list(tasks), "queues": None if queues is None else list(queues)},
             )
         return Look(**rows[0])
-
-    def expire(self, limit: int = 1000) -> list[Row]:
-        with self.transaction() as tx:
-            return tx.rows("expire", limit=limit)
 
     def purge(self, after_id: int, *, finished: float, failed: float, limit: int = 1000) -> tuple[int, int | None]:
         with self.transaction() as tx:

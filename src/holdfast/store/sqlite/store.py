@@ -16,7 +16,7 @@ from typing import Any, cast
 
 import msgspec
 
-from holdfast.errors import JobNotFound, LeaseLost, StoreError
+from holdfast.errors import LeaseLost, StoreError
 from holdfast.model.job import Claimed, Held, Look, Request, Wants
 from holdfast.model.outcome import Outcome
 from holdfast.settings import Settings
@@ -141,11 +141,6 @@ class SqliteStore(SqliteEnqueue):
     def read(self, name: str, /, **parameters: Any) -> list[Row]:
         with self._use() as connection:
             return self.rows(connection.db, self.statements[name], parameters)
-
-    def key_of(self, job_id: str) -> JobId:
-        if not (job_id.isascii() and job_id.isdigit() and len(job_id) < 19):
-            raise JobNotFound(f"there is no job {job_id!r}: ids here are numbers")
-        return int(job_id)
 
     # -- the worker's trip ---------------------------------------------------------------------------------------
 
@@ -289,10 +284,6 @@ class SqliteStore(SqliteEnqueue):
             expired_leases=bool(seen["expired_leases"]),
             expired_jobs=bool(seen["expired_jobs"]),
         )
-
-    def expire(self, limit: int = 1000) -> list[Row]:
-        with self.transaction() as tx:
-            return tx.rows("expire", limit=limit)
 
     def purge(self, after_id: int, *, finished: float, failed: float, limit: int = 1000) -> tuple[int, int | None]:
         # Look first: only if there may be something to forget is the writers' lock taken.

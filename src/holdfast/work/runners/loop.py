@@ -10,36 +10,21 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from contextvars import copy_context
 
-from holdfast.model.outcome import Outcome
 from holdfast.settings import Settings
 from holdfast.store.base import Store
 from holdfast.work.attempt import Attempt
 from holdfast.work.context import JobContext, current
-from holdfast.work.manifest import manifest_of
-from holdfast.work.runners.decide import on_raise, on_return
+from holdfast.work.runners.inline import Finished, InlineRunner
 from holdfast.work.tasks import Task
 
 BREATH = 32  # attempts a slot runs without a pause before it lets the loop do other things
 
-Finished = Callable[[Attempt, Outcome | None], None]
 
-
-def handlers(tasks: Iterable[Task[..., object]]) -> dict[str, Task[..., object]]:
-    """Tasks by every name a job of theirs may carry."""
-    return {name: task for task in tasks for name in (task.name, *task.defaults.aliases)}
-
-
-class LoopRunner:
+class LoopRunner(InlineRunner):
     def __init__(
         self, slots: int, tasks: Iterable[Task[..., object]], store: Store, settings: Settings, finished: Finished
     ) -> None:
-        self.slots = slots
-        self.busy = 0
-        self._by_name = handlers(tasks)
-        self.manifest = manifest_of(settings.url, set(self._by_name.values()))
-        self._store = store
-        self._settings = settings
-        self._finished = finished
+        super().__init__(slots, tasks, store, settings, finished)
         self._waiting: deque[Attempt] = deque()
         self._idle: list[asyncio.Future[None]] = []
         self._tasks: set[asyncio.Task[None]] = set()
@@ -136,18 +121,17 @@ class LoopRunner:
         attempt.interrupt = lambda: self._post(self._interrupt, attempt, task, running)
         if attempt.reason is not None:
             attempt.stop_now()  # asked in the very moment it began
-        handler = self._by_name[attempt.held.task]
-        context = JobContext.of(attempt, self._store, self._settings)
+        context = self._context(attempt)
         current.set(context)
         try:
-            value = await self._call(handler, attempt, context)
+            value = await self._call(attempt, context)
         except GeneratorExit as error:
-            self._finished(attempt, on_raise(attempt, error, handler.defaults.retry))
+            self._finished(attempt, self._on_raise(attempt, error))
             raise
         except BaseException as error:  # noqa: BLE001 - whatever a handler raises is its attempt's outcome
-            outcome = on_raise(attempt, error, handler.defaults.retry)
+            outcome = self._on_raise(attempt, error)
         else:
-            outcome = on_return(attempt, value, handler.defaults.retry, max_result=self._settings.max_result)
+            outcome = self._on_return(attempt, value)
         finally:
             running.clear()
             current.set(None)
@@ -155,7 +139,8 @@ class LoopRunner:
                 task.uncancel()
         self._finished(attempt, outcome)
 
-    async def _call(self, handler: Task[..., object], attempt: Attempt, context: JobContext) -> object:
+    async def _call(self, attempt: Attempt, context: JobContext) -> object:
+        handler = self._handler(attempt)
         if attempt.timeout is None:
             return await handler.run(context, attempt.held.args)
         timer = self._loop.call_later(attempt.timeout, attempt.ask, "timeout")

@@ -11,24 +11,16 @@ from contextvars import copy_context
 from holdfast.settings import Settings
 from holdfast.store.base import Store
 from holdfast.work.attempt import Attempt
-from holdfast.work.context import JobContext, current
-from holdfast.work.manifest import manifest_of
-from holdfast.work.runners.decide import on_raise, on_return
-from holdfast.work.runners.loop import Finished, handlers
+from holdfast.work.context import current
+from holdfast.work.runners.inline import Finished, InlineRunner
 from holdfast.work.tasks import Task
 
 
-class ThreadRunner:
+class ThreadRunner(InlineRunner):
     def __init__(
         self, slots: int, tasks: Iterable[Task[..., object]], store: Store, settings: Settings, finished: Finished
     ) -> None:
-        self.slots = slots
-        self.busy = 0
-        self._by_name = handlers(tasks)
-        self.manifest = manifest_of(settings.url, set(self._by_name.values()))
-        self._store = store
-        self._settings = settings
-        self._finished = finished
+        super().__init__(slots, tasks, store, settings, finished)
         self._waiting: queue.SimpleQueue[Attempt | None] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
 
@@ -55,13 +47,12 @@ class ThreadRunner:
             self._finished(attempt, None)  # given back before it began
             return
         attempt.begin()
-        handler = self._by_name[attempt.held.task]
-        context = JobContext.of(attempt, self._store, self._settings)
+        context = self._context(attempt)
         current.set(context)
         try:
-            value = handler.run(context, attempt.held.args)
+            value = self._handler(attempt).run(context, attempt.held.args)
         except BaseException as error:  # noqa: BLE001 - whatever a handler raises is its attempt's outcome
-            outcome = on_raise(attempt, error, handler.defaults.retry)
+            outcome = self._on_raise(attempt, error)
         else:
-            outcome = on_return(attempt, value, handler.defaults.retry, max_result=self._settings.max_result)
+            outcome = self._on_return(attempt, value)
         self._finished(attempt, outcome)
