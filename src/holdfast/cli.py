@@ -6,6 +6,7 @@ import contextlib
 import importlib
 import importlib.util
 import logging
+import os
 import signal
 import sys
 from collections.abc import Iterator, Sequence
@@ -83,7 +84,12 @@ queues_option = click.option("-q", "--queues", help="Only these queues, with com
 
 
 def split(names: str | None) -> list[str] | None:
-    return [name.strip() for name in names.split(",") if name.strip()] if names else None
+    if names is None:
+        return None
+    found = [name.strip() for name in names.split(",") if name.strip()]
+    if not found:
+        raise BadSettings("--queues is empty: name queues, or leave it out to serve all of them")
+    return found
 
 
 # -- work ------------------------------------------------------------------------------------------------------------
@@ -107,7 +113,10 @@ def worker(app: str | None, queues: str | None, concurrency: int | None, verbose
     """
     log_to_stderr(verbose)
     running = find_app(app, url=url, **slots(concurrency)).worker(split(queues))
-    click.echo(f"worker {running.id} on {running.where}; Ctrl-C stops it", err=True)
+    served = f"queues {', '.join(split(queues) or [])}" if queues else "all queues"
+    click.echo(
+        f"worker {running.id} on {running.where}: {', '.join(running.tasks)}; {served}; Ctrl-C stops it", err=True
+    )
     with stopped_by_signals(running):
         processed = running.run()
     click.echo(f"stopped; {processed} jobs processed", err=True)
@@ -146,7 +155,12 @@ def slots(concurrency: int | None) -> dict[str, int]:
 @contextlib.contextmanager
 def stopped_by_signals(running: Worker) -> Iterator[None]:
     def stop(signum: int, frame: object) -> None:
-        running.stop()
+        if running.stop() == 1:
+            # Not by way of a stream: the signal may have come in the middle of a write to it.
+            os.write(
+                2,
+                f"stopping: running jobs get up to {running.grace:g} s; once more, and they are given back\n".encode(),
+            )
 
     before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
@@ -159,6 +173,7 @@ def stopped_by_signals(running: Worker) -> Iterator[None]:
 def log_to_stderr(verbose: int) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    logging.getLogger("psycopg").setLevel(logging.ERROR)  # what it notices of a broken connection, we tell ourselves
     log = logging.getLogger("holdfast")
     log.addHandler(handler)
     log.setLevel((logging.WARNING, logging.INFO, logging.DEBUG)[min(verbose, 2)])
@@ -197,7 +212,7 @@ def list_jobs(
             [
                 (
                     job.id, shown_state(job), job.task, job.queue, f"{job.attempt}/{job.max_attempts}", ago(job.run_at),
-                    job.error_code or "",
+                    "" if job.state is State.SUCCEEDED else job.error_code or "",
                 )
                 for job in found
             ],
@@ -275,19 +290,20 @@ def ago(moment: datetime) -> str:
 
 
 @cli.command()
+@app_argument
 @url_option
 @output_option
-def migrate(url: str | None, output: str) -> None:
-    """Bring the database's schema up to date. Safe to run from many places at once.
+def migrate(app: str | None, url: str | None, output: str) -> None:
+    """Bring the schema of APP's database, or of the one at --url, up to date. Safe from many places at once.
 
     \b
     Examples:
-      holdfast migrate
+      holdfast migrate app:hf
       holdfast migrate --url sqlite:///jobs.db
     """
-    app = Holdfast(url)
-    applied = app.migrate()
-    click.echo(f"{app.settings.shown_url} is up to date", err=True)
+    configured = find_app(app) if app or (load_settings().app and url is None) else Holdfast(url)
+    applied = configured.migrate()
+    click.echo(f"{configured.settings.shown_url} is up to date", err=True)
     if output == "table":
         for name in applied:
             click.echo(name)

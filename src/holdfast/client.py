@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import os
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
@@ -22,7 +23,7 @@ from holdfast.model.retry import DEFAULT_RETRY, RetryLike, retry_policy
 from holdfast.settings import load_settings
 from holdfast.store import open_store
 from holdfast.store.base import Store
-from holdfast.work.context import JobContext
+from holdfast.work.context import JobContext, current
 from holdfast.work.tasks import (
     AsyncTask,
     Bound,
@@ -86,6 +87,8 @@ class Holdfast:
     def task(self, function: Callable[..., Any] | None = None, **options: Any) -> Any:
         """Declare a task. Its stored name is the function's name, or `name=`; never its module's path. `aliases=` keep
         jobs running that were enqueued under an earlier name."""
+        if function is not None and not callable(function):
+            raise BadSettings(f"@task takes options by name, as in @task(queue=…), not {function!r:.80}")
         decorator = TaskDecorator(self, options)
         return decorator if function is None else decorator(function)
 
@@ -167,8 +170,19 @@ class Holdfast:
 
     def submit(self, bound: Bound[R]) -> Job[R]:
         store = self.store
-        done = store.enqueue(bound.new) if bound.conn is None else store.enqueue_on(bound.conn, bound.new)
+        if bound.conn is None:
+            self._refuse_in_transaction()
+            done = store.enqueue(bound.new)
+        else:
+            done = store.enqueue_on(bound.conn, bound.new)
         return Job(self, done.id, bound.task.name, created=done.created)
+
+    def _refuse_in_transaction(self) -> None:
+        context = current.get()
+        if context is not None and context.transaction_open and self.settings.url.startswith("sqlite"):
+            raise BadSettings(
+                "this handler has a transaction open, and SQLite one writer: enqueue within it, using(conn=tx.conn)"
+            )
 
     async def asubmit(self, bound: Bound[R]) -> Job[R]:
         if bound.conn is None:
@@ -193,6 +207,10 @@ class Holdfast:
 
         def news() -> Iterator[NewJob]:
             for bound in jobs:
+                if not isinstance(bound, Bound):
+                    raise BadArguments(
+                        f"enqueue_many takes tasks with their arguments, task.bind(…), not {bound!r:.80}"
+                    )
                 if bound.conn is not None:
                     raise BadSettings("enqueue_many uses a transaction of its own: conn= is not possible here")
                 names.append(bound.task.name)
@@ -206,7 +224,7 @@ class Holdfast:
 
     def job(self, id: str) -> Job[Any]:
         """The job with this id."""
-        return Job(self, id, self.store.get(id).task, created=False)
+        return Job(self, str(id), self.store.get(str(id)).task, created=False)
 
     def jobs(
         self,
@@ -303,12 +321,15 @@ class Hub:
 
     def __init__(self, store: Callable[[], Store]) -> None:
         self._store = store
+        self._pid = os.getpid()
         self._lock = threading.Lock()
         self._waiting: dict[str, list[Callable[[], object]]] = {}
         self._thread: threading.Thread | None = None
 
     @contextmanager
     def expecting(self, id: str, wake: Callable[[], object]) -> Iterator[None]:
+        if os.getpid() != self._pid:  # forked: the listener is the parent's, and so is who held the lock
+            self.__init__(self._store)  # type: ignore[misc]
         with self._lock:
             self._waiting.setdefault(id, []).append(wake)
             if self._thread is None and self._store().can_listen:

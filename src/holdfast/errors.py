@@ -50,6 +50,14 @@ class OutcomeUnknown(StoreUnavailable):
     """The connection broke while a commit was under way: it may have happened or not."""
 
 
+class RowLocked(StoreUnavailable):
+    """Someone else's open transaction holds a lock on a row we need."""
+
+
+class ValueRefused(StoreError):
+    """The database refused a value for what it is: the same again would be refused again."""
+
+
 class SchemaOutdated(StoreError):
     """The schema in the database and this version of Holdfast don't fit together."""
 

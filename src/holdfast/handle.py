@@ -10,7 +10,7 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from holdfast.errors import HoldfastError, JobFailed, WaitTimeout
+from holdfast.errors import HoldfastError, JobFailed, StoreUnavailable, WaitTimeout
 from holdfast.model.job import AttemptRecord, JobRecord
 from holdfast.model.lifecycle import State
 from holdfast.model.outcome import Error
@@ -67,9 +67,9 @@ class Job(Generic[R_co]):
         self._refuse_in_handler()
         patience = _Patience(timeout)
         woken = threading.Event()
-        self._app.store.await_finish(self.id)
+        self._ask_to_be_told()
         with self._app.expecting(self.id, woken.set):
-            while not (record := self.refresh()).finished:
+            while not ((record := self._look(patience)) and record.finished):
                 if woken.wait(patience.pause(record)):
                     woken.clear()
                     patience.renew()
@@ -80,9 +80,9 @@ class Job(Generic[R_co]):
         self._refuse_in_handler()
         patience = _Patience(timeout)
         woken, loop = asyncio.Event(), asyncio.get_running_loop()
-        await asyncio.to_thread(self._app.store.await_finish, self.id)
+        await asyncio.to_thread(self._ask_to_be_told)
         with self._app.expecting(self.id, lambda: loop.call_soon_threadsafe(woken.set)):
-            while not (record := await asyncio.to_thread(self.refresh)).finished:
+            while not ((record := await asyncio.to_thread(self._look, patience)) and record.finished):
                 pause = patience.pause(record)
                 with suppress(TimeoutError):
                     async with asyncio.timeout(pause):
@@ -90,6 +90,18 @@ class Job(Generic[R_co]):
                     woken.clear()
                     patience.renew()
         return self._outcome(record)
+
+    def _ask_to_be_told(self) -> None:
+        with suppress(StoreUnavailable):  # away just now: then looking has to do
+            self._app.store.await_finish(self.id)
+
+    def _look(self, patience: _Patience) -> JobRecord | None:
+        """The job as it is; None while the database is away: whoever waits for a job waits that out, too."""
+        try:
+            return self.refresh()
+        except StoreUnavailable as error:
+            patience.trouble = error
+            return None
 
     def __await__(self) -> Generator[Any, None, R_co]:
         return self.await_().__await__()
@@ -146,16 +158,18 @@ class _Patience:
     def __init__(self, timeout: float | None) -> None:
         self._timeout = timeout
         self._deadline = None if timeout is None else time.monotonic() + timeout
+        self.trouble: StoreUnavailable | None = None  # why the last look saw nothing
         self.renew()
 
     def renew(self) -> None:
         self._next = FIRST_WAIT
 
-    def pause(self, record: JobRecord) -> float:
+    def pause(self, record: JobRecord | None) -> float:
         pause, self._next = self._next, min(self._next * GROWTH, LONGEST_WAIT)
         if self._deadline is None:
             return pause
         left = self._deadline - time.monotonic()
         if left <= 0:
-            raise WaitTimeout(f"job {record.id} is {record.state.value} after {self._timeout:g} s; it goes on")
+            seen = f"job {record.id} is {record.state.value}" if record else f"nothing is known of it: {self.trouble}"
+            raise WaitTimeout(f"{seen} after {self._timeout:g} s; it goes on")
         return min(pause, left)

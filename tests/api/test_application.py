@@ -79,7 +79,7 @@ def test_the_schema_is_made_on_sqlite_and_asked_for_on_postgresql(settings: Sett
     with Holdfast(**{**asdict(settings), "heartbeat": 0.0}) as app:
         app.task(name="task")(lambda: None)
         if engine == "postgres":
-            with pytest.raises(SchemaOutdated, match="run `holdfast migrate`"):
+            with pytest.raises(SchemaOutdated, match="run `holdfast migrate"):
                 app.find_task("task").enqueue()
         assert bool(app.migrate())
         assert app.migrate() == []

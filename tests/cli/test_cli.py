@@ -164,7 +164,7 @@ def test_what_is_wrong_is_said_in_one_sentence_with_its_exit_code(
 
 @pytest.mark.parametrize("engine", ["postgres"], indirect=True)  # SQLite brings its schema up to date by itself
 def test_a_missing_schema_is_refused_with_its_own_exit_code(shell: Shell) -> None:
-    assert "run `holdfast migrate`" in shell("worker", "app:hf", code=6).stderr
+    assert "run `holdfast migrate" in shell("worker", "app:hf", code=6).stderr
 
 
 def test_the_application_can_be_configured(shell: Shell, kept: Store) -> None:

@@ -77,7 +77,7 @@ def test_the_names_of_schema_and_tables_are_settings(settings: Settings, engine:
     first, second = open_store(settings, clock=clock), open_store(other, clock=clock)
     try:
         first.migrate()
-        with pytest.raises(SchemaOutdated, match="run `holdfast migrate`"):
+        with pytest.raises(SchemaOutdated, match="run `holdfast migrate"):
             second.check()
         second.migrate()
         assert first.store_id != second.store_id
@@ -111,16 +111,16 @@ def refusal(call: Callable[[], object], kind: type[HoldfastError]) -> str:
 
 def test_a_place_without_our_tables_says_so(stores: Callable[..., Store]) -> None:
     store = stores()
-    assert "run `holdfast migrate`" in refusal(store.check, SchemaOutdated)
-    assert "run `holdfast migrate`" in refusal(lambda: a_queued_job(store), SchemaOutdated)
-    assert "run `holdfast migrate`" in refusal(lambda: claim(store), SchemaOutdated)
+    assert "run `holdfast migrate" in refusal(store.check, SchemaOutdated)
+    assert "run `holdfast migrate" in refusal(lambda: a_queued_job(store), SchemaOutdated)
+    assert "run `holdfast migrate" in refusal(lambda: claim(store), SchemaOutdated)
 
 
 def test_a_schema_older_than_the_code_is_refused(store: Store, settings: Settings) -> None:
     with raw(settings) as sql:
         sql("update {meta} set version = 0")
     said = refusal(store.check, SchemaOutdated)
-    assert "is at 0, this version needs 1: run `holdfast migrate`" in said
+    assert "is at 0, this version needs 1: run `holdfast migrate" in said
 
 
 def test_a_newer_schema_that_still_serves_this_code_is_fine(store: Store, settings: Settings) -> None:

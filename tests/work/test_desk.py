@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 
-from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable
+from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable, ValueRefused
 from holdfast.model.backoff import PollBackoff
 from holdfast.model.job import Claimed, Held, Wants
 from holdfast.model.outcome import Outcome, returned
@@ -57,6 +57,7 @@ class Script:
 
     def __init__(self, time: Time) -> None:
         self._time = time
+        self.shown_url = "a script"
         self.answers: list[Claimed | Exception] = []
         self.always: Claimed | Exception = Claimed()
         self.trips: list[tuple[float, list[Outcome], Wants | None]] = []
@@ -66,7 +67,7 @@ class Script:
     def exchange(self, finished: Sequence[Outcome], wants: Wants | None, drained: Sequence[str] = ()) -> Exchanged:
         self.trips.append((self._time.now, list(finished), wants))
         if self.refuse(finished):
-            raise StoreError("invalid value")
+            raise ValueRefused("invalid value")
         answer = self.answers.pop(0) if self.answers else self.always
         if isinstance(answer, Exception):
             raise answer

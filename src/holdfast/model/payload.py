@@ -24,6 +24,9 @@ def encode(value: Any, *, limit: int) -> bytes:
     """JSON text that reads back as it was written, or Unfit."""
     try:
         data = _encoder.encode(value)
+        _check(value, data, limit)
+    except Unfit:
+        raise
     except RecursionError:
         raise Unfit("it is nested too deeply, or contains itself") from None
     except UnicodeEncodeError:
@@ -32,16 +35,19 @@ def encode(value: Any, *, limit: int) -> bytes:
         raise Unfit(f"it is not JSON: {error}") from None
     except Exception as error:  # noqa: BLE001 - an object's own hooks may raise anything
         raise Unfit(f"it is not JSON: {type(error).__name__}: {error}") from None
+    return data
+
+
+def _check(value: Any, data: bytes, limit: int) -> None:
     if len(data) > limit:
         taken = f"it takes {len(data):,} bytes as JSON, and {limit:,} are allowed"
         raise Unfit(f"{taken}; keep it elsewhere and pass a reference")
     if b"\\u0000" in data and _NUL.search(data):
         raise Unfit("it contains a NUL character, which PostgreSQL can't store")
-    if b"null" in data and _has_non_finite(value):
-        raise Unfit("it contains a number that is not finite (NaN or infinity), which JSON can't express")
     if data.count(b"[") + data.count(b"{") > MAX_DEPTH and _depth(data) > MAX_DEPTH:
         raise Unfit(f"it is nested deeper than {MAX_DEPTH} levels")
-    return data
+    if b"null" in data and _has_non_finite(value):
+        raise Unfit("it contains a number that is not finite (NaN or infinity), which JSON can't express")
 
 
 def _has_non_finite(value: Any) -> bool:

@@ -56,11 +56,12 @@ class Transaction(Protocol):
 
 @dataclass(slots=True)
 class Exchanged:
-    """What one trip to the database brought: which outcomes found their lease gone, which of the finished jobs
-    somebody waits for, in which queues jobs wait again, and what was claimed."""
+    """What one trip to the database brought: which outcomes found their lease gone, or another outcome recorded before,
+    which of the finished jobs somebody waits for, in which queues jobs wait again, and what was claimed."""
 
     claimed: Claimed = field(default_factory=Claimed)
     lost: list[Outcome] = field(default_factory=list)
+    already: list[Outcome] = field(default_factory=list)
     awaited: list[JobId] = field(default_factory=list)
     requeued: set[str] = field(default_factory=set)
 

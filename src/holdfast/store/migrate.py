@@ -34,10 +34,10 @@ def check_version(engine: str, where: str, found: int | None, oldest_code: int |
     """Refuse with one clear sentence when database and code don't fit."""
     needed = newest(engine)
     if found is None:
-        raise SchemaOutdated(f"{where} has no Holdfast tables yet: run `holdfast migrate`")
+        raise SchemaOutdated(f"{where} has no Holdfast tables yet: run `holdfast migrate --url {where}`")
     if found < needed:
         raise SchemaOutdated(
-            f"the schema in {where} is at {found}, this version needs {needed}: run `holdfast migrate`"
+            f"the schema in {where} is at {found}, this version needs {needed}: run `holdfast migrate --url {where}`"
         )
     if oldest_code is not None and oldest_code > needed:
         raise SchemaOutdated(

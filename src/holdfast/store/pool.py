@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from threading import Lock
 from typing import Generic, Protocol, TypeVar
+
+from holdfast.errors import StoreError
 
 
 class Closable(Protocol):
@@ -22,21 +24,54 @@ _graveyard: list[object] = []
 
 
 class Pool(Generic[C]):
-    def __init__(self, connect: Callable[[], C], usable: Callable[[C], bool]) -> None:
+    """`survives_fork`: may a child open connections of its own while ones from before the fork exist? PostgreSQL's may;
+    SQLite keeps what it has locked in the memory of the process, which the child inherits and believes (F37)."""
+
+    def __init__(self, connect: Callable[[], C], usable: Callable[[C], bool], *, survives_fork: bool = True) -> None:
         self._connect = connect
         self._usable = usable
+        self._survives_fork = survives_fork
         self._free: list[C] = []
+        self._lent = 0
         self._lock = Lock()
         self._closed = False
+        self._forked_open = False
         _pools.add(self)  # type: ignore[arg-type]
 
     @contextmanager
     def use(self) -> Iterator[C]:
-        connection = self._take() or self._connect()
+        self._lend()
         try:
-            yield connection
+            connection = self._take() or self._connect()
+            try:
+                yield connection
+            finally:
+                self._give_back(connection)
         finally:
-            self._give_back(connection)
+            self._returned()
+
+    @contextmanager
+    def fresh(self) -> Iterator[C]:
+        """A connection that nobody used before or will after."""
+        self._lend()
+        try:
+            with closing(self._connect()) as connection:
+                yield connection
+        finally:
+            self._returned()
+
+    def _lend(self) -> None:
+        with self._lock:
+            if self._forked_open:
+                raise StoreError(
+                    "this process was forked while its parent had the SQLite file open, and would lose what it writes: "
+                    "fork before the first use, close() before it, or start processes by spawn"
+                )
+            self._lent += 1
+
+    def _returned(self) -> None:
+        with self._lock:
+            self._lent -= 1
 
     def _take(self) -> C | None:
         with self._lock:
@@ -66,17 +101,32 @@ class Pool(Generic[C]):
         for connection in free:
             connection.close()
 
-    def disarm(self) -> None:
-        """In a forked child: what was open belongs to the parent. Closing it here would end the parent's session
-        (PostgreSQL) or drop its locks (SQLite), so it is put aside for as long as the process lives (F37)."""
+    def before_fork(self) -> None:
+        """What would not survive is closed while it is still ours alone; what is in use can't be."""
+        if not self._survives_fork:
+            with self._lock:
+                free, self._free = self._free, []
+            for connection in free:
+                connection.close()
+
+    def in_child(self) -> None:
+        """What was open belongs to the parent. Closing it here would end the parent's session, so it is put aside for
+        as long as the process lives."""
         _graveyard.extend(self._free)
+        self._forked_open = self._forked_open or (not self._survives_fork and self._lent > 0)
         self._free = []
+        self._lent = 0
         self._lock = Lock()
 
 
-def _disarm_all() -> None:
+def _before_fork() -> None:
     for pool in list(_pools):
-        pool.disarm()
+        pool.before_fork()
 
 
-os.register_at_fork(after_in_child=_disarm_all)
+def _in_child() -> None:
+    for pool in list(_pools):
+        pool.in_child()
+
+
+os.register_at_fork(before=_before_fork, after_in_child=_in_child)

@@ -4,6 +4,7 @@ own writes."""
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterable, Iterator, Sized
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from holdfast import events
-from holdfast.errors import HoldfastError, LeaseLost
+from holdfast.errors import HoldfastError, LeaseLost, StoreUnavailable
 from holdfast.model.outcome import clean
 from holdfast.model.payload import Unfit, encode
 from holdfast.store.base import Ref
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from holdfast.store.base import Store
 
 T = TypeVar("T")
+
+OUTAGE_WAIT = 1.0  # seconds between two tries to save a checkpoint while the database is away
 
 MAX_COUNT = 2**31 - 1  # what fits the columns pending, done and total
 NOTE_LIMIT = 1_000  # characters kept of a progress note
@@ -50,6 +53,7 @@ class JobContext:
         self._store = store
         self._settings = settings
         self.job = job
+        self.transaction_open = False  # a block of `transaction()` is open
 
     @classmethod
     def of(cls, attempt: Attempt, store: Store, settings: Settings) -> JobContext:
@@ -64,7 +68,8 @@ class JobContext:
 
     @property
     def attempt(self) -> int:
-        """Which run of this job this is, from 1."""
+        """Which attempt this is, from 1. One that was given back without charge (Snooze, pause, shutdown) is not
+        counted, so the same number may come again."""
         return self._attempt.held.attempt if self._attempt else 1
 
     @property
@@ -106,17 +111,26 @@ class JobContext:
         except Unfit as unfit:
             raise HoldfastError(f"the checkpoint of job {self.job.id} can't be kept: {unfit}") from None
         _check_counts(pending=pending, done=done)
+        while not self._saved(self._attempt, self._store, data, pending, done):
+            self._stop_if_asked()
+            time.sleep(OUTAGE_WAIT)
+        self._stop_if_asked(also_at_shutdown=True)
+
+    def _saved(self, attempt: Attempt, store: Store, data: bytes, pending: int, done: int | None) -> bool:
+        """One try. False: the database is away, which is no fault of the job's; its lease holds as long."""
         try:
-            cancel, pause = self._store.checkpoint(self._ref(), data, pending, done)
+            cancel, pause = store.checkpoint(self._ref(), data, pending, done)
         except LeaseLost:
-            if self._attempt.ask("lost"):
+            if attempt.ask("lost"):
                 events.emit("lease_lost", job=self.job.id)
+        except StoreUnavailable:
+            return False
         else:
             if cancel:
-                self._attempt.ask("cancel")
+                attempt.ask("cancel")
             elif pause:
-                self._attempt.ask("pause")
-        self._stop_if_asked(also_at_shutdown=True)
+                attempt.ask("pause")
+        return True
 
     async def acheckpoint(self, state: Any, *, pending: int = 0, done: int | None = None) -> None:
         """`checkpoint` for asynchronous handlers: the loop goes on meanwhile."""
@@ -157,7 +171,8 @@ class JobContext:
 
     def transaction(self) -> HandlerTransaction:
         """`with ctx.transaction() as tx:` gives `tx.conn`, a connection to the jobs' own database with an open
-        transaction; leaving the block records success (`tx.set_result(…)`) and commits both at once."""
+        transaction; leaving the block records success and commits both at once. The result is what
+        `tx.set_result(…)` was given; what the handler returns comes too late for it and is ignored."""
         if self._store is None:
             raise HoldfastError("ctx.transaction() needs a job from the queue: this handler was called directly")
         return HandlerTransaction(self, self._store)
@@ -192,13 +207,19 @@ class HandlerTransaction:
 
     def __enter__(self) -> HandlerTransaction:
         self.conn = self._opened.__enter__()
+        self._context.transaction_open = True
         return self
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         attempt = self._context._attempt
+        self._context.transaction_open = False
         try:
             if kind is None:
                 try:
+                    if not getattr(self.conn, "in_transaction", True):
+                        raise HoldfastError(
+                            "leave commit and rollback to ctx.transaction(): its block ended them itself"
+                        )
                     self._context.succeed(self._result, conn=self.conn)
                 except BaseException as refused:
                     self._opened.__exit__(type(refused), refused, refused.__traceback__)

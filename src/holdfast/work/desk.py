@@ -19,7 +19,7 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from holdfast import events
-from holdfast.errors import HoldfastError, OutcomeUnknown, StoreError, StoreUnavailable
+from holdfast.errors import HoldfastError, OutcomeUnknown, RowLocked, StoreError, StoreUnavailable, ValueRefused
 from holdfast.model.backoff import POLL_TRIES, error_delay, outcome_delay
 from holdfast.model.job import Claimed, Held, Wants
 from holdfast.model.outcome import Error, Outcome, given_back
@@ -33,6 +33,8 @@ from holdfast.work.poller import Poller
 
 RECONNECT = 0.1  # seconds before a connection that broke is made anew; if that fails, the waits of R3.10 follow
 CONTENDED = 0.05  # seconds before the next look when all that is due was locked
+LOCKED = 20.0  # seconds before an outcome is tried again whose row someone has locked
+ONCE_MORE = 0.1  # seconds after which a look that found something, but not all it wanted, is repeated
 PEEK = 10.0  # seconds after which a worker that holds back for a suspect sees whether that one still waits
 
 
@@ -94,6 +96,8 @@ class Desk:
         self._outcomes: list[Outcome] = []  # decided, not recorded yet
         self._unknown: list[str] = []  # fences of claims whose reply was lost
         self._to_verify: deque[tuple[Attempt, Outcome]] = deque()  # handlers that recorded their success themselves
+        self._blocked: list[tuple[float, Outcome]] = []  # outcomes whose row is locked, and when to try them again
+        self._given_back: set[Ref] = set()  # attempts whose end is decided without them
         self._emptied: list[str] = []  # fences with nothing left under them, and no outcome to say so
         self._wake = Bell()
         # When to look for work next: at a time others have seen, at a time of our own. Instants are monotonic.
@@ -140,8 +144,17 @@ class Desk:
         with self._lock:
             return list(self._hand.values())
 
+    def undecided(self) -> list[Attempt]:
+        """What is in hand and has not ended yet."""
+        self._take_finished()
+        waiting = [*self._outcomes, *(o for _, o in self._blocked), *(o for _, o in self._to_verify)]
+        decided = {Ref(outcome.id, outcome.fence) for outcome in waiting}
+        with self._lock:
+            return [attempt for ref, attempt in self._hand.items() if ref not in decided]
+
     def give_back(self, outcome: Outcome) -> None:
         """Record this for an attempt that can't be stopped; whatever it still brings is not taken."""
+        self._given_back.add(Ref(outcome.id, outcome.fence))
         self._outcomes.append(outcome)
 
     # -- the loop ----------------------------------------------------------------------------------------------------
@@ -162,29 +175,45 @@ class Desk:
 
     def wait(self, longest: float | None = None) -> None:
         """Until a finish, a wake-up, or the time to look again."""
+        now = time.monotonic()
         times = [at for at in (self._look_at, self._hint_at) if at is not None] if self._free() else []
-        if self._not_before > time.monotonic() and any(lane.look and lane.free > 0 for lane in self.lanes):
+        if self._not_before > now and any(lane.look and lane.free > 0 for lane in self.lanes):
             times.append(self._not_before)  # a look is only put off
+        times = [max(at, self._not_before) for at in times]
+        times += [at for at, _ in self._blocked]
+        patience = self._alone_until if self._alone is not None else self._peek_at if self._holding_back() else None
+        if patience is not None and patience > now:
+            times.append(patience + 0.01)
         timeout = longest
         if times:
-            until = max(0.0, max(min(times), self._not_before) - time.monotonic())
+            until = max(0.0, min(times) - now)
             timeout = until if timeout is None else min(timeout, until)
-        patience = self._alone_until if self._alone is not None else self._peek_at if self._holding_back() else None
-        if patience is not None and patience > time.monotonic():
-            left = patience - time.monotonic() + 0.01
-            timeout = left if timeout is None else min(timeout, left)
         self._wake.wait(timeout)
 
     def idle(self) -> bool:
         """Nothing in hand, nothing to record."""
-        return not (self._hand or self._outcomes or self._done or self._unknown or self._to_verify or self._emptied)
+        return not (
+            self._blocked
+            or self._hand
+            or self._outcomes
+            or self._done
+            or self._unknown
+            or self._to_verify
+            or self._emptied
+        )
 
     def _take_finished(self) -> None:
+        now = time.monotonic()
+        if any(at <= now for at, _ in self._blocked):
+            self._outcomes += [outcome for at, outcome in self._blocked if at <= now]
+            self._blocked = [(at, outcome) for at, outcome in self._blocked if at > now]
         while self._done:
             attempt, outcome = self._done.popleft()
             self._lane_of[attempt.held.task].runner.busy -= 1
             if attempt is self._alone:
                 self._alone = None
+            if Ref(attempt.held.id, attempt.held.fence) in self._given_back:
+                continue
             if outcome is None and attempt.reason != "lost":
                 outcome = given_back(attempt.held, started=bool(attempt.started))
             if outcome is None:
@@ -252,6 +281,7 @@ class Desk:
                     self._exchange(self._wants(lane, limit), lane)
                 except BaseException:
                     lane.look = True
+                    self.nothing_due = False
                     raise
 
     def _wants(self, lane: Lane, limit: int) -> Wants:
@@ -277,13 +307,12 @@ class Desk:
             if wants is not None:
                 self._unknown.append(wants.fence)
             raise
-        except StoreUnavailable:
-            # One of them may have met a foreign lock: the others don't wait for it.
-            self._one_by_one = bool(outcomes)
-            if len(outcomes) == 1:
-                self._outcomes.append(self._outcomes.pop(0))
-            raise
-        except StoreError as refused:
+        except RowLocked:
+            self.nothing_due = False
+            self._step_aside(outcomes, wants)
+            return
+        except ValueRefused as refused:
+            self.nothing_due = False
             self._narrow_down(outcomes, wants, refused)
             return
         self._outcomes = self._outcomes[len(outcomes) :]
@@ -299,6 +328,17 @@ class Desk:
             fence = outcome.fence
             left[fence] = left.get(fence, self._under.get(fence, 0)) - 1
         return [fence for fence, count in left.items() if count <= 0]
+
+    def _step_aside(self, outcomes: Sequence[Outcome], wants: Wants | None) -> None:
+        """Someone's open transaction holds the row of one of these: it is tried again from time to time, still ours,
+        and the others don't wait for it."""
+        if len(outcomes) == 1 and wants is None:
+            self._blocked.append((time.monotonic() + LOCKED, self._outcomes.pop(0)))
+            self._one_by_one = self._one_by_one and bool(self._outcomes)
+        elif outcomes:
+            self._one_by_one = True
+        else:
+            self._look_at = time.monotonic() + CONTENDED
 
     def _narrow_down(self, outcomes: Sequence[Outcome], wants: Wants | None, refused: StoreError) -> None:
         """The database refused the whole exchange for something in it: outcome by outcome, so that a poison value
@@ -329,6 +369,9 @@ class Desk:
                 events.emit("lease_lost", job=str(outcome.id))
         if outcomes:
             events.emit("recorded", count=len(outcomes))
+        for outcome in outcomes:
+            if outcome.verb == "fail" and outcome not in done.lost and outcome not in done.already:
+                events.emit("failed", job=str(outcome.id))
         if done.requeued:
             self._look_everywhere()  # to learn when they fall due
         if done.requeued or done.awaited:
@@ -359,6 +402,9 @@ class Desk:
             lane.look = True  # polling: again at once while there is work and room (R3.4)
             return
         wait = self.poller.wait(claimed.next_due)
+        if claimed.jobs:
+            # Hints get lost, most easily among others: where there was work, there may be more.
+            wait = ONCE_MORE if wait is None else min(wait, ONCE_MORE)
         if wait is not None:
             at = time.monotonic() + wait
             self._look_at = at if self._look_at is None else min(at, self._look_at)
@@ -441,6 +487,8 @@ class Desk:
             if self._outcomes or self._unknown or self._to_verify or self._emptied:
                 self._pause(outcome_delay(POLL_TRIES))
         else:
+            if self._failures or self.meters.consecutive_errors:
+                events.emit("available", where=self._store.shown_url)
             self._broke = False
             self._failures = 0
             self.meters.consecutive_errors = 0

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 from holdfast import events
-from holdfast.errors import LeaseLost, OutcomeUnknown, StoreError
+from holdfast.errors import LeaseLost, StoreError
 from holdfast.model.job import Request
 from holdfast.store.base import Ref, Store
 from holdfast.work.attempt import Attempt
@@ -64,8 +64,7 @@ class Heartbeat:
         try:
             alive, requests = self._store.renew(fences, list(refs), self._lease)
         except StoreError as error:
-            if isinstance(error, OutcomeUnknown):
-                self.broken()
+            self.broken()
             events.emit("unavailable", error=f"leases could not be renewed: {error}", wait=min(TICK, self._every / 4))
             return False
         for ref, attempt in refs.items():

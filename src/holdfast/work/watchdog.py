@@ -21,6 +21,7 @@ from holdfast.work.retention import Retention
 
 NEIGHBOURS_EVERY = 0.5  # seconds; costs no statement
 AGAIN = 1.0  # seconds after which a look that failed, or left something to do, is repeated
+SLOW = 1.0  # seconds a look may take before we doubt that leases could be renewed meanwhile
 MARGIN = 0.05  # seconds after a lease's end to look: its holder may be renewing just now
 
 
@@ -83,11 +84,14 @@ class Watchdog:
 
     def _look(self) -> None:
         """Look, rescue what is due, and plan the next look."""
+        began = _now()
         try:
             look = self._store.look(self._worker, self._tasks, self._queues)
         except StoreError:
             self.distrust()
             raise
+        if _now() - began > min(SLOW, self._settings.lease / 8):
+            self.distrust()  # the database was held up: so was everyone who would have renewed
         if look.next_due is not None:
             self._due_in(look.next_due)
         trusted = _now() >= self._trust_after

@@ -23,7 +23,7 @@ from holdfast.work.runners.threads import ThreadRunner
 from holdfast.work.tasks import Task
 from holdfast.work.watchdog import Watchdog
 
-LAST_WORDS = 10.0  # seconds a worker that ends tries to record what it still has to say
+LAST_WORDS = 3.0  # seconds beyond its grace a worker that ends tries to record what it still has to say
 
 
 class Worker:
@@ -41,6 +41,7 @@ class Worker:
         # Many processes may share one name: the id that owns leases has a random part.
         self.id = f"{self.name[:100]}/{uuid.uuid4().hex[:12]}".replace("/", "~")
         self.where = store.shown_url
+        self.grace = settings.grace
         self._store = store
         self._settings = settings
         self._queues = None if queues is None else tuple(queues)
@@ -51,12 +52,12 @@ class Worker:
             mine = [task for task in tasks if task.is_async is is_async]
             if mine:
                 self.desk.add(kind(slots, mine, store, settings, self.desk.finished))
-        self._tasks = tuple(name for lane in self.desk.lanes for name in lane.tasks)
+        self.tasks = tuple(name for lane in self.desk.lanes for name in lane.tasks)
         self._slots = sum(lane.runner.slots for lane in self.desk.lanes)
         self._heartbeat = Heartbeat(store, self.desk.in_hand, every=settings.heartbeat, lease=settings.lease)
         self._neighbours = Neighbours(meeting_place(store, self.host), self.id)
         self.watchdog = Watchdog(
-            self.id, store, settings, self._neighbours, tasks=self._tasks, queues=self._queues, due_in=self.desk.due_in
+            self.id, store, settings, self._neighbours, tasks=self.tasks, queues=self._queues, due_in=self.desk.due_in
         )
         self.desk.broken = self._heartbeat.broken = self.watchdog.distrust
         self._listener = Listener(
@@ -95,26 +96,27 @@ class Worker:
             self._end()
         return self.desk.meters.processed
 
-    def stop(self) -> None:
+    def stop(self) -> int:
         """End in good order: claim no more, let what runs finish within its grace, give back the rest. Called twice,
-        the grace is over at once. Safe from a signal handler."""
+        the grace is over at once. Safe from a signal handler. Returns how often it was called."""
         self._stop_asked += 1
         self.desk.claiming = False
         self.desk.wake()
+        return self._stop_asked
 
     # -- the parts -----------------------------------------------------------------------------------------------------
 
     def _begin(self) -> None:
         self._store.check()
         self._store.register(
-            id=self.id, name=self.name, host=self.host, pid=os.getpid(), queues=self._queues, tasks=self._tasks,
+            id=self.id, name=self.name, host=self.host, pid=os.getpid(), queues=self._queues, tasks=self.tasks,
             slots=self._slots,
         )  # fmt: skip
         self._heartbeat.start()
         self.watchdog.start()
         slots = " + ".join(f"{lane.runner.slots} {type(lane.runner).__name__}" for lane in self.desk.lanes)
         events.emit(
-            "worker_started", worker=self.id, tasks=", ".join(sorted(self._tasks)),
+            "worker_started", worker=self.id, tasks=", ".join(sorted(self.tasks)),
             queues=", ".join(self._queues) if self._queues else "all queues", slots=slots,
         )  # fmt: skip
 
@@ -134,7 +136,8 @@ class Worker:
         for attempt in running:
             attempt.ask("shutdown")
         deadline = time.monotonic() + grace
-        while not self.desk.idle() and time.monotonic() < deadline and self._stop_asked < 2:
+        # The grace is for what runs, and for outcomes of what ran. Who has nothing in hand ends at once.
+        while self.desk.in_hand() and time.monotonic() < deadline and self._stop_asked < 2:
             if not self.desk.turn():
                 self.desk.wait(min(0.2, max(0.01, deadline - time.monotonic())))
         self._release_the_rest()
@@ -142,10 +145,10 @@ class Worker:
     def _release_the_rest(self) -> None:
         """The grace is over: coroutines are cancelled; a thread can't be, so its job is given back and whatever it
         still does is fenced off."""
-        for attempt in self.desk.in_hand():
+        for attempt in self.desk.undecided():
             attempt.force()
-        self._turn_until(lambda: all(a.interrupt is None for a in self.desk.in_hand()), 1.0)
-        for attempt in self.desk.in_hand():
+        self._turn_until(lambda: all(a.interrupt is None for a in self.desk.undecided()), 1.0)
+        for attempt in self.desk.undecided():
             if attempt.ask("lost"):
                 events.emit("unstoppable", job=str(attempt.held.id), task=attempt.held.task)
                 self.desk.give_back(given_back(attempt.held, started=bool(attempt.started)))

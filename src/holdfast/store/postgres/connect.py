@@ -11,12 +11,22 @@ from psycopg import errors as pg
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.types.string import ByteaBinaryLoader
 
-from holdfast.errors import BadSettings, OutcomeUnknown, SchemaOutdated, StoreError, StoreUnavailable
+from holdfast.errors import (
+    BadSettings,
+    OutcomeUnknown,
+    RowLocked,
+    SchemaOutdated,
+    StoreError,
+    StoreUnavailable,
+    ValueRefused,
+)
 from holdfast.settings import Settings
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
 TRANSIENT_CLASSES = ("08", "40", "53", "57")  # connection, rollback, resources, operator intervention
+LOCK_TIMEOUT = "2s"  # a foreign lock on one row must not stall a worker
+VALUE_CLASSES = ("22", "23", "54")  # data exception, constraint, program limit
 LOCK_NOT_AVAILABLE = "55P03"
 READ_ONLY = "25006"  # we are talking to a standby: after a failover a new connection finds the primary
 
@@ -37,7 +47,9 @@ def connect(settings: Settings, *, application: str = "holdfast") -> Connection:
     if settings.prepare:
         # A foreign lock on one row must not stall a worker: it gives up after 2 s and tries again, job by job.
         # Our statements are written so that one plan serves all parameters; planning them anew would cost more.
-        options["options"] = "-c timezone=UTC -c lock_timeout=2s -c plan_cache_mode=force_generic_plan -c jit=off"
+        options["options"] = (
+            f"-c timezone=UTC -c lock_timeout={LOCK_TIMEOUT} -c plan_cache_mode=force_generic_plan -c jit=off"
+        )
     _check_url(settings)
     with translated(settings.shown_url):
         connection = psycopg.connect(settings.url, autocommit=True, **options)
@@ -82,8 +94,12 @@ def translate(where: str, error: psycopg.Error, *, broken: bool = False) -> Stor
         )
     if broken:
         return OutcomeUnknown(f"the connection to {where} broke: {said}")
-    if code[:2] in TRANSIENT_CLASSES or code in (LOCK_NOT_AVAILABLE, READ_ONLY):
+    if code == LOCK_NOT_AVAILABLE:
+        return RowLocked(f"{where}: {said}")
+    if code[:2] in TRANSIENT_CLASSES or code == READ_ONLY:
         return StoreUnavailable(f"{where}: {said}")
     if not code and isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
         return StoreUnavailable(f"can't reach {where}: {said}")
+    if code[:2] in VALUE_CLASSES:
+        return ValueRefused(f"{where} refused: {said}")
     return StoreError(f"{where} refused: {said}")

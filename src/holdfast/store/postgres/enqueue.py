@@ -89,8 +89,9 @@ class PostgresEnqueue(Store):
             raise BadSettings(_wrong_connection(connection, psycopg.AsyncConnection, "aenqueue"))
 
         def execute(text: str, parameters: dict[str, Any]) -> list[Row]:
-            with connection.cursor(binary=True, row_factory=dict_row) as cursor:
-                cursor.execute(text.encode(), self._parameters(parameters))
+            # Not by way of the caller's own kind of cursor, which may know no parameters or formats of ours.
+            with psycopg.Cursor(connection, row_factory=dict_row) as cursor:
+                cursor.execute(text.encode(), self._parameters(parameters), binary=True)
                 return cursor.fetchall() if cursor.description else []
 
         return execute
@@ -100,8 +101,8 @@ class PostgresEnqueue(Store):
             raise BadSettings(_wrong_connection(connection, psycopg.Connection, "enqueue"))
 
         async def execute(text: str, parameters: dict[str, Any]) -> list[Row]:
-            async with connection.cursor(binary=True, row_factory=dict_row) as cursor:
-                await cursor.execute(text.encode(), self._parameters(parameters))
+            async with psycopg.AsyncCursor(connection, row_factory=dict_row) as cursor:
+                await cursor.execute(text.encode(), self._parameters(parameters), binary=True)
                 return await cursor.fetchall() if cursor.description else []
 
         return execute

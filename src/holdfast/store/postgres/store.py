@@ -26,7 +26,7 @@ from holdfast.store.base import (
 )
 from holdfast.store.migrate import OLDEST_CODE, check_version, pending
 from holdfast.store.pool import Pool
-from holdfast.store.postgres.connect import Connection, connect, translate, translated, usable
+from holdfast.store.postgres.connect import LOCK_TIMEOUT, Connection, connect, translate, translated, usable
 from holdfast.store.postgres.enqueue import PostgresEnqueue
 from holdfast.store.postgres.notify import Notifier
 from holdfast.store.statements import Statements, source
@@ -140,7 +140,13 @@ class PostgresStore(PostgresEnqueue):
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
         with self._use() as connection, connection.transaction():
+            self._limit_waiting(connection)
             yield _Transaction(self, connection)
+
+    def _limit_waiting(self, connection: Connection) -> None:
+        """Where a session can't keep settings (behind a pooler), each transaction brings its own."""
+        if not self.settings.prepare:
+            connection.execute(f"set local lock_timeout = '{LOCK_TIMEOUT}'")
 
     def read(self, name: str, /, **parameters: Any) -> list[Row]:
         with self._use() as connection:
@@ -161,8 +167,7 @@ class PostgresStore(PostgresEnqueue):
                     )
                 except psycopg.Error as error:  # the commit has happened: whoever claimed must look its fence up
                     raise translate(self.shown_url, error, broken=True) from error
-                if not recorded:
-                    done.lost.append(outcome)
+                (done.already if recorded else done.lost).append(outcome)
         return done
 
     def _exchange(
@@ -184,6 +189,7 @@ class PostgresStore(PostgresEnqueue):
 
         # One transaction, sent as a whole: the answers are read when all of it is under way.
         with connection.pipeline(), connection.transaction():
+            self._limit_waiting(connection)
             for verb, outcomes in by_verb(finished).items():
                 if verb == "succeed":
                     for fence, plain, results in _by_fence(outcomes):
@@ -286,7 +292,11 @@ class PostgresStore(PostgresEnqueue):
     @contextmanager
     def user_transaction(self) -> Iterator[Any]:
         # A connection of its own, with nothing of ours set on it: what the handler runs there is its own affair.
-        with psycopg.connect(self.settings.url, application_name="holdfast-handler") as connection:
+        # In a block of psycopg's own, its commit() and rollback() are refused: they would part effect and outcome.
+        with (
+            psycopg.connect(self.settings.url, application_name="holdfast-handler", autocommit=True) as connection,
+            connection.transaction(),
+        ):
             yield connection
 
     # -- wake-ups ----------------------------------------------------------------------------------------------------

@@ -4,5 +4,5 @@
 select pg_notify(:channel, :payload)
  where (select 1 from @jobs
          where ready_at is not null and queue = :queue and task = :task and priority = :priority
-           and ready_at <= @now and id <> :id
+           and ready_at <= @now and id <> :id and (expires_at is null or attempt > 0 or expires_at > @now)
          order by queue, task, priority, ready_at, id limit 1) is null

@@ -9,21 +9,24 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from holdfast.errors import BadSettings, SchemaOutdated, StoreError, StoreUnavailable
+from holdfast.errors import BadSettings, SchemaOutdated, StoreError, StoreUnavailable, ValueRefused
 from holdfast.settings import Settings
 from holdfast.store.sqlite.gate import Gate
 
 BUSY = 10.0  # seconds a writer waits for its turn
 LOG_LIMIT = 16 * 1024 * 1024  # bytes of write-ahead log after which whoever sees it runs a checkpoint
 CHECKPOINT_BUSY_MS = 1000
+SHORTEN_AGAIN = 30.0  # seconds before a checkpoint that could not be made is tried again
 NETWORK_FILE_SYSTEMS = frozenset(
     ["nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "fuse.sshfs", "fuse.glusterfs", "ncpfs"]
 )
+VALUE_REFUSED = {sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH}
 TRANSIENT = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR}
 
 
@@ -37,6 +40,7 @@ class Connection:
             self.db.execute(f"pragma synchronous = {settings.synchronous}")
             self.db.execute("pragma wal_autocheckpoint = 0")
         self._log = Path(f"{path}-wal")
+        self._shorten_after = 0.0
         self.gate = Gate(Path(f"{path}-gate"), BUSY)
 
     @contextmanager
@@ -58,12 +62,19 @@ class Connection:
             size = os.stat(self._log).st_size
         except FileNotFoundError:
             return
-        if size > LOG_LIMIT:
+        if size < LOG_LIMIT or time.monotonic() < self._shorten_after:
+            return
+        # The commit has happened: whatever goes wrong here is nobody's error, and is tried again later. So is a log
+        # that some reader still needs: every try makes all writers wait.
+        self._shorten_after = time.monotonic() + SHORTEN_AGAIN
+        with suppress(sqlite3.Error):
             self.db.execute(f"pragma busy_timeout = {CHECKPOINT_BUSY_MS}")
             try:
-                self.db.execute("pragma wal_checkpoint(truncate)").fetchall()
+                [(busy, _, _)] = self.db.execute("pragma wal_checkpoint(truncate)").fetchall()
             finally:
                 self.db.execute(f"pragma busy_timeout = {int(BUSY * 1000)}")
+            if not busy:
+                self._shorten_after = 0.0
 
     def close(self) -> None:
         self.db.close()
@@ -72,7 +83,7 @@ class Connection:
 
 def path_of(settings: Settings) -> Path:
     parts = urlsplit(settings.url)
-    if parts.netloc or not parts.path.strip("/"):
+    if parts.netloc or not parts.path.startswith("/") or not parts.path.strip("/"):
         raise BadSettings(
             f"{settings.shown_url!r} names no file: write sqlite:///file.db (relative) or sqlite:////absolute/file.db"
         )
@@ -140,4 +151,6 @@ def translate(where: str, error: sqlite3.Error) -> StoreError:
         return SchemaOutdated(
             f"{where} has no Holdfast tables, or others than this version knows: run `holdfast migrate`"
         )
+    if code in VALUE_REFUSED:
+        return ValueRefused(f"{where} refused: {error}")
     return StoreError(f"{where} refused: {error}")

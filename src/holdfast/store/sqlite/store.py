@@ -54,7 +54,9 @@ class SqliteStore(SqliteEnqueue):
             after=lambda name: f":{name}_at",
         )
         self._after: dict[str, list[str]] = {}
-        self._pool: Pool[Connection] = Pool(self._connect, lambda connection: not connection.db.in_transaction)
+        self._pool: Pool[Connection] = Pool(
+            self._connect, lambda connection: not connection.db.in_transaction, survives_fork=False
+        )
         prepare_file(self.path)
 
     def _connect(self) -> Connection:
@@ -182,8 +184,8 @@ class SqliteStore(SqliteEnqueue):
                 elif rows[0]["state"] == "queued":
                     done.requeued.add(rows[0]["queue"])
         for outcome in filter(may_be_lost, doubtful):
-            if not self.rows(db, self.statements["recorded"], {"id": outcome.id, "fence": outcome.fence}):
-                done.lost.append(outcome)
+            recorded = self.rows(db, self.statements["recorded"], {"id": outcome.id, "fence": outcome.fence})
+            (done.already if recorded else done.lost).append(outcome)
 
     def _end_one(self, db: sqlite3.Connection, verb: str, outcome: Outcome) -> list[Row]:
         error = outcome.error
@@ -314,8 +316,9 @@ class SqliteStore(SqliteEnqueue):
 
     @contextmanager
     def user_transaction(self) -> Iterator[Any]:
-        # What goes wrong in here is the handler's own: its errors stay as they are.
-        with self._pool.use() as connection, connection.writing() as db:
+        # A connection of its own: whatever the handler sets on it ends with it. What goes wrong is the handler's own
+        # affair, too: its errors stay as they are.
+        with self._pool.fresh() as connection, connection.writing() as db:
             yield db
 
     # -- wake-ups ----------------------------------------------------------------------------------------------------
@@ -323,19 +326,15 @@ class SqliteStore(SqliteEnqueue):
     def listen(self, heard: Callable[[str, str], None], stop: Callable[[], bool], *, finished: bool = False) -> None:
         """SQLite can't notify, but tells cheaply whether anyone has committed: the change counter is read some times
         a second, without touching the data."""
-        with translated(str(self.path)):
-            connection = self._connect()
-            try:
-                seen = _change_counter(connection.db)
-                heard("listening", "")
-                while not stop():
-                    time.sleep(CHANGE_CHECK)
-                    now = _change_counter(connection.db)
-                    if now != seen:
-                        seen = now
-                        heard("changed", "")
-            finally:
-                connection.close()
+        with translated(str(self.path)), self._pool.fresh() as connection:
+            seen = _change_counter(connection.db)
+            heard("listening", "")
+            while not stop():
+                time.sleep(CHANGE_CHECK)
+                now = _change_counter(connection.db)
+                if now != seen:
+                    seen = now
+                    heard("changed", "")
 
     # -- how values are stored -----------------------------------------------------------------------------------------
 

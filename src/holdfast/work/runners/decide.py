@@ -8,7 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from holdfast import events
-from holdfast.errors import LeaseLost
+from holdfast.errors import LeaseLost, StoreUnavailable
 from holdfast.model.outcome import (
     Error,
     Outcome,
@@ -25,6 +25,8 @@ from holdfast.model.payload import Unfit, encode
 from holdfast.model.retry import DEFAULT_RETRY, RetryPolicy
 from holdfast.work.attempt import Attempt, StopAttempt
 from holdfast.work.tasks import UnfitArguments
+
+OUTAGE_DELAY = 5.0  # seconds until a job is tried again whose handler met a database that was away
 
 
 def on_return(attempt: Attempt, value: Any, policy: RetryPolicy, *, max_result: int) -> Outcome | None:
@@ -43,7 +45,6 @@ def on_return(attempt: Attempt, value: Any, policy: RetryPolicy, *, max_result: 
     except Unfit as unfit:
         # It would be the same again: failing at once costs only this job.
         told = Error("RESULT_UNFIT", clean(f"its result can't be kept: {unfit}"))
-        events.emit("failed", job=str(held.id), task=held.task)
         return Outcome("fail", held.id, held.fence, "errored", error=told)
 
 
@@ -59,8 +60,6 @@ def on_raise(attempt: Attempt, error: BaseException, policy: RetryPolicy) -> Out
             "errored", job=str(held.id), task=held.task, attempt=held.attempt, max_attempts=held.max_attempts,
             verb=outcome.verb, error=f"{outcome.error.code}: {outcome.error.message}",
         )  # fmt: skip
-        if outcome.verb == "fail":
-            events.emit("failed", job=str(held.id), task=held.task)
     return outcome
 
 
@@ -90,6 +89,9 @@ def obeyed(attempt: Attempt, policy: RetryPolicy) -> Outcome | None:
 
 def _raised(attempt: Attempt, error: BaseException, policy: RetryPolicy) -> Outcome:
     held = attempt.held
+    if isinstance(error, StoreUnavailable):
+        # Our own database was away when the handler asked something of it: nobody is punished for an outage.
+        return given_back(held, started=True, delay=OUTAGE_DELAY)
     if isinstance(error, UnfitArguments):
         told = describe(error, "BAD_ARGUMENTS")
         return errored(held, error, DEFAULT_RETRY, told, "errored")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from holdfast.model.outcome import Outcome
+from holdfast.model.outcome import Error, Outcome, clean
 from holdfast.settings import Settings
 from holdfast.store.base import Store
 from holdfast.work.attempt import Attempt
@@ -37,7 +37,16 @@ class InlineRunner:
 
     def _on_return(self, attempt: Attempt, value: object) -> Outcome | None:
         policy = self._handler(attempt).defaults.retry
-        return on_return(attempt, value, policy, max_result=self._settings.max_result)
+        return _surely(attempt, lambda: on_return(attempt, value, policy, max_result=self._settings.max_result))
 
     def _on_raise(self, attempt: Attempt, error: BaseException) -> Outcome | None:
-        return on_raise(attempt, error, self._handler(attempt).defaults.retry)
+        return _surely(attempt, lambda: on_raise(attempt, error, self._handler(attempt).defaults.retry))
+
+
+def _surely(attempt: Attempt, decide: Callable[[], Outcome | None]) -> Outcome | None:
+    """An attempt without an outcome would be held for ever: if even deciding fails, that is the outcome."""
+    try:
+        return decide()
+    except Exception as broken:  # noqa: BLE001 - values and errors of users may raise anything when looked at
+        told = Error("UNDECIDED", clean(f"what it left can't be made sense of: {type(broken).__name__}"))
+        return Outcome("fail", attempt.held.id, attempt.held.fence, "errored", error=told)

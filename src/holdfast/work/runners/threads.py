@@ -25,13 +25,19 @@ class ThreadRunner(InlineRunner):
         self._threads: list[threading.Thread] = []
 
     def start(self, attempts: Sequence[Attempt]) -> None:
-        for attempt in attempts:
-            self._waiting.put(attempt)
         for _ in range(min(len(attempts), self.slots - len(self._threads))):
             name = f"holdfast-thread-{len(self._threads) + 1}"
             thread = threading.Thread(target=self._serve, name=name, daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:  # the system has no more; those that run do the work
+                break
             self._threads.append(thread)
-            thread.start()
+        for attempt in attempts:
+            if self._threads:
+                self._waiting.put(attempt)
+            else:
+                self._finished(attempt, None)  # given back
 
     def close(self, timeout: float) -> None:
         """End the threads that are free; the others end with their handler, or with the process."""
