@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast, Job, JobContext, State
-from holdfast.errors import StoreError, StoreUnavailable
+from holdfast.errors import StoreError, StoreUnavailable, ValueRefused
 from holdfast.model.backoff import POLL_TRIES
 from holdfast.store.base import Exchanged
 from holdfast.work import desk as desk_module
@@ -158,7 +158,7 @@ def test_a_value_the_database_refuses_fails_only_its_own_job(
 
     def exchange(finished: Any, *args: Any) -> Exchanged:
         if any(outcome.result == b'"poison"' for outcome in finished):
-            raise StoreError("invalid input syntax")
+            raise ValueRefused("invalid input syntax")
         return original(finished, *args)
 
     monkeypatch.setattr(app.store, "exchange", exchange)

@@ -307,13 +307,15 @@ class Desk:
             if wants is not None:
                 self._unknown.append(wants.fence)
             raise
-        except RowLocked:
+        except (RowLocked, ValueRefused) as trouble:
+            # Something among the outcomes: they go on one by one, then the look that this was is made up for.
             self.nothing_due = False
-            self._step_aside(outcomes, wants)
-            return
-        except ValueRefused as refused:
-            self.nothing_due = False
-            self._narrow_down(outcomes, wants, refused)
+            if lane is not None:
+                lane.look = bool(outcomes)
+            if isinstance(trouble, RowLocked):
+                self._step_aside(outcomes, wants)
+            else:
+                self._narrow_down(outcomes, wants, trouble)
             return
         self._outcomes = self._outcomes[len(outcomes) :]
         self._emptied = self._emptied[len(emptied) :]
