@@ -7,14 +7,19 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import psycopg
 import pytest
 
 from holdfast import BadSettings, Holdfast, HoldfastError, JobContext, State, StoreError, StoreUnavailable
+from holdfast.model.job import Look
 from holdfast.model.lifecycle import FINISHED
+from holdfast.settings import Settings
+from holdfast.store.base import Store
 from holdfast.store.sqlite import connect as sqlite_connect
+from holdfast.work.neighbours import Neighbours
+from holdfast.work.watchdog import Watchdog
 from tests.factories import new_job
 from tests.running import working
 from tests.waiting import wait_until
@@ -302,3 +307,41 @@ def test_odd_calls_are_answered_in_words(hf: Holdfast) -> None:
         hf.task("high")  # type: ignore[call-overload]
     with pytest.raises(BadSettings, match="names no file"):
         Holdfast("sqlite:jobs.db").store  # noqa: B018 - opening it is what fails
+
+
+def test_a_look_that_was_held_up_rescues_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A database that stood still for longer than a lease kept everyone from renewing, not only the dead."""
+    now, took, rescues = [1000.0], [0.0], [0]
+
+    class Stalling:
+        shown_url = "a script"
+
+        def look(self, *args: Any) -> Look:
+            now[0] += took[0]
+            return Look(next_lease_end=-1.0, next_due=None, expired_leases=True, expired_jobs=False)
+
+        def rescue(self, **options: Any) -> list[Any]:
+            rescues[0] += 1
+            return []
+
+    monkeypatch.setattr("holdfast.work.watchdog._now", lambda: now[0])
+    settings = Settings(lease=6.0)
+    watchdog = Watchdog(
+        "w",
+        cast(Store, Stalling()),
+        settings,
+        Neighbours(None, "w"),
+        tasks=("t",),
+        queues=None,
+        due_in=lambda seconds: None,
+    )
+    now[0] += 7.0  # it has been there for more than a lease: it is trusted
+    took[0] = 7.5
+    watchdog._look()
+    assert rescues == [0]
+    now[0], took[0] = now[0] + 5.0, 0.0
+    watchdog._look()
+    assert rescues == [0]
+    now[0] += 2.0
+    watchdog._look()
+    assert rescues == [1]
