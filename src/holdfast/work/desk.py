@@ -13,8 +13,6 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Protocol
 
 from msgspec.structs import replace
 
@@ -27,8 +25,8 @@ from holdfast.model.rescue import alone_for
 from holdfast.settings import Settings
 from holdfast.store.base import Exchanged, Ref, Store
 from holdfast.work.attempt import Attempt
+from holdfast.work.lane import Lane, Meters, Runner
 from holdfast.work.loop import Bell
-from holdfast.work.manifest import Manifest
 from holdfast.work.poller import Poller
 
 RECONNECT = 0.1  # seconds before a connection that broke is made anew; if that fails, the waits of R3.10 follow
@@ -36,46 +34,6 @@ CONTENDED = 0.05  # seconds before the next look when all that is due was locked
 LOCKED = 20.0  # seconds before an outcome is tried again whose row someone has locked
 ONCE_MORE = 0.1  # seconds after which a look that found something, but not all it wanted, is repeated
 PEEK = 10.0  # seconds after which a worker that holds back for a suspect sees whether that one still waits
-
-
-class Runner(Protocol):
-    """Where attempts run. It announces what it has handlers for, and returns decided outcomes. `busy` counts the slots
-    taken, by whichever desk."""
-
-    slots: int
-    busy: int
-    manifest: Manifest
-
-    def start(self, attempts: Sequence[Attempt]) -> None: ...
-
-    def close(self, timeout: float) -> None: ...
-
-
-@dataclass(slots=True)
-class Lane:
-    """A runner with the names of the tasks it runs, and whether to look for work for it now. `look` is set by whoever
-    wakes us, so it is cleared before the look it asks for."""
-
-    runner: Runner
-    tasks: tuple[str, ...]
-    look: bool = True
-    holds_back: bool = False  # a suspect waits for us to have nothing in hand
-
-    @property
-    def free(self) -> int:
-        return self.runner.slots - self.runner.busy
-
-
-@dataclass(slots=True)
-class Meters:
-    """What the desk has done: for health, drains and tests."""
-
-    polls: int = 0
-    processed: int = 0
-    recorded: int = 0
-    lost: int = 0
-    consecutive_errors: int = 0
-    last_poll: float = field(default_factory=time.monotonic)
 
 
 class Desk:
