@@ -20,7 +20,7 @@ from holdfast.store.base import Store
 from holdfast.store.sqlite import connect as sqlite_connect
 from holdfast.work.neighbours import Neighbours
 from holdfast.work.watchdog import Watchdog
-from tests.factories import new_job
+from tests.factories import new_job, wants
 from tests.running import working
 from tests.waiting import wait_until
 
@@ -345,3 +345,21 @@ def test_a_look_that_was_held_up_rescues_nobody(monkeypatch: pytest.MonkeyPatch)
     now[0] += 2.0
     watchdog._look()
     assert rescues == [1]
+
+
+@postgres_only
+def test_a_holder_frozen_in_its_transaction_can_be_rescued(make_app: Callable[..., Holdfast]) -> None:
+    app = make_app(lease=4.0)
+
+    @app.task
+    def task() -> None: ...
+
+    job = task.enqueue()
+    [held] = app.store.claim(wants(1, tasks=("task",), worker="frozen")).jobs
+    frozen = app.store.transaction()
+    frozen.__enter__().rows("progress", id=held.id, fence=held.fence, done=1, total=None, note=None)
+    assert app.store.rescue(by_expiry=False, dead=["frozen"]) == []  # the row is locked
+    wait_until(lambda: app.store.rescue(by_expiry=False, dead=["frozen"]), timeout=30)
+    with pytest.raises(StoreUnavailable):
+        frozen.__exit__(None, None, None)  # too late: the server has ended the session
+    assert job.state is State.QUEUED

@@ -92,6 +92,11 @@ class Store(ABC):
     def transaction(self) -> AbstractContextManager[Transaction]:
         """Our own write transaction: committed at the end, rolled back by an exception."""
 
+    def write(self, name: str, /, **parameters: Any) -> list[Row]:
+        """One statement that writes, committed by itself."""
+        with self.transaction() as tx:
+            return tx.rows(name, **parameters)
+
     @abstractmethod
     def read(self, name: str, /, **parameters: Any) -> list[Row]:
         """One statement that only reads."""
@@ -209,8 +214,7 @@ class Store(ABC):
         return self._under_lease(ref, "progress", done=done, total=total, note=note)
 
     def _under_lease(self, ref: Ref, name: str, **parameters: Any) -> tuple[bool, bool]:
-        with self.transaction() as tx:
-            rows = tx.rows(name, id=ref.id, fence=ref.fence, **parameters)
+        rows = self.write(name, id=ref.id, fence=ref.fence, **parameters)
         if not rows:
             raise self._lost(ref, name)
         return bool(rows[0]["cancel_requested"]), bool(rows[0]["pause_requested"])

@@ -45,11 +45,17 @@ def connect(settings: Settings, *, application: str = "holdfast") -> Connection:
     if "target_session_attrs" not in settings.url:
         options["target_session_attrs"] = "read-write"
     if settings.prepare:
-        # A foreign lock on one row must not stall a worker: it gives up after 2 s and tries again, job by job.
-        # Our statements are written so that one plan serves all parameters; planning them anew would cost more.
-        options["options"] = (
-            f"-c timezone=UTC -c lock_timeout={LOCK_TIMEOUT} -c plan_cache_mode=force_generic_plan -c jit=off"
-        )
+        session = {
+            "timezone": "UTC",
+            # A foreign lock on one row must not stall a worker: it gives up after a while and goes on without it.
+            "lock_timeout": LOCK_TIMEOUT,
+            # A worker frozen in the middle of a transaction holds locks that no rescue gets past: the server ends it.
+            "idle_in_transaction_session_timeout": patience * 1000,
+            # Our statements are written so that one plan serves all parameters; planning anew would cost more.
+            "plan_cache_mode": "force_generic_plan",
+            "jit": "off",
+        }
+        options["options"] = " ".join(f"-c {name}={value}" for name, value in session.items())
     _check_url(settings)
     with translated(settings.shown_url):
         connection = psycopg.connect(settings.url, autocommit=True, **options)

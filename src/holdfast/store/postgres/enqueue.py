@@ -111,6 +111,8 @@ class PostgresEnqueue(Store):
         queues: set[str] = set()
         source = iter(jobs)
         with self._use() as connection, connection.transaction():
+            # The source may take its time.
+            connection.execute("set local idle_in_transaction_session_timeout = 0")
             while chunk := list(islice(source, CHUNK)):
                 yield self._enqueue_chunk(connection, chunk)
                 queues.update(job.queue for job in chunk)
