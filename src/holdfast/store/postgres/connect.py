@@ -28,6 +28,8 @@ TRANSIENT_CLASSES = ("08", "40", "53", "57")  # connection, rollback, resources,
 LOCK_TIMEOUT = "2s"  # a foreign lock on one row must not stall a worker
 VALUE_CLASSES = ("22", "23", "54")  # data exception, constraint, program limit
 LOCK_NOT_AVAILABLE = "55P03"
+# The server ended the session, perhaps right after a commit, and the connection may not have noticed yet.
+SESSION_ENDED = ("57P01", "57P02", "57P03", "57P05", "08006", "08003", "25P03")
 READ_ONLY = "25006"  # we are talking to a standby: after a failover a new connection finds the primary
 
 
@@ -88,7 +90,8 @@ def translated(where: str, connection: Connection | None = None) -> Iterator[Non
     try:
         yield
     except psycopg.Error as error:
-        raise translate(where, error, broken=connection is not None and connection.closed) from error
+        broken = connection is not None and (connection.closed or (error.sqlstate or "") in SESSION_ENDED)
+        raise translate(where, error, broken=broken) from error
 
 
 def translate(where: str, error: psycopg.Error, *, broken: bool = False) -> StoreError:
