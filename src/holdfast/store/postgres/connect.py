@@ -90,8 +90,14 @@ def translated(where: str, connection: Connection | None = None) -> Iterator[Non
     try:
         yield
     except psycopg.Error as error:
-        broken = connection is not None and (connection.closed or (error.sqlstate or "") in SESSION_ENDED)
-        raise translate(where, error, broken=broken) from error
+        raise translate(where, error, broken=connection is not None and _ended(connection, error)) from error
+
+
+def _ended(connection: Connection, error: psycopg.Error) -> bool:
+    """Is this the end of the session? Then nobody knows what became of a commit under way."""
+    if connection.closed or (error.sqlstate or "") in SESSION_ENDED:
+        return True
+    return not error.sqlstate and isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
 
 
 def translate(where: str, error: psycopg.Error, *, broken: bool = False) -> StoreError:
