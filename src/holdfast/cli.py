@@ -331,9 +331,13 @@ def demo(jobs: int, keep: Path | None) -> None:
 @click.option("--jobs", type=click.IntRange(100), default=20_000, show_default=True, help="Jobs in a drain.")
 @click.option("--engine", type=click.Choice(["sqlite", "postgres", "both"]), default="both", show_default=True)
 @click.option("--url", help="A PostgreSQL to measure, in a schema of its own. Default: a private one.")
-@click.option("--idle", type=click.FloatRange(5), default=30.0, help="Seconds to watch an idle worker.")
+@click.option("--rounds", type=click.IntRange(1), default=3, show_default=True, help="Readings of each figure.")
+@click.option("--steady", type=click.FloatRange(1), default=10.0, show_default=True, help="Seconds of steady load.")
+@click.option(
+    "--idle", type=click.FloatRange(1), default=30.0, show_default=True, help="Seconds an idle worker is watched."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON document instead of a table.")
-def bench(jobs: int, engine: str, url: str | None, idle: float, as_json: bool) -> None:
+def bench(jobs: int, engine: str, url: str | None, rounds: int, steady: float, idle: float, as_json: bool) -> None:
     """Measure this machine: the raw limits of the database, Holdfast, and the ratios between them.
 
     \b
@@ -341,9 +345,11 @@ def bench(jobs: int, engine: str, url: str | None, idle: float, as_json: bool) -
       holdfast bench --engine sqlite --jobs 2000
       holdfast bench --json
     """
-    from holdfast.bench.run import measure, report
+    from holdfast.bench.report import report
+    from holdfast.bench.run import Sizes, measure
 
-    figures = measure(jobs=jobs, engines=("sqlite", "postgres") if engine == "both" else (engine,), url=url, idle=idle)
+    sizes = Sizes(jobs=jobs, rounds=rounds, steady_seconds=steady, idle_seconds=idle)
+    figures = measure(("sqlite", "postgres") if engine == "both" else (engine,), url=url, sizes=sizes)
     click.echo(to_json(figures) if as_json else report(figures))
 
 

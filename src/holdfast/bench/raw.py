@@ -1,27 +1,16 @@
-"""The raw limits: plain SQL on our own table, indexes and bytes, one connection, default durability."""
+"""The raw limits: plain SQL on our own table, indexes and bytes, one connection, default durability, client and server
+in turn."""
 
 from __future__ import annotations
 
-import sqlite3
 import time
 import uuid
 from collections.abc import Callable
-from typing import Any
+from datetime import UTC, datetime
+from typing import Any, Protocol
 
-from holdfast.model.job import NewJob
-from holdfast.store.base import Store
-
-BATCH = 500
-ARGS = b'{"pad":"' + b"x" * 80 + b'"}'
-
-
-def noop_job() -> NewJob:
-    return NewJob(task="noop", args=ARGS)
-
-
-def fill(store: Store, jobs: int) -> None:
-    for _ in store.enqueue_many(noop_job() for _ in range(jobs)):
-        pass
+from holdfast.bench.place import ARGS, Place, PostgresPlace, SqlitePlace
+from holdfast.store.sqlite.enqueue import stored
 
 
 def rate(count: int, work: Callable[[], Any]) -> float:
@@ -30,94 +19,132 @@ def rate(count: int, work: Callable[[], Any]) -> float:
     return count / (time.perf_counter() - began)
 
 
-def raw_sqlite(store: Any, jobs: int, singles: int) -> dict[str, float]:
-    db = sqlite3.connect(store.path, isolation_level=None)
-    db.execute("pragma synchronous = full")
-    fill(store, jobs)
-    insert = store.statements.fill(
-        "insert into @jobs (queue, task, args, created_at, run_at, ready_at) values ('raw', 'noop', ?, 'x', 'x', 'x')"
-    )
-    claim = store.statements.fill(
-        "update @jobs set state = 'running', fence = ?, worker = 'raw', started_at = run_at, attempt = attempt + 1, "
-        "ready_at = null where id in (select id from @jobs indexed by @jobs_ready where ready_at is not null and "
-        "queue = 'default' and task = 'noop' and priority = 0 order by ready_at, id limit ?) returning id, args"
-    )
-    finish = store.statements.fill(
-        "update @jobs set state = 'succeeded', finished_at = run_at where id = ? and state = 'running' and fence = ?"
-    )
+class Raw(Protocol):
+    batch: int
 
-    def cycle() -> None:
-        while True:
-            fence = str(uuid.uuid4())
+    def cycle(self, jobs: int) -> float:
+        """Claim and complete by UPDATE, in batches, each committed."""
+        ...
+
+    def insert(self, jobs: int) -> float:
+        """One row, one commit."""
+        ...
+
+    def copy(self, jobs: int) -> float:
+        """All rows in one transaction: by COPY, on SQLite by executemany."""
+        ...
+
+
+def raw_of(place: Place) -> Raw:
+    if isinstance(place, SqlitePlace):
+        return RawSqlite(place)
+    assert isinstance(place, PostgresPlace)
+    return RawPostgres(place)
+
+
+class RawSqlite:
+    batch = 1_000
+
+    def __init__(self, place: SqlitePlace) -> None:
+        self._place = place
+
+    def cycle(self, jobs: int) -> float:
+        self._place.fill(jobs)
+        self._place.settle()
+        db = self._place.db
+        claim = self._place.sql(
+            "update @jobs set state = 'running', fence = ?, worker = 'raw', started_at = run_at, "
+            "attempt = attempt + 1, ready_at = null where id in (select id from @jobs indexed by @jobs_ready "
+            "where ready_at is not null and queue = 'default' and task = 'noop' and priority = 0 "
+            "order by ready_at, id limit ?) returning id, args"
+        )
+        finish = self._place.sql(
+            "update @jobs set state = 'succeeded', finished_at = run_at "
+            "where id = ? and state = 'running' and fence = ?"
+        )
+
+        def work() -> None:
+            while True:
+                fence = str(uuid.uuid4())
+                db.execute("begin immediate")
+                taken = db.execute(claim, (fence, self.batch)).fetchall()
+                db.execute("commit")
+                if not taken:
+                    return
+                db.execute("begin immediate")
+                db.executemany(finish, [(row[0], fence) for row in taken])
+                db.execute("commit")
+
+        return rate(jobs, work)
+
+    def insert(self, jobs: int) -> float:
+        insert, row = self._insert(), self._row()
+        return rate(jobs, lambda: [self._place.db.execute(insert, row) for _ in range(jobs)])
+
+    def copy(self, jobs: int) -> float:
+        insert, row = self._insert(), self._row()
+        db = self._place.db
+
+        def work() -> None:
             db.execute("begin immediate")
-            taken = db.execute(claim, (fence, BATCH)).fetchall()
-            db.execute("commit")
-            if not taken:
-                return
-            db.execute("begin immediate")
-            db.executemany(finish, [(row[0], fence) for row in taken])
+            db.executemany(insert, (row for _ in range(jobs)))
             db.execute("commit")
 
-    def one_by_one() -> None:
-        for _ in range(singles):
-            db.execute(insert, (ARGS.decode(),))
+        return rate(jobs, work)
 
-    def bulk() -> None:
-        db.execute("begin immediate")
-        db.executemany(insert, [(ARGS.decode(),)] * jobs)
-        db.execute("commit")
+    def _insert(self) -> str:
+        return self._place.sql(
+            "insert into @jobs (queue, task, args, created_at, run_at, ready_at) values ('default', 'noop', ?, ?, ?, ?)"
+        )
 
-    figures = {"raw_cycle": rate(jobs, cycle), "raw_insert": rate(singles, one_by_one), "raw_bulk": rate(jobs, bulk)}
-    db.execute(store.statements.fill("delete from @jobs"))
-    db.close()
-    return figures
+    def _row(self) -> tuple[str, ...]:
+        now = stored(datetime.now(UTC))
+        return (ARGS, now, now, now)
 
 
-def raw_postgres(store: Any, jobs: int, singles: int) -> dict[str, float]:
-    import psycopg
+class RawPostgres:
+    batch = 500
 
-    fill(store, jobs)
-    with psycopg.connect(store.settings.url, autocommit=True) as db:
-        db.prepare_threshold = 0
+    def __init__(self, place: PostgresPlace) -> None:
+        self._place = place
 
-        def sql(text: str) -> bytes:
-            filled: str = store.statements.fill(text)
-            return filled.encode()
-
-        db.execute(sql("vacuum analyze @jobs"), prepare=False)
-        insert = sql("insert into @jobs (queue, task, args) values ('raw', 'noop', :args)")
-        claim = sql(
+    def cycle(self, jobs: int) -> float:
+        self._place.fill(jobs)
+        self._place.settle()
+        claim = self._place.sql(
             "with picked as materialized (select id from @jobs where ready_at is not null and queue = 'default' and "
             "task = 'noop' and priority = 0 and ready_at <= statement_timestamp() order by queue, task, priority, "
             "ready_at, id limit :n for update skip locked) update @jobs j set state = 'running', fence = :fence, "
             "worker = 'raw', started_at = clock_timestamp(), attempt = attempt + 1, ready_at = null from picked "
             "where j.id = picked.id returning j.id, j.args::text"
-        )
-        finish = sql(
+        ).encode()
+        finish = self._place.sql(
             "update @jobs set state = 'succeeded', finished_at = clock_timestamp() where id = any(:ids) and "
             "state = 'running' and fence = :fence"
-        )
+        ).encode()
+        db = self._place.db
 
-        def cycle() -> None:
+        def work() -> None:
             while True:
                 fence = uuid.uuid4()
-                taken = db.execute(claim, {"n": BATCH, "fence": fence}).fetchall()
+                taken = db.execute(claim, {"n": self.batch, "fence": fence}, prepare=True).fetchall()
                 if not taken:
                     return
-                db.execute(finish, {"ids": [row[0] for row in taken], "fence": fence})
+                db.execute(finish, {"ids": [row[0] for row in taken], "fence": fence}, prepare=True)
 
-        def one_by_one() -> None:
-            for _ in range(singles):
-                db.execute(insert, {"args": ARGS.decode()})
+        return rate(jobs, work)
 
-        def bulk() -> None:
-            with db.cursor() as cursor, cursor.copy(sql("copy @jobs (queue, task, args) from stdin")) as copy:
+    def insert(self, jobs: int) -> float:
+        insert = self._place.sql("insert into @jobs (queue, task, args) values ('default', 'noop', :args)").encode()
+        db = self._place.db
+        return rate(jobs, lambda: [db.execute(insert, {"args": ARGS}, prepare=True) for _ in range(jobs)])
+
+    def copy(self, jobs: int) -> float:
+        copy = self._place.sql("copy @jobs (queue, task, args) from stdin").encode()
+
+        def work() -> None:
+            with self._place.db.cursor() as cursor, cursor.copy(copy) as rows:
                 for _ in range(jobs):
-                    copy.write_row(("raw", "noop", ARGS.decode()))
+                    rows.write_row(("default", "noop", ARGS))
 
-        figures = {
-            "raw_cycle": rate(jobs, cycle), "raw_insert": rate(singles, one_by_one), "raw_bulk": rate(jobs, bulk),
-        }  # fmt: skip
-        db.execute(sql("truncate @jobs"), prepare=False)
-        db.execute(sql("vacuum analyze @jobs"), prepare=False)
-    return figures
+        return rate(jobs, work)

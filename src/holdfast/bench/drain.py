@@ -1,0 +1,38 @@
+"""How fast workers empty a queue."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from holdfast.bench.app import hf
+from holdfast.bench.place import Place
+from holdfast.bench.workers import all_up, wait_until, working
+from holdfast.model.job import DEFAULT_QUEUE
+
+
+@dataclass(frozen=True)
+class Drained:
+    rate: float  # jobs a second, from the first start to the last finish as the database saw them
+    rss_mb: float  # of the worker, when it was done
+
+
+def drain(place: Place, ids: range, *, analyse: bool = True) -> Drained:
+    """One plain worker, started when the jobs are there. Jobs beyond `ids` it works or not: they don't count."""
+    place.settle(analyse=analyse)
+    with working() as workers:
+        wait_until(lambda: place.is_finished(ids[-1]), workers)
+        wait_until(lambda: not place.unfinished(ids), workers)
+        rss = workers[0].rss_mb()
+    return Drained(len(ids) / place.seconds_worked(ids), rss)
+
+
+def drain_by_two(place: Place, ids: range) -> float:
+    """Two workers on one queue. It is held until both are up, so that neither works while the other still starts."""
+    hf.pause(queue=DEFAULT_QUEUE)
+    place.settle()
+    with working(2) as workers:
+        all_up(workers)
+        hf.resume(queue=DEFAULT_QUEUE)
+        wait_until(lambda: place.is_finished(ids[-1]), workers)
+        wait_until(lambda: not place.unfinished(ids), workers)
+    return len(ids) / place.seconds_worked(ids)

@@ -1,0 +1,84 @@
+"""How long a job takes from the call of enqueue to its handler: alone, and under a steady load."""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from holdfast.bench.app import RECORD, timed
+from holdfast.bench.workers import WorkerProcess, all_up, wait_until, working
+
+PICKUP_EVERY = 0.05  # seconds
+SPREAD = 0.618  # of that, by which the calls are moved against each other, so that they keep no step with any poll
+
+
+class Load:
+    """Enqueues `timed` jobs and knows how long each took."""
+
+    def __init__(self, times: Path, workers: Sequence[WorkerProcess]) -> None:
+        self._times = times
+        self.workers = workers
+        self.enqueued = 0
+
+    def enqueue(self) -> None:
+        timed.enqueue(time.monotonic_ns())
+        self.enqueued += 1
+
+    def steadily(self, rate: float, seconds: float) -> float:
+        """Enqueue at this rate; returns the rate that was reached."""
+        began = time.monotonic()
+        count = 0
+        while (due := began + count / rate) < began + seconds:
+            time.sleep(max(0.0, due - time.monotonic()))
+            self.enqueue()
+            count += 1
+        return count / max(seconds, time.monotonic() - began)
+
+    def finished(self) -> list[tuple[int, float]]:
+        """When each was asked for (nanoseconds) and how long it took (milliseconds), once all are done."""
+        wait_until(lambda: self._count() >= self.enqueued, self.workers)
+        records = RECORD.iter_unpack(self._times.read_bytes())
+        return [(asked, (ended - asked) / 1e6) for asked, ended in records]
+
+    def _count(self) -> int:
+        return self._times.stat().st_size // RECORD.size if self._times.exists() else 0
+
+
+@contextmanager
+def loaded() -> Iterator[Load]:
+    """A worker that is up and has its plans made, and a load for it."""
+    with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as directory:
+        times = Path(directory) / "times"
+        with working(times=times) as workers:
+            all_up(workers)
+            load = Load(times, workers)
+            load.steadily(20, 1.0)
+            load.finished()
+            yield load
+
+
+def pickup(count: int) -> dict[str, float]:
+    """Jobs one at a time, for a worker that has nothing else to do."""
+    with loaded() as load:
+        warm = load.enqueued
+        for n in range(count):
+            load.enqueue()
+            time.sleep(PICKUP_EVERY * (1 + (n * SPREAD) % 1))
+        return percentiles([took for _, took in load.finished()][warm:], 50, 95, 99)
+
+
+def under_load(rate: float, seconds: float) -> dict[str, float]:
+    with loaded() as load:
+        warm = load.enqueued
+        reached = load.steadily(rate, seconds)
+        took = sorted(load.finished())[warm:]
+    return {"rate": reached, **percentiles([ms for _, ms in took], 50, 99)}
+
+
+def percentiles(took: Sequence[float], *wanted: int) -> dict[str, float]:
+    cuts = statistics.quantiles(took, n=100, method="inclusive")
+    return {f"p{percent}": cuts[percent - 1] for percent in wanted}

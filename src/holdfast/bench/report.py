@@ -1,0 +1,68 @@
+"""The figures as text for people."""
+
+from __future__ import annotations
+
+from typing import Any
+
+NAMES: dict[str, str | dict[str, str]] = {
+    "raw_cycle": "raw cycle (claim and complete by UPDATE), jobs/s",
+    "raw_insert": "raw insert, one a commit, jobs/s",
+    "raw_copy": {"postgres": "raw COPY, jobs/s", "sqlite": "raw executemany in one transaction, jobs/s"},
+    "drain": "drain, one worker, jobs/s",
+    "drain_two_workers": "drain, two workers, jobs/s",
+    "rss_mb": "worker's memory after the drain, MB",
+    "enqueue_one": "enqueue one, jobs/s",
+    "enqueue_bulk": "enqueue bulk, jobs/s",
+    "enqueuers_16": "16 enqueuers, jobs/s",
+    "pickup_ms": "pick-up when idle, ms",
+    "latency_under_load_ms": "enqueue to handler's end under load, ms",
+    "idle_statements_per_minute": "idle worker, statements a minute",
+    "idle_cpu_percent": "idle worker, CPU %",
+}
+WIDE = 52
+
+
+def report(document: dict[str, Any]) -> str:
+    lines = [_pairs(document["machine"]), _pairs(document["versions"])]
+    for engine in ("sqlite", "postgres"):
+        if engine in document:
+            lines += ["", f"{engine} ({_pairs(document['settings'][engine])})", *_figures(engine, document[engine])]
+            lines += ["", f"  {'reached?':<{WIDE}}{'figure':>10}  bar", *_bars(document[engine]["bars"])]
+    return "\n".join(lines)
+
+
+def _figures(engine: str, figures: dict[str, Any]) -> list[str]:
+    spread = figures["spread"]
+    lines = []
+    for key, name in NAMES.items():
+        if key not in figures:
+            continue
+        label = name if isinstance(name, str) else name[engine]
+        lines.append(f"  {label:<{WIDE}}{_shown(figures[key]):>10}{_range(spread.get(key))}")
+    return lines
+
+
+def _shown(figure: Any) -> str:
+    if figure is None:
+        return "-"
+    if isinstance(figure, dict):
+        return "  ".join(f"{part.replace('_', ' ')} {_shown(value)}" for part, value in figure.items())
+    return f"{figure:,.0f}" if figure >= 1000 else f"{figure:.1f}" if figure >= 10 else f"{figure:.2f}"
+
+
+def _range(spread: Any) -> str:
+    if not spread or "min" not in spread:
+        return ""
+    return f"  ({_shown(spread['min'])} to {_shown(spread['max'])})"
+
+
+def _bars(bars: dict[str, dict[str, Any]]) -> list[str]:
+    words = {True: "yes", False: "NO", None: "not measured"}
+    return [
+        f"  {bar['text']:<{WIDE}}{_shown(bar['figure']):>10}  {bar['bar']:<8}  {words[bar['reached']]}"
+        for bar in bars.values()
+    ]
+
+
+def _pairs(values: dict[str, Any]) -> str:
+    return "  ".join(f"{name} {value}" for name, value in values.items())

@@ -1,0 +1,86 @@
+"""Plain `holdfast worker` processes with default settings, watched from outside."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from holdfast.bench.app import TIMES, hf
+from holdfast.errors import HoldfastError
+
+PATIENCE = 120.0  # seconds without any progress after which a run is given up
+LOOK_EVERY = 0.1  # seconds
+
+
+def environment(times: Path | None = None) -> dict[str, str]:
+    """What a process of ours needs to know to work on the same place."""
+    where = {"HOLDFAST_URL": hf.settings.url, "HOLDFAST_SCHEMA": hf.settings.schema}
+    return {**os.environ, **where, **({} if times is None else {TIMES: str(times)})}
+
+
+class WorkerProcess:
+    def __init__(self, times: Path | None = None) -> None:
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115 - closed by stop()
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "holdfast", "worker", "holdfast.bench.app:hf"],
+            env=environment(times), stderr=self._said,
+        )  # fmt: skip
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def must_live(self) -> None:
+        if self._process.poll() is not None:
+            self._said.seek(0)
+            raise HoldfastError(f"the benchmark's worker ended: {self._said.read().decode(errors='replace')[-2000:]}")
+
+    def cpu_seconds(self) -> float:
+        """The process's CPU clock; its number is made of the pid as clock_getcpuclockid(3) of Linux does."""
+        return time.clock_gettime((~self.pid << 3) | 2)
+
+    def rss_mb(self) -> float:
+        return rss_mb(self.pid)
+
+    def stop(self) -> None:
+        self._process.send_signal(signal.SIGTERM)
+        self._process.wait(PATIENCE)
+        self._said.close()
+
+
+@contextmanager
+def working(count: int = 1, *, times: Path | None = None) -> Iterator[Sequence[WorkerProcess]]:
+    with ExitStack() as stack:
+        workers = []
+        for _ in range(count):
+            workers.append(WorkerProcess(times))
+            stack.callback(workers[-1].stop)
+        yield workers
+
+
+def wait_until(condition: Callable[[], bool], workers: Sequence[WorkerProcess], patience: float = PATIENCE) -> None:
+    deadline = time.monotonic() + patience
+    while not condition():
+        for worker in workers:
+            worker.must_live()
+        if time.monotonic() > deadline:
+            raise HoldfastError(f"the benchmark's workers did not get there within {patience:g} s")
+        time.sleep(LOOK_EVERY)
+
+
+def all_up(workers: Sequence[WorkerProcess]) -> None:
+    wait_until(lambda: {worker.pid for worker in workers} <= {known.pid for known in hf.store.workers()}, workers)
+
+
+def rss_mb(pid: int) -> float:
+    found = re.search(r"^VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+    assert found is not None
+    return int(found[1]) / 1024
