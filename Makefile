@@ -7,7 +7,7 @@ RUN_JOBS ?= 2
 .DEFAULT_GOAL := help
 
 help: ## list these commands
-	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /|/' | awk -F'|' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /|/' | awk -F'|' '{printf "  make %-12s %s\n", $$1, $$2}'
 
 $(VENV)/ready: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -40,4 +40,7 @@ test-fast: $(VENV)/ready ## the tests that take seconds
 bench: $(VENV)/ready ## measure this machine: raw limits, ourselves, ratios
 	$(BIN)/holdfast bench
 
-.PHONY: help demo check test test-16 test-fast bench
+bench-peers: $(VENV)/ready ## measure other job systems beside ours, in turns: who wins each row (about 25 minutes)
+	$(BIN)/python -m bench.peers
+
+.PHONY: help demo check test test-16 test-fast bench bench-peers
