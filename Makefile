@@ -35,12 +35,15 @@ test-16: $(VENV)/ready-check ## the store, the API and the worker once more, on 
 	HOLDFAST_TEST_POSTGRES_VERSION=16 $(BIN)/python -m pytest -q -n $(RUN_JOBS) tests/contract tests/api tests/work -k postgres
 
 test-fast: $(VENV)/ready ## the tests that take seconds
-	$(BIN)/python -m pytest -q -n $(RUN_JOBS) --ignore tests/crash --ignore tests/plans --ignore tests/types
+	$(BIN)/python -m pytest -q -n $(RUN_JOBS) --ignore tests/crash --ignore tests/plans --ignore tests/types --ignore tests/bench/test_figures.py
 
-bench: $(VENV)/ready ## measure this machine: raw limits, ourselves, ratios
+bench: $(VENV)/ready ## measure this machine: raw limits, ourselves, ratios, bars (about 4 minutes)
 	$(BIN)/holdfast bench
+
+bench-long: $(VENV)/ready ## also million-row tables, memory and a pinned snapshot (about half an hour)
+	$(BIN)/holdfast bench --long
 
 bench-peers: $(VENV)/ready ## measure other job systems beside ours, in turns: who wins each row (about 25 minutes)
 	$(BIN)/python -m bench.peers
 
-.PHONY: help demo check test test-16 test-fast bench bench-peers
+.PHONY: help demo check test test-16 test-fast bench bench-long bench-peers

@@ -336,8 +336,17 @@ def demo(jobs: int, keep: Path | None) -> None:
 @click.option(
     "--idle", type=click.FloatRange(1), default=30.0, show_default=True, help="Seconds an idle worker is watched."
 )
+@click.option("--long", is_flag=True, help="Also what takes long: million-row tables, memory, a pinned snapshot.")
+@click.option("--crowd", type=click.IntRange(1000), default=1_000_000, show_default=True, help="Rows for --long.")
+@click.option(
+    "--pinned-seconds", type=click.FloatRange(2), default=600.0, show_default=True,
+    help="How long a snapshot is pinned, for --long.",
+)  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON document instead of a table.")
-def bench(jobs: int, engine: str, url: str | None, rounds: int, steady: float, idle: float, as_json: bool) -> None:
+def bench(
+    jobs: int, engine: str, url: str | None, rounds: int, steady: float, idle: float, long: bool, crowd: int,
+    pinned_seconds: float, as_json: bool,
+) -> None:  # fmt: skip
     """Measure this machine: the raw limits of the database, Holdfast, and the ratios between them.
 
     \b
@@ -346,9 +355,13 @@ def bench(jobs: int, engine: str, url: str | None, rounds: int, steady: float, i
       holdfast bench --json
     """
     from holdfast.bench.report import report
-    from holdfast.bench.run import Sizes, measure
+    from holdfast.bench.run import measure
+    from holdfast.bench.sizes import Sizes
 
-    sizes = Sizes(jobs=jobs, rounds=rounds, steady_seconds=steady, idle_seconds=idle)
+    sizes = Sizes(
+        jobs=jobs, rounds=rounds, steady_seconds=steady, idle_seconds=idle, long=long, crowd=crowd,
+        pinned_seconds=pinned_seconds,
+    )  # fmt: skip
     figures = measure(("sqlite", "postgres") if engine == "both" else (engine,), url=url, sizes=sizes)
     click.echo(to_json(figures) if as_json else report(figures))
 

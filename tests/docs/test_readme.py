@@ -48,5 +48,5 @@ def test_the_two_commands_come_first_and_exist() -> None:
     targets = re.findall(r"^make ([a-z-]+)", first, re.MULTILINE)
     assert targets == ["demo", "test"]
     makefile = README.with_name("Makefile").read_text()
-    for target in [*targets, "help", "check", "test-fast", "bench"]:
+    for target in [*targets, "help", "check", "test-fast", "bench", "bench-long"]:
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), target

@@ -2,42 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from holdfast.bench.growth import CROWDS, FIGURES
+
 Figures = dict[str, Any]  # of one engine
-BOTH = ("sqlite", "postgres")
+Figure = Callable[[Figures], float | None]  # None: not measured
 
 
 @dataclass(frozen=True)
 class Bar:
     name: str
     text: str
-    figure: Callable[[Figures], float | None]
+    figure: Figure
     limits: dict[str, float]  # by engine
-    at_least: bool = True
+    at_least: bool
 
-    def said(self, engine: str) -> str:
-        return f"{'>=' if self.at_least else '<='} {self.limits[engine]:g}"
-
-    def reached(self, engine: str, figure: float | None) -> bool | None:
-        if figure is None:
-            return None
-        return figure >= self.limits[engine] if self.at_least else figure <= self.limits[engine]
+    def found(self, engine: str, figures: Figures) -> dict[str, Any]:
+        figure, limit = self.figure(figures), self.limits[engine]
+        reached = None if figure is None else figure >= limit if self.at_least else figure <= limit
+        bar = f"{'>=' if self.at_least else '<='} {limit:g}"
+        return {"text": self.text, "figure": figure, "bar": bar, "reached": reached}
 
 
-def ratio(above: str, below: str) -> Callable[[Figures], float | None]:
-    """Of two figures; `a.b` is b within a. None as long as one of them is not measured."""
-
-    def figure(figures: Figures) -> float | None:
-        over, under = value(above)(figures), value(below)(figures)
-        return None if over is None or under is None else over / under
-
-    return figure
+def at_least(name: str, text: str, figure: Figure, **limits: float) -> Bar:
+    return Bar(name, text, figure, limits, True)
 
 
-def value(path: str) -> Callable[[Figures], float | None]:
+def at_most(name: str, text: str, figure: Figure, **limits: float) -> Bar:
+    return Bar(name, text, figure, limits, False)
+
+
+def value(path: str) -> Figure:
+    """`a.b` is b within a."""
+
     def figure(figures: Figures) -> float | None:
         found: Any = figures
         for name in path.split("."):
@@ -47,32 +47,46 @@ def value(path: str) -> Callable[[Figures], float | None]:
     return figure
 
 
-def _both(limit: float) -> dict[str, float]:
-    return dict.fromkeys(BOTH, limit)
+def ratio(above: str, below: str) -> Figure:
+    def figure(figures: Figures) -> float | None:
+        over, under = value(above)(figures), value(below)(figures)
+        return None if over is None or under is None else over / under
 
+    return figure
+
+
+def _growth() -> Iterator[Bar]:
+    for kind in CROWDS:
+        for key in FIGURES:
+            crowded, fresh, name = f"{key}_with_1m_{kind}", f"{key}_fresh", key.removesuffix("_ms")
+            # Of a time, as of a rate, 0.9 means that a tenth is lost.
+            figure = ratio(crowded, fresh) if name == key else ratio(fresh, crowded)
+            text = f"{name.replace('_', ' ')}, with 1m {kind} / fresh"
+            yield at_least(f"{name}_with_1m_{kind}", text, figure, sqlite=0.9, postgres=0.9)
+
+
+ONE, BULK = ratio("enqueue_one", "raw_insert"), ratio("enqueue_bulk", "raw_copy")
+NOTIFIED = ratio("enqueuers_16.with_notification", "enqueuers_16.without_notification")
 
 RATIOS = (
-    Bar("drain_to_raw_cycle", "drain / raw cycle", ratio("drain", "raw_cycle"), {"sqlite": 0.3, "postgres": 1.2}),
-    Bar(
-        "enqueue_one_to_raw_insert", "enqueue one / raw insert", ratio("enqueue_one", "raw_insert"),
-        {"sqlite": 0.8, "postgres": 0.75},
+    at_least("drain_to_raw_cycle", "drain / raw cycle", ratio("drain", "raw_cycle"), sqlite=0.3, postgres=1.2),
+    at_least("enqueue_one_to_raw_insert", "enqueue one / raw insert", ONE, sqlite=0.8, postgres=0.75),
+    at_least("enqueue_bulk_to_raw_copy", "enqueue bulk / raw copy", BULK, postgres=0.6),
+    at_least("two_workers_to_one", "two workers / one", ratio("drain_two_workers", "drain"), sqlite=1.0, postgres=1.0),
+    at_least("enqueuers_16_notified", "16 enqueuers, notifying / not", NOTIFIED, postgres=0.8),
+    *_growth(),
+    at_most(
+        "worker_memory", "worker, 1m jobs / a tenth of them", value("worker_memory.growth"), sqlite=1.1, postgres=1.1
     ),
-    Bar("enqueue_bulk_to_raw_copy", "enqueue bulk / raw copy", ratio("enqueue_bulk", "raw_copy"), {"postgres": 0.6}),
-    Bar("two_workers_to_one", "two workers / one", ratio("drain_two_workers", "drain"), _both(1.0)),
-    Bar(
-        "enqueuers_16_notified", "16 enqueuers, notifying / not",
-        ratio("enqueuers_16.with_notification", "enqueuers_16.without_notification"), {"postgres": 0.8},
-    ),
-)  # fmt: skip
-
+    at_most("stream_memory", "enqueuer, 1m jobs / a tenth", value("stream_memory.growth"), sqlite=1.1, postgres=1.1),
+    at_most("pinned_snapshot", "claim p99, pinned / before", value("pinned_snapshot.ratio"), postgres=5.0),
+    at_most("pinned_snapshot_after", "claim p99, after / before", value("pinned_snapshot.ratio_after"), postgres=1.5),
+)
 LIMITS = (
-    Bar("pickup_p50", "idle pick-up p50, ms", value("pickup_ms.p50"), {"sqlite": 15.0}, at_least=False),
-    Bar(
-        "idle_statements", "idle statements a minute", value("idle_statements_per_minute"), {"postgres": 6.0},
-        at_least=False,
-    ),
-    Bar("idle_cpu", "idle CPU, %", value("idle_cpu_percent"), _both(0.2), at_least=False),
-)  # fmt: skip
+    at_most("pickup_p50", "pick-up when idle, p50, ms", value("pickup_ms.p50"), sqlite=15.0),
+    at_most("idle_statements", "idle statements a minute", value("idle_statements_per_minute"), postgres=6.0),
+    at_most("idle_cpu", "idle CPU, %", value("idle_cpu_percent"), sqlite=0.2, postgres=0.2),
+)
 
 
 def ratios(engine: str, figures: Figures) -> dict[str, float | None]:
@@ -81,11 +95,4 @@ def ratios(engine: str, figures: Figures) -> dict[str, float | None]:
 
 def bars(engine: str, figures: Figures) -> dict[str, dict[str, Any]]:
     """By name: what was found, what was asked for, and whether it is reached (None: not measured)."""
-    found = {}
-    for bar in (*RATIOS, *LIMITS):
-        if engine in bar.limits:
-            figure = bar.figure(figures)
-            found[bar.name] = {
-                "text": bar.text, "figure": figure, "bar": bar.said(engine), "reached": bar.reached(engine, figure),
-            }  # fmt: skip
-    return found
+    return {bar.name: bar.found(engine, figures) for bar in (*RATIOS, *LIMITS) if engine in bar.limits}

@@ -12,7 +12,7 @@ from pathlib import Path
 from holdfast.bench.app import RECORD, timed
 from holdfast.bench.workers import WorkerProcess, all_up, wait_until, working
 
-PICKUP_EVERY = 0.05  # seconds
+PICKUP_EVERY = 0.04  # seconds
 SPREAD = 0.618  # of that, by which the calls are moved against each other, so that they keep no step with any poll
 
 
@@ -44,6 +44,9 @@ class Load:
         records = RECORD.iter_unpack(self._times.read_bytes())
         return [(asked, (ended - asked) / 1e6) for asked, ended in records]
 
+    def took(self, since: int) -> list[float]:
+        return [ms for asked, ms in self.finished() if asked >= since]
+
     def _count(self) -> int:
         return self._times.stat().st_size // RECORD.size if self._times.exists() else 0
 
@@ -61,22 +64,19 @@ def loaded() -> Iterator[Load]:
             yield load
 
 
-def pickup(count: int) -> dict[str, float]:
+def pickup(load: Load, count: int) -> dict[str, float]:
     """Jobs one at a time, for a worker that has nothing else to do."""
-    with loaded() as load:
-        warm = load.enqueued
-        for n in range(count):
-            load.enqueue()
-            time.sleep(PICKUP_EVERY * (1 + (n * SPREAD) % 1))
-        return percentiles([took for _, took in load.finished()][warm:], 50, 95, 99)
+    since = time.monotonic_ns()
+    for n in range(count):
+        load.enqueue()
+        time.sleep(PICKUP_EVERY * (1 + (n * SPREAD) % 1))
+    return percentiles(load.took(since), 50, 95, 99)
 
 
-def under_load(rate: float, seconds: float) -> dict[str, float]:
-    with loaded() as load:
-        warm = load.enqueued
-        reached = load.steadily(rate, seconds)
-        took = sorted(load.finished())[warm:]
-    return {"rate": reached, **percentiles([ms for _, ms in took], 50, 99)}
+def under_load(load: Load, rate: float, seconds: float) -> dict[str, float]:
+    since = time.monotonic_ns()
+    reached = load.steadily(rate, seconds)
+    return {"rate": reached, **percentiles(load.took(since), 50, 99)}
 
 
 def percentiles(took: Sequence[float], *wanted: int) -> dict[str, float]:

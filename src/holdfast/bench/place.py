@@ -43,6 +43,10 @@ class Place(ABC):
         """Have what was written before on disk, so that the next figure doesn't pay for it; PostgreSQL's statistics
         up to date, unless they shall be stale."""
 
+    def leave_unanalysed(self) -> None:
+        """Let nobody gather statistics here while it stays as it is."""
+        return
+
     @abstractmethod
     def close(self) -> None: ...
 
@@ -155,6 +159,9 @@ class PostgresPlace(Place):
             self.rows("analyze @jobs")
         with suppress(InsufficientPrivilege):
             self.rows("checkpoint")
+
+    def leave_unanalysed(self) -> None:
+        self.rows("alter table @jobs set (autovacuum_enabled = off)")
 
     def versions(self) -> dict[str, str]:
         import psycopg

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-NAMES: dict[str, str | dict[str, str]] = {
+from holdfast.bench.growth import keys as growth_keys
+
+NAMES = {
     "raw_cycle": "raw cycle (claim and complete by UPDATE), jobs/s",
     "raw_insert": "raw insert, one a commit, jobs/s",
-    "raw_copy": {"postgres": "raw COPY, jobs/s", "sqlite": "raw executemany in one transaction, jobs/s"},
+    "raw_copy": "raw COPY, jobs/s",
     "drain": "drain, one worker, jobs/s",
     "drain_two_workers": "drain, two workers, jobs/s",
     "rss_mb": "worker's memory after the drain, MB",
@@ -18,7 +20,12 @@ NAMES: dict[str, str | dict[str, str]] = {
     "latency_under_load_ms": "enqueue to handler's end under load, ms",
     "idle_statements_per_minute": "idle worker, statements a minute",
     "idle_cpu_percent": "idle worker, CPU %",
+    **{key: key.replace("_", " ") + ("" if "_ms_" in key else ", jobs/s") for key in growth_keys()},
+    "worker_memory": "worker's memory over 1m jobs",
+    "stream_memory": "enqueuer's memory over 1m jobs",
+    "pinned_snapshot": "claims while a snapshot is pinned",
 }
+SQLITE_NAMES = NAMES | {"raw_copy": "raw executemany in one transaction, jobs/s"}
 WIDE = 52
 
 
@@ -34,11 +41,9 @@ def report(document: dict[str, Any]) -> str:
 def _figures(engine: str, figures: dict[str, Any]) -> list[str]:
     spread = figures["spread"]
     lines = []
-    for key, name in NAMES.items():
-        if key not in figures:
-            continue
-        label = name if isinstance(name, str) else name[engine]
-        lines.append(f"  {label:<{WIDE}}{_shown(figures[key]):>10}{_range(spread.get(key))}")
+    for key, name in (SQLITE_NAMES if engine == "sqlite" else NAMES).items():
+        if key in figures:
+            lines.append(f"  {name:<{WIDE}}{_shown(figures[key]):>10}{_range(spread.get(key))}")
     return lines
 
 

@@ -7,7 +7,7 @@ import platform
 import re
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -16,36 +16,15 @@ from holdfast.bench.app import hf
 from holdfast.bench.bars import Figures, bars, ratios
 from holdfast.bench.drain import drain, drain_by_two
 from holdfast.bench.enqueue import enqueue_bulk, enqueue_one, enqueuers
+from holdfast.bench.growth import growth
+from holdfast.bench.growth import keys as growth_keys
 from holdfast.bench.idle import idle
-from holdfast.bench.latency import pickup, under_load
-from holdfast.bench.place import Place, opened
+from holdfast.bench.latency import loaded, pickup, under_load
+from holdfast.bench.memory import stream_memory, worker_memory
+from holdfast.bench.place import Place, PostgresPlace, opened
 from holdfast.bench.raw import raw_of
 from holdfast.bench.readings import Readings
-
-STEADY_RATE = 500.0  # jobs a second
-LONG = ("drain_with_1m_finished", "drain_with_1m_queued")
-
-
-@dataclass(frozen=True)
-class Sizes:
-    jobs: int = 20_000  # in a drain
-    rounds: int = 3
-    steady_seconds: float = 10.0
-    idle_seconds: float = 30.0
-
-    @property
-    def singles(self) -> int:
-        """Jobs enqueued one at a time."""
-        return max(50, self.jobs // 10)
-
-    @property
-    def pickups(self) -> int:
-        return max(20, min(100, self.jobs // 100))
-
-    @property
-    def bulk(self) -> int:
-        """Jobs enqueued together."""
-        return self.jobs * 5 // 2
+from holdfast.bench.sizes import Sizes
 
 
 def measure(engines: Sequence[str], *, url: str | None = None, sizes: Sizes | None = None) -> dict[str, Any]:
@@ -53,7 +32,7 @@ def measure(engines: Sequence[str], *, url: str | None = None, sizes: Sizes | No
     document: dict[str, Any] = {
         "machine": _machine(),
         "versions": {"holdfast": version("holdfast"), "python": platform.python_version()},
-        "settings": {"sizes": asdict(sizes), "worker": _worker_settings(), "steady_rate": STEADY_RATE},
+        "settings": {"sizes": asdict(sizes), "worker": _worker_settings()},
     }
     for engine in engines:
         _say(f"{engine}: setting up")
@@ -67,7 +46,7 @@ def measure(engines: Sequence[str], *, url: str | None = None, sizes: Sizes | No
 def _measure_engine(place: Place, sizes: Sizes) -> Figures:
     readings = Readings()
     for n in range(sizes.rounds):
-        _say(f"{place.engine}: round {n + 1} of {sizes.rounds}: raw limits and ourselves, in turn")
+        _say(f"{place.engine}: raw limits and ourselves in turn, round {n + 1} of {sizes.rounds}")
         _round(place, sizes, readings)
     if place.engine == "postgres":
         _say(f"{place.engine}: many enqueuers")
@@ -78,16 +57,41 @@ def _measure_engine(place: Place, sizes: Sizes) -> Figures:
     for n in range(sizes.rounds):
         _say(f"{place.engine}: latency, round {n + 1} of {sizes.rounds}")
         place.fresh()
-        readings.add("pickup_ms", pickup(sizes.pickups))
-        readings.add("latency_under_load_ms", under_load(STEADY_RATE, sizes.steady_seconds))
-    _say(f"{place.engine}: an idle worker, for {sizes.idle_seconds:g} s")
+        with loaded() as load:
+            readings.add("pickup_ms", pickup(load, sizes.pickups))
+            readings.add("latency_under_load_ms", under_load(load, sizes.steady_rate, sizes.steady_seconds))
+    seconds = sizes.idle_seconds / (1 if place.engine == "postgres" else 3)  # on SQLite there is only its CPU to read
+    _say(f"{place.engine}: an idle worker, for {seconds:g} s")
     place.fresh()
-    figures = dict.fromkeys(LONG) | readings.medians() | idle(place, sizes.idle_seconds)
+    once = idle(place, seconds) | _long(place, sizes, readings)
+    figures = readings.medians() | once
     return figures | {
         "ratios": ratios(place.engine, figures),
         "bars": bars(place.engine, figures),
         "spread": readings.spread(),
     }
+
+
+def _long(place: Place, sizes: Sizes, readings: Readings) -> Figures:
+    """What takes minutes; null where it isn't asked for."""
+    once: Figures = {"worker_memory": None, "stream_memory": None}
+    if place.engine == "postgres":
+        once["pinned_snapshot"] = None
+    if not sizes.long:
+        return dict.fromkeys(growth_keys()) | once
+    _say(f"{place.engine}: with {sizes.crowd:,} rows")
+    growth(place, sizes, readings)
+    _say(f"{place.engine}: memory over {sizes.crowd:,} jobs")
+    place.fresh()
+    once["stream_memory"] = stream_memory(sizes.crowd)
+    once["worker_memory"] = worker_memory(place, sizes.crowd)
+    if isinstance(place, PostgresPlace):
+        from holdfast.bench.pinned import pinned_snapshot
+
+        _say(f"{place.engine}: a snapshot pinned for {sizes.pinned_seconds:g} s")
+        place.fresh()
+        once["pinned_snapshot"] = pinned_snapshot(place, sizes)
+    return once
 
 
 def _round(place: Place, sizes: Sizes, readings: Readings) -> None:

@@ -1,0 +1,99 @@
+"""What a million rows do to the figures: finished ones, queued ones of the same task, both together, and queued ones
+that no worker here serves.
+
+They are loaded by plain SQL and never analysed: no plan may depend on statistics. Fresh readings come before and after
+the crowded ones, so that a machine that slows down meanwhile doesn't look like growth."""
+
+from __future__ import annotations
+
+import statistics
+import time
+import uuid
+
+from holdfast.bench.app import hf, noop
+from holdfast.bench.drain import drain
+from holdfast.bench.enqueue import enqueue_bulk, enqueue_one
+from holdfast.bench.place import ARGS, Place
+from holdfast.bench.readings import Readings
+from holdfast.bench.sizes import Sizes
+from holdfast.model.job import DEFAULT_QUEUE, Wants
+
+INSERT = (
+    "insert into @jobs (queue, task, args, state, attempt, created_at, run_at, ready_at, started_at, finished_at, "
+    "fence, worker) select :queue, :task, {json}, "
+)
+QUEUED = INSERT + "'queued', 0, @now, @now, @now, null, null, null, null from {series}"
+FINISHED = INSERT + "'succeeded', 1, @now, @now, null, @now, @now, {uuid}, 'crowd' from {series}"
+
+HERE, ELSEWHERE = (DEFAULT_QUEUE, noop.name), ("elsewhere", "unserved")
+CROWDS = {
+    "finished": [(FINISHED, HERE)],
+    "queued": [(QUEUED, HERE)],
+    "both": [(FINISHED, HERE), (QUEUED, HERE)],
+    "unserved": [(QUEUED, ELSEWHERE)],
+}
+FIGURES = ("drain", "enqueue_one", "enqueue_bulk", "claim_ms")
+CLAIMS = 100
+FRESH_READINGS = 2  # before, and as many after
+
+
+def keys() -> list[str]:
+    return [f"{figure}_{where}" for figure in FIGURES for where in ("fresh", *map(_name, CROWDS))]
+
+
+def growth(place: Place, sizes: Sizes, readings: Readings) -> None:
+    for _ in range(FRESH_READINGS):
+        _fresh(place, sizes, readings)
+    for kind in CROWDS:
+        _crowded(place, kind, sizes, readings)
+    for _ in range(FRESH_READINGS):
+        _fresh(place, sizes, readings)
+
+
+def _fresh(place: Place, sizes: Sizes, readings: Readings) -> None:
+    place.fresh()
+    readings.add("drain_fresh", drain(place, place.fill(sizes.jobs)).rate)
+    place.fresh()
+    place.settle()
+    _enqueue_and_claim("fresh", sizes, readings)
+
+
+def _crowded(place: Place, kind: str, sizes: Sizes, readings: Readings) -> None:
+    place.fresh()
+    place.leave_unanalysed()
+    for text, (queue, task) in CROWDS[kind]:
+        place.rows(text.format(**place.words), args=ARGS, n=sizes.crowd, queue=queue, task=task)
+    for _ in range(sizes.rounds):
+        ids = _first_queued(place, sizes.jobs) if (QUEUED, HERE) in CROWDS[kind] else place.fill(sizes.jobs)
+        readings.add(f"drain_{_name(kind)}", drain(place, ids, analyse=False).rate)
+    for _ in range(sizes.rounds):
+        place.settle(analyse=False)
+        _enqueue_and_claim(_name(kind), sizes, readings)
+
+
+def _enqueue_and_claim(where: str, sizes: Sizes, readings: Readings) -> None:
+    readings.add(f"enqueue_one_{where}", enqueue_one(sizes.singles))
+    readings.add(f"enqueue_bulk_{where}", enqueue_bulk(sizes.bulk))
+    readings.add(f"claim_ms_{where}", _claim_ms())
+
+
+def _first_queued(place: Place, jobs: int) -> range:
+    """Of a crowd, those that come next: jobs are taken in the order of their ids."""
+    [(taken,)] = place.rows("select coalesce(max(id), 0) from @jobs where attempt > 0")
+    return range(taken + 1, taken + 1 + jobs)
+
+
+def _claim_ms() -> float:
+    """One job, claimed by the store's own statement and committed."""
+    took = []
+    for _ in range(CLAIMS):
+        wants = Wants(fence=str(uuid.uuid4()), worker="bench", tasks=(noop.name,), limit=1, lease=600.0)
+        began = time.perf_counter()
+        claimed = hf.store.claim(wants)
+        took.append(1000 * (time.perf_counter() - began))
+        assert len(claimed.jobs) == 1
+    return statistics.median(took)
+
+
+def _name(kind: str) -> str:
+    return f"with_1m_{kind}"

@@ -1,0 +1,32 @@
+"""How much is measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Sizes:
+    jobs: int = 20_000  # in a drain
+    rounds: int = 3
+    steady_rate: float = 500.0  # jobs a second
+    steady_seconds: float = 10.0
+    idle_seconds: float = 30.0
+    long: bool = False  # the readings below, too
+    crowd: int = 1_000_000  # rows
+    pinned_seconds: float = 600.0
+    recovery_seconds: float = 60.0
+
+    @property
+    def singles(self) -> int:
+        """Jobs enqueued one at a time."""
+        return max(50, self.jobs // 10)
+
+    @property
+    def bulk(self) -> int:
+        """Jobs enqueued together."""
+        return self.jobs * 5 // 2
+
+    @property
+    def pickups(self) -> int:
+        return max(20, min(100, self.jobs // 100))

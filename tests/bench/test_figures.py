@@ -1,0 +1,118 @@
+"""A run of the benchmark in small: every figure is there, and can be true."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from holdfast.bench import growth, idle
+from holdfast.bench.bars import LIMITS, RATIOS
+from holdfast.bench.report import NAMES, SQLITE_NAMES, report
+from holdfast.bench.run import measure
+from holdfast.bench.sizes import Sizes
+
+TINY = Sizes(
+    jobs=200, rounds=2, steady_rate=100.0, steady_seconds=1.0, idle_seconds=1.0, long=True, crowd=2000,
+    pinned_seconds=2.0, recovery_seconds=0.2,
+)  # fmt: skip
+QUICK = {
+    "raw_cycle", "raw_insert", "raw_copy", "enqueue_one", "enqueue_bulk", "drain", "drain_two_workers", "pickup_ms",
+    "latency_under_load_ms", "idle_statements_per_minute", "idle_cpu_percent", "rss_mb",
+}  # fmt: skip
+LONG = {"worker_memory", "stream_memory"} | {
+    f"{figure}_{where}"
+    for figure in ("drain", "enqueue_one", "enqueue_bulk", "claim_ms")
+    for where in ("fresh", "with_1m_finished", "with_1m_queued", "with_1m_both", "with_1m_unserved")
+}
+ABOUT = {"ratios", "bars", "spread"}
+ONLY_POSTGRES = {"enqueuers_16", "pinned_snapshot"}
+MAY_BE_NOTHING = {"idle_statements_per_minute", "idle_cpu_percent"}
+
+
+def test_every_figure_is_measured_can_be_true_and_is_told(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(idle, "SETTLE", 1.0)
+    monkeypatch.setattr(growth, "FRESH_READINGS", 1)
+    document = measure((engine,), sizes=TINY)
+    figures = document[engine]
+    assert set(figures) == QUICK | LONG | ABOUT | (ONLY_POSTGRES if engine == "postgres" else set())
+    can_be_true(engine, figures)
+    lie_within_their_spread(figures)
+    ratios_fit(engine, figures)
+    all_is_told(engine, document)
+
+
+def numbers(figures: Any, name: str = "") -> Iterator[tuple[str, float]]:
+    if isinstance(figures, dict):
+        for key, value in figures.items():
+            yield from numbers(value, f"{name}.{key}" if name else key)
+    elif figures is not None:
+        yield name, figures
+
+
+def can_be_true(engine: str, figures: dict[str, Any]) -> None:
+    missing = {key for key, value in figures.items() if value is None}
+    assert missing == ({"idle_statements_per_minute"} if engine == "sqlite" else set())
+    found = dict(numbers({key: figures[key] for key in set(figures) - ABOUT}))
+    assert {name for name, number in found.items() if not 0 < number < 1e7} <= MAY_BE_NOTHING
+    assert found["latency_under_load_ms.rate"] == pytest.approx(TINY.steady_rate, rel=0.2)
+    assert found["pickup_ms.p50"] <= found["pickup_ms.p95"] <= found["pickup_ms.p99"] < 5000
+    assert found["latency_under_load_ms.p50"] <= found["latency_under_load_ms.p99"] < 5000
+    assert 10 < found["rss_mb"] < 500
+
+
+def lie_within_their_spread(figures: dict[str, Any]) -> None:
+    spread = dict(numbers(figures["spread"]))
+    assert {name.split(".")[0] for name in spread} >= QUICK - MAY_BE_NOTHING
+    for name, number in numbers({key: figures[key] for key in figures["spread"]}):
+        assert spread[f"{name}.min"] <= number <= spread[f"{name}.max"], name
+    assert any(spread[f"{name}.min"] < spread[f"{name}.max"] for name in ("drain", "raw_cycle"))
+
+
+def ratios_fit(engine: str, figures: dict[str, Any]) -> None:
+    ratios = figures["ratios"]
+    assert ratios["drain_to_raw_cycle"] == figures["drain"] / figures["raw_cycle"]
+    assert ratios["enqueue_one_to_raw_insert"] == figures["enqueue_one"] / figures["raw_insert"]
+    assert ratios["two_workers_to_one"] == figures["drain_two_workers"] / figures["drain"]
+    assert ratios["drain_with_1m_queued"] == figures["drain_with_1m_queued"] / figures["drain_fresh"]
+    assert ratios["claim_with_1m_both"] == figures["claim_ms_fresh"] / figures["claim_ms_with_1m_both"]
+    if engine == "postgres":
+        assert ratios["enqueue_bulk_to_raw_copy"] == figures["enqueue_bulk"] / figures["raw_copy"]
+        both = figures["enqueuers_16"]
+        assert ratios["enqueuers_16_notified"] == both["with_notification"] / both["without_notification"]
+        pinned = figures["pinned_snapshot"]
+        assert pinned["ratio"] == ratios["pinned_snapshot"] == pinned["pinned_p99_ms"] / pinned["baseline_p99_ms"]
+
+
+def all_is_told(engine: str, document: dict[str, Any]) -> None:
+    text = report(document)
+    names = SQLITE_NAMES if engine == "sqlite" else NAMES
+    assert set(names) >= set(document[engine]) - ABOUT
+    for key in set(document[engine]) - ABOUT:
+        assert names[key] in text
+    for bar in (*RATIOS, *LIMITS):
+        if engine in bar.limits:
+            [line] = [line for line in text.splitlines() if line.startswith(f"  {bar.text}  ")]
+            assert line.split()[-1] in ("yes", "NO"), line
+    for version in (engine, "holdfast", "python"):
+        assert f"{version} {document['versions'][version]}" in text
+
+
+def test_the_command_prints_one_document_and_leaves_out_what_takes_long() -> None:
+    command = "bench --engine sqlite --jobs 100 --rounds 1 --steady 1 --idle 1"
+    done = subprocess.run(
+        [sys.executable, "-m", "holdfast", *command.split(), "--json"], text=True, capture_output=True, timeout=120,
+        check=True,
+    )  # fmt: skip
+    document = json.loads(done.stdout)
+    assert set(document) == {"machine", "versions", "settings", "sqlite"}
+    assert document["settings"]["sizes"]["jobs"] == 100
+    assert document["settings"]["sqlite"]["synchronous"] == "full"
+    figures = document["sqlite"]
+    assert {key for key, value in figures.items() if value is None} == LONG | {"idle_statements_per_minute"}
+    assert figures["ratios"]["drain_with_1m_finished"] is None
+    assert "not measured" in report(document)

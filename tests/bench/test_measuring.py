@@ -1,0 +1,127 @@
+"""The instruments, each against what is known by other means."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from holdfast.bench import bars, idle
+from holdfast.bench.app import hf
+from holdfast.bench.drain import drain
+from holdfast.bench.latency import percentiles
+from holdfast.bench.place import Place, PostgresPlace, opened
+from holdfast.bench.readings import Readings
+from holdfast.bench.workers import WorkerProcess, wait_until
+from holdfast.errors import HoldfastError
+from tests.servers import shared_postgres
+
+
+@pytest.fixture
+def place(engine: str) -> Iterator[Place]:
+    with opened(engine, shared_postgres()) as place:
+        yield place
+
+
+def test_a_drain_is_timed_from_the_first_start_to_the_last_finish(place: Place) -> None:
+    place.fill(20)  # worked, too, but not counted
+    ids = place.fill(80)
+    drained = drain(place, ids)
+    jobs = [hf.store.get(str(id)) for id in ids]
+    assert {job.state for job in jobs} == {"succeeded"}
+    began = min(job.started_at for job in jobs if job.started_at)
+    ended = max(job.finished_at for job in jobs if job.finished_at)
+    assert drained.rate == pytest.approx(80 / (ended - began).total_seconds())
+
+
+def test_a_place_begins_anew(place: Place) -> None:
+    ids = place.fill(3)
+    assert place.unfinished(ids) == 3
+    assert not place.is_finished(ids[-1])
+    place.fresh()
+    assert place.rows("select count(*) from @jobs") == [(0,)]
+
+
+@pytest.mark.parametrize("engine", ["postgres"], indirect=True)
+def test_no_schema_is_left_behind(place: PostgresPlace) -> None:
+    query = "select count(*) from pg_namespace where nspname like 'bench\\_%'"
+    with psycopg.connect(place.url) as db:
+        before = db.execute(query).fetchone()
+        place.close()
+        after = db.execute(query).fetchone()
+    assert before is not None
+    assert after == (before[0] - 1,)
+    place.__init__(place.url, own_server=False)  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+def test_a_worker_that_ended_is_not_waited_for(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOLDFAST_CONCURRENCY", "0")
+    worker = WorkerProcess()
+    with pytest.raises(HoldfastError, match="concurrency must be 1 or more"):
+        wait_until(lambda: False, [worker])
+    worker.stop()
+
+
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+def test_a_workers_cpu_time_is_that_of_its_process(place: Place) -> None:
+    worker = WorkerProcess()
+    try:
+        wait_until(lambda: bool(hf.store.workers()), [worker])
+        fields = Path(f"/proc/{worker.pid}/stat").read_text().rpartition(")")[2].split()
+        ticks = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        assert worker.cpu_seconds() == pytest.approx(ticks, abs=0.1)
+        assert worker.cpu_seconds() > 0.05
+    finally:
+        worker.stop()
+
+
+def test_statements_of_new_sessions_are_counted_on_a_private_server() -> None:
+    with opened("postgres", None) as place:
+        assert isinstance(place, PostgresPlace)
+        with idle._logging(place):
+            before = idle._logged(place)
+            assert before is not None
+            with psycopg.connect(place.url, autocommit=True) as db:
+                for n in range(3):
+                    db.execute("select %s::int", (n,))
+                db.execute("begin")
+                db.execute("commit")
+            assert idle._logged(place) == before + 5
+        with psycopg.connect(place.url, autocommit=True) as db:
+            db.execute("select 1")
+        assert idle._logged(place) == before + 5
+
+
+@pytest.mark.parametrize("engine", ["postgres"], indirect=True)
+def test_settings_of_a_foreign_server_are_left_alone(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(idle, "SETTLE", 0.0)
+    assert idle.idle(place, 0.1)["idle_statements_per_minute"] is None
+
+
+def test_percentiles_and_medians() -> None:
+    assert percentiles([float(n) for n in range(101)], 50, 95, 99) == {"p50": 50, "p95": 95, "p99": 99}
+    readings = Readings()
+    for reading in (3.0, 1.0, 7.0):
+        readings.add("rate", reading)
+        readings.add("ms", {"p50": reading * 10})
+    assert readings.medians() == {"rate": 3.0, "ms": {"p50": 30.0}}
+    assert readings.spread() == {"rate": {"min": 1.0, "max": 7.0}, "ms": {"p50": {"min": 10.0, "max": 70.0}}}
+
+
+def test_a_bar_is_reached_or_not_or_not_measured() -> None:
+    figures = {"drain": 120.0, "raw_cycle": 100.0, "idle_statements_per_minute": 6.5, "drain_fresh": None}
+    found = bars.bars("postgres", figures)
+    assert found["drain_to_raw_cycle"] == {
+        "text": "drain / raw cycle", "figure": 1.2, "bar": ">= 1.2", "reached": True,
+    }  # fmt: skip
+    assert bars.bars("postgres", figures | {"drain": 119.0})["drain_to_raw_cycle"]["reached"] is False
+    assert bars.bars("sqlite", figures | {"drain": 30.0})["drain_to_raw_cycle"]["reached"] is True
+    assert found["idle_statements"]["reached"] is False
+    assert found["drain_with_1m_finished"]["reached"] is None
+    assert found["pinned_snapshot"]["reached"] is None
+    assert "enqueue_bulk_to_raw_copy" not in bars.bars("sqlite", figures)
+    assert "idle_statements" not in bars.ratios("postgres", figures)
