@@ -43,7 +43,7 @@ bench: $(VENV)/ready ## measure this machine: raw limits, ourselves, ratios, bar
 bench-long: $(VENV)/ready ## also million-row tables, memory and a pinned snapshot (about half an hour)
 	$(BIN)/holdfast bench --long
 
-bench-peers: $(VENV)/ready ## measure other job systems beside ours, in turns: who wins each row (about 25 minutes)
+bench-peers: $(VENV)/ready ## measure other job systems beside ours, in turns: who wins each row (about 20 minutes)
 	$(BIN)/python -m bench.peers
 
 .PHONY: help demo check test test-16 test-fast bench bench-long bench-peers

@@ -18,6 +18,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psycopg
+
 from bench.peers.contenders import CONTENDERS, OURS, POSTGRES, Contender
 from bench.peers.databases import Server, SqliteDatabase
 from bench.peers.install import CannotInstall, install
@@ -119,7 +121,7 @@ def measure(
         case Alone() as row:
             for contender in contenders:
                 with noting(name, contender, results), running(bench, contender, server, row.tuning) as run:
-                    results.add(contender, row.measure(run, max(100, int(jobs * contender.share))))
+                    results.add(contender, row.measure(run, jobs))
         case Together() as row:
             with ExitStack() as stack:
                 runs = []
@@ -148,7 +150,7 @@ def noting(row: str, contender: Contender, results: Results) -> Iterator[None]:
     """One that fails leaves a gap and a note; the others go on."""
     try:
         yield
-    except RunFailed as error:
+    except (RunFailed, psycopg.Error, sqlite3.Error) as error:
         results.note(f"{contender.title} on {contender.engine}, {row}: {error}")
 
 

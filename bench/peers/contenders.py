@@ -22,6 +22,9 @@ class Contender:
     share: float = 1.0
     """Of the jobs of a drain: a slow one gets fewer, its rate is the same."""
 
+    def jobs(self, full: int, at_least: float = 0.0) -> int:
+        return max(100, int(full * max(self.share, at_least)))
+
     @property
     def ours(self) -> bool:
         return not self.packages

@@ -13,17 +13,14 @@ const PAD = "x".repeat(70);
 const CHUNK = 1000;
 const PRODUCERS = 4;
 const WARM_UP = 5;
-const SETTINGS = {
-  default: {},
-  throughput: {
-    concurrentJobs: 100,
-    maxPoolSize: 102,
-    localQueue: { size: 500 },
-    completeJobBatchDelay: 0,
-    failJobBatchDelay: 0,
-  },
-  latency: { concurrentJobs: 10 },
+const TUNED = {
+  concurrentJobs: 24,
+  maxPoolSize: 25,
+  localQueue: { size: 500 },
+  completeJobBatchDelay: 0,
+  failJobBatchDelay: 0,
 };
+const SETTINGS = { default: {}, throughput: TUNED, latency: TUNED };
 
 const logger = new Logger(() => () => {});
 const now = () => process.hrtime.bigint();

@@ -1,4 +1,4 @@
-"""Huey on SQLite, results off. It has no API for many jobs: bulk is a loop."""
+"""Huey on SQLite, results off. It has no API for many jobs: bulk is a loop. One thread, its default: two are slower."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ from contextlib import asynccontextmanager
 
 from huey import SqliteHuey
 
-from bench.peers.adapter import PAD, TUNING, URL, Adapter, recorder
-
-WORKERS = {"default": 1, "throughput": 2, "latency": 2}[TUNING]
+from bench.peers.adapter import PAD, URL, Adapter, recorder
 
 # fsync=True is synchronous = FULL. Left out, SQLite's own default decides, which is FULL unless it was built otherwise.
 huey = SqliteHuey("bench", filename=URL.removeprefix("sqlite:///"), results=False, fsync=True)
@@ -50,7 +48,7 @@ class HueyAdapter(Adapter):
         long(seconds)
 
     def work(self) -> None:
-        huey.create_consumer(workers=WORKERS, worker_type="thread").run()
+        huey.create_consumer().run()
 
 
 adapter = HueyAdapter()

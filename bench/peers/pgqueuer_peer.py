@@ -16,7 +16,7 @@ from pgqueuer.queries import Queries
 
 from bench.peers.adapter import CHUNK, PAD, PRODUCERS, TUNING, URL, Adapter, recorder
 
-BATCH = {"default": 10, "throughput": 1_000, "latency": 1_000}[TUNING]
+BATCH = {"default": 10, "throughput": 1_000, "latency": 100}[TUNING]
 
 
 def payload(asked_ns: int) -> bytes:

@@ -43,11 +43,13 @@ class Together:
 
 def enqueue(run: Run, jobs: int) -> Figures:
     ones = run.ask("one", ONES)
-    return {"enqueue_one": ones["rate"], "enqueue_bulk": run.ask("bulk", jobs)["rate"]}
+    many = run.ask("bulk", run.contender.jobs(jobs, at_least=0.25))  # fewer would be over too soon to be timed
+    return {"enqueue_one": ones["rate"], "enqueue_bulk": many["rate"]}
 
 
 def drain(run: Run, jobs: int) -> Figures:
     """From the first handler's start until every job was handled and none is pending."""
+    jobs = run.contender.jobs(jobs)
     run.ask("bulk", jobs)
     run.database.tidy()
     run.start_worker()
@@ -57,16 +59,15 @@ def drain(run: Run, jobs: int) -> Figures:
 def drain_two_workers(run: Run, jobs: int) -> Figures:
     """The same with two that are up and idle. They stand still while the jobs come in: else the drain would be half
     over before the slower one has started."""
+    jobs = 2 * run.contender.jobs(jobs)
     run.start_ready_workers(2)
     with run.frozen():
-        run.ask("bulk", 2 * jobs)
+        run.ask("bulk", jobs)
         run.database.tidy()
         before = run.tally().count
     run.wait_until(lambda: run.tally().count > before, "handled a job")
     began, seen = time.monotonic_ns(), run.tally().count
-    return {
-        "drain_two_workers": (before + 2 * jobs - seen) / _seconds_to_the_end(run, before + 2 * jobs, lambda: began)
-    }
+    return {"drain_two_workers": (before + jobs - seen) / _seconds_to_the_end(run, before + jobs, lambda: began)}
 
 
 def _seconds_to_the_end(run: Run, jobs: int, began_ns: Callable[[], int]) -> float:

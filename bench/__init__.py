@@ -1,0 +1,1 @@
+"""Measurements that need more than Holdfast itself; `holdfast bench` measures us alone."""
