@@ -33,7 +33,6 @@ CROWDS = {
     "unserved": [(QUEUED, ELSEWHERE)],
 }
 FIGURES = ("drain", "enqueue_one", "enqueue_bulk", "claim_ms")
-CLAIMS = 100
 FRESH_READINGS = 2  # before, and as many after
 
 
@@ -54,8 +53,7 @@ def _fresh(place: Place, sizes: Sizes, readings: Readings) -> None:
     place.fresh()
     readings.add("drain_fresh", drain(place, place.fill(sizes.jobs)).rate)
     place.fresh()
-    place.settle()
-    _enqueue_and_claim("fresh", sizes, readings)
+    _enqueue_and_claim(place, "fresh", sizes, readings)
 
 
 def _crowded(place: Place, kind: str, sizes: Sizes, readings: Readings) -> None:
@@ -67,14 +65,17 @@ def _crowded(place: Place, kind: str, sizes: Sizes, readings: Readings) -> None:
         ids = _first_queued(place, sizes.jobs) if (QUEUED, HERE) in CROWDS[kind] else place.fill(sizes.jobs)
         readings.add(f"drain_{_name(kind)}", drain(place, ids, analyse=False).rate)
     for _ in range(sizes.rounds):
-        place.settle(analyse=False)
-        _enqueue_and_claim(_name(kind), sizes, readings)
+        _enqueue_and_claim(place, _name(kind), sizes, readings)
 
 
-def _enqueue_and_claim(where: str, sizes: Sizes, readings: Readings) -> None:
-    readings.add(f"enqueue_one_{where}", enqueue_one(sizes.singles))
-    readings.add(f"enqueue_bulk_{where}", enqueue_bulk(sizes.bulk))
-    readings.add(f"claim_ms_{where}", _claim_ms())
+def _enqueue_and_claim(place: Place, where: str, sizes: Sizes, readings: Readings) -> None:
+    for name, work, jobs in (
+        ("enqueue_one", enqueue_one, sizes.singles),
+        ("claim_ms", _claim_ms, sizes.singles // 10),  # of those
+        ("enqueue_bulk", enqueue_bulk, sizes.bulk),
+    ):
+        place.settle(analyse=where == "fresh")
+        readings.add(f"{name}_{where}", work(jobs))
 
 
 def _first_queued(place: Place, jobs: int) -> range:
@@ -83,10 +84,10 @@ def _first_queued(place: Place, jobs: int) -> range:
     return range(taken + 1, taken + 1 + jobs)
 
 
-def _claim_ms() -> float:
-    """One job, claimed by the store's own statement and committed."""
+def _claim_ms(count: int) -> float:
+    """One job, claimed by the store's own statement and committed: the median of so many."""
     took = []
-    for _ in range(CLAIMS):
+    for _ in range(count):
         wants = Wants(fence=str(uuid.uuid4()), worker="bench", tasks=(noop.name,), limit=1, lease=600.0)
         began = time.perf_counter()
         claimed = hf.store.claim(wants)
