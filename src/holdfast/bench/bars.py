@@ -66,13 +66,14 @@ def _growth() -> Iterator[Bar]:
 
 
 ONE, BULK = ratio("enqueue_one", "raw_insert"), ratio("enqueue_bulk", "raw_copy")
+TWO = ratio("drain_two_workers", "drain_held")
 NOTIFIED = ratio("enqueuers_16.with_notification", "enqueuers_16.without_notification")
 
 RATIOS = (
     at_least("drain_to_raw_cycle", "drain / raw cycle", ratio("drain", "raw_cycle"), sqlite=0.3, postgres=1.2),
     at_least("enqueue_one_to_raw_insert", "enqueue one / raw insert", ONE, sqlite=0.8, postgres=0.75),
     at_least("enqueue_bulk_to_raw_copy", "enqueue bulk / raw copy", BULK, postgres=0.6),
-    at_least("two_workers_to_one", "two workers / one", ratio("drain_two_workers", "drain"), sqlite=1.0, postgres=1.0),
+    at_least("two_workers_to_one", "two workers / one", TWO, sqlite=1.0, postgres=1.0),
     at_least("enqueuers_16_notified", "16 enqueuers, notifying / not", NOTIFIED, postgres=0.8),
     *_growth(),
     at_most(

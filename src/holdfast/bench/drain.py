@@ -26,11 +26,11 @@ def drain(place: Place, ids: range, *, analyse: bool = True) -> Drained:
     return Drained(len(ids) / place.seconds_worked(ids), rss)
 
 
-def drain_by_two(place: Place, ids: range) -> float:
-    """Two workers on one queue. It is held until both are up, so that neither works while the other still starts."""
+def drain_held(place: Place, ids: range, count: int) -> float:
+    """So many workers on one queue, which is held until all are up: none works while another still starts."""
     hf.pause(queue=DEFAULT_QUEUE)
     place.settle()
-    with working(2) as workers:
+    with working(count) as workers:
         all_up(workers)
         hf.resume(queue=DEFAULT_QUEUE)
         wait_until(lambda: place.is_finished(ids[-1]), workers)

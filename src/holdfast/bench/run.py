@@ -14,7 +14,7 @@ from typing import Any
 
 from holdfast.bench.app import hf
 from holdfast.bench.bars import Figures, bars, ratios
-from holdfast.bench.drain import drain, drain_by_two
+from holdfast.bench.drain import drain, drain_held
 from holdfast.bench.enqueue import enqueue_bulk, enqueue_one, enqueuers
 from holdfast.bench.growth import growth
 from holdfast.bench.growth import keys as growth_keys
@@ -102,8 +102,9 @@ def _round(place: Place, sizes: Sizes, readings: Readings) -> None:
     drained = drain(place, place.fill(sizes.jobs))
     readings.add("drain", drained.rate)
     readings.add("rss_mb", drained.rss_mb)
-    place.fresh()
-    readings.add("drain_two_workers", drain_by_two(place, place.fill(sizes.jobs)))
+    for name, workers in (("drain_held", 1), ("drain_two_workers", 2)):
+        place.fresh()
+        readings.add(name, drain_held(place, place.fill(sizes.jobs), workers))
     for name, work, jobs in (
         ("raw_insert", raw.insert, sizes.singles),
         ("enqueue_one", enqueue_one, sizes.singles),
