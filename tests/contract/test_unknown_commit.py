@@ -41,7 +41,16 @@ def test_looking_a_claim_up_waits_for_the_backend_that_is_still_at_it(
     looker = Thread(target=lambda: answers.append(len(other.claim_of(asked.fence))))
     with store.transaction() as tx:
         tx.rows(
-            "claim", tasks=["greet"], queues=None, fence=asked.fence, worker="w1", lease=20.0, held=0, n=1, reach=18
+            "claim",
+            tasks=["greet"],
+            queues=None,
+            fence=asked.fence,
+            worker="w1",
+            lease=20.0,
+            held=0,
+            limit=1,
+            n=1,
+            reach=18,
         )
         looker.start()
         looker.join(0.3)

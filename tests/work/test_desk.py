@@ -16,7 +16,7 @@ from holdfast.model.backoff import PollBackoff
 from holdfast.model.job import Claimed, Held, Wants
 from holdfast.model.outcome import Outcome, returned
 from holdfast.settings import Settings
-from holdfast.store.base import Exchanged, Store
+from holdfast.store.base import Exchanged, Store, nothing
 from holdfast.work import desk as desk_module
 from holdfast.work.attempt import Attempt
 from holdfast.work.desk import Desk
@@ -64,10 +64,17 @@ class Script:
         self.claims: dict[str, list[Held]] = {}
         self.refuse: Callable[[Sequence[Outcome]], bool] = lambda outcomes: False
 
-    def exchange(self, finished: Sequence[Outcome], wants: Wants | None, drained: Sequence[str] = ()) -> Exchanged:
+    def exchange(
+        self,
+        finished: Sequence[Outcome],
+        wants: Wants | None,
+        drained: Sequence[str] = (),
+        meanwhile: Callable[[], None] = nothing,
+    ) -> Exchanged:
         self.trips.append((self._time.now, list(finished), wants))
         if self.refuse(finished):
             raise ValueRefused("invalid value")
+        meanwhile()
         answer = self.answers.pop(0) if self.answers else self.always
         if isinstance(answer, Exception):
             raise answer
@@ -97,6 +104,16 @@ class Idle:
 
     def start(self, attempts: Sequence[Attempt]) -> None:
         self.running += attempts
+
+    def waiting_since(self) -> float | None:
+        waiting = self.running[self.slots :]
+        return waiting[0].taken if waiting else None
+
+    def withdraw(self, most: int | None = None) -> list[Attempt]:
+        waiting = self.running[self.slots :]
+        back = waiting[::-1][:most]
+        self.running = [attempt for attempt in self.running if attempt not in back]
+        return back
 
     def close(self, timeout: float) -> None: ...
 

@@ -118,26 +118,30 @@ class Held(msgspec.Struct, frozen=True, gc=False):
 
 
 class Wants(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker would take: at most `limit` jobs of these tasks, from these queues (None: any queue).
-    `held` is what it has in hand already: nothing in hand makes it fit to run a suspect alone."""
+    """What a worker would take: at most `limit` jobs of these tasks, from these queues (None: any queue), and beyond
+    them, `ahead` of free slots, only jobs never tried that may be tried again. `held` is what it has in hand already:
+    nothing in hand makes it fit to run a suspect alone."""
 
     fence: str
     worker: str
     tasks: tuple[str, ...]
     limit: int
     lease: float
+    ahead: int = 0
     queues: tuple[str, ...] | None = None
     held: int = 0
 
 
 class Claimed(msgspec.Struct, frozen=True):
     """What a claim brought. `next_due`: seconds until the next job that this worker could take falls due (None:
-    none known). `more`: there was more than could be locked just now. `alone`: the one job is a suspect and must
-    run without company. `hold_back`: a suspect waits for a worker with nothing else in hand."""
+    none known). `more`: there was more than could be locked just now. `passed`: some were left because they may only be
+    taken by a free slot. `alone`: the one job is a suspect and must run without company. `hold_back`: a suspect waits
+    for a worker with nothing else in hand."""
 
     jobs: list[Held] = []
     next_due: float | None = None
     more: bool = False
+    passed: bool = False
     alone: bool = False
     hold_back: bool = False
 

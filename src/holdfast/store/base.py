@@ -41,6 +41,10 @@ RESCUE_BATCH = 20  # leases taken back in one transaction
 RESCUE_ROUNDS = 50  # transactions in one call, while they find only leases with nothing left under them
 
 
+def nothing() -> None:
+    """There is nothing to do meanwhile."""
+
+
 class Ref(NamedTuple):
     """The right to end an attempt: a job and the fence it was claimed with."""
 
@@ -129,9 +133,15 @@ class Store(ABC):
     # -- the worker's trip ---------------------------------------------------------------------------------------
 
     @abstractmethod
-    def exchange(self, finished: Sequence[Outcome], wants: Wants | None, drained: Sequence[str] = ()) -> Exchanged:
+    def exchange(
+        self,
+        finished: Sequence[Outcome],
+        wants: Wants | None,
+        drained: Sequence[str] = (),
+        meanwhile: Callable[[], None] = nothing,
+    ) -> Exchanged:
         """Record these outcomes and claim what is wanted, in one transaction. `drained`: fences with nothing left
-        under them."""
+        under them. `meanwhile` is called while the database works, if it gets that far."""
 
     @abstractmethod
     def claim_of(self, fence: str) -> list[Held]:
@@ -487,6 +497,17 @@ def by_verb(outcomes: Sequence[Outcome]) -> dict[Verb, list[Outcome]]:
     for outcome in outcomes:
         groups.setdefault(outcome.verb, []).append(outcome)
     return groups
+
+
+def by_fence(outcomes: Sequence[Outcome]) -> Iterator[tuple[str, list[Outcome], list[Outcome]]]:
+    """Successes by fence, those without a result apart: they take the short way."""
+    groups: dict[str, tuple[list[Outcome], list[Outcome]]] = {}
+    for outcome in outcomes:
+        group = groups.get(outcome.fence)
+        if group is None:
+            group = groups[outcome.fence] = ([], [])
+        group[outcome.result is not None].append(outcome)
+    return ((fence, plain, results) for fence, (plain, results) in groups.items())
 
 
 def _possible_in(verb: str) -> str:

@@ -57,6 +57,13 @@ class Statements:
         return found
 
     def fill(self, text: str) -> str:
+        """A statement of ours with its names filled in; the same text is filled once."""
+        found = self._ready.get(text)
+        if found is None:
+            found = self._ready[text] = self._fill(text)
+        return found
+
+    def _fill(self, text: str) -> str:
         if self._parameter is not None:
             text = text.replace("%", "%%")
             # Parameters first: what the words below become may hold placeholders of its own.

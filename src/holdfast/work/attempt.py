@@ -22,6 +22,7 @@ class StopAttempt(BaseException):
 
 class Attempt:
     __slots__ = (
+        "ended",
         "forced",
         "held",
         "interrupt",
@@ -29,20 +30,22 @@ class Attempt:
         "reason",
         "recorded",
         "started",
+        "taken",
         "timeout",
         "told",
     )
 
-    def __init__(self, held: Held, timeout: float | None = None) -> None:
+    def __init__(self, held: Held, timeout: float | None = None, taken: float = 0.0) -> None:
         self.held = held
         self.timeout = timeout  # seconds it may run
+        self.taken = taken  # monotonic: when it was claimed
         self.reason: Reason | None = None  # why it should stop
         self.told = False  # the handler knows
         self.forced = False  # its grace is over: it is stopped at the next opportunity
-        self.started = 0.0  # monotonic; 0: not yet
+        self.started = self.ended = 0.0  # monotonic; 0: not yet
         self.recorded = False  # the handler recorded its success itself
         self.progress: tuple[int, int | None, str | None] | None = None  # not written yet
-        self.interrupt: Callable[[], None] | None = None  # how its runner stops it, if it can
+        self.interrupt: Callable[[Attempt], None] | None = None  # how its runner stops it, if it can
 
     def ask(self, reason: Reason) -> bool:
         """Ask it to stop. False: it had been asked for as strong a reason before."""
@@ -60,7 +63,7 @@ class Attempt:
 
     def stop_now(self) -> None:
         if self.interrupt is not None:
-            self.interrupt()
+            self.interrupt(self)
 
     @property
     def must_stop(self) -> bool:
@@ -68,3 +71,6 @@ class Attempt:
 
     def begin(self) -> None:
         self.started = time.monotonic()
+
+    def end(self) -> None:
+        self.ended = time.monotonic()

@@ -48,23 +48,26 @@ class JobInfo:
 class JobContext:
     """Handed to a handler whose first parameter is annotated with it (or called `ctx`)."""
 
-    def __init__(self, attempt: Attempt | None, store: Store | None, settings: Settings | None, job: JobInfo) -> None:
+    __slots__ = ("_attempt", "_settings", "_store", "_task", "transaction_open")
+
+    def __init__(self, attempt: Attempt | None, store: Store | None, settings: Settings | None, task: str = "") -> None:
         self._attempt = attempt
         self._store = store
         self._settings = settings
-        self.job = job
+        self._task = task
         self.transaction_open = False  # a block of `transaction()` is open
-
-    @classmethod
-    def of(cls, attempt: Attempt, store: Store, settings: Settings) -> JobContext:
-        held = attempt.held
-        info = JobInfo(str(held.id), held.task, held.queue, held.priority, held.max_attempts, held.correlation_id)
-        return cls(attempt, store, settings, info)
 
     @classmethod
     def detached(cls, task: str) -> JobContext:
         """For a handler that is called as a plain function: nothing is kept."""
-        return cls(None, None, None, JobInfo("", task, "", 0, 1, None))
+        return cls(None, None, None, task)
+
+    @property
+    def job(self) -> JobInfo:
+        if self._attempt is None:
+            return JobInfo("", self._task, "", 0, 1, None)
+        held = self._attempt.held
+        return JobInfo(str(held.id), held.task, held.queue, held.priority, held.max_attempts, held.correlation_id)
 
     @property
     def attempt(self) -> int:

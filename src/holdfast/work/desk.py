@@ -8,7 +8,6 @@ what it took is run."""
 
 from __future__ import annotations
 
-import threading
 import time
 import uuid
 from collections import deque
@@ -25,12 +24,15 @@ from holdfast.model.rescue import alone_for
 from holdfast.settings import Settings
 from holdfast.store.base import Exchanged, Ref, Store
 from holdfast.work.attempt import Attempt
+from holdfast.work.hand import Hand
 from holdfast.work.lane import Lane, Meters, Runner
 from holdfast.work.loop import Bell
 from holdfast.work.poller import Poller
 
 RECONNECT = 0.1  # seconds before a connection that broke is made anew; if that fails, the waits of R3.10 follow
 CONTENDED = 0.05  # seconds before the next look when all that is due was locked
+TRIP = 2_000  # jobs recorded, and jobs claimed, in one trip: what is in hand beyond them runs meanwhile
+TOO_LATE = 1.0  # seconds after which what was claimed ahead and has not begun is given back
 LOCKED = 20.0  # seconds before an outcome is tried again whose row someone has locked
 ONCE_MORE = 0.1  # seconds after which a look that found something, but not all it wanted, is repeated
 PEEK = 10.0  # seconds after which a worker that holds back for a suspect sees whether that one still waits
@@ -47,9 +49,7 @@ class Desk:
         self.meters = Meters()
         self.lanes: list[Lane] = []
         self._lane_of: dict[str, Lane] = {}
-        self._lock = threading.Lock()  # guards what the heartbeat reads: _hand
-        self._hand: dict[Ref, Attempt] = {}
-        self._under: dict[str, int] = {}  # fence -> attempts still in hand
+        self._hand = Hand()
         self._done: deque[tuple[Attempt, Outcome | None]] = deque()
         self._outcomes: list[Outcome] = []  # decided, not recorded yet
         self._unknown: list[str] = []  # fences of claims whose reply was lost
@@ -57,6 +57,7 @@ class Desk:
         self._blocked: list[tuple[float, Outcome]] = []  # outcomes whose row is locked, and when to try them again
         self._given_back: set[Ref] = set()  # attempts whose end is decided without them
         self._emptied: list[str] = []  # fences with nothing left under them, and no outcome to say so
+        self._to_start: list[tuple[Lane, list[Held]]] = []  # claimed, not handed out yet
         self._wake = Bell()
         # When to look for work next: at a time others have seen, at a time of our own. Instants are monotonic.
         self._hint_at: float | None = None
@@ -99,27 +100,52 @@ class Desk:
         self._wake.ring()
 
     def in_hand(self) -> list[Attempt]:
-        with self._lock:
-            return list(self._hand.values())
+        return self._hand.attempts()
 
     def undecided(self) -> list[Attempt]:
         """What is in hand and has not ended yet."""
+        self._start_claimed()
         self._take_finished()
         waiting = [*self._outcomes, *(o for _, o in self._blocked), *(o for _, o in self._to_verify)]
         decided = {Ref(outcome.id, outcome.fence) for outcome in waiting}
-        with self._lock:
-            return [attempt for ref, attempt in self._hand.items() if ref not in decided]
+        return [a for a in self._hand.attempts() if Ref(a.held.id, a.held.fence) not in decided]
 
     def give_back(self, outcome: Outcome) -> None:
         """Record this for an attempt that can't be stopped; whatever it still brings is not taken."""
         self._given_back.add(Ref(outcome.id, outcome.fence))
         self._outcomes.append(outcome)
 
+    def withdraw(self) -> None:
+        """Give back what has not begun."""
+        self._start_claimed()
+        for lane in self.lanes:
+            self._withdraw(lane, lane.runner.withdraw())
+
+    def _withdraw(self, lane: Lane, back: list[Attempt]) -> None:
+        lane.runner.busy -= len(back)
+        self._outcomes += [given_back(attempt.held, started=False) for attempt in back]
+
+    def _give_back_late(self) -> None:
+        """What was claimed ahead and did not get a slot soon is left to others."""
+        now = time.monotonic()
+        for lane in self.lanes:
+            if (late := lane.late_at(TOO_LATE)) is not None and late <= now:
+                self._withdraw(lane, lane.runner.withdraw(-lane.free))
+                lane.pace.stalled()
+
     # -- the loop ----------------------------------------------------------------------------------------------------
 
     def turn(self) -> bool:
         """One round: record, claim, hand out. False: there was nothing to do."""
         self._take_finished()
+        self._give_back_late()
+        went = self._trip()
+        # If the next trip follows at once, what this one brought is handed out while the database works on that.
+        if not went or not (self._done or self._outcomes):
+            self._start_claimed()
+        return went
+
+    def _trip(self) -> bool:
         if self._to_verify:
             return self._try(self._verify)
         if self._unknown:
@@ -134,11 +160,12 @@ class Desk:
     def wait(self, longest: float | None = None) -> None:
         """Until a finish, a wake-up, or the time to look again."""
         now = time.monotonic()
-        times = [at for at in (self._look_at, self._hint_at) if at is not None] if self._free() else []
-        if self._not_before > now and any(lane.look and lane.free > 0 for lane in self.lanes):
+        times = [at for at in (self._look_at, self._hint_at) if at is not None] if self._has_room() else []
+        if self._not_before > now and any(lane.look and self._limits(lane) != (0, 0) for lane in self.lanes):
             times.append(self._not_before)  # a look is only put off
         times = [max(at, self._not_before) for at in times]
         times += [at for at, _ in self._blocked]
+        times += [late for lane in self.lanes if (late := lane.late_at(TOO_LATE)) is not None]
         patience = self._alone_until if self._alone is not None else self._peek_at if self._holding_back() else None
         if patience is not None and patience > now:
             times.append(patience + 0.01)
@@ -157,6 +184,7 @@ class Desk:
             or self._done
             or self._unknown
             or self._to_verify
+            or self._to_start
             or self._emptied
         )
 
@@ -165,12 +193,17 @@ class Desk:
         if any(at <= now for at, _ in self._blocked):
             self._outcomes += [outcome for at, outcome in self._blocked if at <= now]
             self._blocked = [(at, outcome) for at, outcome in self._blocked if at > now]
+        if not self._done:
+            return
         while self._done:
             attempt, outcome = self._done.popleft()
-            self._lane_of[attempt.held.task].runner.busy -= 1
+            lane = self._lane_of[attempt.held.task]
+            lane.runner.busy -= 1
+            if attempt.ended:
+                lane.pace.ended(attempt.taken, attempt.started, attempt.ended)
             if attempt is self._alone:
                 self._alone = None
-            if Ref(attempt.held.id, attempt.held.fence) in self._given_back:
+            if self._given_back and Ref(attempt.held.id, attempt.held.fence) in self._given_back:
                 continue
             if outcome is None and attempt.reason != "lost":
                 outcome = given_back(attempt.held, started=bool(attempt.started))
@@ -181,10 +214,12 @@ class Desk:
                 self._to_verify.append((attempt, outcome))
             else:
                 self._outcomes.append(outcome)
-            if self._settings.after_job_delay:
-                self._not_before = time.monotonic() + self._settings.after_job_delay
-            if not self.poller.listening:
-                self._look_everywhere()  # a slot is free (R3.4)
+        for lane in self.lanes:
+            lane.pace.measure()
+        if self._settings.after_job_delay:
+            self._not_before = now + self._settings.after_job_delay
+        if not self.poller.listening:
+            self._look_everywhere()  # a slot is free (R3.4)
 
     def _verify(self) -> None:
         """A handler recorded its success itself; was that committed?"""
@@ -198,8 +233,8 @@ class Desk:
             self._outcomes.append(replace(outcome, recorded=False))
         self._to_verify.popleft()
 
-    def _free(self) -> bool:
-        return any(lane.free > 0 for lane in self.lanes)
+    def _has_room(self) -> bool:
+        return any(self._limits(lane) != (0, 0) for lane in self.lanes)
 
     def _look_everywhere(self) -> None:
         for lane in self.lanes:
@@ -213,7 +248,7 @@ class Desk:
             self._look_everywhere()
         if now < self._not_before or not self._may_claim():
             return []
-        return [lane for lane in self.lanes if lane.look and lane.free > 0]
+        return [lane for lane in self.lanes if lane.look and self._limits(lane) != (0, 0)]
 
     def _may_claim(self) -> bool:
         if not self.claiming or self.limit == 0 or self._one_by_one or (self._failures and self._outcomes):
@@ -231,36 +266,45 @@ class Desk:
         """Claim for each runner that has room. What wakes us from here on is about something newer than this look."""
         self.nothing_due = True
         for lane in lanes:
-            limit = 1 if self._holding_back() else lane.free
-            limit = limit if self.limit is None else min(limit, self.limit)
-            if limit > 0 and self._may_claim():
+            limit, ahead = self._limits(lane)
+            if limit + ahead > 0 and self._may_claim():
                 lane.look = False
                 try:
-                    self._exchange(self._wants(lane, limit), lane)
+                    self._exchange(self._wants(lane, limit, ahead), lane)
                 except BaseException:
                     lane.look = True
                     self.nothing_due = False
                     raise
 
-    def _wants(self, lane: Lane, limit: int) -> Wants:
+    def _limits(self, lane: Lane) -> tuple[int, int]:
+        """How many jobs to claim for free slots, and how many ahead of them."""
+        if self._holding_back():
+            return int(lane.free > 0), 0
+        room = lane.free if self._settings.after_job_delay else min(TRIP, lane.room - len(self._outcomes[TRIP:]))
+        if self.limit is not None:
+            room = min(room, self.limit)
+        limit = max(0, min(lane.free, room))
+        return limit, max(0, room - limit)
+
+    def _wants(self, lane: Lane, limit: int, ahead: int) -> Wants:
+        # With nothing in hand once the outcomes are recorded, in the same trip, a suspect may be claimed.
         return Wants(
-            fence=str(uuid.uuid4()), worker=self._worker, tasks=lane.tasks, limit=limit, lease=self._settings.lease,
-            queues=self._queues, held=self._held_after(self._outcomes),
+            fence=str(uuid.uuid4()), worker=self._worker, tasks=lane.tasks, limit=limit, ahead=ahead,
+            lease=self._settings.lease, queues=self._queues, held=self._held_after(self._outcomes[:TRIP]),
         )  # fmt: skip
 
     def _held_after(self, recorded: Sequence[Outcome]) -> int:
-        """How many are in hand once these are recorded, in the same trip: none, and a suspect may be claimed."""
-        return len(self._hand.keys() - {Ref(outcome.id, outcome.fence) for outcome in recorded})
+        return self._hand.without(recorded) + sum(len(jobs) for _, jobs in self._to_start)
 
     # -- the trip ------------------------------------------------------------------------------------------------------
 
     def _exchange(self, wants: Wants | None = None, lane: Lane | None = None) -> None:
-        outcomes = self._outcomes[:1] if self._one_by_one else self._outcomes
+        outcomes = self._outcomes[: 1 if self._one_by_one else TRIP]
         emptied = list(self._emptied)
-        drained = self._drained(outcomes) + emptied
+        drained = [*self._hand.emptied_by(outcomes), *emptied]
         self.meters.polls += wants is not None
         try:
-            done = self._store.exchange(outcomes, wants, drained)
+            done = self._store.exchange(outcomes, wants, drained, self._start_claimed)
         except OutcomeUnknown:
             if wants is not None:
                 self._unknown.append(wants.fence)
@@ -275,19 +319,14 @@ class Desk:
             else:
                 self._narrow_down(outcomes, wants, trouble)
             return
+        finally:
+            self._start_claimed()  # if it did not get that far
         self._outcomes = self._outcomes[len(outcomes) :]
         self._emptied = self._emptied[len(emptied) :]
         self._one_by_one = self._one_by_one and bool(self._outcomes)
         self._recorded(outcomes, done)
         if wants is not None and lane is not None:
             self._hand_out(wants, lane, done.claimed)
-
-    def _drained(self, outcomes: Sequence[Outcome]) -> list[str]:
-        left: dict[str, int] = {}
-        for outcome in outcomes:
-            fence = outcome.fence
-            left[fence] = left.get(fence, self._under.get(fence, 0)) - 1
-        return [fence for fence, count in left.items() if count <= 0]
 
     def _step_aside(self, outcomes: Sequence[Outcome], wants: Wants | None) -> None:
         """Someone's open transaction holds the row of one of these: it is tried again from time to time, still ours,
@@ -317,19 +356,18 @@ class Desk:
         self._outcomes[0] = Outcome("fail", culprit.id, culprit.fence, "errored", error=told)
 
     def _recorded(self, outcomes: Sequence[Outcome], done: Exchanged) -> None:
-        lost = [(outcome, self._hand.get(Ref(outcome.id, outcome.fence))) for outcome in done.lost]
-        with self._lock:
-            for outcome in outcomes:
-                self._drop(Ref(outcome.id, outcome.fence))
+        lost = [(outcome, self._hand.get(outcome.id, outcome.fence)) for outcome in done.lost]
+        self._hand.drop((outcome.id, outcome.fence) for outcome in outcomes)
+        others = [outcome for outcome in outcomes if outcome.verb != "succeed"]
         self.meters.recorded += len(outcomes)
-        self.meters.processed += sum(1 for o in outcomes if o.verb != "release") - len(done.lost)
+        self.meters.processed += len(outcomes) - sum(1 for o in others if o.verb == "release") - len(done.lost)
         for outcome, attempt in lost:
             self.meters.lost += 1
             if attempt is None or attempt.ask("lost"):  # else the heartbeat has told of it
                 events.emit("lease_lost", job=str(outcome.id))
         if outcomes:
             events.emit("recorded", count=len(outcomes))
-        for outcome in outcomes:
+        for outcome in others:
             if outcome.verb == "fail" and outcome not in done.lost and outcome not in done.already:
                 events.emit("failed", job=str(outcome.id))
         if done.requeued:
@@ -340,13 +378,19 @@ class Desk:
     def _hand_out(self, wants: Wants, lane: Lane, claimed: Claimed) -> None:
         self.meters.last_poll = time.monotonic()
         lane.holds_back = claimed.hold_back
+        lane.passed = claimed.passed
         if claimed.hold_back:
             self._peek_at = time.monotonic() + PEEK
         if claimed.jobs:
             self.nothing_due = False
             self.poller.found()
-            self._start(claimed.jobs, alone=claimed.alone)
+            self._to_start.append((lane, claimed.jobs))
+            lane.runner.busy += len(claimed.jobs)
+            if self.limit is not None:
+                self.limit -= len(claimed.jobs)
             if claimed.alone:
+                self._start_claimed()
+                self._alone = self._hand.get(claimed.jobs[0].id, claimed.jobs[0].fence)
                 self._alone_until = time.monotonic() + self._time_alone(claimed.jobs[0])
             events.emit("claimed", count=len(claimed.jobs))
         if claimed.more and not claimed.jobs:
@@ -354,7 +398,8 @@ class Desk:
             self.nothing_due = False
             self._look_at = time.monotonic() + CONTENDED
             return
-        if claimed.more or claimed.alone or claimed.hold_back or len(claimed.jobs) == wants.limit:
+        full = claimed.passed or len(claimed.jobs) == wants.limit + wants.ahead
+        if full or claimed.more or claimed.alone or claimed.hold_back:
             self.nothing_due = False
             lane.look = True
             return
@@ -371,22 +416,14 @@ class Desk:
         if not claimed.jobs:
             events.emit("polled", empty_polls=self.poller.empty_polls, wait=wait or 0.0)
 
-    def _start(self, jobs: Sequence[Held], *, alone: bool = False) -> None:
-        attempts: dict[int, list[Attempt]] = {}
-        with self._lock:
-            for held in jobs:
-                attempt = Attempt(held, self._timeouts[held.task])
-                self._hand[Ref(held.id, held.fence)] = attempt
-                self._under[held.fence] = self._under.get(held.fence, 0) + 1
-                attempts.setdefault(self.lanes.index(self._lane_of[held.task]), []).append(attempt)
-                if alone:
-                    self._alone = attempt
-        if self.limit is not None:
-            self.limit -= len(jobs)
-        for index, started in attempts.items():
-            lane = self.lanes[index]
-            lane.runner.busy += len(started)
-            lane.runner.start(started)
+    def _start_claimed(self) -> None:
+        """Hand out what was claimed."""
+        now = time.monotonic()
+        while self._to_start:
+            lane, jobs = self._to_start.pop()
+            attempts = [Attempt(held, self._timeouts[held.task], now) for held in jobs]
+            self._hand.take(attempts)
+            lane.runner.start(attempts)
 
     def _time_alone(self, suspect: Held) -> float:
         try:
@@ -396,25 +433,21 @@ class Desk:
 
     def forget(self, held: Held) -> None:
         """Let go of an attempt without an outcome."""
-        with self._lock:
-            self._drop(Ref(held.id, held.fence))
-            if held.fence not in self._under:
-                self._emptied.append(held.fence)
-
-    def _drop(self, ref: Ref) -> None:
-        if self._hand.pop(ref, None) is not None:
-            self._under[ref.fence] -= 1
-            if not self._under[ref.fence]:
-                del self._under[ref.fence]
+        self._hand.drop([(held.id, held.fence)])
+        if not self._hand.holds(held.fence):
+            self._emptied.append(held.fence)
 
     def _recover(self) -> None:
         """A commit's reply was lost: did that claim happen? Then its jobs are ours to run, or to give back."""
         fence = self._unknown[0]
         jobs = self._store.claim_of(fence)
         self._unknown.pop(0)
-        known = [held for held in jobs if Ref(held.id, held.fence) not in self._hand]
+        known = [held for held in jobs if self._hand.get(held.id, held.fence) is None]
         if self.claiming:
-            self._start(known)
+            for held in known:
+                lane = self._lane_of[held.task]
+                lane.runner.busy += 1
+                self._to_start.append((lane, [held]))
         else:
             self._outcomes += [given_back(held, started=False) for held in known]
 

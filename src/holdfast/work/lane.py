@@ -9,6 +9,7 @@ from typing import Protocol
 
 from holdfast.work.attempt import Attempt
 from holdfast.work.manifest import Manifest
+from holdfast.work.pace import Pace
 
 
 class Runner(Protocol):
@@ -19,7 +20,14 @@ class Runner(Protocol):
     busy: int
     manifest: Manifest
 
-    def start(self, attempts: Sequence[Attempt]) -> None: ...
+    def start(self, attempts: Sequence[Attempt]) -> None:
+        """Run these as slots are free: beyond them, as others end."""
+
+    def waiting_since(self) -> float | None:
+        """When the oldest attempt was claimed that has not begun yet (monotonic)."""
+
+    def withdraw(self, most: int | None = None) -> list[Attempt]:
+        """Take back what has not begun, the newest first."""
 
     def close(self, timeout: float) -> None: ...
 
@@ -31,12 +39,25 @@ class Lane:
 
     runner: Runner
     tasks: tuple[str, ...]
+    pace: Pace = field(default_factory=Pace)
     look: bool = True
+    passed: bool = False  # jobs wait that may only be claimed for a free slot: nothing is claimed ahead of them
     holds_back: bool = False  # a suspect waits for us to have nothing in hand
 
     @property
     def free(self) -> int:
+        """Slots without an attempt; below 0: attempts without a slot."""
         return self.runner.slots - self.runner.busy
+
+    def late_at(self, patience: float) -> float | None:
+        """When what was claimed ahead of free slots has waited too long for one."""
+        since = self.runner.waiting_since() if self.free < 0 else None
+        return None if since is None else since + patience
+
+    @property
+    def room(self) -> int:
+        """How many attempts it would take now: for the free slots, and ahead of them."""
+        return self.free + (0 if self.passed else self.pace.ahead(self.runner.slots))
 
 
 @dataclass(slots=True)

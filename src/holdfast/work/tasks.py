@@ -180,6 +180,8 @@ class Signature:
         self._signature = signature.replace(parameters=parameters)
         self._names = [parameter.name for parameter in parameters]
         self._positional_only = [p.name for p in parameters if p.kind is p.POSITIONAL_ONLY]
+        # Nothing to leave to a default, nothing to pass by name: the short way.
+        self._all_given = all(p.default is p.empty and p.kind is not p.KEYWORD_ONLY for p in parameters)
         self.returns = hints.get("return", Any)
         try:
             fields = [_field(p, hints) for p in parameters]
@@ -221,6 +223,9 @@ class Signature:
             decoded = self._decoder.decode(args)
         except (msgspec.DecodeError, NotImplementedError) as error:
             raise UnfitArguments(f"{self._task}: {_told(error)}") from None
+        if self._all_given:
+            given = msgspec.structs.astuple(decoded)
+            return function(context, *given) if self.takes_context else function(*given)
         values = {name: value for name in self._names if (value := getattr(decoded, name)) is not UNSET}
         first = [values.pop(name) for name in self._positional_only if name in values]
         if self.takes_context:

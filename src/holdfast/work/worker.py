@@ -129,7 +129,8 @@ class Worker:
 
     def _finish_gracefully(self) -> None:
         self.desk.claiming = False
-        running = self.desk.in_hand()
+        self.desk.withdraw()
+        running = self.desk.undecided()
         grace = self._settings.grace
         if running:
             events.emit("worker_stopping", worker=self.id, running=len(running), grace=grace)

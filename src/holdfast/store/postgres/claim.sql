@@ -1,12 +1,14 @@
 -- Take due jobs, the most urgent first: priority, then due time, then id. The last row has no id: it tells when the
--- next one falls due and whether some could not be locked.
+-- next one falls due, whether some could not be locked, and whether some were passed over.
 --
--- Candidates are read without locks, a few more than wanted, and locked in order with SKIP LOCKED under the LIMIT,
--- so two workers take different jobs and neither waits. `j.ready_at <= …` is checked again on the locked row: one
--- that somebody claimed meanwhile is no longer ready. The picked rows are materialised before the update, so that no
--- plan can run the LIMIT twice (F24). Rows are found again by an array of ids, not by a join: the estimates of what the
--- lanes bring are far off, and a join would be planned as one with the whole table. `coalesce` there keeps the planner
--- from going by another index than that of the ids.
+-- The first `limit` may be any; those after them (`n` in all) are claimed ahead, for slots that will be free in a moment:
+-- only jobs that were never tried and may be tried more than once. Others are passed over until there is a slot.
+--
+-- The picked rows are locked with SKIP LOCKED under the LIMIT, so two workers take different jobs and neither waits.
+-- `j.ready_at <= …` is checked again on the locked row: one that somebody claimed meanwhile is no longer ready. They
+-- are materialised before the update, so that no plan can run the LIMIT twice (F24). Rows are found again by an array of
+-- ids, not by a join: the estimates of what the lanes bring are far off, and a join would be planned as one with the
+-- whole table. `coalesce` there keeps the planner from going by another index than that of the ids.
 with recursive
 @lanes,
 due as materialized (
@@ -21,6 +23,24 @@ alone as materialized (
      order by j.priority desc, j.suspect_at, j.id
      limit 1 for update of j skip locked
 ),
+lapsed as materialized (
+    select id, priority, suspect_at from suspect where suspect_at <= @now and suspect_until <= @now
+),
+-- Where one lane alone is due, its jobs are locked as the index brings them.
+only_lane as materialized (
+    select * from due
+     where (select count(*) from due) = 1 and not exists (select 1 from lapsed) and not exists (select 1 from alone)
+),
+straight as materialized (
+    select j.id, j.attempt = 0 and j.max_attempts > 1 as fresh from @jobs j
+     where j.ready_at is not null and j.queue = (select queue from only_lane)
+       and j.task = (select task from only_lane) and j.priority = (select priority from only_lane)
+       and j.ready_at <= @now
+       and (j.expires_at is null or j.attempt > 0 or j.expires_at > @now)
+     order by j.queue, j.task, j.priority, j.ready_at, j.id
+     limit :n for update of j skip locked
+),
+-- Where several are, candidates are read from each without locks, a few more than wanted, and locked in order.
 candidate as materialized (
     select c.id, c.priority, c.due_at
       from due cross join lateral
@@ -30,22 +50,28 @@ candidate as materialized (
                and (j.expires_at is null or j.attempt > 0 or j.expires_at > @now)
              order by j.queue, j.task, j.priority, j.ready_at, j.id
              limit :reach) c
+     where not exists (select 1 from only_lane)
     union all
-    select id, priority, suspect_at from suspect where suspect_at <= @now and suspect_until <= @now
+    select id, priority, suspect_at from lapsed
 ),
-picked as materialized (
-    select j.id from @jobs j
-     where j.id = any(array(select id from candidate))
+merged as materialized (
+    select j.id, j.attempt = 0 and j.max_attempts > 1 as fresh from @jobs j
+     where j.id = any(array(select id from candidate order by priority desc, due_at, id limit :reach))
        and coalesce(j.ready_at, j.suspect_at) <= @now
        and not exists (select 1 from alone)
      order by j.priority desc, coalesce(j.ready_at, j.suspect_at), j.id
      limit :n for update of j skip locked
 ),
+picked as materialized (
+    select id, fresh, row_number() over () as rank
+      from (select * from straight union all select * from merged) found
+),
 taken as (
     update @jobs j
        set state = 'running', fence = :fence::uuid, worker = :worker, started_at = @clock,
            attempt = j.attempt + 1, ready_at = null, suspect_at = null, suspect_until = null
-     where j.id = any(array(select id from picked union all select id from alone)) and j.state = 'queued'
+     where j.id = any(array(select id from picked where rank <= :limit or fresh union all select id from alone))
+       and j.state = 'queued'
     returning j.id, j.task, j.queue, j.args, j.attempt, j.max_attempts, j.priority, j.checkpoint,
               j.correlation_id, j.run_at
 ),
@@ -55,7 +81,7 @@ lease as (
       from taken having count(*) > 0
 )
 (select id, task, queue, args, attempt, max_attempts, priority, checkpoint, correlation_id,
-        null::float8 as next_due, false as more, false as alone, false as hold_back
+        null::float8 as next_due, false as more, false as passed, false as alone, false as hold_back
    from taken order by priority desc, run_at, id)
 union all
 select null, null, null, null, null, null, null, null, null,
@@ -72,7 +98,18 @@ select null, null, null, null, null, null, null, null, null,
              where suspect_at > @now or (:held > 0 and suspect_until > @now)
             union all
             select min(until) from paused) upcoming),
-       (select count(*) from candidate) > (select count(*) from picked)
-           and (select count(*) from picked) < :n and not exists (select 1 from alone),
+       -- Less than wanted: is that all there is, or were some locked by others?
+       case when (select count(*) from picked) < :n and not exists (select 1 from alone)
+            then (select count(*) from picked) < (
+                     select count(*) from candidate) + (
+                     select count(*) from (
+                         select 1 from @jobs j
+                          where j.ready_at is not null and j.queue = (select queue from only_lane)
+                            and j.task = (select task from only_lane)
+                            and j.priority = (select priority from only_lane) and j.ready_at <= @now
+                            and (j.expires_at is null or j.attempt > 0 or j.expires_at > @now)
+                          order by j.queue, j.task, j.priority, j.ready_at, j.id limit :n) there)
+            else false end,
+       exists (select 1 from picked where rank > :limit and not fresh),
        exists (select 1 from alone),
        :held > 0 and exists (select 1 from suspect where suspect_at <= @now and suspect_until is null)

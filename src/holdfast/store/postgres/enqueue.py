@@ -41,14 +41,15 @@ class PostgresEnqueue(Store):
     def _parameters(self, parameters: dict[str, Any]) -> dict[str, Any]: ...
 
     @abstractmethod
+    def _execute(self, connection: Connection, text: str, parameters: dict[str, Any]) -> psycopg.RawCursor[Any]: ...
+
+    @abstractmethod
     def _rows(self, connection: Connection, text: str, parameters: dict[str, Any]) -> list[Row]: ...
 
     def enqueue(self, job: NewJob) -> Enqueued:
         with self._use() as connection:
             if job.key is None:
-                cursor = connection.execute(
-                    self.statements["enqueue"].encode(), self._parameters(_columns(job)), binary=True
-                )
+                cursor = self._execute(connection, self.statements["enqueue"], _columns(job))
                 done = Enqueued(str(cast(tuple[Any], cursor.fetchone())[0]), True)
             else:
                 with connection.transaction():

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import UTC, datetime
 from typing import Any, cast
 
 import psycopg
-from psycopg.rows import dict_row
 
 from holdfast.errors import LeaseLost, StoreError, StoreUnavailable
 from holdfast.model.job import Claimed, Held, Look, Request, Wants
@@ -21,8 +21,10 @@ from holdfast.store.base import (
     Ref,
     Row,
     Transaction,
+    by_fence,
     by_verb,
     may_be_lost,
+    nothing,
 )
 from holdfast.store.migrate import OLDEST_CODE, check_version, pending
 from holdfast.store.pool import Pool
@@ -53,6 +55,7 @@ class PostgresStore(PostgresEnqueue):
             after=lambda name: f"({tick} + make_interval(secs => %({name})s::float8))",
             parameter=lambda name: f"%({name})s",
         )
+        self._numbered: dict[str, tuple[bytes, tuple[str, ...]]] = {}
         self._endings = {verb: self._with_history(verb) for verb in ("fail", "reschedule", "release", "park", "stop")}
         self.channel = _channel(settings.schema)
         self._pool: Pool[Connection] = Pool(self._connect, usable)
@@ -132,21 +135,39 @@ class PostgresStore(PostgresEnqueue):
             parameters["now"] = self._clock()
         return parameters
 
+    def _execute(self, connection: Connection, text: str, parameters: dict[str, Any]) -> psycopg.RawCursor[Any]:
+        """One of our statements, its parameters numbered once: the driver would do it anew with every long one."""
+        numbered = self._numbered.get(text)
+        if numbered is None:
+            numbered = self._numbered[text] = _number(text)
+        query, names = numbered
+        given = self._parameters(parameters)
+        return psycopg.RawCursor(connection).execute(query, [given[name] for name in names], binary=True)
+
     def _rows(self, connection: Connection, text: str, parameters: dict[str, Any]) -> list[Row]:
-        with connection.cursor(binary=True, row_factory=dict_row) as cursor:
-            cursor.execute(text.encode(), self._parameters(parameters))
-            return cursor.fetchall() if cursor.description else []
+        cursor = self._execute(connection, text, parameters)
+        if cursor.description is None:
+            return []
+        names = [column.name for column in cursor.description]
+        return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
 
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
-        with self._use() as connection, connection.transaction():
-            self._limit_waiting(connection)
+        with self._use() as connection, self._bounded(connection):
             yield _Transaction(self, connection)
 
-    def _limit_waiting(self, connection: Connection) -> None:
-        """Where a session can't keep settings (behind a pooler), each transaction brings its own."""
-        if not self.settings.prepare:
-            connection.execute(f"set local lock_timeout = '{LOCK_TIMEOUT}'")
+    @contextmanager
+    def _bounded(self, connection: Connection) -> Iterator[None]:
+        """A transaction that waits for no lock for long. Where a session can't keep settings (behind a pooler), each
+        transaction brings its own."""
+        with connection.transaction():
+            if not self.settings.prepare:
+                connection.execute(f"set local lock_timeout = '{LOCK_TIMEOUT}'")
+            yield
+
+    def _whole(self, connection: Connection) -> AbstractContextManager[None]:
+        """What is sent in one pipeline is one transaction by itself, unless it needs settings of its own."""
+        return nullcontext() if self.settings.prepare else self._bounded(connection)
 
     def write(self, name: str, /, **parameters: Any) -> list[Row]:
         # In one message: there is no moment in which a frozen client holds the row's lock.
@@ -158,11 +179,17 @@ class PostgresStore(PostgresEnqueue):
 
     # -- the worker's trip ---------------------------------------------------------------------------------------
 
-    def exchange(self, finished: Sequence[Outcome], wants: Wants | None, drained: Sequence[str] = ()) -> Exchanged:
+    def exchange(
+        self,
+        finished: Sequence[Outcome],
+        wants: Wants | None,
+        drained: Sequence[str] = (),
+        meanwhile: Callable[[], None] = nothing,
+    ) -> Exchanged:
         done = Exchanged()
         with self._pool.use() as connection:
             with translated(self.shown_url, connection):
-                doubtful = self._exchange(connection, finished, wants, drained, done)
+                doubtful = self._exchange(connection, finished, wants, drained, done, meanwhile)
             # Not changed is not always lost: it may have been recorded before, and the reply was lost.
             for outcome in filter(may_be_lost, doubtful):
                 try:
@@ -181,6 +208,7 @@ class PostgresStore(PostgresEnqueue):
         wants: Wants | None,
         drained: Sequence[str],
         done: Exchanged,
+        meanwhile: Callable[[], None],
     ) -> list[Outcome]:
         """The trip itself. Returns the outcomes that changed nothing."""
         statements = self.statements
@@ -189,14 +217,13 @@ class PostgresStore(PostgresEnqueue):
         claim = None
 
         def send(text: str, **parameters: Any) -> Any:
-            return connection.execute(text.encode(), self._parameters(parameters), binary=True)
+            return self._execute(connection, text, parameters)
 
         # One transaction, sent as a whole: the answers are read when all of it is under way.
-        with connection.pipeline(), connection.transaction():
-            self._limit_waiting(connection)
+        with connection.pipeline(), self._whole(connection):
             for verb, outcomes in by_verb(finished).items():
                 if verb == "succeed":
-                    for fence, plain, results in _by_fence(outcomes):
+                    for fence, plain, results in by_fence(outcomes):
                         if plain:
                             sent = send(statements["succeed"], ids=_array(o.id for o in plain), fence=fence)
                             batches.append((plain, sent))
@@ -213,13 +240,14 @@ class PostgresStore(PostgresEnqueue):
                         singles.append((outcome, send(self._endings[verb], **_ending(outcome))))
             if drained:
                 send(statements["drop_leases"], fences=_array(drained))
-            if wants is not None and wants.limit > 0:
+            if wants is not None and wants.limit + wants.ahead > 0:
+                n = wants.limit + wants.ahead
                 claim = send(
                     statements["claim"], tasks=list(wants.tasks),
                     queues=None if wants.queues is None else list(wants.queues), fence=wants.fence,
-                    worker=wants.worker, lease=wants.lease, held=wants.held, n=wants.limit,
-                    reach=2 * wants.limit + 16,
+                    worker=wants.worker, lease=wants.lease, held=wants.held, limit=wants.limit, n=n, reach=2 * n + 16,
                 )  # fmt: skip
+            meanwhile()
         doubtful: list[Outcome] = []
         for outcomes, cursor in batches:
             count, awaited = cursor.fetchone()
@@ -245,9 +273,7 @@ class PostgresStore(PostgresEnqueue):
             lease = {"fence": fence, "lease": self.settings.lease}
             if self._rows(connection, self.statements["burn"], lease):
                 return []
-            rows = connection.execute(
-                self.statements["claim_of"].encode(), self._parameters({"fence": fence}), binary=True
-            ).fetchall()
+            rows = self._execute(connection, self.statements["claim_of"], {"fence": fence}).fetchall()
         return [_held(fence, row) for row in rows]
 
     def renew(self, fences: Sequence[str], held: Sequence[Ref], lease: float) -> tuple[set[str], list[Request]]:
@@ -373,25 +399,21 @@ def _ending(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def _by_fence(outcomes: list[Outcome]) -> Iterator[tuple[str, list[Outcome], list[Outcome]]]:
-    """Successes by fence, those without a result apart: they take the short way."""
-    groups: dict[str, tuple[list[Outcome], list[Outcome]]] = {}
-    for outcome in outcomes:
-        group = groups.get(outcome.fence)
-        if group is None:
-            group = groups[outcome.fence] = ([], [])
-        group[outcome.result is not None].append(outcome)
-    return ((fence, plain, results) for fence, (plain, results) in groups.items())
-
-
 def _held(fence: str, row: tuple[Any, ...]) -> Held:
     id, task, queue, args, attempt, max_attempts, priority, checkpoint, correlation_id = row[:9]
     return Held(id, fence, task, queue, args, attempt, max_attempts, priority, checkpoint, correlation_id)
 
 
 def _claimed(fence: str, rows: list[tuple[Any, ...]]) -> Claimed:
-    next_due, more, alone, hold_back = rows.pop()[9:]
-    return Claimed([_held(fence, row) for row in rows], next_due, more, alone, hold_back)
+    next_due, more, passed, alone, hold_back = rows.pop()[9:]
+    return Claimed([_held(fence, row) for row in rows], next_due, more, passed, alone, hold_back)
+
+
+def _number(text: str) -> tuple[bytes, tuple[str, ...]]:
+    """A statement with its parameters by number, and their names in that order."""
+    names: dict[str, int] = {}
+    numbered = re.sub(r"%\((\w+)\)s", lambda m: f"${names.setdefault(m[1], len(names) + 1)}", text)
+    return numbered.replace("%%", "%").encode(), tuple(names)
 
 
 def _array(values: Iterable[Any]) -> str:

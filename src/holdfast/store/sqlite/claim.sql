@@ -3,4 +3,3 @@ update @jobs
    set state = 'running', fence = :fence, worker = :worker, started_at = @clock,
        attempt = attempt + 1, ready_at = null, suspect_at = null, suspect_until = null
  where id in (select value from json_each(:ids)) and state = 'queued'
-returning id, task, queue, args, attempt, max_attempts, priority, checkpoint, correlation_id

@@ -3,7 +3,8 @@
 The standard library's SQLite is the only copy used: two copies of the library in one process, open on one file, drop
 each other's locks. Libraries before 3.51.3 can corrupt a file when a checkpoint without the writer lock meets a commit
 that restarts the log, so our connections never checkpoint by themselves: whoever finds the log long takes the gate and
-runs a TRUNCATE checkpoint, which takes the writer lock first (F36)."""
+runs a RESTART checkpoint, which takes the writer lock first (F36). The file of the log keeps its length: overwriting is
+much quicker than appending, after which the disk has to be told of the new length (docs/decisions/0008)."""
 
 from __future__ import annotations
 
@@ -20,9 +21,11 @@ from holdfast.settings import Settings
 from holdfast.store.sqlite.gate import Gate
 
 BUSY = 10.0  # seconds a writer waits for its turn
-LOG_LIMIT = 16 * 1024 * 1024  # bytes of write-ahead log after which whoever sees it runs a checkpoint
+CACHE_KIB = 16 * 1024  # a trip of thousands of jobs fits: pages that don't are written twice
+LOG_LIMIT = 4 * 1024 * 1024  # bytes of write-ahead log after which whoever sees it runs a checkpoint
+LOG_KEPT = 16 * 1024 * 1024  # bytes it keeps when it starts anew
 CHECKPOINT_BUSY_MS = 1000
-SHORTEN_AGAIN = 30.0  # seconds before a checkpoint that could not be made is tried again
+CHECKPOINT_AGAIN = 30.0  # seconds before a checkpoint that could not be made is tried again
 NETWORK_FILE_SYSTEMS = frozenset(
     ["nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "fuse.sshfs", "fuse.glusterfs", "ncpfs"]
 )
@@ -39,8 +42,11 @@ class Connection:
             self.db = sqlite3.connect(path, timeout=BUSY, isolation_level=None, check_same_thread=False)
             self.db.execute(f"pragma synchronous = {settings.synchronous}")
             self.db.execute("pragma wal_autocheckpoint = 0")
-        self._log = Path(f"{path}-wal")
-        self._shorten_after = 0.0
+            self.db.execute(f"pragma cache_size = -{CACHE_KIB}")
+            self.db.execute(f"pragma journal_size_limit = {LOG_KEPT}")
+            [self._page] = self.db.execute("pragma page_size").fetchone()
+        self._log = -1  # its descriptor
+        self._checkpoint_after = 0.0
         self.gate = Gate(Path(f"{path}-gate"), BUSY)
 
     @contextmanager
@@ -55,30 +61,39 @@ class Connection:
                 if self.db.in_transaction:
                     self.db.execute("rollback")
                 raise
-            self._shorten_log()
+            self._limit_log()
 
-    def _shorten_log(self) -> None:
-        try:
-            size = os.stat(self._log).st_size
-        except FileNotFoundError:
-            return
-        if size < LOG_LIMIT or time.monotonic() < self._shorten_after:
+    def _log_is_long(self) -> bool:
+        """Each frame of the log that counts has the salt of its header; frames left from before have another."""
+        if self._log < 0:
+            try:
+                self._log = os.open(f"{self.path}-wal", os.O_RDONLY | os.O_CLOEXEC)
+            except FileNotFoundError:
+                return False
+        frame = self._page + 24
+        salt = os.pread(self._log, 8, 16)
+        return bool(salt) and salt == os.pread(self._log, 8, 32 + LOG_LIMIT // frame * frame + 8)
+
+    def _limit_log(self) -> None:
+        if not self._log_is_long() or time.monotonic() < self._checkpoint_after:
             return
         # The commit has happened: whatever goes wrong here is nobody's error, and is tried again later. So is a log
         # that some reader still needs: every try makes all writers wait.
-        self._shorten_after = time.monotonic() + SHORTEN_AGAIN
+        self._checkpoint_after = time.monotonic() + CHECKPOINT_AGAIN
         with suppress(sqlite3.Error):
             self.db.execute(f"pragma busy_timeout = {CHECKPOINT_BUSY_MS}")
             try:
-                [(busy, _, _)] = self.db.execute("pragma wal_checkpoint(truncate)").fetchall()
+                [(busy, _, _)] = self.db.execute("pragma wal_checkpoint(restart)").fetchall()
             finally:
                 self.db.execute(f"pragma busy_timeout = {int(BUSY * 1000)}")
             if not busy:
-                self._shorten_after = 0.0
+                self._checkpoint_after = 0.0
 
     def close(self) -> None:
         self.db.close()
         self.gate.close()
+        if self._log >= 0:
+            os.close(self._log)
 
 
 def path_of(settings: Settings) -> Path:

@@ -24,6 +24,9 @@ CHUNK = 5_000  # jobs kept at a time
 
 COLUMNS = "queue, task, args, priority, max_attempts, created_at, run_at, ready_at, expires_at, correlation_id, tags"
 
+INSERT = f"insert into @jobs ({COLUMNS}) values ({','.join('?' * 11)})"  # noqa: S608 - our own names
+INSERT_WITH_ID = f"insert into @jobs (id, {COLUMNS}) values ({','.join('?' * 12)})"  # noqa: S608
+
 
 def stored(moment: datetime) -> str:
     """An instant as text that sorts: UTC, always with microseconds."""
@@ -49,7 +52,10 @@ class SqliteEnqueue(Store):
 
     def enqueue(self, job: NewJob) -> Enqueued:
         with self._use() as connection, connection.writing() as db:
-            return self._enqueue(db, job)
+            if job.key is not None:
+                return self._enqueue(db, job)
+            [row] = self._plain_rows([job])
+            return Enqueued(str(db.execute(self.statements.fill(INSERT), row).lastrowid), True)
 
     def _enqueue(self, db: sqlite3.Connection, job: NewJob) -> Enqueued:
         return cast(Enqueued, run_steps(self._enqueue_steps(job), lambda t, p: self.rows(db, t, p)))
@@ -121,7 +127,7 @@ class SqliteEnqueue(Store):
         plain = [job for job in chunk if job.key is None]
         first = self._next_id(db)
         db.executemany(
-            self.statements.fill(f"insert into @jobs (id, {COLUMNS}) values ({','.join('?' * 12)})"),  # noqa: S608
+            self.statements.fill(INSERT_WITH_ID),
             ((first + n, *row) for n, row in enumerate(self._plain_rows(plain))),
         )
         ids = iter(range(first, first + len(plain)))

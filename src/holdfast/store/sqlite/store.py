@@ -26,8 +26,10 @@ from holdfast.store.base import (
     Ref,
     Row,
     Transaction,
+    by_fence,
     by_verb,
     may_be_lost,
+    nothing,
 )
 from holdfast.store.migrate import OLDEST_CODE, check_version, pending
 from holdfast.store.pool import Pool
@@ -35,6 +37,7 @@ from holdfast.store.sqlite.connect import Connection, path_of, prepare_file, tra
 from holdfast.store.sqlite.enqueue import SqliteEnqueue, stored
 from holdfast.store.statements import Statements
 
+DOCUMENT = 200  # jobs read in one document: their arguments may be long
 CHANGE_CHECK = 0.015  # seconds between looks at the file's change counter while a worker waits
 
 
@@ -146,10 +149,17 @@ class SqliteStore(SqliteEnqueue):
 
     # -- the worker's trip ---------------------------------------------------------------------------------------
 
-    def exchange(self, finished: Sequence[Outcome], wants: Wants | None, drained: Sequence[str] = ()) -> Exchanged:
+    def exchange(
+        self,
+        finished: Sequence[Outcome],
+        wants: Wants | None,
+        drained: Sequence[str] = (),
+        meanwhile: Callable[[], None] = nothing,
+    ) -> Exchanged:
         done = Exchanged()
+        meanwhile()
         with self._use() as connection:
-            if wants is not None and wants.limit <= 0:
+            if wants is not None and wants.limit + wants.ahead <= 0:
                 wants = None
             if wants is not None and not finished and not drained:
                 # An empty poll takes no write lock.
@@ -169,13 +179,12 @@ class SqliteStore(SqliteEnqueue):
         doubtful: list[Outcome] = []
         for verb, outcomes in by_verb(finished).items():
             if verb == "succeed":
-                text, now = self.statements["succeed"], stored(self._clock())
-                changes = db.total_changes
-                db.executemany(
-                    text, ({"id": o.id, "fence": o.fence, "result": _json(o.result), "now": now} for o in outcomes)
-                )
-                if db.total_changes - changes != len(outcomes):
-                    doubtful += outcomes
+                for fence, plain, results in by_fence(outcomes):
+                    if plain and self._changed(db, "succeed", ids=[o.id for o in plain], fence=fence) != len(plain):
+                        doubtful += plain
+                    ended = [[o.id, _json(o.result)] for o in results]
+                    if ended and self._changed(db, "succeed_with", ended=ended, fence=fence) != len(ended):
+                        doubtful += results
                 continue
             for outcome in outcomes:
                 rows = self._end_one(db, verb, outcome)
@@ -186,6 +195,12 @@ class SqliteStore(SqliteEnqueue):
         for outcome in filter(may_be_lost, doubtful):
             recorded = self.rows(db, self.statements["recorded"], {"id": outcome.id, "fence": outcome.fence})
             (done.already if recorded else done.lost).append(outcome)
+
+    def _changed(self, db: sqlite3.Connection, name: str, /, **parameters: Any) -> int:
+        """Run a statement; returns how many rows it changed."""
+        before = db.total_changes
+        self.rows(db, self.statements[name], parameters)
+        return db.total_changes - before
 
     def _end_one(self, db: sqlite3.Connection, verb: str, outcome: Outcome) -> list[Row]:
         error = outcome.error
@@ -207,9 +222,11 @@ class SqliteStore(SqliteEnqueue):
         ids, chosen = self._choose(db, wants)
         if not ids:
             return chosen
-        text = self.statements["claim"]
-        cursor = db.execute(text, self._parameters(text, {"ids": ids, "fence": wants.fence, "worker": wants.worker}))
-        taken = {row[0]: _held(wants.fence, row) for row in cursor.fetchall()}
+        self.rows(db, self.statements["claim"], {"ids": ids, "fence": wants.fence, "worker": wants.worker})
+        taken: dict[int, Held] = {}
+        for part in batched(ids, DOCUMENT):
+            [document] = self.rows(db, self.statements["claimed"], {"ids": part, "fence": wants.fence})
+            taken |= {row[0]: _held(wants.fence, row) for row in _TAKEN.decode(_only(document))}
         lease = {
             "fence": wants.fence, "worker": wants.worker, "lease": wants.lease, "held": wants.held + len(taken),
             "ids": sorted(taken),
@@ -241,14 +258,16 @@ class SqliteStore(SqliteEnqueue):
             # A worker with nothing in hand runs a suspect before anything else, and runs it alone: until its time of
             # waiting for that is over, then it is a job like any other.
             return alone[:1], Claimed(next_due=next_due, alone=True)
-        found = []
+        n = wants.limit + wants.ahead
+        found = [sorted((-s["priority"], s["suspect_at"], s["id"], 0) for s in lapsed)]
         for lane in due:
-            rows = self.rows(db, statements["lane_jobs"], {**lane, "n": wants.limit})
-            found.append([(-row["priority"], row["ready_at"], row["id"]) for row in rows])
-        found.append(sorted((-s["priority"], s["suspect_at"], s["id"]) for s in lapsed))
-        ids = [id for _, _, id in islice(heapq.merge(*found), wants.limit)]
+            [document] = self.rows(db, statements["lane_jobs"], {**lane, "n": n})
+            found.append(_FOUND.decode(_only(document)))
+        picked = list(islice(heapq.merge(*found), n))
+        # The first may be any; those ahead of a free slot only what may wait for one (as in claim.sql of PostgreSQL).
+        ids = [id for rank, (_, _, id, fresh) in enumerate(picked) if rank < wants.limit or fresh]
         hold_back = any(s["suspect_until"] is None for s in waiting)
-        return ids, Claimed(next_due=next_due, hold_back=hold_back)
+        return ids, Claimed(next_due=next_due, passed=len(ids) < len(picked), hold_back=hold_back)
 
     def claim_of(self, fence: str) -> list[Held]:
         with self._use() as connection:
@@ -358,6 +377,21 @@ class _Transaction:
 
     def rows(self, name: str, /, **parameters: Any) -> list[Row]:
         return self._store.rows(self._db, self._store.statements[name], parameters)
+
+
+# The documents of lane_jobs.sql and claimed.sql.
+_FOUND = msgspec.json.Decoder(list[tuple[int, str, int, int]])
+_TAKEN = msgspec.json.Decoder(list[tuple[int, str, str, str, int, int, int, str | None, str | None]])
+
+
+def _only(row: Row) -> str:
+    """The one value of a row."""
+    [value] = row.values()
+    return cast(str, value)
+
+
+def batched(ids: list[int], size: int) -> Iterator[list[int]]:
+    return (ids[start : start + size] for start in range(0, len(ids), size))
 
 
 def _seconds(stored_moment: str, now: datetime) -> float:

@@ -1,4 +1,4 @@
--- Finish a job we still hold. No row changed: the lease was lost.
+-- Finish jobs of one claim that we still hold. Fewer rows changed than sent: some were lost.
 update @jobs
-   set state = 'succeeded', finished_at = @clock, result = :result
- where id = :id and state = 'running' and fence = :fence
+   set state = 'succeeded', finished_at = @clock
+ where id in (select value from json_each(:ids)) and state = 'running' and fence = :fence

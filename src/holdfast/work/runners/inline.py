@@ -1,14 +1,15 @@
-"""What the runners inside the worker's own process share: the handlers by name, and the decision what follows."""
+"""What the runners inside the worker's own process share: the handlers by name, what waits for a slot, and the
+decision what follows."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable
 
 from holdfast.model.outcome import Error, Outcome, clean
 from holdfast.settings import Settings
 from holdfast.store.base import Store
 from holdfast.work.attempt import Attempt
-from holdfast.work.context import JobContext
 from holdfast.work.manifest import manifest_of
 from holdfast.work.runners.decide import on_raise, on_return
 from holdfast.work.tasks import Task
@@ -28,19 +29,31 @@ class InlineRunner:
         self._store = store
         self._settings = settings
         self._finished = finished
+        # Filled by the desk, emptied by slots; each attempt is taken out once, by whoever comes first.
+        self._waiting: deque[Attempt] = deque()
 
-    def _handler(self, attempt: Attempt) -> Task[..., object]:
-        return self._handlers[attempt.held.task]
+    def waiting_since(self) -> float | None:
+        try:
+            return self._waiting[0].taken
+        except IndexError:
+            return None
 
-    def _context(self, attempt: Attempt) -> JobContext:
-        return JobContext.of(attempt, self._store, self._settings)
+    def withdraw(self, most: int | None = None) -> list[Attempt]:
+        back: list[Attempt] = []
+        try:
+            while most is None or len(back) < most:
+                back.append(self._waiting.pop())
+        except IndexError:
+            pass  # that was all
+        return back
 
     def _on_return(self, attempt: Attempt, value: object) -> Outcome | None:
-        policy = self._handler(attempt).defaults.retry
+        policy = self._handlers[attempt.held.task].defaults.retry
         return _surely(attempt, lambda: on_return(attempt, value, policy, max_result=self._settings.max_result))
 
     def _on_raise(self, attempt: Attempt, error: BaseException) -> Outcome | None:
-        return _surely(attempt, lambda: on_raise(attempt, error, self._handler(attempt).defaults.retry))
+        policy = self._handlers[attempt.held.task].defaults.retry
+        return _surely(attempt, lambda: on_raise(attempt, error, policy))
 
 
 def _surely(attempt: Attempt, decide: Callable[[], Outcome | None]) -> Outcome | None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from contextlib import suppress
 from contextvars import copy_context
 
+from holdfast.model.outcome import returned
 from holdfast.settings import Settings
 from holdfast.store.base import Store
 from holdfast.work.attempt import Attempt
@@ -20,12 +20,39 @@ from holdfast.work.tasks import Task
 BREATH = 32  # attempts a slot runs without a pause before it lets the loop do other things
 
 
+class Slot:
+    """A place where attempts run one after the other: the task behind it, and what runs there now."""
+
+    __slots__ = ("_loop", "_task", "attempt", "interrupt")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._loop = loop
+        self._task = task
+        self.attempt: Attempt | None = None
+        self.interrupt = self._interrupt  # bound once, not for every attempt
+
+    def _interrupt(self, attempt: Attempt) -> None:
+        self._loop.call_soon_threadsafe(self._stop, attempt)
+
+    def _stop(self, attempt: Attempt) -> None:
+        if self.attempt is attempt:
+            attempt.told = True
+            self._task.cancel()
+
+    def cleared(self) -> None:
+        """Whatever was asked of the attempt that ended, the next one starts afresh."""
+        self.attempt = None
+        while self._task.cancelling():
+            self._task.uncancel()
+
+
 class LoopRunner(InlineRunner):
     def __init__(
         self, slots: int, tasks: Iterable[Task[..., object]], store: Store, settings: Settings, finished: Finished
     ) -> None:
         super().__init__(slots, tasks, store, settings, finished)
-        self._waiting: deque[Attempt] = deque()
         self._idle: list[asyncio.Future[None]] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._closing = False
@@ -34,7 +61,8 @@ class LoopRunner(InlineRunner):
         self._thread.start()
 
     def start(self, attempts: Sequence[Attempt]) -> None:
-        self._loop.call_soon_threadsafe(self._take, attempts)
+        self._waiting.extend(attempts)
+        self._loop.call_soon_threadsafe(self._wake_slots, len(attempts))
 
     def close(self, timeout: float) -> None:
         """End the loop; what still runs is abandoned."""
@@ -63,9 +91,8 @@ class LoopRunner(InlineRunner):
             with suppress(SystemExit, KeyboardInterrupt):
                 self._loop.run_forever()
 
-    def _take(self, attempts: Sequence[Attempt]) -> None:
-        self._waiting.extend(attempts)
-        for _ in attempts:
+    def _wake_slots(self, count: int) -> None:
+        for _ in range(min(count, self.slots)):
             if self._idle:
                 future = self._idle.pop()
                 if not future.done():
@@ -86,12 +113,15 @@ class LoopRunner(InlineRunner):
     async def _slot(self) -> None:
         current.set(None)
         clean = copy_context()
+        slot = Slot(self._loop)
         breath = 0
         while not self._closing:
-            if not self._waiting:
+            try:
+                attempt = self._waiting.popleft()
+            except IndexError:
                 await self._until_woken()
                 continue
-            await self._run(self._waiting.popleft())
+            await self._run(attempt, slot)
             if copy_context() != clean:
                 return  # the handler left something in its context variables: the next one starts with a fresh slot
             breath += 1
@@ -110,49 +140,38 @@ class LoopRunner(InlineRunner):
             if future in self._idle:
                 self._idle.remove(future)
 
-    async def _run(self, attempt: Attempt) -> None:
-        if attempt.must_stop or attempt.reason == "shutdown":
+    async def _run(self, attempt: Attempt, slot: Slot) -> None:
+        if attempt.reason is not None:
             self._finished(attempt, None)  # given back before it began
             return
-        task = asyncio.current_task()
-        assert task is not None
+        held = attempt.held
+        slot.attempt = attempt
         attempt.begin()
-        running = [True]
-        attempt.interrupt = lambda: self._post(self._interrupt, attempt, task, running)
+        attempt.interrupt = slot.interrupt
         if attempt.reason is not None:
             attempt.stop_now()  # asked in the very moment it began
-        context = self._context(attempt)
+        context = JobContext(attempt, self._store, self._settings)
         current.set(context)
         try:
-            value = await self._call(attempt, context)
+            running = self._handlers[held.task].run(context, held.args)
+            value = await (running if attempt.timeout is None else self._limited(attempt, running))
         except GeneratorExit as error:
             self._finished(attempt, self._on_raise(attempt, error))
             raise
         except BaseException as error:  # noqa: BLE001 - whatever a handler raises is its attempt's outcome
             outcome = self._on_raise(attempt, error)
         else:
-            outcome = self._on_return(attempt, value)
+            plain = value is None and attempt.reason is None and not attempt.recorded
+            outcome = returned(held, None) if plain else self._on_return(attempt, value)
         finally:
-            running.clear()
+            slot.cleared()
+            attempt.end()
             current.set(None)
-            while task.cancelling():
-                task.uncancel()
         self._finished(attempt, outcome)
 
-    async def _call(self, attempt: Attempt, context: JobContext) -> object:
-        handler = self._handler(attempt)
-        if attempt.timeout is None:
-            return await handler.run(context, attempt.held.args)
-        timer = self._loop.call_later(attempt.timeout, attempt.ask, "timeout")
+    async def _limited(self, attempt: Attempt, running: Awaitable[object]) -> object:
+        timer = self._loop.call_later(attempt.timeout or 0.0, attempt.ask, "timeout")
         try:
-            return await handler.run(context, attempt.held.args)
+            return await running
         finally:
             timer.cancel()
-
-    def _post(self, call: Callable[..., None], *args: object) -> None:
-        self._loop.call_soon_threadsafe(call, *args)
-
-    def _interrupt(self, attempt: Attempt, task: asyncio.Task[None], running: list[bool]) -> None:
-        if running:
-            attempt.told = True
-            task.cancel()

@@ -11,7 +11,7 @@ from contextvars import copy_context
 from holdfast.settings import Settings
 from holdfast.store.base import Store
 from holdfast.work.attempt import Attempt
-from holdfast.work.context import current
+from holdfast.work.context import JobContext, current
 from holdfast.work.runners.inline import Finished, InlineRunner
 from holdfast.work.tasks import Task
 
@@ -21,8 +21,9 @@ class ThreadRunner(InlineRunner):
         self, slots: int, tasks: Iterable[Task[..., object]], store: Store, settings: Settings, finished: Finished
     ) -> None:
         super().__init__(slots, tasks, store, settings, finished)
-        self._waiting: queue.SimpleQueue[Attempt | None] = queue.SimpleQueue()
+        self._calls: queue.SimpleQueue[None] = queue.SimpleQueue()  # one for each attempt that came to wait
         self._threads: list[threading.Thread] = []
+        self._closing = False
 
     def start(self, attempts: Sequence[Attempt]) -> None:
         for _ in range(min(len(attempts), self.slots - len(self._threads))):
@@ -33,19 +34,29 @@ class ThreadRunner(InlineRunner):
             except RuntimeError:  # the system has no more; those that run do the work
                 break
             self._threads.append(thread)
-        for attempt in attempts:
-            if self._threads:
-                self._waiting.put(attempt)
-            else:
+        if self._threads:
+            self._waiting.extend(attempts)
+            for _ in attempts:
+                self._calls.put(None)
+        else:
+            for attempt in attempts:
                 self._finished(attempt, None)  # given back
 
     def close(self, timeout: float) -> None:
         """End the threads that are free; the others end with their handler, or with the process."""
+        self._closing = True
         for _ in self._threads:
-            self._waiting.put(None)
+            self._calls.put(None)
 
     def _serve(self) -> None:
-        while (attempt := self._waiting.get()) is not None:
+        while True:
+            self._calls.get()
+            if self._closing:
+                return
+            try:
+                attempt = self._waiting.popleft()
+            except IndexError:  # withdrawn
+                continue
             copy_context().run(self._run, attempt)
 
     def _run(self, attempt: Attempt) -> None:
@@ -53,12 +64,13 @@ class ThreadRunner(InlineRunner):
             self._finished(attempt, None)  # given back before it began
             return
         attempt.begin()
-        context = self._context(attempt)
+        context = JobContext(attempt, self._store, self._settings)
         current.set(context)
         try:
-            value = self._handler(attempt).run(context, attempt.held.args)
+            value = self._handlers[attempt.held.task].run(context, attempt.held.args)
         except BaseException as error:  # noqa: BLE001 - whatever a handler raises is its attempt's outcome
             outcome = self._on_raise(attempt, error)
         else:
             outcome = self._on_return(attempt, value)
+        attempt.end()
         self._finished(attempt, outcome)

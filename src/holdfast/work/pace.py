@@ -1,0 +1,47 @@
+"""How far ahead of its free slots a lane may claim: no more than will start in a moment, as the attempts before them
+tell. So a worker with short jobs takes them by the thousand, and one with long jobs leaves them to others."""
+
+from __future__ import annotations
+
+SOON = 0.1  # seconds within which a job claimed ahead should start
+FIRST = 100  # jobs claimed ahead at first, if they are short enough
+FARTHEST = 4_000  # jobs claimed ahead at most: more gain nothing (docs/decisions/0007)
+
+
+class Pace:
+    """Two bounds. Each slot takes the next job when it is through with one: so many start within a moment. And what was
+    handed out before waited so long: many slots may share one processor, which only the waiting shows."""
+
+    def __init__(self) -> None:
+        self._run_time = 0.0  # seconds an attempt takes
+        self._window = FIRST
+        self._count = 0
+        self._seconds = 0.0
+        self._longest_wait = 0.0
+
+    def ended(self, taken: float, started: float, ended: float) -> None:
+        """An attempt ended that was claimed, began and ended at these times."""
+        self._count += 1
+        self._seconds += ended - started
+        if started - taken > self._longest_wait:
+            self._longest_wait = started - taken
+
+    def measure(self) -> None:
+        """Take in what ended since the last time."""
+        if not self._count:
+            return
+        self._run_time = (self._run_time + self._seconds / self._count) / 2
+        if self._longest_wait > SOON:
+            self._window = max(1, self._window // 2)
+        elif self._longest_wait < SOON / 2:
+            self._window = min(FARTHEST, self._window * 4)
+        self._count, self._seconds, self._longest_wait = 0, 0.0, 0.0
+
+    def stalled(self) -> None:
+        """What was claimed ahead did not start in time."""
+        self._window = FIRST
+
+    def ahead(self, slots: int) -> int:
+        if not self._run_time:
+            return 0
+        return min(self._window, int(SOON * slots / self._run_time))
