@@ -156,8 +156,8 @@ def crowd_the_front(connection: Connection, store: PostgresStore) -> None:
 def claims(store: PostgresStore, *, limit: int, rows: int, pages: int) -> list[Case]:
     def case(name: str, queues: list[str] | None, held: int) -> Case:
         parameters = {
-            **scope(queues), "limit": limit, "n": limit, "reach": 2 * limit + 16, "fence": str(uuid.uuid4()), "worker": "me",
-            "lease": 20.0, "held": held,
+            **scope(queues), "limit": limit, "n": limit, "reach": 2 * limit + 16, "fence": str(uuid.uuid4()),
+            "worker": "me", "lease": 20.0, "held": held,
         }  # fmt: skip
         return Case(name, store.statements["claim"], parameters, rows, pages)
 
