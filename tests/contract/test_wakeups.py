@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 import psycopg
 import pytest
@@ -97,7 +98,7 @@ def test_a_listener_whose_connection_breaks_says_so(
     opened: list[int] = []
     real = postgres_connect.connect
 
-    def connect(settings: Settings, **options: str) -> Connection:
+    def connect(settings: Settings, **options: Any) -> Connection:
         connection = real(settings, **options)
         opened.append(connection.info.backend_pid)
         return connection

@@ -151,6 +151,13 @@ class Store(ABC):
     def renew(self, fences: Sequence[str], held: Sequence[Ref], lease: float) -> tuple[set[str], list[Request]]:
         """Extend these leases. Returns the fences that still stand, and what concerns the jobs in hand."""
 
+    def asked(self) -> list[Request]:
+        """What people have asked of running jobs, whoever holds them."""
+        return [
+            Request(row["id"], row["fence"], bool(row["lost"]), bool(row["cancel"]), bool(row["pause"]))
+            for row in self.read("asked")
+        ]
+
     @abstractmethod
     def look(self, worker: str, tasks: Sequence[str], queues: Sequence[str] | None) -> Look:
         """What the watchdog sees; marks the worker present."""

@@ -248,7 +248,9 @@ class Desk:
             self._look_everywhere()
         if now < self._not_before or not self._may_claim():
             return []
-        return [lane for lane in self.lanes if lane.look and self._limits(lane) != (0, 0)]
+        # Who goes to record something anyway looks again where there was work: hints get lost among others.
+        going = bool(self._outcomes)
+        return [lane for lane in self.lanes if (lane.look or (going and lane.again)) and self._limits(lane) != (0, 0)]
 
     def _may_claim(self) -> bool:
         if not self.claiming or self.limit == 0 or self._one_by_one or (self._failures and self._outcomes):
@@ -265,6 +267,8 @@ class Desk:
     def _look(self, lanes: Sequence[Lane]) -> None:
         """Claim for each runner that has room. What wakes us from here on is about something newer than this look."""
         self.nothing_due = True
+        if len(lanes) == len(self.lanes):
+            self._look_at = None  # this is that look
         for lane in lanes:
             limit, ahead = self._limits(lane)
             if limit + ahead > 0 and self._may_claim():
@@ -379,6 +383,7 @@ class Desk:
         self.meters.last_poll = time.monotonic()
         lane.holds_back = claimed.hold_back
         lane.passed = claimed.passed
+        lane.again = bool(claimed.jobs)
         if claimed.hold_back:
             self._peek_at = time.monotonic() + PEEK
         if claimed.jobs:
@@ -408,7 +413,6 @@ class Desk:
             return
         wait = self.poller.wait(claimed.next_due)
         if claimed.jobs:
-            # Hints get lost, most easily among others: where there was work, there may be more.
             wait = ONCE_MORE if wait is None else min(wait, ONCE_MORE)
         if wait is not None:
             at = time.monotonic() + wait

@@ -76,13 +76,14 @@ class Heartbeat:
     def _hear(self, attempts: list[Attempt]) -> None:
         """What people ask, without renewing anything. On SQLite whoever commits wakes us: a renewal would wake us
         again."""
-        refs = {Ref(a.held.id, a.held.fence): a for a in attempts}
         try:
-            _, requests = self._store.renew([], list(refs), self._lease)
+            requests = self._store.asked()
         except StoreError:
             self._asked = True
-        else:
-            self._obey(requests, refs)
+            return
+        if requests:
+            refs = {Ref(a.held.id, a.held.fence): a for a in attempts}
+            self._obey([request for request in requests if Ref(request.id, request.fence) in refs], refs)
 
     def _obey(self, requests: list[Request], refs: dict[Ref, Attempt]) -> None:
         for request in requests:

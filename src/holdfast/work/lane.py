@@ -41,6 +41,7 @@ class Lane:
     tasks: tuple[str, ...]
     pace: Pace = field(default_factory=Pace)
     look: bool = True
+    again: bool = False  # the last look found something: the next trip looks once more
     passed: bool = False  # jobs wait that may only be claimed for a free slot: nothing is claimed ahead of them
     holds_back: bool = False  # a suspect waits for us to have nothing in hand
 

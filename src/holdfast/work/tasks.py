@@ -196,10 +196,13 @@ class Signature:
 
     def encode(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, limit: int) -> bytes:
         """The arguments as JSON, or BadArguments naming the one that is wrong."""
-        try:
-            given = self._signature.bind(*args, **kwargs).arguments
-        except TypeError as error:
-            raise BadArguments(f"{self._task}: {error} (it takes {self._signature})") from None
+        if self._all_given and not kwargs and len(args) == len(self._names):
+            given = dict(zip(self._names, args, strict=True))
+        else:
+            try:
+                given = self._signature.bind(*args, **kwargs).arguments
+            except TypeError as error:
+                raise BadArguments(f"{self._task}: {error} (it takes {self._signature})") from None
         try:
             data = encode(given, limit=limit)
         except Unfit as unfit:

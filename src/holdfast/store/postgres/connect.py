@@ -33,8 +33,9 @@ SESSION_ENDED = ("57P01", "57P02", "57P03", "57P05", "08006", "08003", "25P03")
 READ_ONLY = "25006"  # we are talking to a standby: after a failover a new connection finds the primary
 
 
-def connect(settings: Settings, *, application: str = "holdfast") -> Connection:
-    """Deafness and half-open connections are noticed by the kernel within half a lease."""
+def connect(settings: Settings, *, application: str = "holdfast", durable: bool = True) -> Connection:
+    """Deafness and half-open connections are noticed by the kernel within half a lease. What is not `durable` need not
+    outlive a crash of the server: its commits don't wait for the disk."""
     patience = max(2, int(settings.lease / 2))
     options: dict[str, Any] = {
         "connect_timeout": 10,
@@ -57,6 +58,8 @@ def connect(settings: Settings, *, application: str = "holdfast") -> Connection:
             "plan_cache_mode": "force_generic_plan",
             "jit": "off",
         }
+        if not durable:
+            session["synchronous_commit"] = "off"
         options["options"] = " ".join(f"-c {name}={value}" for name, value in session.items())
     _check_url(settings)
     with translated(settings.shown_url):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager
-from datetime import UTC, datetime
+from contextlib import AbstractContextManager, contextmanager
+from datetime import datetime
 from itertools import islice
 from typing import Any, cast
 
@@ -18,12 +18,11 @@ from holdfast.model.job import Enqueued, NewJob
 from holdfast.model.lifecycle import State
 from holdfast.store.base import Row, Store
 from holdfast.store.postgres.connect import Connection
+from holdfast.store.postgres.copy import COPIED, CopyLines
 from holdfast.store.statements import Statements
 from holdfast.store.steps import Steps, arun_steps, keyed_steps, run_steps
 
-CHUNK = 5_000  # jobs sent in one COPY
-
-COPIED = "id, queue, task, args, priority, max_attempts, run_at, ready_at, expires_at, correlation_id, tags"
+CHUNK = 2_500  # jobs sent in one COPY
 
 
 class PostgresEnqueue(Store):
@@ -50,11 +49,13 @@ class PostgresEnqueue(Store):
         with self._use() as connection:
             if job.key is None:
                 cursor = self._execute(connection, self.statements["enqueue"], _columns(job))
-                done = Enqueued(str(cast(tuple[Any], cursor.fetchone())[0]), True)
+                id, wake = cast(tuple[int, bool], cursor.fetchone())
+                done = Enqueued(str(id), True)
             else:
                 with connection.transaction():
                     done = run_steps(self._enqueue_steps(job), lambda t, p: self._rows(connection, t, p))
-        if done.created:
+                wake = done.created
+        if wake:
             self.notify([job.queue])
         return done
 
@@ -114,42 +115,39 @@ class PostgresEnqueue(Store):
         with self._use() as connection, connection.transaction():
             # The source may take its time.
             connection.execute("set local idle_in_transaction_session_timeout = 0")
-            while chunk := list(islice(source, CHUNK)):
-                yield self._enqueue_chunk(connection, chunk)
+            chunk = list(islice(source, CHUNK))
+            while chunk:
+                plain = [job for job in chunk if job.key is None]
+                with self._copying(connection, plain) as ids:
+                    # While the database takes these in, the source makes the next ones.
+                    following = list(islice(source, CHUNK))
+                keyed = self._enqueue_keyed(connection, [job for job in chunk if job.key is not None])
+                yield [Enqueued(str(next(ids)), True) if job.key is None else next(keyed) for job in chunk]
                 queues.update(job.queue for job in chunk)
+                chunk = following
         self.notify(queues)
 
-    def _enqueue_chunk(self, connection: Connection, chunk: list[NewJob]) -> list[Enqueued]:
-        plain = [job for job in chunk if job.key is None]
-        ids = iter(self._copy(connection, plain) if plain else [])
-        keyed = self._enqueue_keyed(connection, [job for job in chunk if job.key is not None])
-        return [Enqueued(str(next(ids)), True) if job.key is None else next(keyed) for job in chunk]
-
-    def _copy(self, connection: Connection, jobs: list[NewJob]) -> list[int]:
-        rows = self._rows(
+    @contextmanager
+    def _copying(self, connection: Connection, jobs: list[NewJob]) -> Iterator[Iterator[int]]:
+        """Send these; they have arrived when the block ends. Gives their ids."""
+        if not jobs:
+            yield iter(())
+            return
+        [reserved] = self._rows(
             connection,
             self.statements["reserve_ids"],
             {"sequence": f"{self._schema}.jobs_id_seq", "n": len(jobs)},
         )
-        ids = [row["id"] for row in rows]
-        now = self._rows(connection, self.statements.fill("select @clock as now"), {})[0]["now"].timestamp()
-        moment = _Moments(now)
+        ids = reserved["ids"] or list(range(reserved["first"], reserved["last"] + 1))
         # The column's default is the database's clock; only a clock that a test moves has to be told.
-        told = () if self._clock is None else (moment.later(0.0),)
-        columns = COPIED + (", created_at" if told else "")
+        columns = COPIED + ("" if self._clock is None else ", created_at")
+        lines = CopyLines(reserved["now"].timestamp(), tell_clock=self._clock is not None)
         with (
             connection.cursor() as cursor,
             cursor.copy(self.statements.fill(f"copy @jobs ({columns}) from stdin").encode()) as copy,
         ):
-            for id, job in zip(ids, jobs, strict=True):
-                due = moment.due(job)
-                copy.write_row(
-                    (
-                        id, job.queue, job.task, job.args.decode(), job.priority, job.max_attempts, due, due,
-                        moment.later(job.expires_in), job.correlation_id, list(job.tags) or None, *told,
-                    )
-                )  # fmt: skip
-        return ids
+            copy.write("".join(map(lines.line, ids, jobs)))
+            yield iter(ids)
 
     def _enqueue_keyed(self, connection: Connection, jobs: list[NewJob]) -> Iterator[Enqueued]:
         if not jobs:
@@ -170,19 +168,6 @@ class PostgresEnqueue(Store):
             else:  # it changed hands between the statements: one by one then
                 answers.append(run_steps(self._enqueue_steps(job), lambda t, p: self._rows(connection, t, p)))
         return iter(answers)
-
-
-class _Moments:
-    """Due times of many jobs relative to one reading of the database's clock."""
-
-    def __init__(self, now: float) -> None:
-        self._now = now
-
-    def due(self, job: NewJob) -> datetime:
-        return job.run_at or datetime.fromtimestamp(self._now + job.delay, UTC)
-
-    def later(self, seconds: float | None) -> datetime | None:
-        return None if seconds is None else datetime.fromtimestamp(self._now + seconds, UTC)
 
 
 def _columns(job: NewJob) -> dict[str, Any]:

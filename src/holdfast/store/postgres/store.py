@@ -59,7 +59,7 @@ class PostgresStore(PostgresEnqueue):
         self._endings = {verb: self._with_history(verb) for verb in ("fail", "reschedule", "release", "park", "stop")}
         self.channel = _channel(settings.schema)
         self._pool: Pool[Connection] = Pool(self._connect, usable)
-        self._notifier = Notifier(self._connect, self.shown_url)
+        self._notifier = Notifier(lambda: connect(settings, durable=False), self.shown_url)
 
     def _connect(self) -> Connection:
         return connect(self.settings)

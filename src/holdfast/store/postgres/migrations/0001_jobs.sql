@@ -62,6 +62,7 @@ create index jobs_ready on @jobs (queue, task, priority, ready_at, id) where rea
 create index jobs_suspect on @jobs (task, suspect_at) where suspect_at is not null;
 create index jobs_expiring on @jobs (expires_at) 
     where expires_at is not null and ready_at is not null and attempt = 0;
+create index jobs_asked on @jobs (id) where cancel_requested or pause_requested;
 create index jobs_failed on @jobs (failed_at) where failed_at is not null;
 create unique index jobs_key on @jobs (task, key) where holds_key;
 
