@@ -55,7 +55,7 @@ candidate as materialized (
     select id, priority, suspect_at from lapsed
 ),
 merged as materialized (
-    select j.id, j.attempt = 0 and j.max_attempts > 1 as fresh from @jobs j
+    select j.id, j.attempt = 0 and j.max_attempts > 1 and j.suspect_at is null as fresh from @jobs j
      where j.id = any(array(select id from candidate order by priority desc, due_at, id limit :reach))
        and coalesce(j.ready_at, j.suspect_at) <= @now
        and not exists (select 1 from alone)

@@ -3,6 +3,7 @@ database does. What jobs of one kind share is written once."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from holdfast.model.job import NewJob
@@ -53,7 +54,7 @@ def escaped(text: str) -> str:
     return text.translate(_ESCAPES)
 
 
-def array(words: tuple[str, ...]) -> str:
+def array(words: Iterable[str]) -> str:
     """A list of texts as PostgreSQL writes it."""
     quoted = (word.replace("\\", r"\\").replace('"', r"\"") for word in words)
     return "{" + ",".join(f'"{word}"' for word in quoted) + "}"

@@ -49,13 +49,11 @@ class PostgresEnqueue(Store):
         with self._use() as connection:
             if job.key is None:
                 cursor = self._execute(connection, self.statements["enqueue"], _columns(job))
-                id, wake = cast(tuple[int, bool], cursor.fetchone())
-                done = Enqueued(str(id), True)
+                done = Enqueued(str(cast(tuple[Any], cursor.fetchone())[0]), True)
             else:
                 with connection.transaction():
                     done = run_steps(self._enqueue_steps(job), lambda t, p: self._rows(connection, t, p))
-                wake = done.created
-        if wake:
+        if done.created:
             self.notify([job.queue])
         return done
 

@@ -1,31 +1,40 @@
-"""Sends wake-ups after the commit, on a thread and connection of its own, coalesced: however many jobs are enqueued
-while one NOTIFY is under way, the next carries each queue once. (Inside the transaction, NOTIFY makes commits queue
-for one database-wide lock, F18.) A wake-up is a hint: one that can't be sent is dropped, polling finds the job."""
+"""Sends wake-ups after the commit, on a connection of its own, coalesced: however many jobs are enqueued while one
+NOTIFY is under way, the next carries each queue once. (Inside the transaction, NOTIFY makes commits queue for one
+database-wide lock, F18.) While none is under way, whoever enqueues sends it at once, without waiting for an answer; a
+thread opens the connection and sends what piled up. A wake-up is a hint: one that can't be sent is dropped, polling
+finds the job."""
 
 from __future__ import annotations
 
 import atexit
 import os
+import select
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterable
 
+import psycopg
+from psycopg import pq
+
 from holdfast import events
 from holdfast.errors import StoreError
-from holdfast.store.postgres.connect import Connection, translated
+from holdfast.store.postgres.connect import Connection
+from holdfast.store.postgres.copy import array
 
-SEND = "select pg_notify(c, p) from unnest(%s::text[], %s::text[]) as w (c, p)"
+SEND = b"select pg_notify(c, p) from unnest($1::text[], $2::text[]) as w (c, p)"
 IDLE = 10.0  # seconds without a wake-up after which thread and connection are given up
 FLUSH = 1.0  # seconds a process that exits waits for its last wake-ups
+ANSWER = 5.0  # seconds the server has to answer one
 
 
+_left_behind: list[Connection | None] = []
 _notifiers: weakref.WeakSet[Notifier] = weakref.WeakSet()
 
 
 class Notifier:
-    def __init__(self, connect: Callable[[], Connection], where: str) -> None:
+    def __init__(self, connect: Callable[[], Connection]) -> None:
         self._connect = connect
-        self._where = where
         self.reset()
         _notifiers.add(self)
         atexit.register(_flush, weakref.ref(self))
@@ -35,14 +44,15 @@ class Notifier:
         self._waiting: dict[tuple[str, str], None] = {}
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
-        self._sending = False
+        self._connection: Connection | None = None
+        self._used = 0.0
 
     def send(self, wakeups: Iterable[tuple[str, str]]) -> None:
         with self._changed:
-            before = len(self._waiting)
-            self._waiting.update(dict.fromkeys(wakeups))
-            if len(self._waiting) == before:
+            if not self._waiting and self._free():
+                self._post(list(wakeups))
                 return
+            self._waiting.update(dict.fromkeys(wakeups))
             if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._run, name="holdfast-notify", daemon=True)
                 self._thread.start()
@@ -50,35 +60,100 @@ class Notifier:
 
     def flush(self, timeout: float = FLUSH) -> None:
         with self._changed:
-            self._changed.wait_for(lambda: not self._waiting and not self._sending, timeout)
+            self._changed.wait_for(lambda: not self._waiting, timeout)
+            connection = self._connection
+        if connection is not None:
+            self._await_answer(connection, timeout)
+
+    def close(self) -> None:
+        self.flush()
+        with self._changed:
+            self._disconnect()
+
+    # -- with the lock held --------------------------------------------------------------------------------------------
+
+    def _free(self) -> bool:
+        """Is there a connection, and no wake-up under way on it? A broken one is given up here."""
+        if self._connection is None:
+            return False
+        pgconn = self._connection.pgconn
+        try:
+            pgconn.flush()
+            pgconn.consume_input()
+            while not pgconn.is_busy():
+                answer = pgconn.get_result()
+                if answer is None:
+                    return True
+                if answer.status == pq.ExecStatus.FATAL_ERROR:
+                    raise psycopg.OperationalError(answer.get_error_message())
+        except psycopg.Error as error:
+            self._give_up(error)
+        return False
+
+    def _post(self, wakeups: list[tuple[str, str]]) -> None:
+        assert self._connection is not None
+        pgconn = self._connection.pgconn
+        self._used = time.monotonic()
+        try:
+            pgconn.send_query_params(
+                SEND, [array(c for c, _ in wakeups).encode(), array(p for _, p in wakeups).encode()]
+            )
+            pgconn.flush()
+        except psycopg.Error as error:
+            self._give_up(error)
+
+    def _give_up(self, error: Exception) -> None:
+        events.emit("notify_failed", error=str(error).strip())
+        self._disconnect()
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    # -- the thread ----------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        connection: Connection | None = None
-        try:
-            while batch := self._next():
-                try:
-                    with translated(self._where):
-                        if connection is None or connection.closed:
-                            connection = self._connect()
-                        connection.execute(SEND, ([c for c, _ in batch], [p for _, p in batch]))
-                except StoreError as error:
-                    events.emit("notify_failed", error=str(error))
-                finally:
-                    with self._changed:
-                        self._sending = False
-                        self._changed.notify_all()
-        finally:
+        while self._wait_for_work():
+            self._open()
+            connection = self._connection
             if connection is not None:
-                connection.close()
+                self._await_answer(connection, ANSWER)
+            with self._changed:
+                if self._waiting and self._free():
+                    self._post(list(self._waiting))
+                self._waiting = {}
+                self._changed.notify_all()
 
-    def _next(self) -> list[tuple[str, str]]:
+    def _wait_for_work(self) -> bool:
         with self._changed:
-            if not self._changed.wait_for(lambda: bool(self._waiting), IDLE):
-                self._thread = None
-                return []
-            batch, self._waiting = list(self._waiting), {}
-            self._sending = True
-            return batch
+            while not self._changed.wait_for(lambda: bool(self._waiting), IDLE):
+                if time.monotonic() >= self._used + IDLE:
+                    self._thread = None
+                    self._disconnect()
+                    return False
+            return True
+
+    def _open(self) -> None:
+        if self._connection is None:
+            try:
+                opened = self._connect()
+            except StoreError as error:
+                events.emit("notify_failed", error=str(error))
+                return
+            opened.pgconn.nonblocking = 1
+            with self._changed:
+                self._connection = opened
+
+    def _await_answer(self, connection: Connection, timeout: float) -> None:
+        """Until nothing is under way, or it took too long."""
+        while True:
+            with self._changed:
+                if connection is not self._connection or self._free():
+                    return
+                descriptor = connection.pgconn.socket
+            if not select.select([descriptor], [], [], timeout)[0]:
+                return
 
 
 def _flush(notifier: weakref.ref[Notifier]) -> None:
@@ -89,6 +164,8 @@ def _flush(notifier: weakref.ref[Notifier]) -> None:
 
 def _reset_all() -> None:
     for notifier in list(_notifiers):
+        # Closing it here would end the parent's session: it is put aside for as long as the process lives.
+        _left_behind.append(notifier._connection)
         notifier.reset()
 
 

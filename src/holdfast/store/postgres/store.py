@@ -59,7 +59,7 @@ class PostgresStore(PostgresEnqueue):
         self._endings = {verb: self._with_history(verb) for verb in ("fail", "reschedule", "release", "park", "stop")}
         self.channel = _channel(settings.schema)
         self._pool: Pool[Connection] = Pool(self._connect, usable)
-        self._notifier = Notifier(lambda: connect(settings, durable=False), self.shown_url)
+        self._notifier = Notifier(lambda: connect(settings, durable=False))
 
     def _connect(self) -> Connection:
         return connect(self.settings)
@@ -120,7 +120,7 @@ class PostgresStore(PostgresEnqueue):
         check_version("postgres", self.shown_url, found, self._oldest)
 
     def close(self) -> None:
-        self._notifier.flush()
+        self._notifier.close()
         self._pool.close()
 
     # -- primitives --------------------------------------------------------------------------------------------
