@@ -220,7 +220,11 @@ class PostgresStore(PostgresEnqueue):
             return self._execute(connection, text, parameters)
 
         # One transaction, sent as a whole: the answers are read when all of it is under way.
-        with connection.pipeline(), self._whole(connection):
+        # (A lone statement needs neither.)
+        lone = not finished and not drained
+        with nullcontext() if lone else connection.pipeline(), self._whole(connection):
+            if lone:
+                meanwhile()
             for verb, outcomes in by_verb(finished).items():
                 if verb == "succeed":
                     for fence, plain, results in by_fence(outcomes):
@@ -247,7 +251,8 @@ class PostgresStore(PostgresEnqueue):
                     queues=None if wants.queues is None else list(wants.queues), fence=wants.fence,
                     worker=wants.worker, lease=wants.lease, held=wants.held, limit=wants.limit, n=n, reach=2 * n + 16,
                 )  # fmt: skip
-            meanwhile()
+            if not lone:
+                meanwhile()
         doubtful: list[Outcome] = []
         for outcomes, cursor in batches:
             count, awaited = cursor.fetchone()
