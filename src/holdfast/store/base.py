@@ -286,7 +286,7 @@ class Store(ABC):
                 str(job["id"]), job["queue"], end.state, job["attempt"], job["max_attempts"], end.charged,
                 lease["worker"],
             )  # fmt: skip
-        tx.rows("drop_leases", fences=[fence])
+        tx.rows("drop_leases", fences=[fence], ended=[])
 
     @abstractmethod
     def ids_of(self, stored: Any) -> list[JobId]:

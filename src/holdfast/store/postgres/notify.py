@@ -1,8 +1,8 @@
 """Sends wake-ups after the commit, on a connection of its own, coalesced: however many jobs are enqueued while one
 NOTIFY is under way, the next carries each queue once. (Inside the transaction, NOTIFY makes commits queue for one
-database-wide lock, F18.) While none is under way, whoever enqueues sends it at once, without waiting for an answer; a
-thread opens the connection and sends what piled up. A wake-up is a hint: one that can't be sent is dropped, polling
-finds the job."""
+database-wide lock, F18.) Whoever enqueues sends it at once, without waiting for an answer, unless the last one was a
+moment ago; a thread opens the connection and sends what piled up. A wake-up is a hint: one that can't be sent is
+dropped, polling finds the job."""
 
 from __future__ import annotations
 
@@ -25,6 +25,8 @@ from holdfast.store.postgres.copy import array
 SEND = b"select pg_notify(c, p) from unnest($1::text[], $2::text[]) as w (c, p)"
 IDLE = 10.0  # seconds without a wake-up after which thread and connection are given up
 FLUSH = 1.0  # seconds a process that exits waits for its last wake-ups
+REST = 9  # times as long as the last one took until the next: where that takes long, many want to send one
+LONGEST_REST = 0.05  # seconds
 ANSWER = 5.0  # seconds the server has to answer one
 
 
@@ -45,14 +47,17 @@ class Notifier:
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._connection: Connection | None = None
-        self._used = 0.0
+        self._sent = 0.0
+        self._under_way = False
+        self._rest_until = 0.0
 
     def send(self, wakeups: Iterable[tuple[str, str]]) -> None:
         with self._changed:
-            if not self._waiting and self._free():
+            ready = self._connection is not None and not self._under_way and not self._waiting
+            if ready and time.monotonic() >= self._rest_until:
                 self._post(list(wakeups))
-                return
-            self._waiting.update(dict.fromkeys(wakeups))
+            else:
+                self._waiting.update(dict.fromkeys(wakeups))
             if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._run, name="holdfast-notify", daemon=True)
                 self._thread.start()
@@ -60,10 +65,7 @@ class Notifier:
 
     def flush(self, timeout: float = FLUSH) -> None:
         with self._changed:
-            self._changed.wait_for(lambda: not self._waiting, timeout)
-            connection = self._connection
-        if connection is not None:
-            self._await_answer(connection, timeout)
+            self._changed.wait_for(lambda: not self._waiting and not self._under_way, timeout)
 
     def close(self) -> None:
         self.flush()
@@ -72,10 +74,9 @@ class Notifier:
 
     # -- with the lock held --------------------------------------------------------------------------------------------
 
-    def _free(self) -> bool:
-        """Is there a connection, and no wake-up under way on it? A broken one is given up here."""
-        if self._connection is None:
-            return False
+    def _take_answer(self) -> None:
+        """See whether the one under way has arrived."""
+        assert self._connection is not None
         pgconn = self._connection.pgconn
         try:
             pgconn.flush()
@@ -83,17 +84,20 @@ class Notifier:
             while not pgconn.is_busy():
                 answer = pgconn.get_result()
                 if answer is None:
-                    return True
+                    now = time.monotonic()
+                    self._rest_until = now + min(REST * (now - self._sent), LONGEST_REST)
+                    self._under_way = False
+                    return
                 if answer.status == pq.ExecStatus.FATAL_ERROR:
                     raise psycopg.OperationalError(answer.get_error_message())
         except psycopg.Error as error:
             self._give_up(error)
-        return False
 
     def _post(self, wakeups: list[tuple[str, str]]) -> None:
         assert self._connection is not None
         pgconn = self._connection.pgconn
-        self._used = time.monotonic()
+        self._sent = time.monotonic()
+        self._under_way = True
         try:
             pgconn.send_query_params(
                 SEND, [array(c for c, _ in wakeups).encode(), array(p for _, p in wakeups).encode()]
@@ -107,6 +111,7 @@ class Notifier:
         self._disconnect()
 
     def _disconnect(self) -> None:
+        self._under_way = False
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -116,23 +121,22 @@ class Notifier:
     def _run(self) -> None:
         while self._wait_for_work():
             self._open()
-            connection = self._connection
-            if connection is not None:
-                self._await_answer(connection, ANSWER)
+            self._await_answer()
             with self._changed:
-                if self._waiting and self._free():
+                while self._waiting and (rest := self._rest_until - time.monotonic()) > 0:
+                    self._changed.wait(rest)
+                if self._waiting and self._connection is not None:
                     self._post(list(self._waiting))
                 self._waiting = {}
                 self._changed.notify_all()
 
     def _wait_for_work(self) -> bool:
         with self._changed:
-            while not self._changed.wait_for(lambda: bool(self._waiting), IDLE):
-                if time.monotonic() >= self._used + IDLE:
-                    self._thread = None
-                    self._disconnect()
-                    return False
-            return True
+            if self._changed.wait_for(lambda: bool(self._waiting or self._under_way), IDLE):
+                return True
+            self._thread = None
+            self._disconnect()
+            return False
 
     def _open(self) -> None:
         if self._connection is None:
@@ -145,15 +149,20 @@ class Notifier:
             with self._changed:
                 self._connection = opened
 
-    def _await_answer(self, connection: Connection, timeout: float) -> None:
-        """Until nothing is under way, or it took too long."""
+    def _await_answer(self) -> None:
+        """Until nothing is under way. Only this thread reads answers: who waits for one would wait in vain if another
+        took it."""
         while True:
             with self._changed:
-                if connection is not self._connection or self._free():
+                if not self._under_way or self._connection is None:
                     return
-                descriptor = connection.pgconn.socket
-            if not select.select([descriptor], [], [], timeout)[0]:
-                return
+                self._take_answer()
+                if not self._under_way:
+                    return
+                descriptor = self._connection.pgconn.socket if self._connection is not None else -1
+            if descriptor >= 0 and not select.select([descriptor], [], [], ANSWER)[0]:
+                with self._changed:
+                    self._give_up(TimeoutError(f"no answer within {ANSWER:g} s"))
 
 
 def _flush(notifier: weakref.ref[Notifier]) -> None:

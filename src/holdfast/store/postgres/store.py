@@ -243,7 +243,8 @@ class PostgresStore(PostgresEnqueue):
                     for outcome in outcomes:
                         singles.append((outcome, send(self._endings[verb], **_ending(outcome))))
             if drained:
-                send(statements["drop_leases"], fences=_array(drained))
+                ended = _array(outcome.id for outcome in finished)
+                send(statements["drop_leases"], fences=_array(drained), ended=ended)
             if wants is not None and wants.limit + wants.ahead > 0:
                 n = wants.limit + wants.ahead
                 claim = send(
@@ -385,7 +386,7 @@ class _Transaction:
         self._connection = connection
 
     def rows(self, name: str, /, **parameters: Any) -> list[Row]:
-        for list_of_ids in ("ids", "fences"):
+        for list_of_ids in ("ids", "fences", "ended"):
             if list_of_ids in parameters:
                 parameters[list_of_ids] = _array(parameters[list_of_ids])
         return self._store._rows(self._connection, self._store.statements[name], parameters)
