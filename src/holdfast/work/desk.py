@@ -223,6 +223,7 @@ class Desk:
 
     def _verify(self) -> None:
         """A handler recorded its success itself; was that committed?"""
+        self._start_claimed()
         attempt, outcome = self._to_verify[0]
         held = attempt.held
         if self._store.read("recorded", id=held.id, fence=held.fence):
@@ -424,7 +425,7 @@ class Desk:
         """Hand out what was claimed."""
         now = time.monotonic()
         while self._to_start:
-            lane, jobs = self._to_start.pop()
+            lane, jobs = self._to_start.pop(0)
             attempts = [Attempt(held, self._timeouts[held.task], now) for held in jobs]
             self._hand.take(attempts)
             lane.runner.start(attempts)
@@ -443,10 +444,12 @@ class Desk:
 
     def _recover(self) -> None:
         """A commit's reply was lost: did that claim happen? Then its jobs are ours to run, or to give back."""
+        self._start_claimed()
         fence = self._unknown[0]
         jobs = self._store.claim_of(fence)
         self._unknown.pop(0)
         known = [held for held in jobs if self._hand.get(held.id, held.fence) is None]
+        self.limit = None if self.limit is None else max(0, self.limit - len(known))
         if self.claiming:
             for held in known:
                 lane = self._lane_of[held.task]

@@ -40,8 +40,8 @@ class Pace:
         self._count, self._seconds, self._longest_wait = 0, 0.0, 0.0
 
     def stalled(self) -> None:
-        """What was claimed ahead did not start in time."""
-        self._window = FIRST
+        """What was claimed ahead did not start in time: nothing more until it is known anew how long attempts take."""
+        self._window, self._run_time = FIRST, 0.0
 
     def ahead(self, slots: int) -> int:
         if not self._run_time:

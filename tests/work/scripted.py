@@ -1,0 +1,206 @@
+"""A desk turned by hand: a scripted store, a runner whose attempts end when the test says so, a clock that moves when
+the desk waits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from holdfast.errors import ValueRefused
+from holdfast.model.job import Claimed, Held, Wants
+from holdfast.model.outcome import Outcome, returned
+from holdfast.settings import Settings
+from holdfast.store.base import Exchanged, Store, nothing
+from holdfast.work import desk as desk_module
+from holdfast.work.attempt import Attempt
+from holdfast.work.desk import Desk
+from holdfast.work.manifest import Manifest, TaskInfo
+
+
+class Time:
+    """Stands for `time` and for the desk's bell: waiting moves the clock, nothing else does."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.rung = False
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def ring(self) -> None:
+        self.rung = True
+
+    def wait(self, timeout: float | None = None) -> bool:
+        if self.rung:
+            self.rung = False
+            return True
+        if timeout is None:
+            raise AssertionError("the desk would sleep until someone wakes it")
+        self.now += timeout
+        return False
+
+
+Answer = Claimed | Exception | Callable[[Wants | None], Claimed]
+
+
+class Script:
+    """A store that answers as it was told, and remembers what it was asked and when."""
+
+    can_listen = True
+
+    def __init__(self, time: Time) -> None:
+        self._time = time
+        self.shown_url = "a script"
+        self.answers: list[Answer] = []
+        self.always: Answer = Claimed()
+        self.early: list[Exception] = []  # raised before anything is sent
+        self.trips: list[tuple[float, list[Outcome], Wants | None]] = []
+        self.drained: list[list[str]] = []
+        self.claims: dict[str, list[Held]] = {}
+        self.refuse: Callable[[Sequence[Outcome]], bool] = lambda outcomes: False
+
+    def exchange(
+        self,
+        finished: Sequence[Outcome],
+        wants: Wants | None,
+        drained: Sequence[str] = (),
+        meanwhile: Callable[[], None] = nothing,
+    ) -> Exchanged:
+        self.trips.append((self._time.now, list(finished), wants))
+        self.drained.append(list(drained))
+        if self.early:
+            raise self.early.pop(0)
+        if self.refuse(finished):
+            raise ValueRefused("invalid value")
+        meanwhile()
+        answer = self.answers.pop(0) if self.answers else self.always
+        if isinstance(answer, Exception):
+            raise answer
+        if not isinstance(answer, Claimed):
+            answer = answer(wants)
+        return Exchanged(claimed=answer if wants is not None else Claimed())
+
+    def claim_of(self, fence: str) -> list[Held]:
+        return self.claims.get(fence, [])
+
+    def notify(self, *args: Any, **kwargs: Any) -> None: ...
+
+    def get(self, id: str) -> Any:
+        return SimpleNamespace(suspicion=2)
+
+    @property
+    def polls(self) -> list[float]:
+        return [at for at, _, wants in self.trips if wants is not None]
+
+    @property
+    def asked(self) -> list[tuple[int, int]]:
+        """For how many free slots, and how many ahead of them, each claim was made."""
+        return [(wants.limit, wants.ahead) for _, _, wants in self.trips if wants is not None]
+
+    @property
+    def recorded(self) -> list[Outcome]:
+        return [outcome for _, outcomes, _ in self.trips for outcome in outcomes]
+
+
+class Backlog:
+    """Answers every claim with as many fresh jobs as it wants."""
+
+    def __init__(self) -> None:
+        self.taken = 0
+
+    def __call__(self, wants: Wants | None) -> Claimed:
+        if wants is None:
+            return Claimed()
+        first, self.taken = self.taken + 1, self.taken + wants.limit + wants.ahead
+        return Claimed([held(id, wants.fence) for id in range(first, self.taken + 1)])
+
+
+class Idle:
+    """A runner whose attempts end when the test says so."""
+
+    def __init__(self, slots: int, task: str) -> None:
+        self.slots = slots
+        self.busy = 0
+        self.manifest = Manifest("", (TaskInfo(task, (), "default", 3, None),))
+        self.running: list[Attempt] = []
+
+    def start(self, attempts: Sequence[Attempt]) -> None:
+        self.running += attempts
+
+    def waiting_since(self) -> float | None:
+        waiting = self.running[self.slots :]
+        return waiting[0].taken if waiting else None
+
+    def withdraw(self, most: int | None = None) -> list[Attempt]:
+        waiting = self.running[self.slots :]
+        back = waiting[::-1][:most]
+        self.running = [attempt for attempt in self.running if attempt not in back]
+        return back
+
+    def close(self, timeout: float) -> None: ...
+
+
+class Bench:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, slots: int = 2, **settings: Any) -> None:
+        self.time = Time()
+        monkeypatch.setattr(desk_module, "time", self.time)
+        self.store = Script(self.time)
+        given = {"poll_base": 5.0, "poll_max": 30.0, **settings}
+        self.desk = Desk("w1", cast(Store, self.store), Settings(**given), None)
+        self.desk._wake = self.time  # type: ignore[assignment]
+        self.runner, self.other = Idle(slots, "greet"), Idle(1, "other")
+        self.desk.add(self.runner)
+
+    def round(self) -> None:
+        """As the worker goes round: a turn, or a wait."""
+        if not self.desk.turn():
+            self.desk.wait()
+
+    def rounds_until(self, polls: int) -> None:
+        for _ in range(1000):
+            if len(self.store.polls) >= polls:
+                return
+            self.round()
+        raise AssertionError(f"only {len(self.store.polls)} polls")
+
+    def next_trip(self) -> tuple[float, list[Outcome], Wants | None]:
+        trips = len(self.store.trips)
+        for _ in range(100):
+            self.round()
+            if len(self.store.trips) > trips:
+                return self.store.trips[trips]
+        raise AssertionError("the desk went nowhere")
+
+    def until_idle(self) -> None:
+        for _ in range(100):
+            if not self.desk.turn():
+                return
+        raise AssertionError("the desk never rests")
+
+    def waits(self, polls: int) -> list[float]:
+        """The time between the newest polls."""
+        start = len(self.store.polls)
+        self.rounds_until(start + polls)
+        times = self.store.polls[max(0, start - 1) :]
+        return [later - earlier for earlier, later in pairwise(times)]
+
+    def finish(self, attempt: Attempt, result: bytes | None = None) -> None:
+        self.runner.running.remove(attempt)
+        self.desk.finished(attempt, returned(attempt.held, result))
+
+    def run_all(self, seconds: float, waited: float = 0.0) -> None:
+        """What is in the runner's hands ends, all of it, having waited and run for so long."""
+        self.time.now += waited + seconds
+        for attempt in list(self.runner.running):
+            attempt.started = attempt.taken + waited
+            attempt.ended = attempt.started + seconds
+            self.desk.finished(attempt, returned(attempt.held, None))
+        self.runner.running.clear()
+
+
+def held(id: int, fence: str = "f", task: str = "greet") -> Held:
+    return Held(id, fence, task, "default", b"{}", 1, 3)

@@ -1,0 +1,448 @@
+"""How far ahead of its free slots the desk claims, and what it does with what did not begin in time: turned by hand."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+from msgspec.structs import replace
+
+from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable, ValueRefused
+from holdfast.model.job import Claimed, Wants
+from holdfast.model.outcome import returned
+from holdfast.work.attempt import Attempt
+from holdfast.work.desk import TOO_LATE, TRIP
+from holdfast.work.pace import FARTHEST, FIRST, SOON
+from tests.work.scripted import Backlog, Bench, held
+
+MakeBench = Callable[..., Bench]
+
+
+@pytest.fixture
+def make(monkeypatch: pytest.MonkeyPatch) -> MakeBench:
+    def bench(slots: int = 2, **settings: float) -> Bench:
+        bench = Bench(monkeypatch, slots, **settings)
+        bench.store.always = Backlog()
+        return bench
+
+    return bench
+
+
+@pytest.fixture
+def bench(make: MakeBench) -> Bench:
+    return make()
+
+
+def measured(bench: Bench, seconds: float = 0.001, times: int = 3) -> Bench:
+    """With so many batches of such jobs behind it; what it claimed last is in hand, and nothing has ended since."""
+    bench.desk.turn()
+    for _ in range(times):
+        bench.run_all(seconds)
+        bench.desk.turn()
+    bench.desk.turn()
+    return bench
+
+
+# -- how far -----------------------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_claimed_ahead_while_nothing_is_measured(bench: Bench) -> None:
+    for _ in range(5):
+        bench.desk.wake()
+        bench.desk.turn()
+    assert bench.store.asked == [(2, 0)]
+
+
+def test_what_ended_without_having_begun_measures_nothing(bench: Bench) -> None:
+    bench.desk.turn()
+    for attempt in list(bench.runner.running):
+        bench.runner.running.remove(attempt)
+        bench.desk.finished(attempt, None)
+    bench.desk.turn()
+    assert bench.store.asked[-1] == (2, 0)
+
+
+def test_short_attempts_make_it_claim_farther_and_farther_ahead(make: MakeBench) -> None:
+    bench = make(10)
+    bench.desk.turn()
+    most = 0
+    for _ in range(20):
+        bench.run_all(0.0005)
+        bench.desk.turn()
+        bench.desk.turn()
+        most = max(most, len(bench.desk.in_hand()))
+    ahead = [ahead for _, ahead in bench.store.asked]
+    assert ahead[0] == 0
+    assert 0 < ahead[1] <= 20 * FIRST, "not to thousands without a look in between"
+    assert max(limit + ahead for limit, ahead in bench.store.asked) == TRIP
+    assert TRIP < most <= FARTHEST + 10
+
+
+@pytest.mark.parametrize(("slots", "seconds", "most"), [(2, 0.3, 1), (2, 1.0, 0), (100, 5.0, 4), (100, 60.0, 0)])
+def test_of_long_jobs_it_claims_no_more_than_will_start_soon(
+    make: MakeBench, slots: int, seconds: float, most: int
+) -> None:
+    bench = make(slots)
+    bench.desk.turn()
+    for _ in range(8):
+        bench.run_all(seconds)
+        bench.desk.turn()
+    assert all(ahead <= most for _, ahead in bench.store.asked)
+    assert bench.store.asked[-1] == (slots, int(SOON * slots / seconds))
+
+
+def test_it_claims_as_many_ahead_as_the_slots_get_through_in_a_moment(make: MakeBench) -> None:
+    bench = measured(make(10), seconds=0.05, times=12)
+    assert bench.store.asked[-1] in ((0, 20), (10, 20))
+    assert len(bench.desk.in_hand()) == 10 + 20
+
+
+def test_it_claims_less_far_ahead_when_the_attempts_before_waited_long(make: MakeBench) -> None:
+    """Many slots may share one processor: the run times alone would not tell."""
+    bench = measured(make(10), seconds=0.0005, times=6)
+    in_hand = [len(bench.desk.in_hand())]
+    for _ in range(12):
+        bench.run_all(0.0005, waited=3 * SOON)
+        bench.desk.turn()
+        bench.desk.turn()
+        in_hand.append(len(bench.desk.in_hand()))
+    assert in_hand[0] > TRIP
+    assert in_hand == sorted(in_hand, reverse=True)
+    assert in_hand[-1] <= 10 + 1
+    for _ in range(12):
+        bench.run_all(0.0005)
+        bench.desk.turn()
+        bench.desk.turn()
+    assert len(bench.desk.in_hand()) > TRIP, "as far as before, once they start soon again"
+
+
+def test_with_a_delay_after_each_job_nothing_is_claimed_ahead(make: MakeBench) -> None:
+    bench = make(after_job_delay=0.5)
+    bench.desk.turn()
+    for _ in range(5):
+        bench.run_all(0.001)
+        bench.rounds_until(len(bench.store.polls) + 1)
+    assert len(bench.store.asked) == 6
+    assert {ahead for _, ahead in bench.store.asked} == {0}
+    assert max(limit for limit, _ in bench.store.asked) == 2
+
+
+def test_a_suspect_that_waits_for_empty_hands_ends_claiming_ahead(bench: Bench) -> None:
+    measured(bench)
+    bench.store.always = Claimed(hold_back=True)
+    bench.run_all(0.001)
+    bench.store.answers = [Claimed([held(9001)], hold_back=True)]
+    bench.desk.turn()
+    bench.desk.turn()
+    asked = len(bench.store.asked)
+    for _ in range(3):
+        bench.desk.wake()
+        bench.desk.turn()
+    assert bench.store.asked[asked:] == []
+    bench.rounds_until(asked + 1)  # after a while it sees whether that one still waits
+    assert bench.store.asked[asked:] == [(1, 0)]
+
+
+@pytest.mark.parametrize("budget", [1, 7, 150, 5000])
+def test_a_budget_of_jobs_bounds_what_is_claimed(make: MakeBench, budget: int) -> None:  # R3.13
+    bench = make(10)
+    bench.desk.limit = budget
+    for _ in range(40):
+        bench.desk.turn()
+        bench.run_all(0.0005)
+    backlog = bench.store.always
+    assert isinstance(backlog, Backlog)
+    assert backlog.taken == budget
+    assert len(bench.store.recorded) == budget
+
+
+def test_a_budget_of_jobs_counts_a_claim_whose_reply_was_lost(bench: Bench) -> None:  # R3.13
+    bench.desk.limit = 2
+    bench.store.answers = [OutcomeUnknown("the connection broke")]
+    bench.desk.turn()
+    wants = bench.store.trips[0][2]
+    assert wants is not None
+    bench.store.claims[wants.fence] = [held(7, wants.fence), held(8, wants.fence)]
+    for _ in range(6):
+        bench.desk.turn()
+        bench.run_all(0.001)
+    assert sorted(outcome.id for outcome in bench.store.recorded) == [7, 8]
+
+
+# -- jobs that may only be taken by a free slot ------------------------------------------------------------------------
+
+
+def test_what_was_passed_over_gets_the_next_slot_before_anything_is_claimed_ahead(bench: Bench) -> None:
+    measured(bench)
+    bench.run_all(0.001)
+    bench.store.answers = [Claimed([held(9001), held(9002)], passed=True)]
+    bench.desk.turn()
+    asked = len(bench.store.asked)
+    for _ in range(3):
+        bench.desk.wake()
+        bench.desk.turn()
+    assert bench.store.asked[asked:] == [], "no slot is free, and others wait for one"
+    bench.time.now += 0.001
+    bench.finish(bench.runner.running[0])
+    bench.desk.turn()
+    assert bench.store.asked[asked:] == [(1, 0)]
+    bench.desk.turn()
+    limit, ahead = bench.store.asked[-1]
+    assert (limit, ahead > 0) == (0, True), "they got their slot: ahead as before"
+
+
+# -- what did not begin in time ----------------------------------------------------------------------------------------
+
+
+def test_what_was_claimed_ahead_and_did_not_begin_goes_back_and_nothing_follows(bench: Bench) -> None:
+    measured(bench)
+    running, waiting = bench.runner.running[:2], bench.runner.running[2:]
+    assert len(waiting) >= 50
+    taken = waiting[0].taken
+    trips = len(bench.store.trips)
+    at, outcomes, wants = bench.next_trip()
+    assert at == pytest.approx(taken + TOO_LATE)
+    assert {(outcome.verb, outcome.attempt, outcome.delay) for outcome in outcomes} == {("release", None, 0.0)}
+    assert {outcome.id for outcome in outcomes} == {attempt.held.id for attempt in waiting}
+    assert wants is None, "they are left to others: not taken again by the very trip that gives them back"
+    assert bench.runner.running == bench.desk.in_hand() == running
+    assert bench.runner.busy == 2
+    for _ in range(5):
+        bench.desk.wake()
+        bench.desk.turn()
+    assert len(bench.store.trips) == trips + 1
+
+
+def test_after_a_stall_it_claims_ahead_again_once_attempts_are_short_again(bench: Bench) -> None:
+    measured(bench)
+    bench.time.now += TOO_LATE
+    bench.desk.turn()
+    assert len(bench.runner.running) == 2
+    for _ in range(10):
+        bench.run_all(0.001)
+        bench.desk.turn()
+        bench.desk.turn()
+    assert len(bench.runner.running) > 50
+
+
+def test_what_has_a_slot_is_never_late(bench: Bench) -> None:
+    bench.desk.turn()
+    bench.time.now += 100 * TOO_LATE
+    for _ in range(3):
+        bench.desk.turn()
+    assert len(bench.runner.running) == 2
+    assert bench.store.recorded == []
+
+
+def test_what_waits_is_given_back_at_shutdown_and_what_runs_goes_on(bench: Bench) -> None:
+    measured(bench)
+    running, waiting = bench.runner.running[:2], bench.runner.running[2:]
+    assert waiting
+    bench.desk.claiming = False
+    bench.desk.withdraw()
+    assert bench.desk.undecided() == running
+    bench.desk.turn()
+    _, outcomes, wants = bench.store.trips[-1]
+    assert wants is None
+    assert {(outcome.verb, outcome.attempt) for outcome in outcomes} == {("release", None)}
+    assert {outcome.id for outcome in outcomes} == {attempt.held.id for attempt in waiting}
+    assert bench.runner.busy == 2
+
+
+def test_what_was_claimed_and_not_handed_out_yet_is_given_back_at_shutdown_too(bench: Bench) -> None:
+    measured(bench)
+    new = claimed_while_others_finish(bench)
+    bench.desk.claiming = False
+    bench.desk.withdraw()
+    for _ in range(3):
+        bench.desk.turn()
+        bench.run_all(0.001)
+    bench.until_idle()
+    ended = Counter(outcome.id for outcome in bench.store.recorded)
+    assert [ended[id] for id in new] == [1] * len(new)
+    assert set(ended.values()) == {1}
+    assert bench.desk.idle()
+    assert bench.runner.busy == 0
+
+
+# -- many outcomes -----------------------------------------------------------------------------------------------------
+
+
+def test_outcomes_beyond_one_trip_wait_for_the_next_and_none_is_lost(make: MakeBench) -> None:
+    bench = make(5_000)
+    for _ in range(4):
+        bench.desk.turn()
+    assert len(bench.runner.running) == 5_000
+    assert bench.store.asked == [(TRIP, 0), (TRIP, 0), (5_000 - 2 * TRIP, 0)]
+    trips = len(bench.store.trips)
+    bench.desk.claiming = False
+    bench.run_all(0.001)
+    bench.until_idle()
+    assert [len(outcomes) for _, outcomes, _ in bench.store.trips[trips:]] == [TRIP, TRIP, 1_000]
+    assert Counter(outcome.id for outcome in bench.store.recorded) == Counter(range(1, 5_001))
+    assert bench.desk.idle()
+    dropped = [fence for drained in bench.store.drained for fence in drained]
+    assert len(dropped) == len(set(dropped)) == 3, "each lease goes with the last of its outcomes"
+
+
+def test_a_lease_is_dropped_with_its_last_outcome_and_not_before(make: MakeBench) -> None:
+    bench = make(TRIP)
+    bench.desk.turn()
+    bench.desk.claiming = False
+    [wants] = [wants for _, _, wants in bench.store.trips if wants]
+    last = bench.runner.running.pop()
+    bench.run_all(0.001)
+    bench.desk.turn()
+    assert bench.store.drained[-1] == []
+    bench.desk.finished(last, returned(last.held, None))
+    bench.desk.turn()
+    assert bench.store.drained[-1] == [wants.fence]
+
+
+def test_what_waits_to_be_recorded_takes_room_from_what_is_claimed(make: MakeBench) -> None:
+    """Else a worker whose handlers are quicker than the database would have more and more in hand."""
+    bench = measured(make(100), seconds=0.0005, times=10)
+    bench.until_idle()
+    assert len(bench.desk.in_hand()) == 100 + FARTHEST
+    bench.run_all(0.0005, waited=3 * SOON)
+    bench.desk.turn()
+    _, outcomes, wants = bench.store.trips[-1]
+    assert (len(outcomes), wants) == (TRIP, None), "more than that still wait, and half as far ahead is far enough"
+
+
+# -- handed out while the database works -------------------------------------------------------------------------------
+
+
+def claimed_while_others_finish(bench: Bench, recorded: bool = False) -> list[int]:
+    """Jobs that a trip brought while others finished: the next trip follows at once, and would hand them out."""
+    first = bench.runner.running[0]
+    new: list[int] = []
+
+    def meanwhile(wants: Wants | None) -> Claimed:
+        assert wants is not None
+        bench.runner.running.remove(first)
+        bench.desk.finished(first, replace(returned(first.held, None), recorded=recorded))
+        new.extend((90_001, 90_002))
+        return Claimed([held(id, wants.fence) for id in new])
+
+    bench.store.answers = [meanwhile]
+    bench.desk.wake()
+    bench.finish(bench.runner.running[1])
+    assert bench.desk.turn()
+    assert new
+    assert not started(bench, new), "they wait for the next trip, which follows at once"
+    return new
+
+
+def started(bench: Bench, ids: list[int]) -> list[Attempt]:
+    return [attempt for attempt in bench.runner.running if attempt.held.id in ids]
+
+
+def test_what_a_trip_brought_is_handed_out_while_the_next_is_under_way(make: MakeBench) -> None:
+    bench = measured(make(4))
+    new = claimed_while_others_finish(bench)
+    seen: list[Attempt] = []
+
+    def under_way(wants: Wants | None) -> Claimed:
+        seen.extend(started(bench, new))
+        return Claimed()
+
+    bench.store.answers = [under_way]
+    bench.desk.turn()
+    assert [attempt.held.id for attempt in seen] == new
+
+
+TROUBLE = [StoreUnavailable("away"), StoreError("no"), OutcomeUnknown("broke"), ValueRefused("what?"), RuntimeError()]
+
+
+@pytest.mark.parametrize("early", [True, False], ids=["before it is sent", "under way"])
+@pytest.mark.parametrize("trouble", TROUBLE, ids=lambda error: type(error).__name__)
+def test_what_a_trip_brought_is_handed_out_though_the_next_one_fails(
+    make: MakeBench, trouble: Exception, early: bool
+) -> None:
+    bench = measured(make(4))
+    new = claimed_while_others_finish(bench)
+    at = bench.time.now
+    if early:
+        bench.store.early = [trouble]
+    else:
+        bench.store.answers = [trouble]
+    bench.desk.turn()
+    assert [attempt.held.id for attempt in started(bench, new)] == new
+    assert {attempt.taken for attempt in started(bench, new)} == {at}, "at once, not after the trouble was waited out"
+
+
+@pytest.mark.parametrize("next_trip", ["verifies", "recovers"])
+def test_what_a_trip_brought_is_handed_out_though_the_next_one_is_no_exchange(
+    make: MakeBench, monkeypatch: pytest.MonkeyPatch, next_trip: str
+) -> None:
+    bench = measured(make(4))
+
+    def away(*args: object, **options: object) -> None:
+        raise StoreUnavailable("away")
+
+    monkeypatch.setattr(bench.store, "read", away, raising=False)
+    monkeypatch.setattr(bench.store, "claim_of", away)
+    new = claimed_while_others_finish(bench, recorded=next_trip == "verifies")
+    if next_trip == "recovers":
+        bench.desk._unknown.append("a fence")
+    at = bench.time.now
+    bench.desk.turn()
+    assert [attempt.held.id for attempt in started(bench, new)] == new
+    assert {attempt.taken for attempt in started(bench, new)} == {at}, "at once, not after the trouble was waited out"
+
+
+# -- a claim whose reply was lost --------------------------------------------------------------------------------------
+
+
+def unknown_claim(bench: Bench, jobs: int) -> list[int]:
+    bench.store.answers = [OutcomeUnknown("the connection broke")]
+    bench.desk.turn()
+    wants = bench.store.trips[-1][2]
+    assert wants is not None
+    ids = list(range(7, 7 + jobs))
+    bench.store.claims[wants.fence] = [held(id, wants.fence) for id in ids]
+    return ids
+
+
+def test_a_claim_that_was_looked_up_takes_its_slots(bench: Bench) -> None:
+    ids = unknown_claim(bench, 2)
+    bench.desk.turn()
+    assert [attempt.held.id for attempt in bench.runner.running] == ids, "the most urgent first, as claimed"
+    assert bench.runner.busy == 2
+    asked = len(bench.store.asked)
+    bench.desk.wake()
+    bench.desk.turn()
+    assert len(bench.store.asked) == asked, "no slot is free"
+    bench.run_all(0.001)
+    bench.desk.claiming = False
+    bench.desk.turn()
+    assert sorted(outcome.id for outcome in bench.store.recorded) == ids
+    assert bench.runner.busy == 0
+    assert bench.desk.idle()
+
+
+def test_a_claim_that_was_looked_up_at_shutdown_goes_back(bench: Bench) -> None:
+    ids = unknown_claim(bench, 2)
+    bench.desk.claiming = False
+    bench.until_idle()
+    assert {(outcome.id, outcome.verb, outcome.attempt) for outcome in bench.store.recorded} == {
+        (id, "release", None) for id in ids
+    }
+    assert bench.runner.running == []
+    assert bench.runner.busy == 0
+
+
+def test_a_claim_made_ahead_that_was_looked_up_waits_for_slots_as_others_do(bench: Bench) -> None:
+    measured(bench)
+    bench.run_all(0.001)
+    ids = unknown_claim(bench, 30)
+    bench.store.always = Claimed()
+    bench.desk.turn()
+    bench.desk.turn()
+    assert bench.runner.busy == len(bench.runner.running) == 30
+    assert [attempt.held.id for attempt in bench.runner.running] == ids
+    bench.time.now += TOO_LATE
+    bench.desk.turn()
+    assert bench.runner.busy == len(bench.runner.running) == 2
