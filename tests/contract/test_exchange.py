@@ -95,6 +95,33 @@ def test_a_job_with_the_fence_of_another_is_refused_though_both_are_ours(store: 
     assert (everything(store, one.id), everything(store, two.id)) == before
 
 
+@pytest.mark.parametrize(
+    "engine",
+    [
+        "sqlite",
+        pytest.param(
+            "postgres", marks=pytest.mark.xfail(reason="drop_leases.sql takes what ended by id, not by fence")
+        ),
+    ],
+)
+def test_a_stale_outcome_does_not_cost_the_newer_claim_its_lease(
+    store: Store, clock: Clock, settings: Settings
+) -> None:  # I7, F1: else the job would run on, and nobody would ever rescue it
+    stale = a_running_job(store, worker="zombie")
+    clock.advance(LEASE + 1)
+    store.rescue()
+    a_queued_job(store)
+    newer, other = claim(store, 2).jobs
+    assert newer.id == stale.id
+    outcomes = [Outcome("succeed", stale.id, stale.fence), Outcome("succeed", other.id, other.fence)]
+    done = store.exchange(outcomes, None, [stale.fence, other.fence])
+    assert done.lost == outcomes[:1]
+    with raw(settings) as sql:
+        assert [str(fence) for (fence,) in sql("select fence from {leases}")] == [newer.fence]
+    clock.advance(LEASE + 1)
+    assert [int(rescued.id) for rescued in store.rescue()] == [newer.id]
+
+
 def test_many_claims_finish_in_one_trip_each_under_its_own_fence(store: Store) -> None:
     held = [a_running_job(store) for _ in range(20)]
     done = store.exchange(

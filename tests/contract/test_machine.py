@@ -158,7 +158,19 @@ class Book(Seen):
         ]
 
     def choose(self, wants: Wants, now: datetime) -> list[Kept]:
-        """What a claim must take: a suspect alone, or the most urgent due jobs."""
+        """What a claim must take: a suspect alone, or of the most urgent due jobs any for the free slots, and ahead of
+        them those that may wait for one."""
+        return [job for rank, job in enumerate(self.first(wants, now)) if rank < wants.limit or self.may_wait(job, now)]
+
+    def passes(self, wants: Wants, now: datetime) -> bool:
+        return len(self.choose(wants, now)) < len(self.first(wants, now))
+
+    def may_wait(self, job: Kept, now: datetime) -> bool:
+        if job.suspect_at is not None:
+            return job.suspect_until is None or job.suspect_until > now  # it is run alone, at once
+        return job.attempt == 0 and job.max_attempts > 1
+
+    def first(self, wants: Wants, now: datetime) -> list[Kept]:
         open_jobs = [job for job in self.served(wants, now) if self.held_back(job, now) is None]
         suspects = [job for job in open_jobs if job.suspect_at is not None and job.suspect_at <= now]
         lapsed = [job for job in suspects if job.suspect_until is not None and job.suspect_until <= now]
@@ -172,7 +184,7 @@ class Book(Seen):
             and job.ready_at <= now
             and (job.attempt > 0 or job.expires_at is None or job.expires_at > now)
         ]
-        return sorted(ready + lapsed, key=_urgency)[: wants.limit]
+        return sorted(ready + lapsed, key=_urgency)[: wants.limit + wants.ahead]
 
     def claim(self, wants: Wants, now: datetime) -> list[int]:
         taken = self.choose(wants, now)
@@ -601,16 +613,16 @@ class JobMachine(RuleBasedStateMachine):
         {
             "worker": st.sampled_from(WORKERS),
             "tasks": st.sampled_from((TASKS, TASKS, ("x",), ("y",), ("nobody's",))),
-            "limit": st.integers(1, 3),
             "queues": st.sampled_from((None, None, ("a",), ("b", "a"), ("a", "a"))),
             "held": st.sampled_from((0, 0, 1, 2)),
             "lease": st.sampled_from((20.0, 40.0)),
         }
     )
+    room = st.sampled_from(((1, 0), (2, 0), (3, 0), (1, 2), (2, 3), (0, 1), (0, 4)))  # free slots, and ahead of them
 
-    @rule(target=claims, wanted=wanted)
-    def claim(self, wanted: dict[str, Any]) -> Any:
-        wants = Wants(fence=self.new_fence(), **wanted)
+    @rule(target=claims, wanted=wanted, room=room)
+    def claim(self, wanted: dict[str, Any], room: tuple[int, int]) -> Any:
+        wants = Wants(fence=self.new_fence(), limit=room[0], ahead=room[1], **wanted)
         alone, waits = self.alone(wants), self.book.waits_alone(wants, self.now)
         claimed = self.store.claim(wants)
         assert claimed.alone is alone
@@ -643,7 +655,8 @@ class JobMachine(RuleBasedStateMachine):
 
     def taken(self, wants: Wants, claimed: Claimed, ended: list[Outcome]) -> Any:
         """A claim returns what it moved, in order, and nothing else (I19); and never lets a worker sleep too long."""
-        waiting = deepcopy(self.book.choose(wants, self.now))
+        waiting = deepcopy(self.book.first(wants, self.now))
+        passes = self.book.passes(wants, self.now)
         expected = self.book.claim(wants, self.now)
         assert [job.id for job in claimed.jobs] == expected, f"{self.now}: {wants}, of {waiting}"
         for job in claimed.jobs:
@@ -651,10 +664,11 @@ class JobMachine(RuleBasedStateMachine):
             assert (job.fence, job.attempt) == (wants.fence, kept.attempt)
             assert (job.task, job.queue, job.max_attempts) == (kept.task, kept.queue, kept.max_attempts)
             assert job.checkpoint == (None if kept.checkpoint is None else kept.checkpoint.encode())
+        assert claimed.passed is passes
         assert not claimed.more  # nobody else is here to lock anything
         due = self.book.next_due(wants, self.now)
         assert claimed.next_due is None or claimed.next_due > 0
-        if due is not None and len(claimed.jobs) < wants.limit and not claimed.alone:
+        if due is not None and len(waiting) < wants.limit + wants.ahead and not claimed.alone:
             assert claimed.next_due is not None
             assert claimed.next_due <= (due - self.now).total_seconds() + 1e-6
         self.check("exchange" if ended else "claim", ended=ended, wants=wants)
@@ -783,10 +797,10 @@ class JobMachine(RuleBasedStateMachine):
             self.place.write_effect(ref)
             self.store.succeed_on(connection, ref, b'"tx"')
 
-    @rule(target=claims, ends=st.lists(st.tuples(claims, st.sampled_from(VERBS)), max_size=4), wanted=wanted)
-    def exchange(self, ends: list[tuple[Ref, Verb]], wanted: dict[str, Any]) -> Any:
+    @rule(target=claims, ends=st.lists(st.tuples(claims, st.sampled_from(VERBS)), max_size=4), wanted=wanted, room=room)
+    def exchange(self, ends: list[tuple[Ref, Verb]], wanted: dict[str, Any], room: tuple[int, int]) -> Any:
         """Many outcomes, stale ones among them, and a claim: one trip."""
-        wants = Wants(fence=self.new_fence(), **wanted)
+        wants = Wants(fence=self.new_fence(), limit=room[0], ahead=room[1], **wanted)
         finished: dict[int, Outcome] = {}
         for n, (claim, verb) in enumerate(ends):
             ref = self.of(claim, n if n % 2 else "any")
@@ -946,6 +960,8 @@ class JobMachine(RuleBasedStateMachine):
             if then.state is R and now.state is not R and verb == "rescue":
                 self.rescued(then, now, before.leases, by_expiry, dead)
             self.counted(then, now, verb)
+        if wants is not None:
+            self.ahead(before, after, wants)
         self.leased(before, after, renewed)
         self.one_holder_a_key(after)
         self.effects_once(after)
@@ -989,6 +1005,14 @@ class JobMachine(RuleBasedStateMachine):
         assert now.attempt == then.attempt + 1 <= now.max_attempts, "I3, I10: the attempt is charged at claim"
         lease = after.leases[wants.fence]
         assert lease.expires_at == self.now + timedelta(seconds=wants.lease), "I3: the lease is as long as asked"
+
+    def ahead(self, before: Seen, after: Seen, wants: Wants) -> None:
+        """Beyond its free slots a worker takes nothing that a crash would cost an attempt it had not begun (I10)."""
+        taken = [job for job in after.jobs.values() if job.fence == wants.fence and job.state is R]
+        alone = [job for job in taken if before.jobs[job.id].suspect_at is not None] if not wants.held else []
+        assert len(taken) <= max(wants.limit + wants.ahead, len(alone))
+        last = [job for job in taken if job.attempt == job.max_attempts]
+        assert len(last) <= wants.limit or len(taken) == len(alone) == 1, "I10: the last attempt, taken ahead"
 
     def rescued(self, then: Kept, now: Kept, leases: dict[str, KeptLease], by_expiry: bool, dead: set[str]) -> None:
         assert then.fence is not None

@@ -22,6 +22,7 @@ from tests.servers import own_postgres
 MODES = ("force_custom_plan", "force_generic_plan")
 MANY_KEYS = ("give_up_keys", "enqueue_keyed_many", "keys_held")
 BACKLOG = 100_000
+ONE_LANE = "one-lane"  # a queue with jobs of one task and one priority
 
 
 @dataclass(frozen=True)
@@ -131,6 +132,7 @@ def busy_cases(store: PostgresStore) -> list[Case]:
     waiting = {**scope(None), "worker": "me"}
     return [
         *claims(store, limit=10, rows=3 * reach * 2 + 50 + SUSPECTS * 2, pages=600),
+        *claims_in_one_lane(store),
         Case("look", store.statements["look"], waiting, rows=50 + SUSPECTS, pages=300),
         Case("wake_on", store.statements["wake_on"], wake_on()),
         Case("expire", store.statements["expire"], {"limit": 10}),
@@ -142,6 +144,13 @@ SUSPECTS = 40
 
 def crowd_the_front(connection: Connection, store: PostgresStore) -> None:
     jobs = f'"{store.settings.schema}".jobs'
+    # Among those of the one lane some may not be claimed ahead, and some have expired.
+    connection.execute(
+        f"insert into {jobs} (task, queue, run_at, ready_at, max_attempts, expires_at, args) "
+        f"select '{TASK}', '{ONE_LANE}', now() - interval '1 hour', now() - interval '1 hour', "
+        f"case when n % 10 = 0 then 1 else 3 end, case when n % 10 = 1 then now() - interval '1 minute' end, "
+        f"'{{}}' from generate_series(1, {BACKLOG}) n".encode()
+    )
     connection.execute(
         f"insert into {jobs} (task, queue, priority, run_at, ready_at, args) select '{TASK}', '{QUEUE}', n % 3 - 1, "
         f"now() - interval '1 hour', now() - interval '1 hour', '{{}}' from generate_series(1, {BACKLOG}) n".encode()
@@ -154,18 +163,37 @@ def crowd_the_front(connection: Connection, store: PostgresStore) -> None:
 
 
 def claims(store: PostgresStore, *, limit: int, rows: int, pages: int) -> list[Case]:
-    def case(name: str, queues: list[str] | None, held: int) -> Case:
-        parameters = {
-            **scope(queues), "limit": limit, "n": limit, "reach": 2 * limit + 16, "fence": str(uuid.uuid4()),
-            "worker": "me", "lease": 20.0, "held": held,
-        }  # fmt: skip
+    def case(name: str, queues: list[str] | None, held: int, ahead: int = 0) -> Case:
+        parameters = claim_parameters(queues, limit - ahead, ahead, held)
         return Case(name, store.statements["claim"], parameters, rows, pages)
 
     return [
         case("claim from any queue", None, 0),
         case("claim from two queues", [QUEUE, PAUSED_QUEUE], 0),
         case("claim with jobs in hand", None, 3),
+        case("claim ahead", None, 3, ahead=limit - 1),
+        case("claim ahead without a slot", None, 3, ahead=limit),
     ]
+
+
+def claims_in_one_lane(store: PostgresStore) -> list[Case]:
+    """Looked at: the jobs wanted, once more for the update, those in between that expired; the task's suspects."""
+    return [
+        Case(
+            f"claim {limit} and {ahead} ahead in one lane", store.statements["claim"],
+            claim_parameters([ONE_LANE], limit, ahead, held=3), rows=3 * (limit + ahead) + 50,
+            pages=20 * (limit + ahead) + 200,
+        )
+        for limit, ahead in ((10, 0), (10, 90), (0, 10), (100, 1900))
+    ]  # fmt: skip
+
+
+def claim_parameters(queues: list[str] | None, limit: int, ahead: int, held: int) -> dict[str, Any]:
+    n = limit + ahead
+    return {
+        **scope(queues), "limit": limit, "n": n, "reach": 2 * n + 16, "fence": str(uuid.uuid4()), "worker": "me",
+        "lease": 20.0, "held": held,
+    }  # fmt: skip
 
 
 def test_a_claim_takes_the_due_jobs_in_the_crowd() -> None:
