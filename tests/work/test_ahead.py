@@ -230,13 +230,18 @@ def test_after_a_stall_it_claims_ahead_again_once_attempts_are_short_again(bench
     assert len(bench.runner.running) > 50
 
 
-def test_what_has_a_slot_is_never_late(bench: Bench) -> None:
+def test_what_has_a_slot_is_never_late(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though it may not have begun: a busy loop is late with everything. Nothing is to be done about it."""
     bench.desk.turn()
+    taken = bench.runner.running[0].taken
+    monkeypatch.setattr(bench.runner, "waiting_since", lambda: taken)
     bench.time.now += 100 * TOO_LATE
     for _ in range(3):
         bench.desk.turn()
     assert len(bench.runner.running) == 2
     assert bench.store.recorded == []
+    with pytest.raises(AssertionError, match="would sleep until someone wakes it"):
+        bench.desk.wait()
 
 
 def test_what_waits_is_given_back_at_shutdown_and_what_runs_goes_on(bench: Bench) -> None:
@@ -265,6 +270,7 @@ def test_what_was_claimed_and_not_handed_out_yet_is_given_back_at_shutdown_too(b
     bench.until_idle()
     ended = Counter(outcome.id for outcome in bench.store.recorded)
     assert [ended[id] for id in new] == [1] * len(new)
+    assert {(o.verb, o.attempt) for o in bench.store.recorded if o.id in new} == {("release", None)}
     assert set(ended.values()) == {1}
     assert bench.desk.idle()
     assert bench.runner.busy == 0

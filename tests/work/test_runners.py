@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import random
+import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 from contextvars import ContextVar
@@ -13,6 +16,10 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast, JobContext, State, events
+from holdfast.model.job import Held
+from holdfast.work.attempt import Attempt
+from holdfast.work.runners.loop import LoopRunner
+from holdfast.work.runners.threads import ThreadRunner
 from tests.running import Heard, await_state, working
 from tests.waiting import wait_until
 
@@ -269,3 +276,45 @@ def test_who_unsubscribed_hears_nothing_more(hf: Holdfast, heard: Heard) -> None
     hf.drain()
     assert heard.of("claimed") == [{"count": 1}]
     assert more == []
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])  # it is not asked
+@pytest.mark.parametrize("kind", [LoopRunner, ThreadRunner])
+def test_each_attempt_is_run_or_withdrawn_exactly_once(
+    kind: type[LoopRunner] | type[ThreadRunner], hf: Holdfast
+) -> None:
+    """Slots and the desk reach for the same attempts, some thousand times."""
+    jobs, batch = 6000, 50
+    ran: Counter[int] = Counter()
+    ended: list[int] = []
+
+    def handler(n: int) -> None:
+        ran[n] += 1
+
+    async def coroutine(n: int) -> None:
+        ran[n] += 1
+
+    task: Any = hf.task(name="task")(coroutine if kind is LoopRunner else handler)
+    runner = kind(4, [task], hf.store, hf.settings, lambda attempt, outcome: ended.append(int(attempt.held.id)))
+    withdrawn: list[int] = []
+    chance = random.Random(1)
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for first in range(0, jobs, batch):
+            held = [Held(n, "f", "task", "default", b'{"n":%d}' % n, 1, 3) for n in range(first, first + batch)]
+            before = len(ended)
+            runner.start([Attempt(one) for one in held])
+            enough, deadline = before + chance.randint(1, batch // 2), time.monotonic() + 20
+            while len(ended) < enough and time.monotonic() < deadline:
+                time.sleep(0)  # no longer: while the slots are at it
+            while back := runner.withdraw(chance.choice((1, 2, 7, None))):
+                withdrawn += [int(attempt.held.id) for attempt in back]
+        wait_until(lambda: len(ended) + len(withdrawn) >= jobs, "each to be run or withdrawn")
+    finally:
+        sys.setswitchinterval(interval)
+        runner.close(2.0)
+    assert Counter(ended + withdrawn) == Counter(range(jobs))
+    assert ran == Counter(ended)
+    assert runner.waiting_since() is None
+    assert min(len(ended), len(withdrawn)) > jobs / 20, "both were at it"
