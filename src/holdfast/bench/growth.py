@@ -59,10 +59,10 @@ def _fresh(place: Place, sizes: Sizes, readings: Readings) -> None:
 def _crowded(place: Place, kind: str, sizes: Sizes, readings: Readings) -> None:
     place.fresh()
     place.leave_unanalysed()
-    for text, (queue, task) in CROWDS[kind]:
-        place.rows(text.format(**place.words), args=ARGS, n=sizes.crowd, queue=queue, task=task)
+    for text, whose in CROWDS[kind]:
+        _load(place, text, whose, sizes)
     for _ in range(sizes.rounds):
-        ids = _first_queued(place, sizes.jobs) if (QUEUED, HERE) in CROWDS[kind] else place.fill(sizes.jobs)
+        ids = _first_queued(place, sizes) if (QUEUED, HERE) in CROWDS[kind] else place.fill(sizes.jobs)
         readings.add(f"drain_{_name(kind)}", drain(place, ids, analyse=False).rate)
     for _ in range(sizes.rounds):
         _enqueue_and_claim(place, _name(kind), sizes, readings)
@@ -78,10 +78,19 @@ def _enqueue_and_claim(place: Place, where: str, sizes: Sizes, readings: Reading
         readings.add(f"{name}_{where}", work(jobs))
 
 
-def _first_queued(place: Place, jobs: int) -> range:
-    """Of a crowd, those that come next: jobs are taken in the order of their ids."""
+def _load(place: Place, text: str, whose: tuple[str, str], sizes: Sizes) -> None:
+    queue, task = whose
+    place.rows(text.format(**place.words), args=ARGS, n=sizes.crowd, queue=queue, task=task)
+
+
+def _first_queued(place: Place, sizes: Sizes) -> range:
+    """Of a crowd, those that come next: jobs are taken in the order of their ids. A worker goes on until it is stopped:
+    where it left too few, there comes another crowd."""
     [(taken,)] = place.rows("select coalesce(max(id), 0) from @jobs where attempt > 0")
-    return range(taken + 1, taken + 1 + jobs)
+    [(left,)] = place.rows("select count(*) from @jobs where id > :taken", taken=taken)
+    if left < sizes.jobs:
+        _load(place, QUEUED, HERE, sizes)
+    return range(taken + 1, taken + 1 + sizes.jobs)
 
 
 def _claim_ms(count: int) -> float:
