@@ -306,8 +306,9 @@ def test_each_attempt_is_run_or_withdrawn_exactly_once(
             before = len(ended)
             runner.start([Attempt(one) for one in held])
             enough, deadline = before + chance.randint(1, batch // 2), time.monotonic() + 20
-            while len(ended) < enough and time.monotonic() < deadline:
-                time.sleep(0)  # no longer: while the slots are at it
+            while len(ended) < enough:
+                assert time.monotonic() < deadline, "the slots stand still"
+                time.sleep(0)  # no longer: while they are at it
             while back := runner.withdraw(chance.choice((1, 2, 7, None))):
                 withdrawn += [int(attempt.held.id) for attempt in back]
         wait_until(lambda: len(ended) + len(withdrawn) >= jobs, "each to be run or withdrawn")
