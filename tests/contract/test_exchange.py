@@ -95,15 +95,6 @@ def test_a_job_with_the_fence_of_another_is_refused_though_both_are_ours(store: 
     assert (everything(store, one.id), everything(store, two.id)) == before
 
 
-@pytest.mark.parametrize(
-    "engine",
-    [
-        "sqlite",
-        pytest.param(
-            "postgres", marks=pytest.mark.xfail(reason="drop_leases.sql takes what ended by id, not by fence")
-        ),
-    ],
-)
 def test_a_stale_outcome_does_not_cost_the_newer_claim_its_lease(
     store: Store, clock: Clock, settings: Settings
 ) -> None:  # I7, F1: else the job would run on, and nobody would ever rescue it

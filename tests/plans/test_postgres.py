@@ -105,7 +105,7 @@ def cases(connection: Connection, store: PostgresStore) -> list[Case]:
         "checkpoint": {**one, "checkpoint": "{}", "pending": 1, "done": 1},
         "renew": {"fences": array([fence]), "held": 3, "lease": 20.0},
         "requests": {"ids": array(ids), "fences": array([fence] * len(ids))},
-        "drop_leases": {"fences": array([fence]), "ended": array([1, 2, 3])},
+        "drop_leases": {"fences": array([fence])},
         "expired_leases": {"by_expiry": True, "dead": [worker], "limit": 20},
         "leased_jobs": {"ids": array(ids), "fence": fence},
         "rescue": rescue,

@@ -318,4 +318,5 @@ def test_each_attempt_is_run_or_withdrawn_exactly_once(
     assert Counter(ended + withdrawn) == Counter(range(jobs))
     assert ran == Counter(ended)
     assert runner.waiting_since() is None
-    assert min(len(ended), len(withdrawn)) > jobs / 20, "both were at it"
+    assert ended, "slots were at it"
+    assert withdrawn, "and so was the desk"

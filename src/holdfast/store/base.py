@@ -141,7 +141,7 @@ class Store(ABC):
         meanwhile: Callable[[], None] = nothing,
     ) -> Exchanged:
         """Record these outcomes and claim what is wanted, in one transaction. `drained`: fences with nothing left
-        under them. `meanwhile` is called while the database works, if it gets that far."""
+        under them. `meanwhile` is called on the way, if it gets that far."""
 
     @abstractmethod
     def claim_of(self, fence: str) -> list[Held]:
@@ -286,7 +286,7 @@ class Store(ABC):
                 str(job["id"]), job["queue"], end.state, job["attempt"], job["max_attempts"], end.charged,
                 lease["worker"],
             )  # fmt: skip
-        tx.rows("drop_leases", fences=[fence], ended=[])
+        tx.rows("drop_leases", fences=[fence])
 
     @abstractmethod
     def ids_of(self, stored: Any) -> list[JobId]:

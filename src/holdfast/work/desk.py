@@ -123,6 +123,7 @@ class Desk:
 
     def _withdraw(self, lane: Lane, back: list[Attempt]) -> None:
         lane.runner.busy -= len(back)
+        self.limit = None if self.limit is None else self.limit + len(back)
         self._outcomes += [given_back(attempt.held, started=False) for attempt in back]
 
     def _give_back_late(self) -> None:

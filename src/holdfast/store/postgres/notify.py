@@ -59,8 +59,14 @@ class Notifier:
             else:
                 self._waiting.update(dict.fromkeys(wakeups))
             if self._thread is None or not self._thread.is_alive():
-                self._thread = threading.Thread(target=self._run, name="holdfast-notify", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name="holdfast-notify", daemon=True)
+                try:
+                    thread.start()
+                except RuntimeError as error:  # the system has no more
+                    self._waiting = {}
+                    self._give_up(error)
+                    return
+                self._thread = thread
             self._changed.notify_all()
 
     def flush(self, timeout: float = FLUSH) -> None:

@@ -219,12 +219,13 @@ class PostgresStore(PostgresEnqueue):
         def send(text: str, **parameters: Any) -> Any:
             return self._execute(connection, text, parameters)
 
+        # Before anything is sent: between the statements and the end of the pipeline, which commits them, a frozen
+        # worker would hold their locks, and the server's timeouts don't see it.
+        meanwhile()
         # One transaction, sent as a whole: the answers are read when all of it is under way.
         # (A lone statement needs neither.)
         lone = not finished and not drained
         with nullcontext() if lone else connection.pipeline(), self._whole(connection):
-            if lone:
-                meanwhile()
             for verb, outcomes in by_verb(finished).items():
                 if verb == "succeed":
                     for fence, plain, results in by_fence(outcomes):
@@ -243,8 +244,7 @@ class PostgresStore(PostgresEnqueue):
                     for outcome in outcomes:
                         singles.append((outcome, send(self._endings[verb], **_ending(outcome))))
             if drained:
-                ended = _array(outcome.id for outcome in finished)
-                send(statements["drop_leases"], fences=_array(drained), ended=ended)
+                send(statements["drop_leases"], fences=_array(drained))
             if wants is not None and wants.limit + wants.ahead > 0:
                 n = wants.limit + wants.ahead
                 claim = send(
@@ -252,8 +252,6 @@ class PostgresStore(PostgresEnqueue):
                     queues=None if wants.queues is None else list(wants.queues), fence=wants.fence,
                     worker=wants.worker, lease=wants.lease, held=wants.held, limit=wants.limit, n=n, reach=2 * n + 16,
                 )  # fmt: skip
-            if not lone:
-                meanwhile()
         doubtful: list[Outcome] = []
         for outcomes, cursor in batches:
             count, awaited = cursor.fetchone()
@@ -386,7 +384,7 @@ class _Transaction:
         self._connection = connection
 
     def rows(self, name: str, /, **parameters: Any) -> list[Row]:
-        for list_of_ids in ("ids", "fences", "ended"):
+        for list_of_ids in ("ids", "fences"):
             if list_of_ids in parameters:
                 parameters[list_of_ids] = _array(parameters[list_of_ids])
         return self._store._rows(self._connection, self._store.statements[name], parameters)

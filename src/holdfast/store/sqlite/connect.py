@@ -44,7 +44,6 @@ class Connection:
             self.db.execute("pragma wal_autocheckpoint = 0")
             self.db.execute(f"pragma cache_size = -{CACHE_KIB}")
             self.db.execute(f"pragma journal_size_limit = {LOG_KEPT}")
-            [self._page] = self.db.execute("pragma page_size").fetchone()
         self._log = -1  # its descriptor
         self._checkpoint_after = 0.0
         self.gate = Gate(Path(f"{path}-gate"), BUSY)
@@ -70,13 +69,16 @@ class Connection:
                 self._log = os.open(f"{self.path}-wal", os.O_RDONLY | os.O_CLOEXEC)
             except FileNotFoundError:
                 return False
-        frame = self._page + 24
-        salt = os.pread(self._log, 8, 16)
-        return bool(salt) and salt == os.pread(self._log, 8, 32 + LOG_LIMIT // frame * frame + 8)
+        header = os.pread(self._log, 24, 0)
+        frame = int.from_bytes(header[8:12]) + 24  # a page, and what stands before it
+        return len(header) == 24 and header[16:] == os.pread(self._log, 8, 32 + LOG_LIMIT // frame * frame + 8)
 
     def _limit_log(self) -> None:
-        if not self._log_is_long() or time.monotonic() < self._checkpoint_after:
-            return
+        try:
+            if not self._log_is_long() or time.monotonic() < self._checkpoint_after:
+                return
+        except OSError:
+            return  # out of descriptors, perhaps: the commit has happened all the same
         # The commit has happened: whatever goes wrong here is nobody's error, and is tried again later. So is a log
         # that some reader still needs: every try makes all writers wait.
         self._checkpoint_after = time.monotonic() + CHECKPOINT_AGAIN
