@@ -245,6 +245,24 @@ def test_a_runner_that_closes_leaves_no_unfinished_coroutine(
     assert [record for record in caplog.records if record.name == "asyncio"] == []
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])  # it is not asked
+def test_a_loop_ends_in_good_order_when_its_last_slot_ends_in_the_same_moment(hf: Holdfast) -> None:
+    ended = threading.Event()
+
+    async def coroutine() -> None:
+        runner._closing = True  # as `close` does, from another thread
+        asyncio.get_running_loop().call_soon(asyncio.get_running_loop().stop)
+        await asyncio.sleep(0)
+
+    task: Any = hf.task(name="task")(coroutine)
+    runner = LoopRunner(1, [task], hf.store, hf.settings, lambda attempt, outcome: ended.set())
+    runner.start([Attempt(Held(1, "f", "task", "default", b"{}", 1, 3))])
+    assert ended.wait(20)
+    runner._thread.join(20)
+    assert not runner._thread.is_alive()
+    assert runner._loop.is_closed()
+
+
 def test_a_listener_to_events_that_raises_hurts_nobody(hf: Holdfast, caplog: pytest.LogCaptureFixture) -> None:
     def broken(name: str, fields: dict[str, Any]) -> None:
         raise ZeroDivisionError(name)

@@ -79,7 +79,7 @@ class LoopRunner(InlineRunner):
             for task in self._tasks:
                 task.cancel()
             if self._tasks:
-                self._loop.run_until_complete(asyncio.wait(self._tasks, timeout=1))
+                self._loop.run_until_complete(asyncio.wait([*self._tasks], timeout=1))
             self._loop.run_until_complete(self._loop.shutdown_asyncgens())
         finally:
             self._loop.close()
