@@ -161,6 +161,23 @@ def test_a_budget_of_jobs_bounds_what_is_claimed(make: MakeBench, budget: int) -
     assert len(bench.store.recorded) == budget
 
 
+def test_what_is_given_back_is_not_taken_from_a_budget_of_jobs(make: MakeBench) -> None:  # R3.13
+    bench = make(10)
+    bench.desk.limit = 300
+    measured(bench, times=1)
+    assert bench.desk.limit == 0
+    bench.time.now += TOO_LATE
+    bench.desk.turn()
+    given_back = [outcome for outcome in bench.store.recorded if outcome.verb == "release"]
+    assert given_back
+    for _ in range(20):
+        bench.run_all(0.0005)
+        bench.desk.turn()
+        bench.desk.turn()
+    assert len(bench.store.recorded) - len(given_back) == 300
+    assert bench.desk.idle()
+
+
 def test_a_budget_of_jobs_counts_a_claim_whose_reply_was_lost(bench: Bench) -> None:  # R3.13
     bench.desk.limit = 2
     bench.store.answers = [OutcomeUnknown("the connection broke")]
