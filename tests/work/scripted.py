@@ -14,7 +14,7 @@ from holdfast.errors import ValueRefused
 from holdfast.model.job import Claimed, Held, Wants
 from holdfast.model.outcome import Outcome, returned
 from holdfast.settings import Settings
-from holdfast.store.base import Exchanged, Store, nothing
+from holdfast.store.base import Exchanged, Store
 from holdfast.work import desk as desk_module
 from holdfast.work.attempt import Attempt
 from holdfast.work.desk import Desk
@@ -63,20 +63,13 @@ class Script:
         self.claims: dict[str, list[Held]] = {}
         self.refuse: Callable[[Sequence[Outcome]], bool] = lambda outcomes: False
 
-    def exchange(
-        self,
-        finished: Sequence[Outcome],
-        wants: Wants | None,
-        drained: Sequence[str] = (),
-        meanwhile: Callable[[], None] = nothing,
-    ) -> Exchanged:
+    def exchange(self, finished: Sequence[Outcome], wants: Wants | None, drained: Sequence[str] = ()) -> Exchanged:
         self.trips.append((self._time.now, list(finished), wants))
         self.drained.append(list(drained))
         if self.early:
             raise self.early.pop(0)
         if self.refuse(finished):
             raise ValueRefused("invalid value")
-        meanwhile()
         answer = self.answers.pop(0) if self.answers else self.always
         if isinstance(answer, Exception):
             raise answer

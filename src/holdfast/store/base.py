@@ -41,10 +41,6 @@ RESCUE_BATCH = 20  # leases taken back in one transaction
 RESCUE_ROUNDS = 50  # transactions in one call, while they find only leases with nothing left under them
 
 
-def nothing() -> None:
-    """There is nothing to do meanwhile."""
-
-
 class Ref(NamedTuple):
     """The right to end an attempt: a job and the fence it was claimed with."""
 
@@ -133,15 +129,9 @@ class Store(ABC):
     # -- the worker's trip ---------------------------------------------------------------------------------------
 
     @abstractmethod
-    def exchange(
-        self,
-        finished: Sequence[Outcome],
-        wants: Wants | None,
-        drained: Sequence[str] = (),
-        meanwhile: Callable[[], None] = nothing,
-    ) -> Exchanged:
+    def exchange(self, finished: Sequence[Outcome], wants: Wants | None, drained: Sequence[str] = ()) -> Exchanged:
         """Record these outcomes and claim what is wanted, in one transaction. `drained`: fences with nothing left
-        under them. `meanwhile` is called on the way, if it gets that far."""
+        under them."""
 
     @abstractmethod
     def claim_of(self, fence: str) -> list[Held]:

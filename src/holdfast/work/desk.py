@@ -141,7 +141,7 @@ class Desk:
         self._take_finished()
         self._give_back_late()
         went = self._trip()
-        # If the next trip follows at once, what this one brought is handed out while the database works on that.
+        # If the next trip follows at once, what this one brought is handed out when that one's outcomes are collected.
         if not went or not (self._done or self._outcomes):
             self._start_claimed()
         return went
@@ -309,8 +309,9 @@ class Desk:
         emptied = list(self._emptied)
         drained = [*self._hand.emptied_by(outcomes), *emptied]
         self.meters.polls += wants is not None
+        self._start_claimed()
         try:
-            done = self._store.exchange(outcomes, wants, drained, self._start_claimed)
+            done = self._store.exchange(outcomes, wants, drained)
         except OutcomeUnknown:
             if wants is not None:
                 self._unknown.append(wants.fence)
@@ -325,8 +326,6 @@ class Desk:
             else:
                 self._narrow_down(outcomes, wants, trouble)
             return
-        finally:
-            self._start_claimed()  # if it did not get that far
         self._outcomes = self._outcomes[len(outcomes) :]
         self._emptied = self._emptied[len(emptied) :]
         self._one_by_one = self._one_by_one and bool(self._outcomes)

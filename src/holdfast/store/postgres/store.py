@@ -24,7 +24,6 @@ from holdfast.store.base import (
     by_fence,
     by_verb,
     may_be_lost,
-    nothing,
 )
 from holdfast.store.migrate import OLDEST_CODE, check_version, pending
 from holdfast.store.pool import Pool
@@ -179,17 +178,11 @@ class PostgresStore(PostgresEnqueue):
 
     # -- the worker's trip ---------------------------------------------------------------------------------------
 
-    def exchange(
-        self,
-        finished: Sequence[Outcome],
-        wants: Wants | None,
-        drained: Sequence[str] = (),
-        meanwhile: Callable[[], None] = nothing,
-    ) -> Exchanged:
+    def exchange(self, finished: Sequence[Outcome], wants: Wants | None, drained: Sequence[str] = ()) -> Exchanged:
         done = Exchanged()
         with self._pool.use() as connection:
             with translated(self.shown_url, connection):
-                doubtful = self._exchange(connection, finished, wants, drained, done, meanwhile)
+                doubtful = self._exchange(connection, finished, wants, drained, done)
             # Not changed is not always lost: it may have been recorded before, and the reply was lost.
             for outcome in filter(may_be_lost, doubtful):
                 try:
@@ -208,7 +201,6 @@ class PostgresStore(PostgresEnqueue):
         wants: Wants | None,
         drained: Sequence[str],
         done: Exchanged,
-        meanwhile: Callable[[], None],
     ) -> list[Outcome]:
         """The trip itself. Returns the outcomes that changed nothing."""
         statements = self.statements
@@ -219,10 +211,9 @@ class PostgresStore(PostgresEnqueue):
         def send(text: str, **parameters: Any) -> Any:
             return self._execute(connection, text, parameters)
 
-        # Before anything is sent: between the statements and the end of the pipeline, which commits them, a frozen
-        # worker would hold their locks, and the server's timeouts don't see it.
-        meanwhile()
-        # One transaction, sent as a whole: the answers are read when all of it is under way.
+        # One transaction, sent as a whole: the answers are read when all of it is under way. Nothing else is done in
+        # between: until the pipeline ends, nothing is committed, and a worker frozen there would hold the locks without
+        # a timeout of the server's taking notice.
         # (A lone statement needs neither.)
         lone = not finished and not drained
         with nullcontext() if lone else connection.pipeline(), self._whole(connection):

@@ -29,7 +29,6 @@ from holdfast.store.base import (
     by_fence,
     by_verb,
     may_be_lost,
-    nothing,
 )
 from holdfast.store.migrate import OLDEST_CODE, check_version, pending
 from holdfast.store.pool import Pool
@@ -149,15 +148,8 @@ class SqliteStore(SqliteEnqueue):
 
     # -- the worker's trip ---------------------------------------------------------------------------------------
 
-    def exchange(
-        self,
-        finished: Sequence[Outcome],
-        wants: Wants | None,
-        drained: Sequence[str] = (),
-        meanwhile: Callable[[], None] = nothing,
-    ) -> Exchanged:
+    def exchange(self, finished: Sequence[Outcome], wants: Wants | None, drained: Sequence[str] = ()) -> Exchanged:
         done = Exchanged()
-        meanwhile()
         with self._use() as connection:
             if wants is not None and wants.limit + wants.ahead <= 0:
                 wants = None
