@@ -120,7 +120,8 @@ class Held(msgspec.Struct, frozen=True, gc=False):
 class Wants(msgspec.Struct, frozen=True, kw_only=True):
     """What a worker would take: at most `limit` jobs of these tasks, from these queues (None: any queue), and beyond
     them, `ahead` of free slots, only jobs never tried that may be tried again. `held` is what it has in hand already:
-    nothing in hand makes it fit to run a suspect alone."""
+    nothing in hand makes it fit to run a suspect alone. `told`: it was told of jobs in these lanes (queue, task,
+    priority) and knew of no others a moment ago, so a store may look there alone."""
 
     fence: str
     worker: str
@@ -130,6 +131,7 @@ class Wants(msgspec.Struct, frozen=True, kw_only=True):
     ahead: int = 0
     queues: tuple[str, ...] | None = None
     held: int = 0
+    told: tuple[tuple[str, str, int], ...] = ()
 
 
 class Claimed(msgspec.Struct, frozen=True):

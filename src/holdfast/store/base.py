@@ -170,7 +170,9 @@ class Store(ABC):
     @abstractmethod
     def listen(self, heard: Callable[[str, str], None], stop: Callable[[], bool], *, finished: bool = False) -> None:
         """Call `heard(kind, what)` for every wake-up until `stop()`; raises StoreUnavailable when it goes deaf.
-        The first call comes once it listens: whoever looks then misses nothing."""
+        The first call comes once it listens: whoever looks then misses nothing. Kinds: `listening`; `queue` and its
+        name (none: any); `lane` and a due job's queue, task and priority as JSON; `requests`; `finished` and an id;
+        `changed`: something did."""
 
     # -- the verbs, one job at a time --------------------------------------------------------------------------------
 

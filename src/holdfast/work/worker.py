@@ -61,7 +61,12 @@ class Worker:
         )
         self.desk.broken = self._heartbeat.broken = self.watchdog.distrust
         self._listener = Listener(
-            store, queues=self._queues, wake=self.desk.wake, asked=self._heartbeat.ask, hearing=self._hearing
+            store,
+            queues=self._queues,
+            wake=self.desk.wake,
+            told=self.desk.told,
+            asked=self._heartbeat.ask,
+            hearing=self._hearing,
         )
         self._ended = threading.Event()
 
