@@ -3,5 +3,5 @@
 update @crons
    set next_at = :next_at, last_at = coalesce(:tick, last_at)
  where name = :name and next_at = :due and expression = :expression and timezone = :timezone
-   and (:tick is null or last_at is null or last_at < :tick)
+   and coalesce(last_at < :tick, true)
 returning name
