@@ -151,17 +151,11 @@ class Holdfast:
         self._resources.append(resource)
         return resource
 
-    @overload
-    def use(self, resource: Resource[T]) -> T: ...
-    @overload
-    def use(self) -> Any: ...
-
-    def use(self, resource: Resource[Any] | None = None) -> Any:
-        """As the default of a handler's parameter: a worker passes the opened resource. Without naming one: the
-        resource that gives what the parameter is annotated as."""
-        if resource is not None and not isinstance(resource, Resource):
-            raise BadSettings(f"use takes what @hf.resource made of a function, not {resource!r:.80}")
-        return Use(resource)
+    @property
+    def injected(self) -> Any:
+        """As the default of a handler's parameter: a worker passes the resource that gives what the parameter is
+        annotated as. `open_pool.injected` names one instead."""
+        return Use(None)
 
     def on_start(self, hook: H) -> H:
         """Call this when a worker process starts, before it takes jobs."""

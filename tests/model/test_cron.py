@@ -185,12 +185,11 @@ def test_shorthands_are_understood() -> None:
 
 
 def a_cron(**given: Any) -> CronRecord:
-    return CronRecord(
-        **{
-            "name": "c", "expression": "0 * * * *", "timezone": "UTC", "catch_up": "latest", "queue": "q",
-            "priority": 0, "max_attempts": 3, "tags": (), "next_at": at("2030-01-01T01:00"), "now": at("2030-01-01T00:30"), **given,
-        }
-    )  # fmt: skip
+    usual = {
+        "name": "c", "expression": "0 * * * *", "timezone": "UTC", "catch_up": "latest", "queue": "q", "priority": 0,
+        "max_attempts": 3, "tags": (), "next_at": at("2030-01-01T01:00"), "now": at("2030-01-01T00:30"),
+    }  # fmt: skip
+    return CronRecord(**{**usual, **given})
 
 
 def done(cron: CronRecord) -> tuple[list[datetime], CronRecord]:

@@ -23,7 +23,7 @@ CLOSING = 10.0  # seconds an asynchronous resource has to close before a worker 
 
 
 class Resource(Generic[T]):
-    """A declared resource: `pool: Pool = hf.use(open_pool)` in a handler's signature injects it."""
+    """A declared resource: `pool: Pool = open_pool.injected` in a handler's signature asks for it."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function = function
@@ -43,8 +43,14 @@ class Resource(Generic[T]):
         if others:
             raise BadSettings(
                 f"resource {self.name}: nobody would pass {', '.join(others)}; a resource may only take other "
-                "resources, as in `other: Other = hf.use(open_other)`"
+                "resources, as in `other: Other = open_other.injected`"
             )
+
+    @property
+    def injected(self) -> T:
+        """As the default of a handler's parameter: a worker passes the opened resource. Until then it is only
+        a mark in the signature, whatever its type says."""
+        return cast(T, Use(self))
 
     def opened(self, values: dict[str, Any]) -> AbstractContextManager[T]:
         if inspect.isgeneratorfunction(self.function):
@@ -68,7 +74,7 @@ class Use:
         self.hint: Any = None
 
     def __repr__(self) -> str:
-        return f"hf.use({self.resource.name if self.resource else ''})"
+        return f"{self.resource.name if self.resource else 'hf'}.injected"
 
 
 @contextmanager
@@ -93,7 +99,7 @@ def uses_of(where: str, function: Callable[..., Any]) -> dict[str, Use]:
         for name, use in uses.items():
             use.hint = hints.get(name)
             if use.resource is None and use.hint is None:
-                raise BadSettings(f"{where}: {name} = hf.use() goes by the annotation, and {name} has none")
+                raise BadSettings(f"{where}: {name} = hf.injected goes by the annotation, and {name} has none")
     return uses
 
 
@@ -119,7 +125,9 @@ def resolve(where: str, use: Use, known: Iterable[Resource[Any]], *, is_async: b
         if len(fitting) != 1:
             shown = getattr(use.hint, "__qualname__", use.hint)
             found = "no resource gives it" if not fitting else f"{' and '.join(r.name for r in fitting)} both give it"
-            raise BadSettings(f"{where}: hf.use() looks for a {shown}, and {found}; name one, as in hf.use(open_it)")
+            raise BadSettings(
+                f"{where}: hf.injected looks for a {shown}, and {found}; name one, as in open_it.injected"
+            )
         [resource] = fitting
     if resource.is_async and not is_async:
         raise BadSettings(
