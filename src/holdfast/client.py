@@ -335,7 +335,10 @@ class Holdfast:
     def resume(self, *, queue: str | None = None, task: str | None = None, cron: str | None = None) -> bool:
         """End the pause of a queue, a task or a cron, which goes on with its next tick. False: it was not paused."""
         kind, name = _which(queue, task, cron)
-        next_at = self._cron(name).upcoming(1)[0] if kind == "cron" else None
+        next_at = None
+        if kind == "cron":
+            paused = self._cron(name)
+            next_at = paused.schedule.after(paused.now)
         return self.store.let_go(kind, name, next_at=next_at)
 
     def pauses(self) -> list[Pause]:

@@ -195,6 +195,21 @@ def test_a_resumed_cron_goes_on_with_its_next_tick(store: Store, clock: Clock) -
     assert the_cron(store).next_at == START + timedelta(minutes=15)
 
 
+def test_a_cron_whose_clock_was_far_ahead_once_is_brought_back_by_pausing_and_resuming(
+    store: Store, clock: Clock
+) -> None:
+    """Ticks go forward only: after one of the year 2060 there would be none for long. People can mend that."""
+    declare(store)
+    clock.advance(30 * 365 * 24 * HOUR)
+    assert len(fire(store)) == 1
+    clock.advance(-30 * 365 * 24 * HOUR + 6 * MINUTE)
+    assert fire(store) == []
+    store.hold("cron", "report")
+    store.let_go("cron", "report", next_at=the_cron(store).schedule.after(clock.now))
+    clock.advance(5 * MINUTE)
+    assert len(fire(store)) == 1
+
+
 def test_a_paused_cron_holds_back_no_job_of_its_task(store: Store) -> None:
     declare(store)
     store.hold("cron", "report")

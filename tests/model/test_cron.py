@@ -149,6 +149,21 @@ def test_what_recurs_within_the_hour_goes_by_elapsed_time(zone: str) -> None:
         assert {b - a for a, b in pairwise(ticks)} == {timedelta(minutes=30)}
 
 
+@pytest.mark.parametrize("zone", AUTUMN)
+@pytest.mark.parametrize("expression", ["0 30 {hour} * * *", "*/30 {hour} * * *"])
+def test_with_seconds_or_a_star_the_clock_on_the_wall_is_followed_as_it_is(zone: str, expression: str) -> None:
+    """A time that does not exist is not run, one that comes twice is run twice."""
+
+    def ran(hour: int, day: str) -> int:
+        begin = at(f"{day}T00:00", zone)
+        schedule = Schedule(expression.format(hour=hour), zone)
+        return len([tick for tick in schedule.first(9, begin) if tick < at(f"{day}T23:00", zone)])
+
+    usual = ran(2, "2030-06-01")
+    assert ran(2, SPRING[zone]) == 0
+    assert ran(REPEATED[zone], AUTUMN[zone]) == 2 * usual
+
+
 # -- what is refused ---------------------------------------------------------------------------------------------------
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
-from zoneinfo import ZoneInfo
 
 import click
 
 from holdfast.cli.base import ago, cli, open_app, output_option, print_data, print_table, to_json, url_option
+from holdfast.errors import BadSettings
 from holdfast.model.cron import CronRecord
 
 
@@ -46,7 +46,7 @@ def list_crons(count: int, output: str, url: str | None) -> None:
         [
             (
                 one.name, one.expression, one.timezone,
-                "\n".join(f"{local(tick, one)} ({ago(tick)})" for tick in one.upcoming(count)),
+                "\n".join(f"{local(tick, one)} ({ago(tick)})" for tick in coming(one, count)),
                 "never" if one.last_at is None else f"{local(one.last_at, one)} ({ago(one.last_at)})", shown_state(one),
             )
             for one in found
@@ -104,7 +104,19 @@ def run_cron(name: str, output: str, url: str | None) -> None:
 
 
 def local(tick: datetime, one: CronRecord) -> str:
-    return tick.astimezone(ZoneInfo(one.timezone)).strftime("%Y-%m-%d %H:%M:%S")
+    return tick.astimezone(one.schedule.zone if readable(one) else UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def coming(one: CronRecord, count: int) -> list[datetime]:
+    return one.upcoming(count) if readable(one) else [one.next_at]
+
+
+def readable(one: CronRecord) -> bool:
+    """Others may have declared it, in a zone that is not known here."""
+    try:
+        return bool(one.schedule)
+    except BadSettings:
+        return False
 
 
 def shown_state(one: CronRecord) -> str:
@@ -115,6 +127,8 @@ def shown_state(one: CronRecord) -> str:
         told.append(f"paused{by}{until}" + (f": {one.paused_why}" if one.paused_why else ""))
     if not one.workers:
         told.append("no worker declares it")
+    if not readable(one):
+        told.append(f"the time zone {one.timezone} is not known here")
     return "; ".join(told) or "active"
 
 
@@ -128,7 +142,7 @@ def cron_data(one: CronRecord, count: int) -> dict[str, Any]:
         "priority": one.priority,
         "max_attempts": one.max_attempts,
         "tags": list(one.tags),
-        "next": [tick.isoformat() for tick in one.upcoming(count)],
+        "next": [tick.isoformat() for tick in coming(one, count)],
         "last_at": one.last_at and one.last_at.isoformat(),
         "paused": one.paused,
         "paused_by": one.paused_by if one.paused else None,

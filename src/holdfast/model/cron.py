@@ -2,7 +2,8 @@
 
 A tick is an instant a cron expression names, in the time zone it is written for. Around daylight saving, as Debian's
 cron has it: a fixed time that the spring skips is run when the skipped hour ends, one that the autumn repeats is run
-the first time only; what recurs within the hour (`*/5 * * * *`) goes by elapsed time."""
+the first time only. Where minute or hour begin with a star, or seconds are given, the clock on the wall is followed as
+it is: what does not exist is not run, what comes twice is run twice."""
 
 from __future__ import annotations
 
@@ -44,7 +45,7 @@ class Schedule:
         text = self.expression
         if not isinstance(text, str):
             raise BadSettings(f"cron must be a text like '*/5 * * * *', not {text!r:.80}")
-        zone = self._zone
+        zone = self.zone
         try:
             CronSim(self._fields, datetime(2000, 1, 1, tzinfo=zone))
         except (CronSimError, ValueError) as error:
@@ -60,7 +61,7 @@ class Schedule:
         return _SHORTHANDS.get(self.expression.strip().lower(), self.expression)
 
     @cached_property
-    def _zone(self) -> Any:
+    def zone(self) -> Any:
         name = self.timezone
         if not isinstance(name, str) or not name:
             raise BadSettings(f"timezone must be a name like 'Europe/Berlin', not {name!r:.80}")
@@ -80,7 +81,7 @@ class Schedule:
     def ticks(self, after: datetime) -> Iterator[datetime]:
         """Every tick later than that, in UTC."""
         newest = after.astimezone(UTC)
-        for local in CronSim(self._fields, after.astimezone(self._zone)):
+        for local in CronSim(self._fields, after.astimezone(self.zone)):
             tick = local.astimezone(UTC)
             # Where an hour is repeated, wall-clock times come again: an instant never does.
             if tick > newest:
