@@ -132,6 +132,7 @@ class Worker:
             )  # fmt: skip
         except BaseException:
             self._put_away()
+            self._neighbours.leave()
             raise
         self._heartbeat.start()
         self.watchdog.start()
