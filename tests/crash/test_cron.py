@@ -21,6 +21,7 @@ from tests.crash.fleet import Fleet, a_fleet, wait_until
 from tests.servers import own_postgres
 
 SECOND = timedelta(seconds=1)
+TERMINATE = "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'holdfast'"
 
 
 @pytest.fixture(autouse=True)
@@ -80,6 +81,33 @@ def test_workers_killed_in_turns_leave_one_job_a_tick(hasty_fleet: Fleet) -> Non
     for job in jobs:
         if job.state is State.SUCCEEDED:
             assert job.result == f'"{tick_of_job(job)}"'.encode()
+
+
+def test_a_worker_that_was_frozen_over_ticks_repeats_none(hasty_fleet: Fleet) -> None:
+    fleet = hasty_fleet
+    workers = fleet.start_many(2)
+    await_ticks(fleet, 1)
+    for worker in workers:
+        fleet.freeze(worker)
+        await_ticks(fleet, 3)
+        fleet.thaw(worker)
+        await_ticks(fleet, 1)
+    fleet.stop(*workers)
+    one_job_a_tick(fleet)
+
+
+@pytest.mark.parametrize("engine", ["postgres"], indirect=True)
+def test_connections_that_break_in_the_middle_of_a_tick_leave_one_job_each(settings: Settings, tmp_path: Path) -> None:
+    """A commit whose answer is lost may have happened or not: whoever looks again sees which."""
+    with own_postgres() as server, a_fleet(Settings(url=server.url, schema="ticks"), tmp_path) as fleet:
+        workers, luck = fleet.start_many(2), random.Random(5)
+        await_ticks(fleet, 1)
+        for _ in range(8):
+            around_a_tick(luck)
+            fleet.sql(TERMINATE)
+        await_ticks(fleet, 2)
+        fleet.stop(*workers)
+        one_job_a_tick(fleet)
 
 
 def test_a_database_that_is_away_over_ticks_loses_none(settings: Settings, tmp_path: Path, engine: str) -> None:

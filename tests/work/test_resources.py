@@ -243,6 +243,8 @@ def test_a_resource_is_no_argument_of_the_job(lite: Holdfast) -> None:
     with pytest.raises(BadArguments, match="a direct call opens no resources; pass it by name, as in pool=…"):
         task(1)
     assert task(1, pool=Pool("mine")) == "1 mine"
+    with pytest.raises(HoldfastError, match=r"task asks for resources \(pool\): a worker opens them"):
+        task.run(JobContext.detached("task"), b'{"n":1}')
 
     @lite.task(cron="0 0 * * *")
     def may_be_a_cron(pool: Pool = pool.injected) -> None: ...

@@ -49,9 +49,10 @@ class Crons:
                 if job is None and step.tick is not None:
                     return MARGIN  # another was quicker: see what is left
                 if step.skipped_from is not None:
-                    events.emit("ticks_missed", cron=cron.name, since=step.skipped_from, catch_up=cron.catch_up)
-                if job is not None:
-                    events.emit("fired", cron=cron.name, job=job, tick=step.tick)
+                    since = step.skipped_from.isoformat()
+                    events.emit("ticks_missed", cron=cron.name, since=since, catch_up=cron.catch_up)
+                if job is not None and step.tick is not None:
+                    events.emit("fired", cron=cron.name, job=job, tick=step.tick.isoformat())
                     self._due_in(0.0)
                 cron = replace(cron, next_at=step.next_at, last_at=step.tick or cron.last_at)
         except BadSettings as error:  # a newer worker's schedule, in a zone this host does not know: others fire it

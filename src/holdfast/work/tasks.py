@@ -121,6 +121,7 @@ class Task(Enqueuer[P, R]):
         self.defaults = defaults
         self.is_async = inspect.iscoroutinefunction(function)
         self.signature = Signature(self.name, function)
+        self._handler = self._unequipped if self.signature.uses else function
         self.schedule = defaults.schedule
         if self.schedule is not None and self.signature.required:
             raise BadSettings(
@@ -135,8 +136,11 @@ class Task(Enqueuer[P, R]):
         return self
 
     def run(self, context: JobContext, args: bytes) -> Any:
-        """Call the handler with stored arguments."""
-        return self.signature.call(self.function, context, args)
+        """Call the handler with stored arguments. One that asks for resources is run `equipped`."""
+        return self.signature.call(self._handler, context, args)
+
+    def _unequipped(self, *args: Any, **kwargs: Any) -> Any:
+        raise HoldfastError(f"{self.name} asks for resources ({', '.join(self.signature.uses)}): a worker opens them")
 
     def equipped(self, values: dict[str, Any]) -> Equipped:
         """The task with its resources."""
