@@ -7,6 +7,8 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
+
 from holdfast.model.cron import CronRecord, Schedule, Step, next_step, tick_of
 from holdfast.store.base import Store
 from tests.contract.places import at_once
@@ -121,6 +123,28 @@ def test_a_clock_that_is_set_back_an_hour_repeats_nothing(store: Store, clock: C
         clock.advance(15 * MINUTE)
         fire(store)
     assert sorted(job.run_at for job in store.jobs()) == [START + timedelta(hours=n) for n in (1, 2)]
+
+
+@pytest.mark.parametrize(
+    ("zone", "day", "hour", "fired"),
+    [
+        ("Europe/Berlin", "2030-03-31", 2, "2030-03-31T01:00"),  # skipped: when the gap ends, at 3:00
+        ("Europe/Berlin", "2030-10-27", 2, "2030-10-27T00:30"),  # repeated: the first of both
+        ("America/New_York", "2030-03-10", 2, "2030-03-10T07:00"),
+        ("America/New_York", "2030-11-03", 1, "2030-11-03T05:30"),
+    ],
+)
+def test_a_day_on_which_clocks_are_changed_has_one_job(
+    store: Store, clock: Clock, zone: str, day: str, hour: int, fired: str
+) -> None:
+    """F44: looked at every ten minutes, from the day before to the day after, by workers that start anew."""
+    clock.now = datetime.fromisoformat(f"{day}T00:00").replace(tzinfo=UTC) - timedelta(hours=12)
+    for _ in range(6 * 36):
+        declare(store, expression=f"30 {hour} * * *", timezone=zone)
+        fire(store)
+        clock.advance(10 * MINUTE)
+    [job] = [job for job in store.jobs() if job.run_at.isoformat().startswith(day)]
+    assert job.run_at == datetime.fromisoformat(fired).replace(tzinfo=UTC)
 
 
 def test_declaring_the_same_again_loses_no_tick_that_is_due(store: Store, clock: Clock) -> None:
