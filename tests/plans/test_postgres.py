@@ -123,7 +123,7 @@ def cases(connection: Connection, store: PostgresStore) -> list[Case]:
     }
     return [
         *claims(store, limit=10, rows=50, pages=200),
-        Case("look", statements["look"], {**scope(None), "worker": "me"}, pages=150),
+        Case("look", statements["look"], {**scope(None), "worker": "me", "crons": ["a", "b"]}, pages=150),
         *(Case(name, statements[name], parameters) for name, parameters in by_name.items()),
         *(Case(verb, text, ending) for verb, text in store._endings.items()),
         *(Case(name, statements[name], keyed, pages=400) for name in MANY_KEYS),
@@ -134,7 +134,7 @@ def cases(connection: Connection, store: PostgresStore) -> list[Case]:
 def busy_cases(store: PostgresStore) -> list[Case]:
     """A claim of n jobs looks at some n jobs of each lane, not at the backlog; and at no suspects of other tasks."""
     reach = 2 * 10 + 16
-    waiting = {**scope(None), "worker": "me"}
+    waiting = {**scope(None), "worker": "me", "crons": ["a", "b"]}
     return [
         *claims(store, limit=10, rows=3 * reach * 2 + 50 + SUSPECTS * 2, pages=600),
         *claims_in_one_lane(store),

@@ -174,18 +174,20 @@ class Rescued:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What the watchdog sees, in seconds from now: when the next lease ends, when the next job falls due;
-    and whether there are leases to rescue or queued jobs past their expiry."""
+    """What the watchdog sees, in seconds from now: when the next lease ends, when the next job and the next tick of a
+    cron fall due; and whether there are leases to rescue or queued jobs past their expiry."""
 
     next_lease_end: float | None
     next_due: float | None
     expired_leases: bool
     expired_jobs: bool
+    next_tick: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """A queue or a task that takes no new attempts, with who asked, why, and until when."""
+    """A queue or a task that takes no new attempts, or a cron that lets its ticks go, with who asked, why, and until
+    when."""
 
     kind: str
     name: str
@@ -208,3 +210,4 @@ class WorkerRecord:
     slots: int
     started_at: datetime
     seen_at: datetime
+    crons: tuple[str, ...] = ()

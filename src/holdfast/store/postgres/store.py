@@ -293,13 +293,16 @@ class PostgresStore(PostgresEnqueue):
             )
         return {str(row["fence"]) for row in renewed}, [Request(**row) for row in concerns]
 
-    def look(self, worker: str, tasks: Sequence[str], queues: Sequence[str] | None) -> Look:
+    def look(self, worker: str, tasks: Sequence[str], queues: Sequence[str] | None, crons: Sequence[str] = ()) -> Look:
         with self._use() as connection:
             rows = self._rows(
                 connection,
                 self.statements["look"],
-                {"worker": worker, "tasks": list(tasks), "queues": None if queues is None else list(queues)},
-            )
+                {
+                    "worker": worker, "tasks": list(tasks), "queues": None if queues is None else list(queues),
+                    "crons": list(crons),
+                },
+            )  # fmt: skip
         return Look(**rows[0])
 
     def purge(self, after_id: int, *, finished: float, failed: float, limit: int = 1000) -> tuple[int, int | None]:
