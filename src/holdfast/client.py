@@ -17,7 +17,8 @@ import msgspec
 
 from holdfast.errors import BadArguments, BadSettings, StoreError, UnknownTask
 from holdfast.handle import Job
-from holdfast.model.job import DEFAULT_MAX_ATTEMPTS, DEFAULT_QUEUE, Enqueued, JobRecord, NewJob, Pause
+from holdfast.model.filter import BadFilter, Filter, parse
+from holdfast.model.job import DEFAULT_MAX_ATTEMPTS, DEFAULT_QUEUE, Changed, Enqueued, NewJob, Page, Pause
 from holdfast.model.lifecycle import State
 from holdfast.model.retry import DEFAULT_RETRY, RetryLike, retry_policy
 from holdfast.settings import load_settings
@@ -228,16 +229,31 @@ class Holdfast:
 
     def jobs(
         self,
+        filter: str = "",
         *,
         state: State | str | None = None,
         queue: str | None = None,
         task: str | None = None,
         before: str | None = None,
         limit: int = 50,
-    ) -> list[JobRecord]:
-        """Jobs, newest first."""
+    ) -> Page:
+        """The jobs a filter means (`"state:failed queue:mail since:1h"`), newest first; `.next` is where to go on."""
         wanted = None if state is None else _state(state)
-        return self.store.jobs(state=wanted, queue=queue, task=task, before=before, limit=limit)
+        return self.store.jobs(
+            parse(filter), state=wanted, queue=queue, task=task, before=before, limit=limit
+        )  # fmt: skip
+
+    def retry(self, filter: str) -> Changed:
+        """Another life for every failed or cancelled job the filter means."""
+        return self.store.bulk("retry", _some(filter))
+
+    def cancel(self, filter: str, reason: str = "cancelled on request") -> Changed:
+        """End every job the filter means that has not finished; failed ones are dismissed, running ones asked."""
+        return self.store.bulk("cancel", _some(filter), reason=reason)
+
+    def delete(self, filter: str) -> Changed:
+        """Forget every finished job the filter means, with its history."""
+        return self.store.bulk("delete", _some(filter), unfinished=False)
 
     def change(
         self,
@@ -259,24 +275,49 @@ class Holdfast:
             tags=None if tags is None else names_of("change: tags", tags),
         )
 
+    @overload
+    def pause(self, filter: str, /) -> Changed: ...
+    @overload
+    def pause(
+        self, *, queue: str | None = None, task: str | None = None, by: str | None = None, why: str | None = None,
+        until: datetime | timedelta | None = None,
+    ) -> None: ...  # fmt: skip
+
     def pause(
         self,
+        filter: str | None = None,
+        /,
         *,
         queue: str | None = None,
         task: str | None = None,
         by: str | None = None,
         why: str | None = None,
         until: datetime | timedelta | None = None,
-    ) -> None:
-        """Pause a queue or a task: no new attempts start until `resume`, or until the time given."""
+    ) -> Changed | None:
+        """Pause a queue or a task: no new attempts start until `resume`, or until the time given. Or the jobs a filter
+        means: queued ones are held, running ones asked to park."""
+        if filter is not None:
+            _alone(filter, queue, task, by, why, until)
+            return self.store.bulk("pause", _some(filter))
         kind, name = _which(queue, task)
         if isinstance(until, timedelta):
             self.store.hold(kind, name, by=by, reason=why, delay=seconds("pause: until", until))
         else:
             self.store.hold(kind, name, by=by, reason=why, until=aware("pause: until", until))
+        return None
 
-    def resume(self, *, queue: str | None = None, task: str | None = None) -> bool:
-        """End the pause of a queue or a task. False: it was not paused."""
+    @overload
+    def resume(self, filter: str, /) -> Changed: ...
+    @overload
+    def resume(self, *, queue: str | None = None, task: str | None = None) -> bool: ...
+
+    def resume(
+        self, filter: str | None = None, /, *, queue: str | None = None, task: str | None = None
+    ) -> Changed | bool:
+        """End the pause of a queue or a task; False: it was not paused. Or of the jobs a filter means."""
+        if filter is not None:
+            _alone(filter, queue, task)
+            return self.store.bulk("resume", _some(filter))
         return self.store.let_go(*_which(queue, task))
 
     def pauses(self) -> list[Pause]:
@@ -395,6 +436,18 @@ def _which(queue: str | None, task: str | None) -> tuple[str, str]:
         raise BadSettings("name either a queue or a task")
     kind, name = ("queue", queue) if queue is not None else ("task", task)
     return kind, name_of(f"the name of a {kind}", name)
+
+
+def _some(text: str) -> Filter:
+    filter = parse(text)
+    if not filter:
+        raise BadFilter("an empty filter means every job there is: say which, as in state:failed or id:42")
+    return filter
+
+
+def _alone(filter: str, *others: object) -> None:
+    if any(other is not None for other in others):
+        raise BadArguments(f"a filter ({filter!r}) means jobs: name a queue or a task apart from it")
 
 
 def _state(name: str) -> State:

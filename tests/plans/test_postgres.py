@@ -110,10 +110,13 @@ def cases(connection: Connection, store: PostgresStore) -> list[Case]:
         "leased_jobs": {"ids": array(ids), "fence": fence},
         "rescue": rescue,
         "expire": {"limit": 1000},
-        "pause": {"id": 5},
-        "resume": {"id": 5},
-        "cancel": {"id": 5, "reason": "r"},
-        "retry": {"id": 5},
+        "pause": {"ids": array([5])},
+        "resume": {"ids": array([5])},
+        "cancel": {"ids": array([5]), "reason": "r"},
+        "retry": {"ids": array([5])},
+        "delete": {"ids": array([5]), "unfinished": True},
+        "list": {"ids": array(ids)},
+        "newest": {"before": 10_000},
         "get": {"id": 5},
     }
     return [

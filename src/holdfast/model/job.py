@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -82,6 +83,24 @@ class JobRecord:
     @property
     def finished(self) -> bool:
         return self.state in (State.SUCCEEDED, State.FAILED, State.CANCELLED)
+
+
+class Page(list[JobRecord]):
+    """Jobs, newest first. `next`: the id to go on `before`, None at the end. `cut`: it ends here because enough jobs
+    were looked through, not because there are no more."""
+
+    def __init__(self, jobs: Iterable[JobRecord] = (), *, cut: bool = False, next: str | None = None) -> None:
+        super().__init__(jobs)
+        self.cut = cut
+        self.next = next
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """What a verb did to many jobs: how many it changed, and how many were not in a state for it."""
+
+    changed: int
+    refused: int
 
 
 @dataclass(frozen=True, slots=True)

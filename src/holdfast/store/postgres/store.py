@@ -52,6 +52,7 @@ class PostgresStore(PostgresEnqueue):
             now=now,
             clock=tick,
             after=lambda name: f"({tick} + make_interval(secs => %({name})s::float8))",
+            any_of=lambda name: f"= any(%({name})s::bigint[])",
             parameter=lambda name: f"%({name})s",
         )
         self._numbered: dict[str, tuple[bytes, tuple[str, ...]]] = {}

@@ -54,6 +54,7 @@ class SqliteStore(SqliteEnqueue):
             now=":now",
             clock=":now",
             after=lambda name: f":{name}_at",
+            any_of=lambda name: f"in (select value from json_each(:{name}))",  # noqa: S608 - our own names
         )
         self._after: dict[str, list[str]] = {}
         self._pool: Pool[Connection] = Pool(
