@@ -89,7 +89,9 @@ class Holdfast:
         """Declare a task. Its stored name is the function's name, or `name=`; never its module's path. `aliases=` keep
         jobs running that were enqueued under an earlier name."""
         if function is not None and not callable(function):
-            raise BadSettings(f"@task takes options by name, as in @task(queue=…), not {function!r:.80}")
+            raise BadSettings(
+                f"@task takes options by name, as in @task(queue=…), not {function!r:.80}", number="HF1111"
+            )
         decorator = TaskDecorator(self, options)
         return decorator if function is None else decorator(function)
 
@@ -100,13 +102,19 @@ class Holdfast:
         }  # fmt: skip
         unknown = options.keys() - given.keys()
         if unknown:
-            raise BadSettings(f"@task has no option {', '.join(sorted(unknown))}; it takes {', '.join(sorted(given))}")
+            raise BadSettings(
+                f"@task has no option {', '.join(sorted(unknown))}; it takes {', '.join(sorted(given))}",
+                number="HF1111",
+            )
         given.update(options)
         given["retry"] = retry_policy(given["retry"])
         defaults = task_defaults(function, **given)
         for name in (defaults.name, *defaults.aliases):
             if name in self._names:
-                raise BadSettings(f"the task name {name!r} is taken by {self._names[name]!r}: give one of them name=…")
+                raise BadSettings(
+                    f"the task name {name!r} is taken by {self._names[name]!r}: give one of them name=…",
+                    number="HF1111",
+                )
         kind = AsyncTask if inspect.iscoroutinefunction(function) else SyncTask
         task: Task[..., Any] = kind(self, function, defaults)
         self.tasks[task.name] = task
@@ -182,7 +190,8 @@ class Holdfast:
         context = current.get()
         if context is not None and context.transaction_open and self.settings.url.startswith("sqlite"):
             raise BadSettings(
-                "this handler has a transaction open, and SQLite one writer: enqueue within it, using(conn=tx.conn)"
+                "this handler has a transaction open, and SQLite one writer: enqueue within it, using(conn=tx.conn)",
+                number="HF1112",
             )
 
     async def asubmit(self, bound: Bound[R]) -> Job[R]:
@@ -213,7 +222,9 @@ class Holdfast:
                         f"enqueue_many takes tasks with their arguments, task.bind(…), not {bound!r:.80}"
                     )
                 if bound.conn is not None:
-                    raise BadSettings("enqueue_many uses a transaction of its own: conn= is not possible here")
+                    raise BadSettings(
+                        "enqueue_many uses a transaction of its own: conn= is not possible here", number="HF1112"
+                    )
                 names.append(bound.task.name)
                 yield bound.new
 
@@ -286,7 +297,6 @@ class Holdfast:
     def pause(
         self,
         filter: str | None = None,
-        /,
         *,
         queue: str | None = None,
         task: str | None = None,
@@ -311,9 +321,7 @@ class Holdfast:
     @overload
     def resume(self, *, queue: str | None = None, task: str | None = None) -> bool: ...
 
-    def resume(
-        self, filter: str | None = None, /, *, queue: str | None = None, task: str | None = None
-    ) -> Changed | bool:
+    def resume(self, filter: str | None = None, *, queue: str | None = None, task: str | None = None) -> Changed | bool:
         """End the pause of a queue or a task; False: it was not paused. Or of the jobs a filter means."""
         if filter is not None:
             _alone(filter, queue, task)

@@ -124,7 +124,7 @@ def load_settings(
     values: dict[str, Any] = {}
     for name, value in _from_file(directory or Path.cwd()).items():
         if name not in known:
-            raise BadSettings(f"there is no setting {name!r} (in holdfast.toml or pyproject.toml)")
+            raise BadSettings(f"there is no setting {name!r} (in holdfast.toml or pyproject.toml)", number="HF1102")
         values[name] = _converted(name, value, known[name])
     for name, text in (os.environ if environment is None else environment).items():
         setting = name.removeprefix("HOLDFAST_").lower()
@@ -141,7 +141,7 @@ def _from_file(directory: Path) -> dict[str, Any]:
         try:
             found: Any = tomllib.loads(path.read_text())
         except (OSError, ValueError) as error:
-            raise BadSettings(f"{path.name} can't be read: {error}") from None
+            raise BadSettings(f"{path.name} can't be read: {error}", number="HF1103") from None
         for key in table:
             found = found.get(key, {})
         if found:

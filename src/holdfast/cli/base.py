@@ -89,7 +89,9 @@ def open_app(url: str | None) -> Holdfast:
     known = load_settings(url=url)
     app = find_app(None) if known.app and url is None else Holdfast(url)
     if app.settings.url.startswith("sqlite") and not path_of(app.settings).exists():
-        raise BadSettings(f"there is no file {path_of(app.settings)}: name the database with --url or HOLDFAST_URL")
+        raise BadSettings(
+            f"there is no file {path_of(app.settings)}: name the database with --url or HOLDFAST_URL", number="HF1109"
+        )
     return app
 
 
@@ -97,7 +99,10 @@ def find_app(where: str | None, *, url: str | None = None, **settings: Any) -> H
     """The application a command line names: `module:name`, `file.py:name`, `module`, or the setting `app`."""
     where = where or load_settings().app
     if not where:
-        raise BadSettings('which application? Name it (holdfast worker app:hf), or set app = "app:hf" in holdfast.toml')
+        raise BadSettings(
+            'which application? Name it (holdfast worker app:hf), or set app = "app:hf" in holdfast.toml',
+            number="HF1106",
+        )
     place, _, name = where.partition(":")
     module = load(place)
     found = {key: value for key, value in vars(module).items() if isinstance(value, Holdfast)}

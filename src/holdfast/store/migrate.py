@@ -34,13 +34,17 @@ def check_version(engine: str, where: str, found: int | None, oldest_code: int |
     """Refuse with one clear sentence when database and code don't fit."""
     needed = newest(engine)
     if found is None:
-        raise SchemaOutdated(f"{where} has no Holdfast tables yet: run `holdfast migrate --url {where}`")
+        raise SchemaOutdated(
+            f"{where} has no Holdfast tables yet: run `holdfast migrate --url {where}`", number="HF2102"
+        )
     if found < needed:
         raise SchemaOutdated(
-            f"the schema in {where} is at {found}, this version needs {needed}: run `holdfast migrate --url {where}`"
+            f"the schema in {where} is at {found}, this version needs {needed}: run `holdfast migrate --url {where}`, "
+            f"or apply `holdfast sql upgrade --from {found} --engine {engine}`"
         )
     if oldest_code is not None and oldest_code > needed:
         raise SchemaOutdated(
             f"the schema in {where} is at {found} and serves code from {oldest_code} on, this version knows {needed}: "
-            "upgrade Holdfast"
+            "upgrade Holdfast",
+            number="HF2103",
         )

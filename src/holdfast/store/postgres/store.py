@@ -109,7 +109,9 @@ class PostgresStore(PostgresEnqueue):
             return None
         row = connection.execute(self.statements["meta"].encode()).fetchone()
         if row is None:
-            raise StoreError(f"the table {meta} in {self.shown_url} is empty: it is not one of ours, or was damaged")
+            raise StoreError(
+                f"the table {meta} in {self.shown_url} is empty: it is not one of ours, or was damaged", number="HF2104"
+            )
         self.store_id, self._oldest = str(row[0]), int(row[2])
         return int(row[1])
 
@@ -343,7 +345,8 @@ class PostgresStore(PostgresEnqueue):
             connection.execute("select pg_notify(%s, 'self')", (channel,))
             if not list(connection.notifies(timeout=SELF_CHECK, stop_after=1)):
                 raise StoreUnavailable(
-                    f"{self.shown_url} does not deliver notifications (a pooler in between?); polling goes on"
+                    f"{self.shown_url} does not deliver notifications (a pooler in between?); polling goes on",
+                    number="HF3402",
                 )
             heard("listening", "")
             while not stop():

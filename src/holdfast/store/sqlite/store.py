@@ -94,7 +94,9 @@ class SqliteStore(SqliteEnqueue):
             return None
         row = db.execute(self.statements["meta"]).fetchone()
         if row is None:
-            raise StoreError(f"the table {name} in {self.path} is empty: it is not one of ours, or was damaged")
+            raise StoreError(
+                f"the table {name} in {self.path} is empty: it is not one of ours, or was damaged", number="HF2104"
+            )
         self.store_id, self._oldest = row[0], row[2]
         return cast(int, row[1])
 
