@@ -276,15 +276,7 @@ class Holdfast:
         tags: Sequence[str] | None = None,
     ) -> State:
         """Change priority, due time or tags of a queued job."""
-        if delay is not None and run_at is not None:
-            raise BadArguments("change: delay and run_at exclude each other")
-        return self.store.change(
-            id,
-            priority=None if priority is None else priority_of("change", priority),
-            delay=None if delay is None else seconds("change: delay", delay),
-            run_at=aware("change: run_at", run_at),
-            tags=None if tags is None else names_of("change: tags", tags),
-        )
+        return self.store.change(id, **changes(priority=priority, delay=delay, run_at=run_at, tags=tags))
 
     @overload
     def pause(self, filter: str, /) -> Changed: ...
@@ -437,6 +429,24 @@ class TaskDecorator:
 
     def __call__(self, function: Callable[..., Any], /) -> Any:
         return self._app.declare(function, self._options)
+
+
+def changes(
+    *,
+    priority: int | None = None,
+    delay: Seconds | None = None,
+    run_at: datetime | None = None,
+    tags: Sequence[str] | None = None,
+) -> dict[str, Any]:
+    """What is to change of a job, checked."""
+    if delay is not None and run_at is not None:
+        raise BadArguments("change: delay and run_at exclude each other")
+    return {
+        "priority": None if priority is None else priority_of("change", priority),
+        "delay": None if delay is None else seconds("change: delay", delay),
+        "run_at": aware("change: run_at", run_at),
+        "tags": None if tags is None else names_of("change: tags", tags),
+    }
 
 
 def _which(queue: str | None, task: str | None) -> tuple[str, str]:

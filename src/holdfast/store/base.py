@@ -37,7 +37,7 @@ from holdfast.model.lifecycle import IN_PLACE, REQUESTS, TRANSITIONS, State
 from holdfast.model.outcome import Error, Outcome, Verb
 from holdfast.model.rescue import verdict
 from holdfast.store.bulk import bulk
-from holdfast.store.find import page
+from holdfast.store.find import chunks, page
 
 Row = dict[str, Any]
 JobId = int | str
@@ -313,10 +313,7 @@ class Store(ABC):
         tags: Sequence[str] | None = None,
     ) -> State:
         """Change what a queued job waits for."""
-        return self._act(
-            "change", job_id, priority=priority, delay=delay, run_at=self.instant(run_at),
-            tags=None if tags is None else list(tags),
-        )  # fmt: skip
+        return self._act("change", job_id, priority=priority, delay=delay, run_at=run_at, tags=tags)
 
     def delete(self, job_id: str) -> State:
         """Forget a job and its history. Returns the state it was in."""
@@ -328,6 +325,10 @@ class Store(ABC):
         """Pause, resume, cancel, retry, change or delete all jobs the filter means. `told` hears how far it is."""
         return bulk(self, verb, filter, told=told, **parameters)
 
+    def matching(self, filter: Filter) -> Iterator[list[JobId]]:
+        """All jobs the filter means, in chunks of ids, newest first. Reads on as it is asked for more."""
+        return chunks(self, filter)
+
     def _act(self, verb: str, job_id: str, **parameters: Any) -> State:
         rows = self.act(verb, [self.key_of(job_id)], **parameters)
         if not rows:
@@ -338,6 +339,9 @@ class Store(ABC):
     def act(self, verb: str, ids: Sequence[JobId], **parameters: Any) -> list[Row]:
         """One verb on these jobs, in one transaction. Returns those that changed: what was not in a state for it stays
         as it is."""
+        if verb == "change":
+            tags = parameters["tags"]
+            parameters |= {"run_at": self.instant(parameters["run_at"]), "tags": None if tags is None else list(tags)}
         with self.transaction() as tx:
             rows = tx.rows(verb, ids=list(ids), **parameters)
             if rows and verb == "delete":
