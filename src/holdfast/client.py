@@ -21,7 +21,7 @@ from holdfast.model.filter import BadFilter, Filter, parse
 from holdfast.model.job import DEFAULT_MAX_ATTEMPTS, DEFAULT_QUEUE, Changed, Enqueued, NewJob, Page, Pause
 from holdfast.model.lifecycle import State
 from holdfast.model.retry import DEFAULT_RETRY, RetryLike, retry_policy
-from holdfast.settings import load_settings
+from holdfast.settings import load_settings, sources
 from holdfast.store import open_store
 from holdfast.store.base import Store
 from holdfast.work.context import JobContext, current
@@ -53,6 +53,7 @@ class Holdfast:
     def __init__(self, url: str | None = None, **settings: Any) -> None:
         try:
             self.settings = load_settings(url=url, **settings)
+            self.sources = sources(url=url, **settings)
         except TypeError as error:
             raise BadSettings(str(error).replace("Settings.__init__()", "Holdfast")) from None
         self.tasks: dict[str, Task[..., Any]] = {}
@@ -157,6 +158,7 @@ class Holdfast:
         if "lease" in settings:
             settings.setdefault("heartbeat", 0.0)  # a quarter of the new one
         self.settings = replace(self.settings, **settings)
+        self.sources |= dict.fromkeys(settings, "argument")
 
     def migrate(self) -> list[str]:
         """Bring the database's schema up to date; returns what was applied."""

@@ -1,9 +1,9 @@
 """The command line: parse, call, print. Each module beside this one adds its commands to `cli`."""
 
-from holdfast.cli import jobs, setup, steer, work
+from holdfast.cli import config, dev, enqueue, jobs, queues, schema, show, steer, work
 from holdfast.cli.base import cli
 
-__all__ = ["cli", "jobs", "main", "setup", "steer", "work"]
+__all__ = ["cli", "config", "dev", "enqueue", "jobs", "main", "queues", "schema", "show", "steer", "work"]
 
 
 def main() -> None:

@@ -14,6 +14,7 @@ DEFAULT_QUEUE = "default"
 DEFAULT_MAX_ATTEMPTS = 3
 MIN_PRIORITY, MAX_PRIORITY = -100, 100  # larger is sooner
 FOREVER = float("inf")
+COUNTED = 10_000  # jobs of a kind that are counted for a summary; beyond, it says "more"
 
 
 class NewJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,6 +102,21 @@ class Changed:
 
     changed: int
     refused: int
+
+
+@dataclass(frozen=True, slots=True)
+class Depth:
+    """How many jobs of a task stand in a queue: due now, due later, running by worker, failed. `capped`: there are more
+    than were counted."""
+
+    queue: str
+    task: str
+    due: int
+    scheduled: int
+    running: dict[str, int]
+    failed: int
+    oldest_due_at: datetime | None
+    capped: bool
 
 
 @dataclass(frozen=True, slots=True)

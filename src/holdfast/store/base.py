@@ -21,6 +21,7 @@ from holdfast.model.job import (
     AttemptRecord,
     Changed,
     Claimed,
+    Depth,
     Enqueued,
     Held,
     JobRecord,
@@ -37,6 +38,7 @@ from holdfast.model.lifecycle import IN_PLACE, REQUESTS, TRANSITIONS, State
 from holdfast.model.outcome import Error, Outcome, Verb
 from holdfast.model.rescue import verdict
 from holdfast.store.bulk import bulk
+from holdfast.store.depth import depths
 from holdfast.store.find import chunks, page
 
 Row = dict[str, Any]
@@ -83,6 +85,10 @@ class Store(ABC):
     @abstractmethod
     def migrate(self) -> list[str]:
         """Bring the schema up to date; returns the names of what was applied. Safe from many processes at once."""
+
+    @abstractmethod
+    def pending(self) -> list[str]:
+        """The names of what `migrate` would apply."""
 
     @abstractmethod
     def check(self) -> None:
@@ -417,6 +423,10 @@ class Store(ABC):
             )
             for row in self.read("attempts", id=self.key_of(job_id))
         ]
+
+    def depths(self) -> list[Depth]:
+        """How much waits, runs and failed, by queue and task; counted up to a cap."""
+        return depths(self)
 
     def counts(self) -> list[Row]:
         """Jobs by queue, task and state. Reads the whole table."""

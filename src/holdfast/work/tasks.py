@@ -180,6 +180,7 @@ class Signature:
                 )
         self._signature = signature.replace(parameters=parameters)
         self._names = [parameter.name for parameter in parameters]
+        self.hints = {name: hints.get(name, Any) for name in self._names}
         self._positional_only = [p.name for p in parameters if p.kind is p.POSITIONAL_ONLY]
         # Nothing to leave to a default, nothing to pass by name: the short way.
         self._all_given = all(p.default is p.empty and p.kind is not p.KEYWORD_ONLY for p in parameters)

@@ -88,6 +88,10 @@ class SqliteStore(SqliteEnqueue):
         self.check()
         return [m.name for m in applied]
 
+    def pending(self) -> list[str]:
+        with self._use() as connection:
+            return [m.name for m in pending("sqlite", self._version(connection.db) or 0)]
+
     def _version(self, db: sqlite3.Connection) -> int | None:
         name = f"{self.settings.prefix}meta"
         if not db.execute("select 1 from sqlite_master where type = 'table' and name = ?", (name,)).fetchone():

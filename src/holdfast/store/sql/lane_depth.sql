@@ -1,0 +1,9 @@
+-- How many of a lane are due, and how many lie ahead. No more are counted than asked for.
+select (select count(*) from (select 1 from @jobs
+                               where ready_at is not null and queue = :queue and task = :task
+                                 and priority = :priority and ready_at <= @now
+                               limit :limit) d) as due,
+       (select count(*) from (select 1 from @jobs
+                               where ready_at is not null and queue = :queue and task = :task
+                                 and priority = :priority and ready_at > @now
+                               limit :limit) s) as scheduled
