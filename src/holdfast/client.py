@@ -10,6 +10,7 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
+from difflib import get_close_matches
 from functools import cached_property
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 
@@ -127,7 +128,9 @@ class Holdfast:
             return self.tasks[self._names[name]]
         except KeyError:
             known = ", ".join(sorted(self.tasks)) or "none"
-            raise UnknownTask(f"there is no task {name!r} in this application; declared: {known}") from None
+            near = get_close_matches(name, self._names, 1)
+            hint = f", perhaps {near[0]!r}" if near else ""
+            raise UnknownTask(f"there is no task {name!r} in this application{hint}; declared: {known}") from None
 
     # -- the store ---------------------------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@ Data goes to stdout, talk to stderr; exit codes are those of `EXIT_CODES` and do
 
 from __future__ import annotations
 
+import inspect
 import sys
 import traceback
 from collections.abc import Sequence
@@ -46,8 +47,25 @@ EXIT_CODES: tuple[tuple[type[HoldfastError], int], ...] = (
 INTERRUPTED = 130
 
 
-class Cli(click.Group):
+class Command(click.Command):
+    """Its help ends in the examples that its docstring ends in."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        text, mark, examples = inspect.cleandoc(self.help or "").partition("\b\nExamples:")
+        if mark:
+            self.help, self.epilog = text.rstrip(), mark + examples
+
+
+class Group(Command, click.Group):
+    command_class = Command
+    group_class: type[click.Group] | type[type] | None = type  # groups within are like it
+
+
+class Cli(Group):
     """Turns our errors into a sentence and an exit code; a traceback follows only with --debug."""
+
+    group_class = Group
 
     def invoke(self, ctx: click.Context) -> Any:
         try:

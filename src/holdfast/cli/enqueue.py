@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from typing import Any
 
 import click
@@ -71,7 +72,13 @@ def read(task: Task[..., Any], pairs: tuple[str, ...], document: str | None) -> 
             raise BadArguments(f"{pair!r} is no argument of {task.name}: write name=value")
         if name in given:
             raise BadArguments(f"the argument {name!r} of {task.name} is given twice")
-        given[name] = _value(text, task.signature.hints.get(name, Any))
+        hints = task.signature.hints
+        if name not in hints:
+            near = get_close_matches(name, hints, 1)
+            hint = f", perhaps {near[0]!r}" if near else ""
+            takes = f"it takes {', '.join(hints)}" if hints else "it takes none"
+            raise BadArguments(f"{task.name} has no argument {name!r}{hint}; {takes}")
+        given[name] = _value(text, hints[name])
     return given
 
 

@@ -162,6 +162,7 @@ def steer(
         done = _one(app.store, verb, filter.ids[0], parameters)
     else:
         count = _count(app.store, filter)
+        _tell_missing(app.store, filter)
         _preview(app, verb, filter, count)
         if dry_run:
             if output != "table":
@@ -203,6 +204,13 @@ def _one(store: Store, verb: str, id: str, parameters: dict[str, Any]) -> Change
 def _count(store: Store, filter: Filter) -> int:
     """How many there are; more than CAP are not counted."""
     return sum(len(ids) for ids in islice(store.matching(filter), CAP // CHUNK + 1))
+
+
+def _tell_missing(store: Store, filter: Filter) -> None:
+    if filter.ids:
+        found = {record.id for record in store.jobs(Filter(ids=filter.ids), limit=len(filter.ids))}
+        if missing := [id for id in filter.ids if id not in found]:
+            talk(f"there is no job {', '.join(missing[:20])}{', …' if len(missing) > 20 else ''}")
 
 
 def _preview(app: Holdfast, verb: str, filter: Filter, count: int) -> None:
