@@ -159,7 +159,10 @@ def workers(output: str, url: str | None) -> None:
     for depth in store.depths():
         for worker, jobs in depth.running.items():
             running[worker] = running.get(worker, 0) + jobs
-    rows = [plain(asdict(worker)) | {"running": running.get(worker.id, 0)} for worker in store.workers()]
+    rows = [
+        plain(asdict(worker)) | {"tasks": sorted(worker.tasks), "running": running.get(worker.id, 0)}
+        for worker in store.workers()
+    ]
     if output != "table":
         print_data(rows, output)
         return
