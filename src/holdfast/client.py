@@ -254,10 +254,7 @@ class Holdfast:
         limit: int = 50,
     ) -> Page:
         """The jobs a filter means (`"state:failed queue:mail since:1h"`), newest first; `.next` is where to go on."""
-        wanted = None if state is None else _state(state)
-        return self.store.jobs(
-            parse(filter), state=wanted, queue=queue, task=task, before=before, limit=limit
-        )  # fmt: skip
+        return self.store.jobs(parse(filter), state=state, queue=queue, task=task, before=before, limit=limit)
 
     def retry(self, filter: str) -> Changed:
         """Another life for every failed or cancelled job the filter means."""
@@ -471,10 +468,3 @@ def _some(text: str) -> Filter:
 def _alone(filter: str, *others: object) -> None:
     if any(other is not None for other in others):
         raise BadArguments(f"a filter ({filter!r}) means jobs: name a queue or a task apart from it")
-
-
-def _state(name: str) -> State:
-    try:
-        return State(name)
-    except ValueError:
-        raise BadArguments(f"there is no state {name!r}; there are {', '.join(State)}") from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import threading
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from holdfast.settings import Settings
 from holdfast.store import open_store
 from holdfast.store.base import Store
 from tests.cli.shell import Shell
+from tests.waiting import wait_until
 
 APP = """
 from datetime import date
@@ -74,6 +76,21 @@ def test_waiting_prints_the_result_or_says_how_it_ended(shell: Shell, kept: Stor
         worker.terminate()
         threading.Thread(target=worker.communicate).start()
         worker.wait(30)
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
+@pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, -signal.SIGTERM)])
+def test_waiting_can_be_given_up(shell: Shell, kept: Store, signum: int, code: int) -> None:
+    process = shell.start("enqueue", "nothing", "--wait")
+    try:
+        wait_until(lambda: kept.jobs())
+        process.send_signal(signum)
+        assert process.wait(20) == code
+        assert "Traceback" not in process.communicate()[1]
+    finally:
+        process.kill()
+        process.communicate()
+    assert [job.state for job in kept.jobs()] == ["queued"], "the job goes on"
 
 
 @pytest.mark.parametrize("engine", ["sqlite"])

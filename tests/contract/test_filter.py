@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import timedelta
 
+import psycopg
 import pytest
 
-from holdfast.errors import JobNotFound
+from holdfast.errors import JobNotFound, RowLocked
 from holdfast.model.filter import parse
 from holdfast.model.job import Changed
 from holdfast.model.lifecycle import State
@@ -191,6 +192,17 @@ def test_bulk_verbs_ask_what_runs(store: Store) -> None:
     held = a_running_job(store)
     assert store.bulk("cancel", parse("state:running"), reason="stop") == Changed(1, 0)
     assert [(request.id, request.cancel) for request in store.asked()] == [(held.id, True)]
+
+
+@pytest.mark.parametrize("engine", ["postgres"])  # SQLite has one lock, for all
+def test_one_locked_job_holds_no_others_up(store: Store, settings: Settings) -> None:
+    ids = [a_queued_job(store) for _ in range(4)]
+    with psycopg.connect(settings.url) as other:
+        other.execute(f'select 1 from "{settings.schema}".jobs where id = {ids[2]} for update'.encode())
+        with pytest.raises(RowLocked, match="HF3004"):
+            store.bulk("pause", parse("state:queued"))
+    assert found(store, "state:paused") == [ids[3], ids[1], ids[0]]
+    assert store.bulk("pause", parse("state:queued")) == Changed(1, 0)
 
 
 def test_many_bulk_verbs_at_once_change_each_job_once(store: Store, stores: Callable[..., Store], clock: Clock) -> None:

@@ -92,7 +92,10 @@ def applications(wanted: str = "") -> str:
     files = sorted(Path.cwd().glob("*.py")) + sorted(Path.cwd().glob("*/*.py"))
     found = []
     for path in files[:FILES]:
-        text = path.read_text(errors="replace")
+        try:
+            text = path.read_text(errors="replace")
+        except OSError:
+            continue
         found += [f"{path.relative_to(Path.cwd())}:{name}" for name in _DECLARED.findall(text)]
     near = get_close_matches(wanted.removesuffix(".py"), [Path(one.partition(":")[0]).stem for one in found], 1)
     found.sort(key=lambda one: not near or Path(one.partition(":")[0]).stem != near[0])

@@ -139,10 +139,15 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, err: b
 
     table = Table(*columns, box=None, pad_edge=False, header_style="bold")
     for row in rows:
-        table.add_row(*(Text("" if cell is None else str(cell)) for cell in row))  # as it is: brackets are no markup
+        table.add_row(*(Text("" if cell is None else harmless(str(cell))) for cell in row))  # brackets are no markup
     stream = sys.stderr if err else sys.stdout
     # Where nobody looks, nothing is folded to fit a screen.
     Console(file=stream, highlight=False, width=None if stream.isatty() else 10_000).print(table)
+
+
+def harmless(text: str) -> str:
+    """A text of somebody else's that may be shown: a terminal takes no orders from it."""
+    return "".join(char if char.isprintable() or char in "\n\t" else "\N{REPLACEMENT CHARACTER}" for char in text)
 
 
 def plain(data: dict[str, Any]) -> dict[str, Any]:

@@ -11,10 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
 
-import click
-
 from holdfast.cli.app import applications
-from holdfast.cli.base import cli, queues_option, talk
+from holdfast.cli.base import app_argument, cli, queues_option, talk
 from holdfast.errors import BadSettings
 from holdfast.settings import load_settings, redact, sources
 
@@ -24,9 +22,9 @@ SKIPPED = frozenset(["__pycache__", "node_modules", "site-packages", "build", "d
 
 
 @cli.command()
-@click.argument("app", default="app.py")
+@app_argument
 @queues_option
-def dev(app: str, queues: str | None) -> None:
+def dev(app: str | None, queues: str | None) -> None:
     """Work on APP while it is written: a worker that starts again when a Python file changes. Ctrl-C ends it.
 
     Jobs are kept in holdfast.db beside the file, unless a URL is set.
@@ -36,6 +34,7 @@ def dev(app: str, queues: str | None) -> None:
       holdfast dev app.py
       holdfast dev app.py --queues mail
     """
+    app = app or load_settings().app or "app.py"
     path = Path(app.partition(":")[0])
     if path.suffix == ".py" and not path.is_file():
         raise BadSettings(f"there is no file {path}; {applications(str(path))}", number="HF1107")

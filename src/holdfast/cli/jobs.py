@@ -13,6 +13,7 @@ import msgspec
 from holdfast.cli.base import (
     ago,
     cli,
+    harmless,
     open_app,
     output_option,
     plain,
@@ -107,12 +108,14 @@ def show_job(id: str, output: str, url: str | None) -> None:
     for name, value in job_data(record).items():
         if value not in (None, [], False, ""):
             shown = value if isinstance(value, str) else to_json(value)
-            click.echo(f"{name:<16} {shown}")
+            click.echo(f"{name:<16} {harmless(shown)}")
     for attempt in attempts:
         why = f": {attempt.error_code}: {attempt.error_message}" if attempt.error_code else ""
-        click.echo(f"attempt {attempt.number:<8} {attempt.outcome} by {attempt.worker} {ago(attempt.ended_at)}{why}")
+        click.echo(
+            f"attempt {attempt.number:<8} {attempt.outcome} by {attempt.worker} {ago(attempt.ended_at)}{harmless(why)}"
+        )
     if attempts and attempts[-1].traceback:
-        click.echo(attempts[-1].traceback)
+        click.echo(harmless(attempts[-1].traceback))
 
 
 def shown_state(job: JobRecord) -> str:

@@ -51,6 +51,8 @@ class Filter:
     def narrowed(self, *, state: str | None = None, queue: str | None = None, task: str | None = None) -> Filter:
         """The same with these words added, each as if written in the text."""
         words = {"states": state, "queues": queue, "tasks": task}
+        if state is not None:
+            _states("state", (state,))
         given: dict[str, Any] = {name: (word,) for name, word in words.items() if word is not None}
         for name in given:
             if getattr(self, name):
@@ -69,6 +71,8 @@ _ESCAPED = re.compile(r"\\(.)")
 def parse(text: str) -> Filter:
     """The filter a text means, or BadFilter naming the word that is wrong."""
     found: dict[str, Any] = {}
+    if "\x00" in text or not _encodable(text):
+        raise BadFilter(f"the filter {text!r:.80} has something in it that is not a character")
     for match in _WORD.finditer(text.strip()):
         qualifier, value, odd = match.groups()
         if odd is not None:
@@ -92,6 +96,14 @@ def parse(text: str) -> Filter:
         else:
             found[name] = read(qualifier, values)
     return Filter(**found)
+
+
+def _encodable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _values(text: str) -> tuple[str, ...]:
@@ -130,12 +142,12 @@ def _since(qualifier: str, values: tuple[str, ...]) -> timedelta | datetime:
         if re.fullmatch(r"[\d.]+[a-z]", text):
             return duration(text)
         moment = datetime.fromisoformat(text)
+        return moment.replace(tzinfo=moment.tzinfo or UTC).astimezone(UTC)
     except (ValueError, OverflowError):
         raise BadFilter(
             f"since:{text} is no time: write how long ago (30s, 15m, 1h, 7d, 2w) or when "
             '(2026-01-31, "2026-01-31T12:00Z"; UTC unless it says otherwise)'
         ) from None
-    return moment.replace(tzinfo=moment.tzinfo or UTC).astimezone(UTC)
 
 
 def duration(text: str) -> timedelta:

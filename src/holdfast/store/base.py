@@ -395,7 +395,7 @@ class Store(ABC):
         self,
         filter: Filter = ALL,
         *,
-        state: State | None = None,
+        state: str | None = None,
         queue: str | None = None,
         task: str | None = None,
         before: str | None = None,
