@@ -129,8 +129,8 @@ class Holdfast:
         except KeyError:
             known = ", ".join(sorted(self.tasks)) or "none"
             near = get_close_matches(name, self._names, 1)
-            hint = f", perhaps {near[0]!r}" if near else ""
-            raise UnknownTask(f"there is no task {name!r} in this application{hint}; declared: {known}") from None
+            hint = f" (perhaps {near[0]!r})" if near else ""
+            raise UnknownTask(f"there is no task {name!r} in this application; declared: {known}{hint}") from None
 
     # -- the store ---------------------------------------------------------------------------------------------------
 

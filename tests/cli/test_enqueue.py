@@ -97,7 +97,7 @@ def test_waiting_can_be_given_up(shell: Shell, kept: Store, signum: int, code: i
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["sya"], "HF1201 there is no task 'sya' in this application, perhaps 'say'"),
+        (["sya"], "HF1201 there is no task 'sya' in this application; declared: nothing, say (perhaps 'say')"),
         (["say", "wrd=x"], "say has no argument 'wrd', perhaps 'word'; it takes word, times, on, how, rest"),
         (["nothing", "n=1"], "nothing has no argument 'n'; it takes none"),
         (["say"], "missing a required argument: 'word'"),
