@@ -48,7 +48,7 @@ def _found(
 ) -> Iterator[tuple[list[int], int | None]]:
     """Ids in steps, and the id from which on nothing was looked at yet (None: nothing is left)."""
     wanted = parameters(store, filter)
-    few = _few(store, filter, window)
+    few = _few(store, filter)
     if few is None:
         yield from _walk(store, wanted, top, limit, window if filter else None)
         return
@@ -58,7 +58,7 @@ def _found(
         yield [row["id"] for row in rows], None
 
 
-def _few(store: Store, filter: Filter, window: int | None) -> Sequence[int] | None:
+def _few(store: Store, filter: Filter) -> Sequence[int] | None:
     """The ids among which all that is meant must be, if there is an index that tells."""
     if filter.ids:
         return [cast(int, store.key_of(id)) for id in filter.ids]
@@ -86,11 +86,9 @@ def _walk(
             return
         floor = newest - STEP
         rows = store.read("find", before=newest + 1, after=floor, limit=limit, **wanted)
-        found = [row["id"] for row in rows]
         looked += STEP
-        # A full answer may have left some of the step unseen.
-        top = found[-1] if len(found) >= limit else floor + 1
-        yield found, top
+        top = floor + 1
+        yield [row["id"] for row in rows], top
 
 
 def parameters(store: Store, filter: Filter) -> dict[str, Any]:
