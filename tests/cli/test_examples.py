@@ -83,6 +83,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
             store.fail(ref(held), BOOM) if number == 42 else store.succeed(ref(held))
     store.pause("45")
     store.close()
+    shutil.copy(home / "holdfast.db", home / "jobs.db")  # for the examples that name one
     return home
 
 

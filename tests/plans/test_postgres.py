@@ -131,7 +131,7 @@ def cases(connection: Connection, store: PostgresStore) -> list[Case]:
         *(Case(name, statements[name], parameters) for name, parameters in by_name.items()),
         *(Case(verb, text, ending) for verb, text in store._endings.items()),
         *(Case(name, statements[name], keyed, pages=400) for name in MANY_KEYS),
-        Case("waiting", statements["waiting"], {"limit": 100}, pages=400),
+        Case("every_lane", statements["every_lane"], {"limit": 100}, pages=400),
         Case("lane_depth", statements["lane_depth"], {"queue": QUEUE, "task": TASK, "priority": 0, "limit": 20}),
         Case("find", statements["find"], {"before": 2000, "after": 1000, "limit": 50, **nothing}, rows=1000, pages=400),
         Case("find_of", statements["find_of"], {"ids": array(ids), "limit": 50, **nothing}),

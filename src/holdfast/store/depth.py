@@ -25,7 +25,7 @@ def depths(store: Store) -> list[Depth]:
         if jobs and since is not None:
             oldest[place] = min(since, oldest.get(place, since))
 
-    for lane in store.read("waiting", limit=LANES):
+    for lane in store.read("every_lane", limit=LANES):
         place = lane["queue"], lane["task"]
         [counted] = store.read(
             "lane_depth", queue=lane["queue"], task=lane["task"], priority=lane["priority"], limit=limit
