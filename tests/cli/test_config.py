@@ -33,6 +33,11 @@ def test_each_value_says_where_it_came_from(shell: Shell) -> None:
     assert "s3cret" not in shell("config").stdout
 
 
+def test_a_variable_that_sets_nothing_is_pointed_out(shell: Shell) -> None:
+    said = shell("config", HOLDFAST_CONCURENCY="3").stderr
+    assert said == "HOLDFAST_CONCURENCY is no setting; perhaps HOLDFAST_CONCURRENCY?\n"
+
+
 def test_what_the_application_sets_is_an_argument(shell: Shell) -> None:
     (shell.directory / "app.py").write_text("from holdfast import Holdfast\nhf = Holdfast(lease=12)\n")
     assert sources(shell, "app:hf")["lease"] == (12, "argument")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict
+from difflib import get_close_matches
 
 import click
 from click.shell_completion import get_completion_class
 
-from holdfast.cli.base import app_argument, cli, find_app, output_option, print_data, print_table, url_option
+from holdfast.cli.base import app_argument, cli, find_app, output_option, print_data, print_table, talk, url_option
 from holdfast.client import Holdfast
 from holdfast.settings import load_settings, redact
 
@@ -29,6 +31,11 @@ def config(app: str | None, output: str, url: str | None) -> None:
         {"name": name, "value": redact(value) if name == "url" else value, "source": configured.sources[name]}
         for name, value in asdict(configured.settings).items()
     ]
+    for name in sorted(os.environ):
+        setting = name.removeprefix("HOLDFAST_").lower()
+        if name.startswith("HOLDFAST_") and setting not in configured.sources:
+            near = get_close_matches(setting, configured.sources, 1)
+            talk(f"{name} is no setting" + (f"; perhaps HOLDFAST_{near[0].upper()}?" if near else ""))
     if output == "table":
         print_table(("setting", "value", "from"), [tuple(row.values()) for row in rows])
     else:

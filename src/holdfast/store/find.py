@@ -120,7 +120,9 @@ def _arguments(filter: Filter) -> str | None:
         return None
     return json.dumps(
         [
-            {"path": path, "route": "$" + "".join(f'."{part}"' for part in path), "values": as_json(value)}
+            # The way to it, as each database writes one. The grammar lets no quotes into a name.
+            {"path": "{" + ",".join(quoted) + "}", "route": ".".join(["$", *quoted]), "values": as_json(value)}
             for path, value in filter.args
+            for quoted in [[f'"{part}"' for part in path]]
         ]
     )
