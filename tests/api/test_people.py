@@ -170,7 +170,7 @@ def test_a_queue_or_a_task_is_paused_with_who_and_why(hf: Holdfast, kind: str) -
     def free() -> None: ...
 
     jobs = [held.enqueue(), free.enqueue()]
-    hf.pause(**{kind: "held"}, by="operator", why="the printer burns")  # type: ignore[arg-type]
+    hf.pause(**{kind: "held"}, by="operator", why="the printer burns")  # type: ignore[call-overload]
     [pause] = hf.pauses()
     assert (pause.kind, pause.name, pause.by, pause.reason, pause.until) == (
         kind, "held", "operator", "the printer burns", None,

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,64 +12,8 @@ import pytest
 from holdfast.settings import Settings
 from holdfast.store import open_store
 from holdfast.store.base import Store
+from tests.cli.shell import Shell
 from tests.factories import new_job
-
-APP = """
-from holdfast import Fail, Holdfast
-
-hf = Holdfast()
-other = "not an application"
-
-@hf.task
-def double(n: int) -> int:
-    return 2 * n
-
-@hf.task
-async def refuse(n: int) -> None:
-    raise Fail("no", code="NO")
-"""
-
-
-class Shell:
-    """A directory with an application in it, and the environment of its user."""
-
-    def __init__(self, directory: Path, settings: Settings) -> None:
-        self.directory = directory
-        (directory / "app.py").write_text(APP)
-        self.environment = {
-            **{k: v for k, v in os.environ.items() if not k.startswith("HOLDFAST_")},
-            "HOLDFAST_URL": settings.url,
-            "HOLDFAST_SCHEMA": settings.schema,
-            "NO_COLOR": "1",
-            "COLUMNS": "200",
-        }
-
-    def __call__(self, *arguments: str, code: int = 0, **environment: str) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run(
-            [sys.executable, "-m", "holdfast", *arguments], cwd=self.directory, text=True, capture_output=True,
-            env={**self.environment, **environment}, timeout=60, check=False,
-        )  # fmt: skip
-        assert done.returncode == code, done.stderr
-        return done
-
-    def start(self, *arguments: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [sys.executable, "-m", "holdfast", *arguments], cwd=self.directory, text=True, env=self.environment,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        )  # fmt: skip
-
-
-@pytest.fixture
-def shell(tmp_path: Path, settings: Settings) -> Shell:
-    return Shell(tmp_path, settings)
-
-
-@pytest.fixture
-def kept(settings: Settings) -> Iterator[Store]:
-    store = open_store(settings)
-    store.migrate()
-    yield store
-    store.close()
 
 
 def test_drain_runs_what_is_due_and_prints_how_many(shell: Shell, kept: Store) -> None:
@@ -173,10 +113,3 @@ def test_the_application_can_be_configured(shell: Shell, kept: Store) -> None:
     assert shell("drain").stdout == "1\n"
     (shell.directory / "holdfast.toml").write_text("concurency = 3\n")
     assert "there is no setting 'concurency'" in shell("drain", code=2).stderr
-
-
-def test_every_command_shows_two_examples(tmp_path: Path) -> None:
-    shell = Shell(tmp_path, Settings(url=f"sqlite:///{tmp_path}/jobs.db"))
-    for command in (["worker"], ["drain"], ["jobs", "list"], ["jobs", "show"], ["migrate"], ["demo"], ["bench"]):
-        text = shell(*command, "--help").stdout
-        assert len([line for line in text.splitlines() if line.strip().startswith("holdfast ")]) == 2, command

@@ -12,8 +12,10 @@ from typing import Any
 import psycopg
 import pytest
 
+from holdfast.model.filter import Filter
 from holdfast.model.job import Wants
 from holdfast.settings import Settings
+from holdfast.store.find import parameters
 from holdfast.store.postgres.store import PostgresStore, wanted
 from tests.factories import claim
 from tests.plans.crowd import DUE, PAUSED_QUEUE, PAUSED_TASK, QUEUE, TASK, UNSERVED
@@ -96,6 +98,7 @@ def cases(connection: Connection, store: PostgresStore) -> list[Case]:
     }  # fmt: skip
     new = new_job(key="k77")
     keyed = {"jobs": json.dumps([new_job(key=f"{word}{n}", args={}) for word in "ksz" for n in range(5)])}
+    nothing = parameters(store, Filter(queues=("none",)))
     by_name: dict[str, dict[str, Any]] = {
         "enqueue": new,
         "enqueue_keyed": new,
@@ -115,10 +118,16 @@ def cases(connection: Connection, store: PostgresStore) -> list[Case]:
         "leased_jobs": {"ids": array(ids), "fence": fence},
         "rescue": rescue,
         "expire": {"limit": 1000},
-        "pause": {"id": 5},
-        "resume": {"id": 5},
-        "cancel": {"id": 5, "reason": "r"},
-        "retry": {"id": 5},
+        "pause": {"ids": array([5])},
+        "resume": {"ids": array([5])},
+        "cancel": {"ids": array([5]), "reason": "r"},
+        "retry": {"ids": array([5])},
+        "delete": {"ids": array([5]), "unfinished": True},
+        "list": {"ids": array(ids)},
+        "newest": {"before": 10_000},
+        "failed_ids": {"limit": 20},
+        "failed_depth": {"limit": 20},
+        "suspect_depth": {"limit": 20},
         "get": {"id": 5},
     }
     return [
@@ -127,6 +136,10 @@ def cases(connection: Connection, store: PostgresStore) -> list[Case]:
         *(Case(name, statements[name], parameters) for name, parameters in by_name.items()),
         *(Case(verb, text, ending) for verb, text in store._endings.items()),
         *(Case(name, statements[name], keyed, pages=400) for name in MANY_KEYS),
+        Case("every_lane", statements["every_lane"], {"limit": 100}, pages=400),
+        Case("lane_depth", statements["lane_depth"], {"queue": QUEUE, "task": TASK, "priority": 0, "limit": 20}),
+        Case("find", statements["find"], {"before": 2000, "after": 1000, "limit": 50, **nothing}, rows=1000, pages=400),
+        Case("find_of", statements["find_of"], {"ids": array(ids), "limit": 50, **nothing}),
         Case("purge", statements["purge"], retention(), rows=2000, pages=4200),
     ]
 

@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, assert_type
 
 from holdfast import Exponential, Holdfast, Job, JobContext, State
+from holdfast.model.job import Changed
 from holdfast.work.tasks import AsyncTask, Bound, SyncTask
 
 hf = Holdfast("sqlite:///unused.db")
@@ -137,6 +138,15 @@ if TYPE_CHECKING:
     # what a job promises is at least what it is asked for
     wider: Job[object] = plain.enqueue("x")
     narrower: Job[str] = plain.enqueue("x")  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]
+
+    # many jobs by one filter, or a queue or a task
+    assert_type(hf.retry("state:failed"), Changed)
+    assert_type(hf.pause("queue:mail"), Changed)
+    assert_type(hf.pause(queue="mail", until=timedelta(hours=1)), None)
+    assert_type(hf.resume("state:paused"), Changed)
+    assert_type(hf.resume(task="send"), bool)
+    assert_type(hf.jobs("state:failed since:1h").next, str | None)
+    assert_type(hf.jobs("state:failed")[0].id, str)
 
 
 def test_tasks_are_of_the_kind_of_their_handlers() -> None:

@@ -181,8 +181,8 @@ def test_r3_9_transient_errors_are_warnings_and_any_other_is_fatal_for_one_poll(
     bench.store.answers = [StoreUnavailable("timed out"), StoreError("permission denied")]
     bench.rounds_until(3)
     assert [(record.levelname, record.message) for record in caplog.records] == [
-        ("WARNING", "timed out; trying again in 2 s"),
-        ("ERROR", "a poll failed (1 in a row): permission denied"),
+        ("WARNING", "HF3002 timed out; trying again in 2 s"),
+        ("ERROR", "a poll failed (1 in a row): HF3001 permission denied"),
         ("WARNING", "a script answers again"),
     ]
 

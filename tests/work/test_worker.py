@@ -147,7 +147,7 @@ def test_a_poll_error_never_ends_the_worker(
     with working(app) as worker:
         assert app.find_task("task").enqueue().wait(timeout=20) == "done"
         assert worker.desk.meters.consecutive_errors == 0
-    assert [told["error"] for told in heard.of("poll_failed")] == ["permission denied", "a bug", "away"]
+    assert [told["error"] for told in heard.of("poll_failed")] == ["HF3001 permission denied", "a bug", "HF3002 away"]
 
 
 def test_a_value_the_database_refuses_fails_only_its_own_job(
@@ -196,7 +196,7 @@ def test_a_deaf_listener_is_repaired_and_polling_goes_on_meanwhile(
         fail.clear()
         wait_until(lambda: worker.desk.poller.listening)
         assert app.find_task("task").enqueue().wait(timeout=10) == "done"
-    assert heard.of("deaf")[0] == {"error": "the connection broke"}
+    assert heard.of("deaf")[0] == {"error": "HF3002 the connection broke"}
 
 
 # -- shutdown (R6.4) ---------------------------------------------------------------------------------------------------

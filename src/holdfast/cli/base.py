@@ -1,33 +1,36 @@
-"""What every command shares: our errors as one sentence and an exit code, options, finding the application, printing.
-Data goes to stdout, talk to stderr; exit codes are those of `EXIT_CODES`."""
+"""What every command shares: our errors as a number, a sentence and an exit code, options, printing.
+Data goes to stdout, talk to stderr; exit codes are those of `EXIT_CODES` and docs/cli.md."""
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
+import inspect
 import sys
+import traceback
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import click
 import msgspec
 
-from holdfast.client import Holdfast
+from holdfast.cli.app import find_app, open_app
 from holdfast.errors import (
     BadArguments,
     BadSettings,
     HoldfastError,
+    JobFailed,
     JobNotFound,
     Refused,
     SchemaOutdated,
     StoreUnavailable,
     UnknownTask,
+    WaitTimeout,
 )
-from holdfast.settings import load_settings
-from holdfast.store.sqlite.connect import path_of
+
+__all__ = [
+    "EXIT_CODES", "Cli", "ago", "app_argument", "cli", "find_app", "open_app", "output_option", "plain", "print_data",
+    "print_table", "queues_option", "split", "talk", "to_json", "url_option",
+]  # fmt: skip
 
 EXIT_CODES: tuple[tuple[type[HoldfastError], int], ...] = (
     (BadSettings, 2),
@@ -37,28 +40,56 @@ EXIT_CODES: tuple[tuple[type[HoldfastError], int], ...] = (
     (Refused, 4),
     (StoreUnavailable, 5),
     (SchemaOutdated, 6),
+    (JobFailed, 7),
+    (WaitTimeout, 8),
     (HoldfastError, 1),
 )
+INTERRUPTED = 130
 
 
-class Cli(click.Group):
-    """Turns our errors into one sentence and an exit code; a traceback only with --debug."""
+class Command(click.Command):
+    """Its help ends in the examples that its docstring ends in."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        text, mark, examples = inspect.cleandoc(self.help or "").partition("\b\nExamples:")
+        if mark:
+            self.help, self.epilog = text.rstrip(), mark + examples
+
+
+class Group(Command, click.Group):
+    command_class = Command
+    group_class: type[click.Group] | type[type] | None = type  # groups within are like it
+
+
+class Cli(Group):
+    """Turns our errors into a sentence and an exit code; a traceback follows only with --debug."""
+
+    group_class = Group
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
         except HoldfastError as error:
+            talk(str(error))
             if ctx.params.get("debug"):
-                raise
-            click.echo(f"holdfast: {error}", err=True)
+                traceback.print_exception(error)
             ctx.exit(next(code for kind, code in EXIT_CODES if isinstance(error, kind)))
+        except KeyboardInterrupt:
+            ctx.exit(INTERRUPTED)
 
 
 @click.group(cls=Cli, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(package_name="holdfast")
 @click.option("--debug", is_flag=True, help="Show tracebacks.")
 def cli(debug: bool) -> None:
-    """Durable background jobs in the database you already have."""
+    """Durable background jobs in the database you already have.
+
+    \b
+    Examples:
+      holdfast demo --jobs 200
+      holdfast worker --help
+    """
 
 
 # -- options many commands share -------------------------------------------------------------------------------------
@@ -81,66 +112,12 @@ def split(names: str | None) -> list[str] | None:
     return found
 
 
-# -- finding the application -----------------------------------------------------------------------------------------
-
-
-def open_app(url: str | None) -> Holdfast:
-    """The database to look at: the one named, else the configured application's, else the configured one."""
-    known = load_settings(url=url)
-    app = find_app(None) if known.app and url is None else Holdfast(url)
-    if app.settings.url.startswith("sqlite") and not path_of(app.settings).exists():
-        raise BadSettings(f"there is no file {path_of(app.settings)}: name the database with --url or HOLDFAST_URL")
-    return app
-
-
-def find_app(where: str | None, *, url: str | None = None, **settings: Any) -> Holdfast:
-    """The application a command line names: `module:name`, `file.py:name`, `module`, or the setting `app`."""
-    where = where or load_settings().app
-    if not where:
-        raise BadSettings('which application? Name it (holdfast worker app:hf), or set app = "app:hf" in holdfast.toml')
-    place, _, name = where.partition(":")
-    module = load(place)
-    found = {key: value for key, value in vars(module).items() if isinstance(value, Holdfast)}
-    if name and name not in found:
-        there = ", ".join(sorted(found)) or "none"
-        raise BadSettings(f"{place} has no Holdfast application called {name!r}; found: {there}")
-    if not name and len(found) != 1:
-        there = ", ".join(sorted(found)) or "none"
-        raise BadSettings(f"{place} should have one Holdfast application, or be named as {place}:name; found: {there}")
-    app = found[name] if name else next(iter(found.values()))
-    given = {key: value for key, value in {"url": url, **settings}.items() if value is not None}
-    if given:
-        app.reconfigure(**given)
-    return app
-
-
-def load(place: str) -> ModuleType:
-    sys.path.insert(0, str(Path.cwd()))
-    path = Path(place)
-    if path.suffix != ".py":
-        try:
-            return importlib.import_module(place)
-        except ModuleNotFoundError as missing:
-            if missing.name is None or not place.startswith(missing.name):
-                raise
-            raise BadSettings(f"there is no module {place!r} here ({Path.cwd()}); {modules_here()}") from None
-    if not path.is_file():
-        raise BadSettings(f"there is no file {place}; {modules_here()}")
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-def modules_here() -> str:
-    files = sorted(path.name for path in Path.cwd().glob("*.py"))
-    return "found: " + (", ".join(files) or "no Python files")
-
-
 # -- printing --------------------------------------------------------------------------------------------------------
+
+
+def talk(text: str) -> None:
+    """What is said to people, not to programs."""
+    click.echo(text, err=True)
 
 
 def to_json(value: Any) -> str:
@@ -155,14 +132,22 @@ def print_data(rows: Sequence[Any], output: str, *, one: bool = False) -> None:
         click.echo(to_json(rows))
 
 
-def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, err: bool = False) -> None:
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(*columns, box=None, pad_edge=False, header_style="bold")
     for row in rows:
-        table.add_row(*map(str, row))
-    Console(highlight=False).print(table)
+        table.add_row(*(Text("" if cell is None else harmless(str(cell))) for cell in row))  # brackets are no markup
+    stream = sys.stderr if err else sys.stdout
+    # Where nobody looks, nothing is folded to fit a screen.
+    Console(file=stream, highlight=False, width=None if stream.isatty() else 10_000).print(table)
+
+
+def harmless(text: str) -> str:
+    """A text of somebody else's that may be shown: a terminal takes no orders from it."""
+    return "".join(char if char.isprintable() or char in "\n\t" else "\N{REPLACEMENT CHARACTER}" for char in text)
 
 
 def plain(data: dict[str, Any]) -> dict[str, Any]:
@@ -171,11 +156,11 @@ def plain(data: dict[str, Any]) -> dict[str, Any]:
 
 def ago(moment: datetime) -> str:
     seconds = (datetime.now(UTC) - moment).total_seconds()
-    size = abs(seconds)
+    return f"{span(abs(seconds))} ago" if seconds >= 0 else f"in {span(-seconds)}"
+
+
+def span(seconds: float) -> str:
     for unit, length in (("d", 86400), ("h", 3600), ("m", 60)):
-        if size >= length:
-            text = f"{size / length:.0f}{unit}"
-            break
-    else:
-        text = f"{size:.0f}s"
-    return f"{text} ago" if seconds >= 0 else f"in {text}"
+        if seconds >= length:
+            return f"{seconds / length:.0f}{unit}"
+    return f"{seconds:.0f}s"

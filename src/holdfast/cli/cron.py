@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import click
 
-from holdfast.cli.base import ago, cli, open_app, output_option, print_data, print_table, to_json, url_option
+from holdfast.cli.base import ago, cli, open_app, output_option, print_data, print_table, talk, to_json, url_option
+from holdfast.cli.queues import moment, user
 from holdfast.errors import BadSettings
 from holdfast.model.cron import CronRecord
 
@@ -56,20 +57,20 @@ def list_crons(count: int, output: str, url: str | None) -> None:
 
 @cron.command("pause")
 @click.argument("name")
-@click.option("--by", help="Who asks.")
-@click.option("--why", help="Why: shown by `cron list`.")
-@click.option("--hours", type=click.FloatRange(0, min_open=True), help="End the pause by itself after so long.")
+@click.option("--why", help="Shown to whoever wonders.")
+@click.option("--until", help="When it ends by itself: 30m, 1h, 2d, or 2030-01-31T12:00Z. Default: when resumed.")
+@click.option("--by", help="Who asks. Default: the user's name.")
 @url_option
-def pause_cron(name: str, by: str | None, why: str | None, hours: float | None, url: str | None) -> None:
+def pause_cron(name: str, why: str | None, until: str | None, by: str | None, url: str | None) -> None:
     """Let the ticks of a cron go until it is resumed. They are not made up for.
 
     \b
     Examples:
-      holdfast cron pause nightly_report --by ops --why "the provider is down"
-      holdfast cron pause nightly_report --hours 2
+      holdfast cron pause nightly_report --why "the provider is down"
+      holdfast cron pause nightly_report --until 2h
     """
-    open_app(url).pause(cron=name, by=by, why=why, until=None if hours is None else timedelta(hours=hours))
-    click.echo(f"{name} is paused", err=True)
+    open_app(url).pause(cron=name, by=by or user(), why=why, until=None if until is None else moment(until))
+    talk(f"cron {name} is paused: holdfast cron resume {name} lets it go")
 
 
 @cron.command("resume")
@@ -81,10 +82,10 @@ def resume_cron(name: str, url: str | None) -> None:
     \b
     Examples:
       holdfast cron resume nightly_report
-      holdfast cron resume nightly_report --url sqlite:///jobs.db
+      holdfast cron resume weekly_digest
     """
     ended = open_app(url).resume(cron=name)
-    click.echo(f"{name} goes on" if ended else f"{name} was not paused", err=True)
+    talk(f"cron {name} goes on" if ended else f"cron {name} was not paused")
 
 
 @cron.command("run")

@@ -1,7 +1,8 @@
-"""`jobs`: look at jobs."""
+"""`jobs list` and `jobs show`: look at jobs. What people do to them is in `steer`."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
@@ -9,48 +10,80 @@ from typing import Any
 import click
 import msgspec
 
-from holdfast.cli.base import ago, cli, open_app, output_option, plain, print_data, print_table, to_json, url_option
+from holdfast.cli.base import (
+    ago,
+    cli,
+    harmless,
+    open_app,
+    output_option,
+    plain,
+    print_data,
+    print_table,
+    talk,
+    to_json,
+    url_option,
+)
+from holdfast.model.filter import STATES, parse
 from holdfast.model.job import JobRecord
 from holdfast.model.lifecycle import State
+from holdfast.store.find import WINDOW
 
 
 @cli.group()
 def jobs() -> None:
-    """Look at jobs."""
-
-
-@jobs.command("list")
-@click.option("--state", type=click.Choice([state.value for state in State]), help="Only jobs in this state.")
-@click.option("--queue", help="Only jobs of this queue.")
-@click.option("--task", help="Only jobs of this task.")
-@click.option("--before", metavar="ID", help="Only jobs older than this one: the next page.")
-@click.option("-n", "--limit", type=click.IntRange(1, 200), default=20, show_default=True)
-@output_option
-@url_option
-def list_jobs(
-    state: str | None, queue: str | None, task: str | None, before: str | None, limit: int, output: str, url: str | None
-) -> None:
-    """List jobs, newest first.
+    """Look at jobs, and steer them.
 
     \b
     Examples:
-      holdfast jobs list --state failed
-      holdfast jobs list --queue mail -n 5 -o json
+      holdfast jobs list
+      holdfast jobs retry state:failed --dry-run
     """
-    found = open_app(url).jobs(state=state, queue=queue, task=task, before=before, limit=limit)
+
+
+@jobs.command("list")
+@click.argument("filter", nargs=-1)
+@click.option("--state", type=click.Choice(STATES), help="Only jobs in this state.")
+@click.option("--queue", help="Only jobs of this queue.")
+@click.option("--task", help="Only jobs of this task.")
+@click.option("--before", metavar="ID", help="Only jobs older than this one: the next page.")
+@click.option("-n", "--limit", type=click.IntRange(1, 10_000), default=20, show_default=True)
+@output_option
+@url_option
+def list_jobs(
+    filter: tuple[str, ...], state: str | None, queue: str | None, task: str | None, before: str | None, limit: int,
+    output: str, url: str | None,
+) -> None:  # fmt: skip
+    """List jobs, newest first: all of them, or those a FILTER means.
+
+    A FILTER is made of state: queue: task: tag: since: error: args.NAME: id: key: worker:; all must hold.
+
+    \b
+    Examples:
+      holdfast jobs list 'state:failed queue:mail since:1h'
+      holdfast jobs list task:audit args.user_id:42 -n 5 -o json
+    """
+    wanted = parse(" ".join(filter)).narrowed(state=state, queue=queue, task=task)
+    found = open_app(url).store.jobs(wanted, before=before, limit=limit)
     if output == "table":
-        print_table(
-            ("id", "state", "task", "queue", "attempt", "due", "error"),
-            [
-                (
-                    job.id, shown_state(job), job.task, job.queue, f"{job.attempt}/{job.max_attempts}", ago(job.run_at),
-                    "" if job.state is State.SUCCEEDED else job.error_code or "",
-                )
-                for job in found
-            ],
-        )  # fmt: skip
-        return
-    print_data([job_data(job) for job in found], output)
+        print_jobs(found)
+    else:
+        print_data([job_data(job) for job in found], output)
+    if found.cut:
+        talk(f"looked through the newest {WINDOW:,} jobs; older ones: --before {found.next}")
+
+
+def print_jobs(found: Sequence[JobRecord], *, err: bool = False) -> None:
+    print_table(
+        ("id", "state", "task", "queue", "attempt", "due", "error"),
+        [
+            (
+                job.id, shown_state(job), job.task, job.queue, f"{job.attempt}/{job.max_attempts}", ago(job.run_at),
+                "" if job.state is State.SUCCEEDED else job.error_code or "",
+            )
+            for job in found
+        ],
+        err=err,
+    )  # fmt: skip
 
 
 @jobs.command("show")
@@ -75,12 +108,14 @@ def show_job(id: str, output: str, url: str | None) -> None:
     for name, value in job_data(record).items():
         if value not in (None, [], False, ""):
             shown = value if isinstance(value, str) else to_json(value)
-            click.echo(f"{name:<16} {shown}")
+            click.echo(f"{name:<16} {harmless(shown)}")
     for attempt in attempts:
         why = f": {attempt.error_code}: {attempt.error_message}" if attempt.error_code else ""
-        click.echo(f"attempt {attempt.number:<8} {attempt.outcome} by {attempt.worker} {ago(attempt.ended_at)}{why}")
+        click.echo(
+            f"attempt {attempt.number:<8} {attempt.outcome} by {attempt.worker} {ago(attempt.ended_at)}{harmless(why)}"
+        )
     if attempts and attempts[-1].traceback:
-        click.echo(attempts[-1].traceback)
+        click.echo(harmless(attempts[-1].traceback))
 
 
 def shown_state(job: JobRecord) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -13,6 +14,7 @@ DEFAULT_QUEUE = "default"
 DEFAULT_MAX_ATTEMPTS = 3
 MIN_PRIORITY, MAX_PRIORITY = -100, 100  # larger is sooner
 FOREVER = float("inf")
+COUNTED = 10_000  # jobs of a kind that are counted for a summary; beyond, it says "more"
 
 
 class NewJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,6 +84,39 @@ class JobRecord:
     @property
     def finished(self) -> bool:
         return self.state in (State.SUCCEEDED, State.FAILED, State.CANCELLED)
+
+
+class Page(list[JobRecord]):
+    """Jobs, newest first. `next`: the id to go on `before`, None at the end. `cut`: it ends here because enough jobs
+    were looked through, not because there are no more."""
+
+    def __init__(self, jobs: Iterable[JobRecord] = (), *, cut: bool = False, next: str | None = None) -> None:
+        super().__init__(jobs)
+        self.cut = cut
+        self.next = next
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """What a verb did to many jobs: how many it changed, and how many were not in a state for it."""
+
+    changed: int
+    refused: int
+
+
+@dataclass(frozen=True, slots=True)
+class Depth:
+    """How many jobs of a task stand in a queue: due now, due later, running by worker, failed. `capped`: there are more
+    than were counted."""
+
+    queue: str
+    task: str
+    due: int
+    scheduled: int
+    running: dict[str, int]
+    failed: int
+    oldest_due_at: datetime | None
+    capped: bool
 
 
 @dataclass(frozen=True, slots=True)

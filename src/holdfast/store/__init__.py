@@ -24,12 +24,13 @@ def open_store(settings: Settings, *, clock: Callable[[], datetime] | None = Non
         except ModuleNotFoundError as missing:
             if missing.name != "psycopg":
                 raise
-            raise BadSettings("PostgreSQL needs a driver: pip install 'holdfast[postgres]'") from None
+            raise BadSettings("PostgreSQL needs a driver: pip install 'holdfast[postgres]'", number="HF1105") from None
 
         return PostgresStore(settings, clock=clock)
     raise BadSettings(
         f"the database URL {settings.shown_url!r} is not one of sqlite:///file.db, sqlite:////absolute/file.db, "
-        "postgresql://user@host/database"
+        "postgresql://user@host/database",
+        number="HF1104",
     )
 
 

@@ -16,14 +16,18 @@ from datetime import datetime
 from typing import Any, NamedTuple, Protocol
 
 from holdfast.errors import JobNotFound, LeaseLost, Refused
+from holdfast.model.filter import ALL, Filter
 from holdfast.model.job import (
     AttemptRecord,
+    Changed,
     Claimed,
+    Depth,
     Enqueued,
     Held,
     JobRecord,
     Look,
     NewJob,
+    Page,
     Pause,
     Request,
     Rescued,
@@ -33,7 +37,10 @@ from holdfast.model.job import (
 from holdfast.model.lifecycle import IN_PLACE, REQUESTS, TRANSITIONS, State
 from holdfast.model.outcome import Error, Outcome, Verb
 from holdfast.model.rescue import verdict
+from holdfast.store.bulk import bulk
 from holdfast.store.crons import KeepsCrons
+from holdfast.store.depth import depths
+from holdfast.store.find import chunks, page
 
 Row = dict[str, Any]
 JobId = int | str
@@ -79,6 +86,10 @@ class Store(KeepsCrons, ABC):
     @abstractmethod
     def migrate(self) -> list[str]:
         """Bring the schema up to date; returns the names of what was applied. Safe from many processes at once."""
+
+    @abstractmethod
+    def pending(self) -> list[str]:
+        """The names of what `migrate` would apply."""
 
     @abstractmethod
     def check(self) -> None:
@@ -311,32 +322,46 @@ class Store(KeepsCrons, ABC):
         tags: Sequence[str] | None = None,
     ) -> State:
         """Change what a queued job waits for."""
-        return self._act(
-            "change", job_id, priority=priority, delay=delay, run_at=self.instant(run_at),
-            tags=None if tags is None else list(tags),
-        )  # fmt: skip
+        return self._act("change", job_id, priority=priority, delay=delay, run_at=run_at, tags=tags)
 
     def delete(self, job_id: str) -> State:
         """Forget a job and its history. Returns the state it was in."""
-        return self._act("delete", job_id)
+        return self._act("delete", job_id, unfinished=True)
+
+    def bulk(
+        self, verb: str, filter: Filter, *, told: Callable[[Changed], None] | None = None, **parameters: Any
+    ) -> Changed:
+        """Pause, resume, cancel, retry, change or delete all jobs the filter means. `told` hears how far it is."""
+        return bulk(self, verb, filter, told=told, **parameters)
+
+    def matching(self, filter: Filter) -> Iterator[list[JobId]]:
+        """All jobs the filter means, in chunks of ids, newest first. Reads on as it is asked for more."""
+        return chunks(self, filter)
 
     def _act(self, verb: str, job_id: str, **parameters: Any) -> State:
-        key = self.key_of(job_id)
-        with self.transaction() as tx:
-            rows = tx.rows(verb, id=key, **parameters)
-            if rows and verb == "delete":
-                tx.rows("delete_attempts", id=key)
+        rows = self.act(verb, [self.key_of(job_id)], **parameters)
         if not rows:
             found = self.get(job_id).state
             raise Refused(f"can't {verb} job {job_id}: it is {found}, and must be {_possible_in(verb)}")
-        state, queue = State(rows[0]["state"]), rows[0]["queue"]
-        if verb in ("resume", "retry", "change"):
-            self.notify([queue])
-        if state is State.RUNNING:
+        return State(rows[0]["state"])
+
+    def act(self, verb: str, ids: Sequence[JobId], **parameters: Any) -> list[Row]:
+        """One verb on these jobs, in one transaction. Returns those that changed: what was not in a state for it stays
+        as it is."""
+        if verb == "change":
+            tags = parameters["tags"]
+            parameters |= {"run_at": self.instant(parameters["run_at"]), "tags": None if tags is None else list(tags)}
+        with self.transaction() as tx:
+            rows = tx.rows(verb, ids=list(ids), **parameters)
+            if rows and verb == "delete":
+                tx.rows("delete_attempts", ids=[row["id"] for row in rows])
+        if rows and verb in ("resume", "retry", "change"):
+            self.notify({row["queue"] for row in rows})
+        if any(row["state"] == State.RUNNING for row in rows):
             self.notify(requests=True)
-        if verb == "cancel" and rows[0]["awaited"]:
-            self.notify(finished=[key])
-        return state
+        if verb == "cancel" and (awaited := [row["id"] for row in rows if row["awaited"]]):
+            self.notify(finished=awaited)
+        return rows
 
     def hold(
         self,
@@ -373,19 +398,21 @@ class Store(KeepsCrons, ABC):
 
     def jobs(
         self,
+        filter: Filter = ALL,
         *,
-        state: State | None = None,
+        state: str | None = None,
         queue: str | None = None,
         task: str | None = None,
         before: str | None = None,
         limit: int = 50,
-    ) -> list[JobRecord]:
-        """Newest first; `before` an id is the next page."""
-        first = self.key_of(before) if before is not None else 2**63 - 1
-        rows = self.read(
-            "list", before=first, state=state and state.value, queue=queue, task=task, limit=limit
-        )  # fmt: skip
-        return [self._record(row) for row in rows]
+    ) -> Page:
+        """Newest first; `before` an id is the next page. Looks through a bounded number of jobs, and says if that cut
+        it short."""
+        return page(self, filter.narrowed(state=state, queue=queue, task=task), before, limit)
+
+    def records(self, ids: Sequence[JobId]) -> list[JobRecord]:
+        """These jobs, newest first; those that are gone are left out."""
+        return [self._record(row) for row in self.read("list", ids=list(ids))] if ids else []
 
     def attempts(self, job_id: str) -> list[AttemptRecord]:
         """The attempts that did not succeed, in order."""
@@ -401,6 +428,10 @@ class Store(KeepsCrons, ABC):
             )
             for row in self.read("attempts", id=self.key_of(job_id))
         ]
+
+    def depths(self) -> list[Depth]:
+        """How much waits, runs and failed, by queue and task; counted up to a cap."""
+        return depths(self)
 
     def counts(self) -> list[Row]:
         """Jobs by queue, task and state. Reads the whole table."""

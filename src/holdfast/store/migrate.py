@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 
 from holdfast.errors import SchemaOutdated
-from holdfast.store.statements import HERE
+from holdfast.store.statements import HERE, Statements
 
 OLDEST_CODE = 1  # the oldest code, by the newest migration it knows, that today's schema still serves
 
@@ -30,17 +31,61 @@ def pending(engine: str, version: int) -> list[Migration]:
     return [m for m in migrations(engine) if m.version > version]
 
 
+def turn(schema: str) -> int:
+    """The number of the lock that whoever migrates this schema on PostgreSQL holds."""
+    return int.from_bytes(hashlib.sha256(f'"{schema}"'.encode()).digest()[:8], signed=True)
+
+
+def script(engine: str, since: int, *, schema: str, prefix: str) -> str:
+    """What `migrate` would do to a schema at version `since` (0: none), as SQL to be fed to psql or sqlite3: one
+    transaction, so that all of it happens or nothing."""
+    found = pending(engine, since)
+    if not found:
+        return f"-- The schema is at {since}: nothing to do.\n"
+    names = Statements(
+        engine,
+        table=lambda name: f'"{schema}".{name}' if engine == "postgres" else f'"{prefix}{name}"',
+        now="", clock="", after=str, any_of=str,
+    )  # fmt: skip
+    version = found[-1].version
+    parts = [f"-- Holdfast's schema on {engine}, from {since} to {version}."]
+    if engine == "postgres":
+        parts += ["begin;", f"select pg_advisory_xact_lock({turn(schema)});"]
+        parts.append(f'create schema if not exists "{schema}";' if not since else _GUARD.format(since=since))
+        first = _META.format(columns="(version, oldest_code)", values=f"{version}, {OLDEST_CODE}")
+    else:
+        parts += ["pragma journal_mode = wal;", "begin immediate;"]
+        first = _META.format(columns="", values=f"1, {_RANDOM_ID}, {version}, {OLDEST_CODE}")
+    known = f"update @meta set version = {version}, oldest_code = {OLDEST_CODE};"  # noqa: S608 - our own numbers
+    parts += [f"-- {migration.name}\n{migration.sql.strip()}" for migration in found]
+    parts += [known if since else first, "commit;"]
+    return names.fill("\n\n".join(parts)) + "\n"
+
+
+_META = "insert into @meta {columns} values ({values});"
+_GUARD = """do $$ begin
+    if (select version from @meta) <> {since} then
+        raise exception 'the schema is at %, not at {since}', (select version from @meta);
+    end if;
+end $$;"""
+_RANDOM_ID = "lower(" + " || '-' || ".join(f"hex(randomblob({size}))" for size in (4, 2, 2, 2, 6)) + ")"
+
+
 def check_version(engine: str, where: str, found: int | None, oldest_code: int | None) -> None:
     """Refuse with one clear sentence when database and code don't fit."""
     needed = newest(engine)
     if found is None:
-        raise SchemaOutdated(f"{where} has no Holdfast tables yet: run `holdfast migrate --url {where}`")
+        raise SchemaOutdated(
+            f"{where} has no Holdfast tables yet: run `holdfast migrate --url {where}`", number="HF2102"
+        )
     if found < needed:
         raise SchemaOutdated(
-            f"the schema in {where} is at {found}, this version needs {needed}: run `holdfast migrate --url {where}`"
+            f"the schema in {where} is at {found}, this version needs {needed}: run `holdfast migrate --url {where}`, "
+            f"or apply `holdfast sql upgrade --from {found} --engine {engine}`"
         )
     if oldest_code is not None and oldest_code > needed:
         raise SchemaOutdated(
             f"the schema in {where} is at {found} and serves code from {oldest_code} on, this version knows {needed}: "
-            "upgrade Holdfast"
+            "upgrade Holdfast",
+            number="HF2103",
         )

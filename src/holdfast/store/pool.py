@@ -65,7 +65,8 @@ class Pool(Generic[C]):
             if self._forked_open:
                 raise StoreError(
                     "this process was forked while its parent had the SQLite file open, and would lose what it writes: "
-                    "fork before the first use, close() before it, or start processes by spawn"
+                    "fork before the first use, close() before it, or start processes by spawn",
+                    number="HF3101",
                 )
             self._lent += 1
 

@@ -5,7 +5,8 @@ In the files, `@jobs` is a table of ours, `:name` a parameter, and time is writt
   @now           the database's clock, in conditions
   @clock         the database's clock, in SET lists
   @after(name)   that clock plus the parameter's seconds
-  @lanes         the fragment `lanes.sql`, shared by claim and look
+  @any(name)     after a column: it is one of the parameter's list
+  @lanes         the fragment `lanes.sql`, shared by claim and look; so `@matching`, shared by what finds jobs
 Each store says what these become.
 """
 
@@ -17,9 +18,10 @@ from functools import cache
 from pathlib import Path
 
 HERE = Path(__file__).parent
+FRAGMENTS = frozenset(["lanes", "matching"])
 
 _COMMENT = re.compile(r"^\s*--.*\n", re.MULTILINE)
-_TOKEN = re.compile(r"@after\((\w+)\)|@(\w+)")
+_TOKEN = re.compile(r"@after\((\w+)\)|@any\((\w+)\)|@(\w+)")
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z]\w*)")
 
 
@@ -41,12 +43,14 @@ class Statements:
         now: str,
         clock: str,
         after: Callable[[str], str],
+        any_of: Callable[[str], str],
         parameter: Callable[[str], str] | None = None,
     ) -> None:
         self._engine = engine
         self._table = table
         self._words = {"now": now, "clock": clock}
         self._after = after
+        self._any_of = any_of
         self._parameter = parameter
         self._ready: dict[str, str] = {}
 
@@ -72,9 +76,11 @@ class Statements:
         return _TOKEN.sub(self._replace, text)
 
     def _replace(self, match: re.Match[str]) -> str:
-        after, word = match.groups()
+        after, any_of, word = match.groups()
         if after:
             return self._after(after)
-        if word == "lanes":
-            return self.fill(source(self._engine, "lanes"))
+        if any_of:
+            return self._any_of(any_of)
+        if word in FRAGMENTS:
+            return self.fill(source(self._engine, word))
         return self._words.get(word) or self._table(word)

@@ -26,7 +26,9 @@ def keyed_steps(statements: Any, insert: str, job: NewJob, parameters: dict[str,
         rows = yield statements["key_held"], {"task": job.task, "key": job.key}
         if rows:
             return Enqueued(str(rows[0]["id"]), False, State(rows[0]["state"]))
-    raise StoreError(f"the key {job.key!r} of task {job.task} changed hands 20 times while enqueuing; try again")
+    raise StoreError(
+        f"the key {job.key!r} of task {job.task} changed hands 20 times while enqueuing; try again", number="HF3102"
+    )
 
 
 def run_steps(steps: Steps, execute: Callable[[str, dict[str, Any]], list[Row]]) -> Any:

@@ -126,7 +126,9 @@ class JobContext:
         try:
             data = encode(state, limit=self._settings.max_result)
         except Unfit as unfit:
-            raise HoldfastError(f"the checkpoint of job {self.job.id} can't be kept: {unfit}") from None
+            raise HoldfastError(
+                f"the checkpoint of job {self.job.id} can't be kept: {unfit}", number="HF1308"
+            ) from None
         _check_counts(pending=pending, done=done)
         while not self._saved(self._attempt, self._store, data, pending, done):
             self._stop_if_asked()
@@ -191,7 +193,9 @@ class JobContext:
         transaction; leaving the block records success and commits both at once. The result is what
         `tx.set_result(…)` was given; what the handler returns comes too late for it and is ignored."""
         if self._store is None:
-            raise HoldfastError("ctx.transaction() needs a job from the queue: this handler was called directly")
+            raise HoldfastError(
+                "ctx.transaction() needs a job from the queue: this handler was called directly", number="HF1310"
+            )
         return HandlerTransaction(self, self._store)
 
     def _ref(self) -> Ref:
@@ -203,7 +207,7 @@ class JobContext:
         try:
             return None if result is None else encode(result, limit=self._settings.max_result)
         except Unfit as unfit:
-            raise HoldfastError(f"the result of job {self.job.id} can't be kept: {unfit}") from None
+            raise HoldfastError(f"the result of job {self.job.id} can't be kept: {unfit}", number="HF1308") from None
 
     def __repr__(self) -> str:
         return f"<JobContext of job {self.job.id}: {self.job.task}, attempt {self.attempt}>"
@@ -235,7 +239,8 @@ class HandlerTransaction:
                 try:
                     if not getattr(self.conn, "in_transaction", True):
                         raise HoldfastError(
-                            "leave commit and rollback to ctx.transaction(): its block ended them itself"
+                            "leave commit and rollback to ctx.transaction(): its block ended them itself",
+                            number="HF1310",
                         )
                     self._context.succeed(self._result, conn=self.conn)
                 except BaseException as refused:
@@ -268,7 +273,7 @@ class HandlerTransaction:
 def _check_counts(**counts: int | None) -> None:
     for name, value in counts.items():
         if value is not None and (not isinstance(value, int) or not 0 <= value <= MAX_COUNT):
-            raise HoldfastError(f"{name} must be a whole number from 0 to {MAX_COUNT}, not {value!r}")
+            raise HoldfastError(f"{name} must be a whole number from 0 to {MAX_COUNT}, not {value!r}", number="HF1202")
 
 
 def in_handler() -> bool:

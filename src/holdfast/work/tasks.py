@@ -214,11 +214,13 @@ class Signature:
         for parameter in parameters:
             if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
                 raise BadSettings(
-                    f"task {task}: {parameter} takes any arguments, so they can't be checked; name them one by one"
+                    f"task {task}: {parameter} takes any arguments, so they can't be checked; name them one by one",
+                    number="HF1111",
                 )
         self._signature = signature.replace(parameters=parameters)
         self._names = [parameter.name for parameter in parameters]
         self.required = [p.name for p in parameters if p.default is p.empty]
+        self.hints = {name: hints.get(name, Any) for name in self._names}
         self._positional_only = [p.name for p in parameters if p.kind is p.POSITIONAL_ONLY]
         # Nothing to leave to a default, nothing to pass by name: the short way.
         self._all_given = all(p.default is p.empty and p.kind is not p.KEYWORD_ONLY for p in parameters)
@@ -232,7 +234,7 @@ class Signature:
             anything = self.returns in (NoneType, typing.NoReturn, typing.Never)
             self._result = msgspec.json.Decoder(Any if anything else self.returns)
         except TypeError as error:
-            raise BadSettings(f"task {task}: its type hints can't be kept as JSON: {error}") from None
+            raise BadSettings(f"task {task}: its type hints can't be kept as JSON: {error}", number="HF1111") from None
 
     def encode(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, limit: int) -> bytes:
         """The arguments as JSON, or BadArguments naming the one that is wrong."""
@@ -280,14 +282,16 @@ class Signature:
         try:
             return None if data is None else self._result.decode(data)
         except (msgspec.DecodeError, NotImplementedError) as error:
-            raise HoldfastError(f"the result of {self._task} is not what its return hint says: {error}") from None
+            raise HoldfastError(
+                f"the result of {self._task} is not what its return hint says: {error}", number="HF1309"
+            ) from None
 
 
 def _hints(task: str, function: Callable[..., Any]) -> dict[str, Any]:
     try:
         return typing.get_type_hints(function, include_extras=True)
     except NameError as error:
-        raise BadSettings(f"task {task}: a type hint can't be resolved: {error}") from None
+        raise BadSettings(f"task {task}: a type hint can't be resolved: {error}", number="HF1111") from None
 
 
 def _is_context(parameter: inspect.Parameter, hints: dict[str, Any]) -> bool:
@@ -397,7 +401,9 @@ def task_defaults(function: Callable[..., Any], **given: Any) -> TaskDefaults:
     name = name_of("a task's name", given.pop("name", None) or getattr(function, "__name__", None))
     where = f"task {name}"
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        raise BadSettings(f"{where}: a generator can't be a handler, its values would go nowhere; return them")
+        raise BadSettings(
+            f"{where}: a generator can't be a handler, its values would go nowhere; return them", number="HF1111"
+        )
     checked = TaskDefaults(
         name=name,
         queue=name_of(f"{where}: queue", given["queue"]),

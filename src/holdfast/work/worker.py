@@ -40,7 +40,9 @@ class Worker:
     ) -> None:  # fmt: skip
         tasks = list(tasks)
         if not tasks:
-            raise BadSettings("this application declares no tasks: there is nothing a worker could run")
+            raise BadSettings(
+                "this application declares no tasks: there is nothing a worker could run", number="HF1110"
+            )
         self.host = settings.host or socket.gethostname()
         self.name = settings.worker_name or os.environ.get("WORKER_ID") or f"{self.host}-{os.getpid()}"
         # Many processes may share one name: the id that owns leases has a random part.

@@ -81,7 +81,8 @@ def _check_url(settings: Settings) -> None:
         # The driver may quote the whole URL, password and all.
         raise BadSettings(
             f"{settings.shown_url!r} is not a PostgreSQL URL: "
-            + ("write postgresql://user@host:port/database" if "@" in why else why)
+            + ("write postgresql://user@host:port/database" if "@" in why else why),
+            number="HF1104",
         )
 
 
@@ -116,7 +117,8 @@ def translate(where: str, error: psycopg.Error, *, broken: bool = False) -> Stor
     said = str(error).strip().partition("\n")[0]
     if isinstance(error, pg.UndefinedTable | pg.InvalidSchemaName):
         return SchemaOutdated(
-            f"{where} has no Holdfast tables, or others than this version knows: run `holdfast migrate`"
+            f"{where} has no Holdfast tables, or others than this version knows: run `holdfast migrate`",
+            number="HF2102",
         )
     if broken:
         return OutcomeUnknown(f"the connection to {where} broke: {said}")
@@ -125,7 +127,7 @@ def translate(where: str, error: psycopg.Error, *, broken: bool = False) -> Stor
     if code[:2] in TRANSIENT_CLASSES or code == READ_ONLY:
         return StoreUnavailable(f"{where}: {said}")
     if not code and isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
-        return StoreUnavailable(f"can't reach {where}: {said}")
+        return StoreUnavailable(f"can't reach {where}: {said}", number="HF3401")
     if code[:2] in VALUE_CLASSES:
         return ValueRefused(f"{where} refused: {said}")
     return StoreError(f"{where} refused: {said}")

@@ -106,7 +106,7 @@ class PostgresEnqueue(Store):
 
     def _execute_on(self, connection: Any) -> Callable[[str, dict[str, Any]], list[Row]]:
         if not isinstance(connection, psycopg.Connection):
-            raise BadSettings(_wrong_connection(connection, psycopg.AsyncConnection, "aenqueue"))
+            raise BadSettings(_wrong_connection(connection, psycopg.AsyncConnection, "aenqueue"), number="HF1112")
 
         def execute(text: str, parameters: dict[str, Any]) -> list[Row]:
             # Not by way of the caller's own kind of cursor, which may know no parameters or formats of ours.
@@ -118,7 +118,7 @@ class PostgresEnqueue(Store):
 
     def _aexecute_on(self, connection: Any) -> Callable[[str, dict[str, Any]], Any]:
         if not isinstance(connection, psycopg.AsyncConnection):
-            raise BadSettings(_wrong_connection(connection, psycopg.Connection, "enqueue"))
+            raise BadSettings(_wrong_connection(connection, psycopg.Connection, "enqueue"), number="HF1112")
 
         async def execute(text: str, parameters: dict[str, Any]) -> list[Row]:
             async with psycopg.AsyncCursor(connection, row_factory=dict_row) as cursor:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -25,7 +24,7 @@ from holdfast.store.base import (
     by_verb,
     may_be_lost,
 )
-from holdfast.store.migrate import OLDEST_CODE, check_version, pending
+from holdfast.store.migrate import OLDEST_CODE, check_version, pending, turn
 from holdfast.store.pool import Pool
 from holdfast.store.postgres.connect import LOCK_TIMEOUT, Connection, connect, translate, translated, usable
 from holdfast.store.postgres.enqueue import PostgresEnqueue
@@ -53,6 +52,7 @@ class PostgresStore(PostgresEnqueue):
             now=now,
             clock=tick,
             after=lambda name: f"({tick} + make_interval(secs => %({name})s::float8))",
+            any_of=lambda name: f"= any(%({name})s::bigint[])",
             parameter=lambda name: f"%({name})s",
         )
         self._numbered: dict[str, tuple[bytes, tuple[str, ...]]] = {}
@@ -89,9 +89,8 @@ class PostgresStore(PostgresEnqueue):
     def migrate(self) -> list[str]:
         with self._use() as connection, connection.transaction():
             # One at a time, whoever comes: the others find the work done.
-            lock = int.from_bytes(hashlib.sha256(self._schema.encode()).digest()[:8], signed=True)
             connection.execute(f"set local lock_timeout = '{MIGRATION_TURN}s'", prepare=False)
-            connection.execute("select pg_advisory_xact_lock(%s)", (lock,), prepare=False)
+            connection.execute("select pg_advisory_xact_lock(%s)", (turn(self.settings.schema),), prepare=False)
             connection.execute("set local lock_timeout = '2s'", prepare=False)  # for the tables: others work on them
             connection.execute(f"create schema if not exists {self._schema}", prepare=False)
             found = self._version(connection)
@@ -112,6 +111,10 @@ class PostgresStore(PostgresEnqueue):
         self.check()
         return [m.name for m in applied]
 
+    def pending(self) -> list[str]:
+        with self._use() as connection:
+            return [m.name for m in pending("postgres", self._version(connection) or 0)]
+
     def _version(self, connection: Connection) -> int | None:
         meta = f"{self.settings.schema}.meta"
         found = connection.execute("select to_regclass(%s)", (f'"{self.settings.schema}".meta',)).fetchone()
@@ -119,7 +122,9 @@ class PostgresStore(PostgresEnqueue):
             return None
         row = connection.execute(self.statements["meta"].encode()).fetchone()
         if row is None:
-            raise StoreError(f"the table {meta} in {self.shown_url} is empty: it is not one of ours, or was damaged")
+            raise StoreError(
+                f"the table {meta} in {self.shown_url} is empty: it is not one of ours, or was damaged", number="HF2104"
+            )
         self.store_id, self._oldest = str(row[0]), int(row[2])
         return int(row[1])
 
@@ -355,7 +360,8 @@ class PostgresStore(PostgresEnqueue):
             connection.execute("select pg_notify(%s, 'self')", (channel,))
             if not list(connection.notifies(timeout=SELF_CHECK, stop_after=1)):
                 raise StoreUnavailable(
-                    f"{self.shown_url} does not deliver notifications (a pooler in between?); polling goes on"
+                    f"{self.shown_url} does not deliver notifications (a pooler in between?); polling goes on",
+                    number="HF3402",
                 )
             heard("listening", "")
             while not stop():

@@ -6,5 +6,5 @@ update @jobs
        error_code = case when state in ('queued', 'paused') then 'CANCELLED' else error_code end,
        error_message = case when state in ('queued', 'paused') then :reason else error_message end,
        ready_at = null, suspect_at = null, failed_at = null
- where id = :id and state in ('queued', 'paused', 'failed', 'running')
-returning state, queue, awaited
+ where id @any(ids) and state in ('queued', 'paused', 'failed', 'running')
+returning id, state, queue, awaited

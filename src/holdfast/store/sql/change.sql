@@ -5,5 +5,5 @@ update @jobs
        ready_at = case when ready_at is not null then coalesce(@after(delay), :run_at, run_at) end,
        suspect_at = case when suspect_at is not null then coalesce(@after(delay), :run_at, run_at) end,
        tags = coalesce(:tags, tags)
- where id = :id and state = 'queued'
-returning state, queue
+ where id @any(ids) and state = 'queued'
+returning id, state, queue

@@ -1,1 +1,1 @@
-delete from @attempts where job_id = :id
+delete from @attempts where job_id @any(ids)

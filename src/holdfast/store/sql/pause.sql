@@ -3,5 +3,5 @@ update @jobs
    set state = case when state = 'queued' then 'paused' else state end,
        pause_requested = (state = 'running'),
        ready_at = null, suspect_at = null
- where id = :id and state in ('queued', 'running')
-returning state, queue
+ where id @any(ids) and state in ('queued', 'running')
+returning id, state, queue

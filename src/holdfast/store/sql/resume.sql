@@ -3,5 +3,5 @@ update @jobs
    set state = case when state = 'paused' then 'queued' else state end,
        ready_at = case when state = 'paused' then run_at end,
        pause_requested = false
- where id = :id and (state = 'paused' or (state = 'running' and pause_requested))
-returning state, queue
+ where id @any(ids) and (state = 'paused' or (state = 'running' and pause_requested))
+returning id, state, queue

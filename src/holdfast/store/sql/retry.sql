@@ -4,5 +4,5 @@ update @jobs
        attempt = 0, life = life + 1, crashes = 0, suspicion = 0,
        fence = null, worker = null, started_at = null, finished_at = null, failed_at = null, expires_at = null,
        error_code = null, error_message = null
- where id = :id and state in ('failed', 'cancelled')
-returning state, queue
+ where id @any(ids) and state in ('failed', 'cancelled')
+returning id, state, queue

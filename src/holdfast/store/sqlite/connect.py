@@ -102,30 +102,35 @@ def path_of(settings: Settings) -> Path:
     parts = urlsplit(settings.url)
     if parts.netloc or not parts.path.startswith("/") or not parts.path.strip("/"):
         raise BadSettings(
-            f"{settings.shown_url!r} names no file: write sqlite:///file.db (relative) or sqlite:////absolute/file.db"
+            f"{settings.shown_url!r} names no file: write sqlite:///file.db (relative) or sqlite:////absolute/file.db",
+            number="HF1104",
         )
     if parts.query:
-        raise BadSettings(f"{settings.shown_url!r}: a SQLite URL takes no parameters")
+        raise BadSettings(f"{settings.shown_url!r}: a SQLite URL takes no parameters", number="HF1104")
     return Path(unquote(parts.path)[1:]).absolute()
 
 
 def prepare_file(path: Path) -> None:
     """Refuse early, in words, where SQLite could not work or would not be safe."""
     if path.is_dir():
-        raise StoreError(f"{path} is a directory: the database needs a file name")
+        raise StoreError(f"{path} is a directory: the database needs a file name", number="HF3301")
     if not path.parent.is_dir():
-        raise StoreError(f"the directory {path.parent} does not exist: create it, or name another file")
+        raise StoreError(
+            f"the directory {path.parent} does not exist: create it, or name another file", number="HF3301"
+        )
     kind = file_system_of(path.parent)
     if kind in NETWORK_FILE_SYSTEMS:
         raise StoreError(
             f"{path} is on a network file system ({kind}), where SQLite can't lock safely: "
-            "put the file on a local disk, or use PostgreSQL"
+            "put the file on a local disk, or use PostgreSQL",
+            number="HF3305",
         )
     if path.exists() and not os.access(path, os.W_OK):
-        raise StoreError(f"{path} is read-only for this user: jobs can't be kept in it")
+        raise StoreError(f"{path} is read-only for this user: jobs can't be kept in it", number="HF3304")
     if not os.access(path.parent, os.W_OK):
         raise StoreError(
-            f"the directory {path.parent} is read-only for this user: SQLite keeps its log beside the file"
+            f"the directory {path.parent} is read-only for this user: SQLite keeps its log beside the file",
+            number="HF3304",
         )
 
 
@@ -155,18 +160,23 @@ def translated(where: str) -> Iterator[None]:
 def translate(where: str, error: sqlite3.Error) -> StoreError:
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     if code == sqlite3.SQLITE_FULL:
-        return StoreUnavailable(f"the disk with {where} is full: free some space; nothing that was accepted is lost")
+        return StoreUnavailable(
+            f"the disk with {where} is full: free some space; nothing that was accepted is lost", number="HF3303"
+        )
+    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return StoreUnavailable(f"{where}: {error}: another connection is writing", number="HF3302")
     if code in TRANSIENT:
         return StoreUnavailable(f"{where}: {error}")
     if code == sqlite3.SQLITE_NOTADB:
-        return StoreError(f"{where} is not a SQLite database")
+        return StoreError(f"{where} is not a SQLite database", number="HF3306")
     if code == sqlite3.SQLITE_CANTOPEN:
-        return StoreError(f"{where} can't be opened: {error}")
+        return StoreError(f"{where} can't be opened: {error}", number="HF3301")
     if code == sqlite3.SQLITE_READONLY:
-        return StoreError(f"{where} is read-only: jobs can't be kept in it")
+        return StoreError(f"{where} is read-only: jobs can't be kept in it", number="HF3304")
     if "no such table" in str(error):
         return SchemaOutdated(
-            f"{where} has no Holdfast tables, or others than this version knows: run `holdfast migrate`"
+            f"{where} has no Holdfast tables, or others than this version knows: run `holdfast migrate`",
+            number="HF2102",
         )
     if code in VALUE_REFUSED:
         return ValueRefused(f"{where} refused: {error}")

@@ -94,10 +94,10 @@ class SqliteEnqueue(Store):
     def _execute_on(self, connection: Any) -> Callable[[str, dict[str, Any]], list[Row]]:
         if not isinstance(connection, sqlite3.Connection):
             kind = f"{type(connection).__module__}.{type(connection).__qualname__}"
-            raise BadSettings(f"conn= needs a sqlite3 connection to {self.path}, not a {kind}")
+            raise BadSettings(f"conn= needs a sqlite3 connection to {self.path}, not a {kind}", number="HF1112")
         opened = {Path(row[2]) for row in connection.execute("pragma database_list").fetchall() if row[2]}
         if self.path.resolve() not in {path.resolve() for path in opened}:
-            raise BadSettings(f"conn= is open on another file than the jobs are in ({self.path})")
+            raise BadSettings(f"conn= is open on another file than the jobs are in ({self.path})", number="HF1112")
 
         def execute(text: str, parameters: dict[str, Any]) -> list[Row]:
             cursor = connection.cursor()

@@ -24,7 +24,7 @@ class Gate:
         try:
             self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
-            raise StoreError(f"{path} can't be opened for writing: {error.strerror}") from error
+            raise StoreError(f"{path} can't be opened for writing: {error.strerror}", number="HF3301") from error
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -42,7 +42,8 @@ class Gate:
             if now > deadline:
                 raise StoreUnavailable(
                     f"another process has been writing to {self._path.name.removesuffix('-gate')} for more than "
-                    f"{self._patience:g} s; is one stopped in the middle of a transaction?"
+                    f"{self._patience:g} s; is one stopped in the middle of a transaction?",
+                    number="HF3302",
                 )
             time.sleep(random.uniform(0.0002, 0.001))  # noqa: S311 - spreads the waiters, guards nothing
 

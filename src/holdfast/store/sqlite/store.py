@@ -54,6 +54,7 @@ class SqliteStore(SqliteEnqueue):
             now=":now",
             clock=":now",
             after=lambda name: f":{name}_at",
+            any_of=lambda name: f"in (select value from json_each(:{name}))",  # noqa: S608 - our own names
         )
         self._after: dict[str, list[str]] = {}
         self._pool: Pool[Connection] = Pool(
@@ -87,13 +88,19 @@ class SqliteStore(SqliteEnqueue):
         self.check()
         return [m.name for m in applied]
 
+    def pending(self) -> list[str]:
+        with self._use() as connection:
+            return [m.name for m in pending("sqlite", self._version(connection.db) or 0)]
+
     def _version(self, db: sqlite3.Connection) -> int | None:
         name = f"{self.settings.prefix}meta"
         if not db.execute("select 1 from sqlite_master where type = 'table' and name = ?", (name,)).fetchone():
             return None
         row = db.execute(self.statements["meta"]).fetchone()
         if row is None:
-            raise StoreError(f"the table {name} in {self.path} is empty: it is not one of ours, or was damaged")
+            raise StoreError(
+                f"the table {name} in {self.path} is empty: it is not one of ours, or was damaged", number="HF2104"
+            )
         self.store_id, self._oldest = row[0], row[2]
         return cast(int, row[1])
 

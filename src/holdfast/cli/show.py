@@ -1,4 +1,4 @@
-"""`migrate`, `demo`, `bench`: set up, show, measure."""
+"""`demo` and `bench`: show, measure."""
 
 from __future__ import annotations
 
@@ -6,31 +6,7 @@ from pathlib import Path
 
 import click
 
-from holdfast.cli.base import app_argument, cli, find_app, output_option, print_data, to_json, url_option
-from holdfast.client import Holdfast
-from holdfast.settings import load_settings
-
-
-@cli.command()
-@app_argument
-@url_option
-@output_option
-def migrate(app: str | None, url: str | None, output: str) -> None:
-    """Bring the schema of APP's database, or of the one at --url, up to date. Safe from many places at once.
-
-    \b
-    Examples:
-      holdfast migrate app:hf
-      holdfast migrate --url sqlite:///jobs.db
-    """
-    configured = find_app(app) if app or (load_settings().app and url is None) else Holdfast(url)
-    applied = configured.migrate()
-    click.echo(f"{configured.settings.shown_url} is up to date", err=True)
-    if output == "table":
-        for name in applied:
-            click.echo(name)
-    else:
-        print_data(applied, output)
+from holdfast.cli.base import cli, to_json
 
 
 @cli.command()

@@ -1,0 +1,104 @@
+"""Finds the application a command line means: `module:name`, `file.py:name`, either without the name, or the setting
+`app`. What is not found is answered with what is there."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import re
+import sys
+from difflib import get_close_matches
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from holdfast.client import Holdfast
+from holdfast.errors import BadSettings
+from holdfast.settings import load_settings
+from holdfast.store.sqlite.connect import path_of
+
+_DECLARED = re.compile(r"^(\w+)\s*(?::[^=\n]+)?=\s*(?:\w+\.)?Holdfast\(", re.MULTILINE)
+FILES = 200  # Python files read, at most, to tell what is there
+
+
+def open_app(url: str | None) -> Holdfast:
+    """The database to look at: the one named, else the configured application's, else the configured one."""
+    known = load_settings(url=url)
+    app = find_app(None) if known.app and url is None else Holdfast(url)
+    if app.settings.url.startswith("sqlite") and not path_of(app.settings).exists():
+        raise BadSettings(
+            f"there is no file {path_of(app.settings)}: name the database with --url or HOLDFAST_URL", number="HF1109"
+        )
+    return app
+
+
+def find_app(where: str | None, *, url: str | None = None, **settings: Any) -> Holdfast:
+    """The application a command line names, with these settings over its own."""
+    where = where or load_settings().app
+    if not where:
+        raise BadSettings(
+            f'which application? Name it (app:hf, or app.py), or set app = "app:hf" in holdfast.toml; {applications()}',
+            number="HF1106",
+        )
+    place, _, name = where.partition(":")
+    app = _choose(place, name, load(place))
+    given = {key: value for key, value in {"url": url, **settings}.items() if value is not None}
+    if given:
+        app.reconfigure(**given)
+    return app
+
+
+def _choose(place: str, name: str, module: ModuleType) -> Holdfast:
+    found = {key: value for key, value in vars(module).items() if isinstance(value, Holdfast)}
+    there = ", ".join(sorted(found)) or "none"
+    if name and name not in found:
+        near = get_close_matches(name, found, 1)
+        hint = f" (perhaps {place}:{near[0]})" if near else ""
+        raise BadSettings(f"{place} has no Holdfast application called {name!r}; found: {there}{hint}", number="HF1108")
+    if not name and len({id(app) for app in found.values()}) != 1:
+        raise BadSettings(
+            f"{place} should have one Holdfast application, or be named as {place}:name; found: {there}",
+            number="HF1108",
+        )
+    return found[name] if name else next(iter(found.values()))
+
+
+def load(place: str) -> ModuleType:
+    sys.path.insert(0, str(Path.cwd()))
+    path = Path(place)
+    if path.suffix != ".py":
+        try:
+            return importlib.import_module(place)
+        except ModuleNotFoundError as missing:
+            if missing.name is None or not place.startswith(missing.name):
+                raise  # something the module itself needs
+            raise BadSettings(
+                f"there is no module {place!r} here ({Path.cwd()}); {applications(place)}", number="HF1107"
+            ) from None
+    if not path.is_file():
+        raise BadSettings(f"there is no file {place}; {applications(place)}", number="HF1107")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    sys.path.insert(0, str(path.parent.absolute()))  # what stands beside it can be imported, as when it is run
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def applications(wanted: str = "") -> str:
+    """What looks like an application here, the nearest first."""
+    files = sorted(Path.cwd().glob("*.py")) + sorted(Path.cwd().glob("*/*.py"))
+    found = []
+    for path in files[:FILES]:
+        try:
+            text = path.read_text(errors="replace")
+        except OSError:
+            continue
+        found += [f"{path.relative_to(Path.cwd())}:{name}" for name in _DECLARED.findall(text)]
+    near = get_close_matches(wanted.removesuffix(".py"), [Path(one.partition(":")[0]).stem for one in found], 1)
+    found.sort(key=lambda one: not near or Path(one.partition(":")[0]).stem != near[0])
+    if found:
+        return "found: " + ", ".join(found)
+    return "found: " + (", ".join(path.name for path in files[:10]) or "no Python files")

@@ -1,0 +1,57 @@
+"""`config` and `completion`: what is set and where, and help for the shell."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict
+from difflib import get_close_matches
+
+import click
+from click.shell_completion import get_completion_class
+
+from holdfast.cli.base import app_argument, cli, find_app, output_option, print_data, print_table, talk, url_option
+from holdfast.client import Holdfast
+from holdfast.settings import load_settings, redact
+
+
+@cli.command()
+@app_argument
+@output_option
+@url_option
+def config(app: str | None, output: str, url: str | None) -> None:
+    """Every setting, and where its value came from: argument, environment, file or default. Passwords are hidden.
+
+    \b
+    Examples:
+      holdfast config
+      holdfast config app:hf -o json
+    """
+    configured = find_app(app, url=url) if app or load_settings().app else Holdfast(url)
+    rows = [
+        {"name": name, "value": redact(value) if name == "url" else value, "source": configured.sources[name]}
+        for name, value in asdict(configured.settings).items()
+    ]
+    for name in sorted(os.environ):
+        setting = name.removeprefix("HOLDFAST_").lower()
+        if name.startswith("HOLDFAST_") and setting not in configured.sources:
+            near = get_close_matches(setting, configured.sources, 1)
+            talk(f"{name} is no setting" + (f"; perhaps HOLDFAST_{near[0].upper()}?" if near else ""))
+    if output == "table":
+        print_table(("setting", "value", "from"), [tuple(row.values()) for row in rows])
+    else:
+        print_data(rows, output)
+
+
+@cli.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """The script that makes a SHELL complete our commands: put it where yours looks for such.
+
+    \b
+    Examples:
+      holdfast completion bash
+      holdfast completion fish
+    """
+    found = get_completion_class(shell)
+    assert found is not None
+    click.echo(found(cli, {}, "holdfast", "_HOLDFAST_COMPLETE").source())

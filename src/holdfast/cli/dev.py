@@ -1,0 +1,120 @@
+"""`dev`: a worker that starts again whenever a Python file changes, its log on the same screen."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import quote
+
+from holdfast.cli.app import applications
+from holdfast.cli.base import app_argument, cli, queues_option, talk
+from holdfast.errors import BadSettings
+from holdfast.settings import load_settings, redact, sources
+
+LOOK = 0.5  # seconds between looks at the files
+PATIENCE = 5.0  # seconds a worker gets to finish what it runs, before that is given back
+SKIPPED = frozenset(["__pycache__", "node_modules", "site-packages", "build", "dist"])
+
+
+@cli.command()
+@app_argument
+@queues_option
+def dev(app: str | None, queues: str | None) -> None:
+    """Work on APP while it is written: a worker that starts again when a Python file changes. Ctrl-C ends it.
+
+    Jobs are kept in holdfast.db beside the file, unless a URL is set.
+
+    \b
+    Examples:
+      holdfast dev app.py
+      holdfast dev app.py --queues mail
+    """
+    app = app or load_settings().app or "app.py"
+    path = Path(app.partition(":")[0])
+    if path.suffix == ".py" and not path.is_file():
+        raise BadSettings(f"there is no file {path}; {applications(str(path))}", number="HF1107")
+    home = path.parent.absolute() if path.suffix == ".py" else Path.cwd()
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    if sources()["url"] == "default":
+        environment["HOLDFAST_URL"] = f"sqlite:///{quote(str(home / 'holdfast.db'))}"
+    url = environment.get("HOLDFAST_URL") or load_settings().url
+    talk(f"jobs are kept in {redact(url)}, unless {app} says otherwise")
+    command = [sys.executable, "-m", "holdfast", "worker", app, "-v", *(["--queues", queues] if queues else [])]
+    Reloader(command, environment, {home, Path.cwd()}).run()
+
+
+class Reloader:
+    """Keeps one process running, and starts it anew when files change."""
+
+    def __init__(self, command: list[str], environment: dict[str, str], places: set[Path]) -> None:
+        self._command = command
+        self._environment = environment
+        self._places = places
+        self._stopping = threading.Event()
+
+    def run(self) -> None:
+        before = {number: signal.signal(number, self._stop) for number in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            while not self._stopping.is_set():
+                seen = self._files()
+                # A group of its own: a Ctrl-C comes here alone, and reaches it once.
+                with subprocess.Popen(self._command, env=self._environment, process_group=0) as process:  # noqa: S603 - our own
+                    changed = self._watch(process, seen)
+                    end(process)
+                if changed:
+                    talk(f"{changed} changed: starting again")
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _stop(self, signum: int, frame: object) -> None:
+        self._stopping.set()
+
+    def _watch(self, process: subprocess.Popen[bytes], seen: dict[Path, int]) -> Path | None:
+        """Until a file changes or the end is asked for."""
+        ended = False
+        while not self._stopping.wait(LOOK):
+            now = self._files()
+            for path in now.keys() | seen.keys():
+                if now.get(path) != seen.get(path):
+                    return path
+            if process.poll() is not None and not ended:
+                ended = True
+                talk(f"the worker ended with status {process.returncode}: it starts again when a file changes")
+        return None
+
+    def _files(self) -> dict[Path, int]:
+        return {path: changed for place in self._places for path, changed in python_files(place)}
+
+
+def python_files(place: Path) -> Iterator[tuple[Path, int]]:
+    """The Python files of a project with the time of their last change; no hidden folders, no environments."""
+    for root, folders, files in os.walk(place):
+        folders[:] = [
+            name
+            for name in folders
+            if name not in SKIPPED and not name.startswith(".") and not (Path(root) / name / "pyvenv.cfg").exists()
+        ]
+        for name in files:
+            if name.endswith(".py"):
+                path = Path(root) / name
+                try:
+                    yield path, path.stat().st_mtime_ns
+                except FileNotFoundError:
+                    continue  # an editor replaces it just now
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Ask it to finish, then to give back what it runs; it always leaves in the end."""
+    for number, patience in ((signal.SIGTERM, PATIENCE), (signal.SIGTERM, PATIENCE), (signal.SIGKILL, None)):
+        if process.poll() is None:
+            process.send_signal(number)
+            try:
+                process.wait(patience)
+            except subprocess.TimeoutExpired:
+                continue

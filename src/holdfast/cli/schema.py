@@ -1,0 +1,104 @@
+"""`migrate` and `sql`: bring a database's schema up to date, or print what that takes."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import click
+
+from holdfast.cli.base import app_argument, cli, find_app, output_option, print_data, talk, url_option
+from holdfast.client import Holdfast
+from holdfast.errors import BadArguments
+from holdfast.settings import Settings, load_settings
+from holdfast.store import open_store
+from holdfast.store.migrate import newest, pending, script
+from holdfast.store.sqlite.connect import path_of
+
+ENGINES = ["postgres", "sqlite"]
+
+
+@cli.command()
+@app_argument
+@click.option("--dry-run", is_flag=True, help="Only say what would be applied.")
+@url_option
+@output_option
+def migrate(app: str | None, dry_run: bool, url: str | None, output: str) -> None:
+    """Bring the schema of APP's database, or of the one at --url, up to date. Safe from many places at once.
+
+    \b
+    Examples:
+      holdfast migrate --url sqlite:///jobs.db
+      holdfast migrate app:hf --dry-run
+    """
+    configured = find_app(app) if app or (load_settings().app and url is None) else Holdfast(url)
+    if dry_run:
+        names = _pending(configured.settings)
+        talk(f"{configured.settings.shown_url} needs {len(names) or 'no'} migrations; nothing was changed")
+    else:
+        names = configured.migrate()
+        talk(f"{configured.settings.shown_url} is up to date")
+    if output == "table":
+        for name in names:
+            click.echo(name)
+    else:
+        print_data(names, output)
+
+
+def _pending(settings: Settings) -> list[str]:
+    if settings.url.startswith("sqlite") and not path_of(settings).exists():
+        return [migration.name for migration in pending("sqlite", 0)]  # to look would make the file
+    with closing(open_store(settings)) as store:
+        return store.pending()
+
+
+@cli.group()
+def sql() -> None:
+    """Print the schema as SQL, for those who apply it themselves. Needs no connection.
+
+    \b
+    Examples:
+      holdfast sql install --engine postgres
+      holdfast sql upgrade --from 1 --engine sqlite
+    """
+
+
+engine_option = click.option("--engine", type=click.Choice(ENGINES), required=True)
+schema_option = click.option("--schema", help="PostgreSQL: the schema our tables live in. [env: HOLDFAST_SCHEMA]")
+
+
+@sql.command()
+@engine_option
+@schema_option
+def install(engine: str, schema: str | None) -> None:
+    """The whole schema, for a database that has none of ours.
+
+    \b
+    Examples:
+      holdfast sql install --engine postgres --schema jobs
+      holdfast sql install --engine sqlite
+    """
+    _print(engine, 0, schema)
+
+
+@sql.command()
+@click.option("--from", "since", type=click.IntRange(0), required=True, help="The version the schema is at now.")
+@engine_option
+@schema_option
+def upgrade(since: int, engine: str, schema: str | None) -> None:
+    """What leads from an older version to this one's.
+
+    \b
+    Examples:
+      holdfast sql upgrade --from 1 --engine postgres
+      holdfast sql upgrade --from 1 --engine sqlite
+    """
+    if since > newest(engine):
+        raise BadArguments(
+            f"--from {since} is newer than this Holdfast, which knows {newest(engine)}: upgrade it first"
+        )
+    _print(engine, since, schema)
+
+
+def _print(engine: str, since: int, schema: str | None) -> None:
+    settings = load_settings(schema=schema)
+    click.echo(script(engine, since, schema=settings.schema, prefix=settings.prefix), nl=False)

@@ -1,0 +1,194 @@
+"""The filter grammar: one text that says which jobs are meant, the same on the command line and in programs.
+
+`state:failed queue:mail since:1h` means all of them at once; `queue:mail,news` means either. `tag:` and `args.…:` may
+be given several times. A value with spaces, commas or colons is quoted: `error:"connection refused"`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from datetime import UTC, datetime, timedelta
+from difflib import get_close_matches
+from typing import Any
+
+import msgspec
+
+from holdfast.errors import BadArguments
+from holdfast.model.lifecycle import State
+
+DERIVED = ("scheduled", "retrying")  # how a queued job that lies ahead is shown: not tried yet, or tried before
+STATES = (*(state.value for state in State), *DERIVED)
+UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
+QUALIFIERS = ("state", "queue", "task", "tag", "since", "error", "args.NAME", "id", "key", "worker")
+
+
+class BadFilter(BadArguments):
+    """This is not a filter: it says which word is wrong, and what there is."""
+
+    number = "HF1203"
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which jobs are meant. Empty: all of them."""
+
+    states: tuple[str, ...] = ()
+    queues: tuple[str, ...] = ()
+    tasks: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()  # all of them
+    since: timedelta | datetime | None = None  # finished, started or created since then, whichever was last
+    error: str | None = None  # in the code or the text of its error
+    args: tuple[tuple[tuple[str, ...], str], ...] = ()  # path and value
+    ids: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
+    workers: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return any(getattr(self, field.name) for field in fields(self))
+
+    def narrowed(self, *, state: str | None = None, queue: str | None = None, task: str | None = None) -> Filter:
+        """The same with these words added, each as if written in the text."""
+        words = {"states": state, "queues": queue, "tasks": task}
+        if state is not None:
+            _states("state", (state,))
+        given: dict[str, Any] = {name: (word,) for name, word in words.items() if word is not None}
+        for name in given:
+            if getattr(self, name):
+                raise BadFilter(f"{name[:-1]} is given in the filter and beside it: say it once")
+        return replace(self, **given)
+
+
+ALL = Filter()
+
+# A word: a qualifier, a colon, and a value of bare characters and quoted pieces. Or anything else, to be complained of.
+_WORD = re.compile(r'\s*(?:([A-Za-z_][\w.\-]*):((?:"(?:[^"\\]|\\.)*"|[^\s"])*)(?=\s|$)|(\S+))')
+_PIECE = re.compile(r'"((?:[^"\\]|\\.)*)"|(,)|([^",]+)')
+_ESCAPED = re.compile(r"\\(.)")
+
+
+def parse(text: str) -> Filter:
+    """The filter a text means, or BadFilter naming the word that is wrong."""
+    found: dict[str, Any] = {}
+    if "\x00" in text or not _encodable(text):
+        raise BadFilter(f"the filter {text!r:.80} has something in it that is not a character")
+    for match in _WORD.finditer(text.strip()):
+        qualifier, value, odd = match.groups()
+        if odd is not None:
+            raise BadFilter(f"{odd!r} is no filter: write qualifier:value{_nearest(odd)}; {_known()}")
+        values = _values(value)
+        if not values:
+            raise BadFilter(f"{match[0].strip()!r} has no value; {_known()}")
+        if qualifier.startswith("args."):
+            path = tuple(qualifier.split(".")[1:])
+            if not all(path):
+                raise BadFilter(f"{match[0].strip()!r} names no argument: write args.user_id:42")
+            found["args"] = (*found.get("args", ()), (path, _one(qualifier, values)))
+            continue
+        if qualifier not in _READ:
+            raise BadFilter(f"there is no qualifier {qualifier!r}{_nearest(qualifier)}; {_known()}")
+        name, read = _READ[qualifier]
+        if name == "tags":
+            found["tags"] = (*found.get("tags", ()), _one(qualifier, values))
+        elif name in found:
+            raise BadFilter(f"{qualifier} is given twice: {qualifier}:{','.join(values)},… means either")
+        else:
+            found[name] = read(qualifier, values)
+    return Filter(**found)
+
+
+def _encodable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _values(text: str) -> tuple[str, ...]:
+    """The values of a word: commas outside quotes stand between them."""
+    values = [""]
+    for quoted, comma, bare in _PIECE.findall(text):
+        if comma:
+            values.append("")
+        else:
+            values[-1] += bare or _ESCAPED.sub(r"\1", quoted)
+    return tuple(value for value in values if value)
+
+
+def _one(qualifier: str, values: tuple[str, ...]) -> str:
+    if len(values) > 1:
+        raise BadFilter(f"{qualifier} takes one value, not {', '.join(values)}; if it holds a comma, quote it")
+    return values[0]
+
+
+def _many(qualifier: str, values: tuple[str, ...]) -> tuple[str, ...]:
+    return values
+
+
+def _states(qualifier: str, values: tuple[str, ...]) -> tuple[str, ...]:
+    for value in values:
+        if value not in STATES:
+            near = get_close_matches(value, STATES, 1)
+            hint = f", perhaps {near[0]!r}" if near else ""
+            raise BadFilter(f"there is no state {value!r}{hint}; there are {', '.join(STATES)}")
+    return values
+
+
+def _since(qualifier: str, values: tuple[str, ...]) -> timedelta | datetime:
+    text = _one(qualifier, values)
+    try:
+        if re.fullmatch(r"[\d.]+[a-z]", text):
+            return duration(text)
+        moment = datetime.fromisoformat(text)
+        return moment.replace(tzinfo=moment.tzinfo or UTC).astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise BadFilter(
+            f"since:{text} is no time: write how long ago (30s, 15m, 1h, 7d, 2w) or when "
+            '(2026-01-31, "2026-01-31T12:00Z"; UTC unless it says otherwise)'
+        ) from None
+
+
+def duration(text: str) -> timedelta:
+    """How long `90`, `30s`, `15m`, `1h`, `7d` or `2w` is."""
+    unit = UNITS.get(text[-1:])
+    span = timedelta(seconds=float(text) if unit is None else float(text[:-1]) * unit)
+    if not timedelta(0) <= span < timedelta(days=36500):
+        raise ValueError(text)
+    return span
+
+
+def as_json(value: str) -> tuple[str, ...]:
+    """How a value of a filter may stand in JSON: as a text, and as the number or word it is."""
+    texts = [msgspec.json.encode(value).decode()]
+    try:
+        if not isinstance(msgspec.json.decode(value), str | list | dict):
+            texts.append(value)
+    except msgspec.DecodeError:
+        pass
+    return tuple(texts)
+
+
+_READ: dict[str, tuple[str, Callable[[str, tuple[str, ...]], Any]]] = {
+    "state": ("states", _states),
+    "queue": ("queues", _many),
+    "task": ("tasks", _many),
+    "tag": ("tags", _one),
+    "since": ("since", _since),
+    "error": ("error", _one),
+    "id": ("ids", _many),
+    "key": ("keys", _many),
+    "worker": ("workers", _many),
+}
+
+
+def _nearest(word: str) -> str:
+    if word in STATES:
+        return f", perhaps 'state:{word}'"
+    near = get_close_matches(word.partition(":")[0], _READ, 1)
+    return f", perhaps {near[0]!r}" if near else ""
+
+
+def _known() -> str:
+    return f"there are {', '.join(QUALIFIERS)}"

@@ -1,0 +1,51 @@
+"""The verbs of people, on all jobs a filter means: in chunks, each one transaction, so that nobody waits long for a
+lock and what is done stays done if the rest fails."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from holdfast.errors import RowLocked, StoreUnavailable
+from holdfast.model.filter import Filter
+from holdfast.model.job import Changed
+from holdfast.store.find import chunks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from holdfast.store.base import JobId, Store
+
+LOCKED = 3  # jobs of a chunk that may be locked before we give up: each makes us wait
+
+
+def bulk(
+    store: Store, verb: str, filter: Filter, *, told: Callable[[Changed], None] | None = None, **parameters: Any
+) -> Changed:
+    """How many jobs were changed, and how many were not in a state for it. `told` hears of each chunk."""
+    changed = refused = 0
+    for ids in chunks(store, filter):
+        try:
+            done = len(store.act(verb, ids, **parameters))
+        except StoreUnavailable:
+            done = _one_by_one(store, verb, ids, parameters)
+        changed, refused = changed + done, refused + len(ids) - done
+        if told is not None:
+            told(Changed(changed, refused))
+    return Changed(changed, refused)
+
+
+def _one_by_one(store: Store, verb: str, ids: Sequence[JobId], parameters: dict[str, Any]) -> int:
+    """Someone holds a lock on one of them, or two wait for each other: then each by itself. Those that can be changed
+    are, before a lock is complained of."""
+    done = 0
+    locked: list[RowLocked] = []
+    for id in ids:
+        try:
+            done += len(store.act(verb, [id], **parameters))
+        except RowLocked as error:
+            locked.append(error)
+            if len(locked) == LOCKED:
+                break
+    if locked:
+        raise locked[0]
+    return done

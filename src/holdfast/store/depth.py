@@ -1,0 +1,55 @@
+"""How much waits, runs and failed, by queue and task: read from the indexes made for claims and failures, and counted
+up to a cap, so that a look costs the same however big the table is."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from holdfast.model.job import COUNTED, Depth
+
+if TYPE_CHECKING:
+    from holdfast.store.base import Store
+
+LANES = 1000  # (queue, task, priority) that are looked at
+
+
+def depths(store: Store) -> list[Depth]:
+    limit = COUNTED + 1
+    due: dict[tuple[str, str], int] = {}
+    scheduled: dict[tuple[str, str], int] = {}
+    oldest: dict[tuple[str, str], datetime] = {}
+
+    def waits(place: tuple[str, str], jobs: int, since: datetime | None) -> None:
+        due[place] = due.get(place, 0) + jobs
+        if jobs and since is not None:
+            oldest[place] = min(since, oldest.get(place, since))
+
+    for lane in store.read("every_lane", limit=LANES):
+        place = lane["queue"], lane["task"]
+        [counted] = store.read(
+            "lane_depth", queue=lane["queue"], task=lane["task"], priority=lane["priority"], limit=limit
+        )
+        waits(place, counted["due"], store.moment(lane["ready_at"]))
+        scheduled[place] = scheduled.get(place, 0) + counted["scheduled"]
+    for row in store.read("suspect_depth", limit=limit):
+        waits((row["queue"], row["task"]), row["jobs"], store.moment(row["suspect_at"]))
+    running: dict[tuple[str, str], dict[str, int]] = {}
+    ids = [row["id"] for row in store.read("running_ids")]
+    for row in store.read("running_depth", ids=ids) if ids else ():
+        running.setdefault((row["queue"], row["task"]), {})[row["worker"] or ""] = row["jobs"]
+    failed = {(row["queue"], row["task"]): row["jobs"] for row in store.read("failed_depth", limit=limit)}
+    cut = sum(failed.values()) >= limit
+    return [
+        Depth(
+            queue=place[0],
+            task=place[1],
+            due=due.get(place, 0),
+            scheduled=scheduled.get(place, 0),
+            running=running.get(place, {}),
+            failed=failed.get(place, 0),
+            oldest_due_at=oldest.get(place),
+            capped=max(due.get(place, 0), scheduled.get(place, 0)) >= limit or (cut and place in failed),
+        )
+        for place in sorted({*due, *scheduled, *running, *failed})
+    ]

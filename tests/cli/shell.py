@@ -1,0 +1,57 @@
+"""A user's shell: a directory with an application in it, and commands run in processes of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from holdfast.settings import Settings
+
+APP = """
+from holdfast import Fail, Holdfast
+
+hf = Holdfast()
+other = "not an application"
+
+@hf.task
+def double(n: int) -> int:
+    return 2 * n
+
+@hf.task
+async def refuse(n: int) -> None:
+    raise Fail("no", code="NO")
+"""
+
+
+class Shell:
+    def __init__(self, directory: Path, settings: Settings, app: str = APP) -> None:
+        self.directory = directory
+        (directory / "app.py").write_text(app)
+        self.environment = {
+            **{k: v for k, v in os.environ.items() if not k.startswith("HOLDFAST_")},
+            "HOLDFAST_URL": settings.url,
+            "HOLDFAST_SCHEMA": settings.schema,
+            "NO_COLOR": "1",
+            "COLUMNS": "200",
+        }
+
+    def __call__(self, *arguments: str, code: int = 0, **environment: str) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            [sys.executable, "-m", "holdfast", *arguments], cwd=self.directory, text=True, capture_output=True,
+            env={**self.environment, **environment}, timeout=60, check=False, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+        assert done.returncode == code, done.stderr
+        return done
+
+    def json(self, *arguments: str, code: int = 0) -> Any:
+        return json.loads(self(*arguments, "-o", "json", code=code).stdout)
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "holdfast", *arguments], cwd=self.directory, text=True, env=self.environment,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip

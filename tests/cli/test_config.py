@@ -1,0 +1,116 @@
+"""Settings with where they came from, completion, finding the application."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from holdfast.settings import Settings
+from tests.cli.shell import Shell
+
+pytestmark = pytest.mark.parametrize("engine", ["sqlite"])
+
+
+def sources(shell: Shell, *arguments: str) -> dict[str, tuple[object, str]]:
+    return {row["name"]: (row["value"], row["source"]) for row in shell.json("config", *arguments)}
+
+
+def test_each_value_says_where_it_came_from(shell: Shell) -> None:
+    (shell.directory / "pyproject.toml").write_text("[tool.holdfast]\nlease = 30\ngrace = 9\n")
+    shell.environment |= {"HOLDFAST_GRACE": "7", "HOLDFAST_URL": "postgresql://me:s3cret@db/x?sslpassword=s4cret"}
+    found = sources(shell)
+    assert found["lease"] == (30.0, "pyproject.toml")
+    assert found["grace"] == (7.0, "HOLDFAST_GRACE")
+    assert found["concurrency"] == (100, "default")
+    assert found["url"] == ("postgresql://me:***@db/x?sslpassword=***", "HOLDFAST_URL")
+    assert set(found) == set(Settings.__dataclass_fields__)
+    assert sources(shell, "--url", "sqlite:///x.db")["url"] == ("sqlite:///x.db", "argument")
+    (shell.directory / "holdfast.toml").write_text("lease = 40\n")
+    assert sources(shell)["lease"] == (40.0, "holdfast.toml")
+    assert "s3cret" not in shell("config").stdout
+
+
+def test_a_variable_that_sets_nothing_is_pointed_out(shell: Shell) -> None:
+    said = shell("config", HOLDFAST_CONCURENCY="3").stderr
+    assert said == "HOLDFAST_CONCURENCY is no setting; perhaps HOLDFAST_CONCURRENCY?\n"
+
+
+def test_what_the_application_sets_is_an_argument(shell: Shell) -> None:
+    (shell.directory / "app.py").write_text("from holdfast import Holdfast\nhf = Holdfast(lease=12)\n")
+    assert sources(shell, "app:hf")["lease"] == (12, "argument")
+
+
+@pytest.mark.parametrize(
+    ("line", "where"),
+    [
+        ("holdfast worker app:hf", None),
+        ("holdfast drain app.py", None),
+        ("holdfast drain app", None),
+        ("holdfast drain sub/jobs.py:work", None),
+        ("holdfast drain sub.jobs:work", None),
+        ("holdfast drain", "[tool.holdfast]\napp = 'sub/jobs.py'\n"),
+    ],
+)
+def test_the_application_is_found(shell: Shell, line: str, where: str | None) -> None:
+    (shell.directory / "sub").mkdir()
+    (shell.directory / "sub" / "beside.py").write_text("N = 1\n")
+    (shell.directory / "sub" / "jobs.py").write_text(
+        "import sys\nif 'sub.jobs' not in sys.modules: from beside import N\n"
+        "from holdfast import Holdfast\nwork = Holdfast()\n@work.task\ndef t() -> None: ...\n"
+    )
+    if where:
+        (shell.directory / "pyproject.toml").write_text(where)
+    command, *rest = line.split()[1:]
+    if command == "worker":
+        shell("drain", *rest)
+    else:
+        shell(command, *rest)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("ap:hf", "HF1107 there is no module 'ap' here"),
+        ("ap:hf", "found: app.py:hf"),
+        ("nowhere.py", "found: app.py:hf"),
+        ("app:fh2", "HF1108 app has no Holdfast application called 'fh2'; found: hf"),
+        ("two.py", "HF1108 two.py should have one Holdfast application, or be named as two.py:name; found: a, b"),
+    ],
+)
+def test_a_wrong_name_lists_what_was_found(shell: Shell, name: str, said: str) -> None:
+    (shell.directory / "two.py").write_text("from holdfast import Holdfast\na = Holdfast()\nb = Holdfast()\n")
+    assert said in shell("drain", name, code=2).stderr
+
+
+def test_what_the_application_lacks_is_not_called_a_wrong_name(shell: Shell) -> None:
+    (shell.directory / "app.py").write_text("import no_such_library\n")
+    done = shell("drain", "app:hf", code=1)
+    assert "ModuleNotFoundError: No module named 'no_such_library'" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["bash", "zsh", "fish"])
+def test_completion_is_printed(shell: Shell, name: str) -> None:
+    assert "_HOLDFAST_COMPLETE" in shell("completion", name).stdout
+
+
+def test_the_shell_is_offered_what_fits(shell: Shell) -> None:
+    words = "holdfast jobs re"
+    done = subprocess.run(
+        [sys.executable, "-c", "from holdfast.cli import main; main()"], text=True, capture_output=True, check=False,
+        env={**shell.environment, "_HOLDFAST_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": "2"},
+    )  # fmt: skip
+    assert {"plain,resume", "plain,retry"} <= set(done.stdout.split())
+
+
+def test_errors_come_first_and_tracebacks_only_when_asked_for(shell: Shell, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/text.db"
+    (tmp_path / "text.db").write_text("not a database, but long enough to look at it\n" * 100)
+    plain = shell("jobs", "list", "--url", url, code=1).stderr
+    assert plain.startswith("HF3306 ")
+    assert "Traceback" not in plain
+    told = shell("--debug", "jobs", "list", "--url", url, code=1).stderr
+    assert told.startswith("HF3306 ")
+    assert "sqlite3.DatabaseError" in told

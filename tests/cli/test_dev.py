@@ -1,0 +1,102 @@
+"""`holdfast dev`: a worker that starts again when a file changes."""
+
+from __future__ import annotations
+
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from holdfast.settings import Settings
+from holdfast.store import open_store
+from holdfast.store.base import Store
+from tests.cli.shell import Shell
+from tests.factories import new_job
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.parametrize("engine", ["sqlite"])
+
+APP = "from holdfast import Holdfast\nhf = Holdfast()\n\n@hf.task\ndef version() -> int:\n    return {}\n"
+
+
+@contextmanager
+def developing(shell: Shell, *arguments: str, signum: int = signal.SIGINT) -> Iterator[Path]:
+    """`dev` in a process of its own; what it says goes to a file."""
+    said = shell.directory / "said.log"
+    with said.open("w") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "holdfast", "dev", *arguments], cwd=shell.directory, env=shell.environment,
+            stdout=log, stderr=log,
+        )  # fmt: skip
+        try:
+            yield said
+            process.send_signal(signum)
+            assert process.wait(30) == 0
+        finally:
+            process.kill()
+            process.wait()
+
+
+def result(store: Store) -> bytes | None:
+    id = store.enqueue(new_job("version")).id
+    wait_until(lambda: store.get(id).finished, f"job {id}")
+    return store.get(id).result
+
+
+def test_a_changed_file_is_what_runs_next_and_jobs_are_kept_beside_it(shell: Shell) -> None:
+    del shell.environment["HOLDFAST_URL"]
+    home = shell.directory / "project"
+    home.mkdir()
+    (home / "app.py").write_text(APP.format(1))
+    with developing(shell, "project/app.py") as said:
+        wait_until(lambda: (home / "holdfast.db").exists() and "worker" in said.read_text())
+        store = open_store(Settings(url=f"sqlite:///{home}/holdfast.db"))
+        store.migrate()
+        assert result(store) == b"1"
+        (home / "app.py").write_text(APP.format(22))
+        wait_until(lambda: "app.py changed: starting again" in said.read_text())
+        assert wait_until(lambda: result(store) == b"22")
+        (home / "app.py").write_text("this is no Python\n")
+        wait_until(lambda: "starts again when a file changes" in said.read_text())
+        assert "SyntaxError" in said.read_text()
+        (home / "app.py").write_text(APP.format(333))
+        assert result(store) == b"333"
+        assert len(store.workers()) == 1
+    assert store.workers() == [], "it left in order"
+    store.close()
+
+
+def test_what_runs_when_the_file_changes_is_finished_first(shell: Shell, kept: Store) -> None:
+    gate = shell.directory / "gate"
+    (shell.directory / "app.py").write_text(
+        "import pathlib, time\nfrom holdfast import Holdfast\nhf = Holdfast()\n\n@hf.task\ndef slow() -> str:\n"
+        "    while not pathlib.Path('gate').exists():\n        time.sleep(0.01)\n    return 'done'\n"
+    )
+    with developing(shell, "app.py", signum=signal.SIGTERM) as said:
+        id = kept.enqueue(new_job("slow")).id
+        wait_until(lambda: kept.get(id).state == "running")
+        (shell.directory / "other.py").write_text("N = 2\n")
+        wait_until(lambda: "stopping: running jobs get" in said.read_text())
+        gate.touch()
+        wait_until(lambda: kept.get(id).finished)
+        assert kept.get(id).result == b'"done"'
+        assert kept.attempts(id) == []
+
+
+def test_a_url_that_is_set_stays(shell: Shell, kept: Store) -> None:
+    with developing(shell) as said:  # app.py, unless named
+        assert "jobs are kept in" in wait_until(said.read_text)
+        wait_until(kept.workers)
+    assert not (shell.directory / "holdfast.db").exists()
+    with sqlite3.connect(shell.directory / "jobs.db") as db:
+        assert db.execute("select count(*) from holdfast_workers").fetchone() == (0,)
+    db.close()
+
+
+def test_a_file_that_is_not_there_is_said(shell: Shell) -> None:
+    assert "HF1107 there is no file ap.py; found: app.py:hf" in shell("dev", "ap.py", code=2).stderr

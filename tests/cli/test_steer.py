@@ -1,0 +1,131 @@
+"""Jobs steered from the command line: one by its id, many by a filter, never many without a yes."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+
+import pytest
+
+from holdfast.model.lifecycle import State
+from holdfast.store.base import Store
+from tests.cli.shell import Shell
+from tests.factories import BOOM, a_queued_job, a_running_job, new_job, ref
+
+
+def failed(store: Store) -> str:
+    held = a_running_job(store)
+    store.fail(ref(held), BOOM)
+    return str(held.id)
+
+
+def test_one_job_is_steered_by_its_id_without_a_question(shell: Shell, kept: Store) -> None:
+    id = failed(kept)
+    assert shell("jobs", "retry", id).stdout == "retried 1 job\n"
+    assert shell("jobs", "pause", id).stdout == "paused 1 job\n"
+    assert shell.json("jobs", "resume", id) == {"verb": "resume", "changed": 1, "refused": 0}
+    shell("jobs", "set", id, "priority=5", "delay=10m", "tags=a,b")
+    job = kept.get(id)
+    assert (job.priority, job.tags, 590 < (job.run_at - job.created_at).total_seconds() < 700) == (5, ("a", "b"), True)
+    assert "it is queued, and must have finished; cancel it first" in shell("jobs", "delete", id, code=4).stderr
+    shell("jobs", "cancel", id, "--reason", "ordered twice")
+    assert kept.get(id).error_message == "ordered twice"
+    assert "HF1302 can't pause job" in shell("jobs", "pause", id, code=4).stderr
+    shell("jobs", "delete", id)
+    assert kept.jobs() == []
+    assert "HF1301 there is no job" in shell("jobs", "retry", id, code=3).stderr
+
+
+def test_many_are_shown_and_only_changed_with_a_yes(shell: Shell, kept: Store) -> None:
+    ids = [failed(kept) for _ in range(7)]
+    other = a_queued_job(kept, queue="other")
+    shown = shell("jobs", "retry", "state:failed", "--dry-run")
+    assert shown.stdout == ""
+    assert "retry: 7 jobs in" in shown.stderr
+    assert "the newest 5:" in shown.stderr
+    assert [line.split()[0] for line in shown.stderr.splitlines()[2:]] == ids[:1:-1]
+    assert shell.json("jobs", "retry", "state:failed", "--dry-run") == {"verb": "retry", "jobs": 7, "capped": False}
+    refused = shell("jobs", "retry", "state:failed", code=2)
+    assert "HF1401 this would retry 7 jobs, and nobody is there to ask: say --yes" in refused.stderr
+    assert len(kept.jobs(state=State.FAILED)) == 7
+    assert shell("jobs", "retry", "task:greet", "--yes").stdout == "retried 7 jobs; 1 not in a state for it\n"
+    assert "none of 8 jobs was in a state for retry" in shell("jobs", "retry", "task:greet", "--yes", code=4).stderr
+    named = shell("jobs", "cancel", *ids[:2], "999", "--yes")
+    assert named.stdout == "cancelled 2 jobs\n"
+    assert "there is no job 999" in named.stderr
+    assert shell("jobs", "set", "queue:other", "priority=9", "--yes").stdout == "changed 1 job\n"
+    assert kept.get(other).priority == 9
+    assert "no job is meant by this" in shell("jobs", "delete", "queue:none", "--yes").stderr
+    assert shell.json("jobs", "delete", "task:greet", "--yes") == {"verb": "delete", "changed": 2, "refused": 6}
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
+@pytest.mark.parametrize(("answer", "code", "state"), [("y", 0, State.PAUSED), ("n", 1, State.QUEUED)])
+def test_on_a_terminal_it_asks(shell: Shell, kept: Store, answer: str, code: int, state: State) -> None:
+    ids = [a_queued_job(kept) for _ in range(2)]
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "holdfast", "jobs", "pause", "state:queued"], cwd=shell.directory,
+        env=shell.environment, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    os.write(ours, f"{answer}\n".encode())
+    out, said = process.communicate(timeout=30)
+    os.close(ours)
+    os.close(theirs)
+    assert "pause 2 jobs? [y/N]" in said
+    assert process.returncode == code
+    assert out == ("paused 2 jobs\n" if code == 0 else "")
+    assert ("nothing was changed" in said) == (code == 1)
+    assert {kept.get(id).state for id in ids} == {state}
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
+def test_big_counts_are_capped_and_progress_is_shown_on_a_terminal_only(shell: Shell, kept: Store) -> None:
+    list(kept.enqueue_many(new_job() for _ in range(10_600)))
+    assert shell.json("jobs", "cancel", "state:queued", "--dry-run") == {
+        "verb": "cancel",
+        "jobs": 10_000,
+        "capped": True,
+    }
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "holdfast", "jobs", "cancel", "state:queued", "--yes"], cwd=shell.directory,
+        env=shell.environment, stdout=subprocess.PIPE, stderr=theirs, text=True,
+    )  # fmt: skip
+    os.close(theirs)
+    told = b""
+    while chunk := _read(ours):
+        told += chunk
+    out, _ = process.communicate(timeout=60)
+    os.close(ours)
+    assert out == "cancelled 10,600 jobs\n"
+    assert b"10,000+ jobs" in told
+    assert b"%" in told
+
+
+def _read(terminal: int) -> bytes:
+    try:
+        return os.read(terminal, 4096)
+    except OSError:  # how a terminal says that its other side is closed
+        return b""
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["retry", "state:failed", "42"], "HF1203 '42' is no filter"),
+        (["retry", "sate:failed"], "there is no qualifier 'sate', perhaps 'state'"),
+        (["set", "1"], "what is to change?"),
+        (["set", "priority=3"], "which jobs?"),
+        (["set", "1", "colour=red"], "a job has no 'colour' to change; there are priority"),
+        (["set", "1", "priority=x"], "priority=x can't be read"),
+        (["set", "1", "priority=900"], "priority must be a whole number from -100 to 100"),
+        (["set", "1", "delay=soon"], "delay=soon can't be read"),
+        (["retry"], "Missing argument"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_in_words(shell: Shell, kept: Store, arguments: list[str], said: str) -> None:
+    assert said in shell("jobs", *arguments, code=2).stderr
