@@ -22,6 +22,7 @@ from holdfast.errors import (
 from holdfast.handle import Job
 from holdfast.model.lifecycle import State
 from holdfast.model.retry import Exponential
+from holdfast.redact import Secret
 from holdfast.work.context import JobContext
 
 __all__ = [
@@ -40,6 +41,7 @@ __all__ = [
     "Refused",
     "Retry",
     "SchemaOutdated",
+    "Secret",
     "Snooze",
     "State",
     "StoreError",

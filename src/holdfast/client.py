@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import os
 import threading
+from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import replace
@@ -15,6 +16,7 @@ from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 
 import msgspec
 
+from holdfast import events
 from holdfast.errors import BadArguments, BadSettings, StoreError, UnknownTask
 from holdfast.handle import Job
 from holdfast.model.job import DEFAULT_MAX_ATTEMPTS, DEFAULT_QUEUE, Enqueued, JobRecord, NewJob, Pause
@@ -175,6 +177,7 @@ class Holdfast:
             done = store.enqueue(bound.new)
         else:
             done = store.enqueue_on(bound.conn, bound.new)
+        _tell(bound, done)
         return Job(self, done.id, bound.task.name, created=done.created)
 
     def _refuse_in_transaction(self) -> None:
@@ -188,6 +191,7 @@ class Holdfast:
         if bound.conn is None:
             return await asyncio.to_thread(self.submit, bound)
         done = await self.store.aenqueue_on(bound.conn, bound.new)
+        _tell(bound, done)
         return Job(self, done.id, bound.task.name, created=done.created)
 
     def enqueue_many(self, jobs: Iterable[Bound[R]]) -> list[Job[R]]:
@@ -204,6 +208,8 @@ class Holdfast:
     def _stream(self, jobs: Iterable[Bound[Any]]) -> Iterator[list[tuple[Enqueued, str]]]:
         # Answers come in the order of the jobs within what the store calls a chunk.
         names: list[str] = []
+        telling = events.wanted("enqueued")
+        created: Counter[str] = Counter()
 
         def news() -> Iterator[NewJob]:
             for bound in jobs:
@@ -217,8 +223,13 @@ class Holdfast:
                 yield bound.new
 
         for chunk in self.store.enqueue_many(news()):
-            yield list(zip(chunk, names, strict=False))
+            kept = list(zip(chunk, names, strict=False))
             del names[: len(chunk)]
+            if telling:
+                created.update(task for done, task in kept if done.created)
+            yield kept
+        for task, count in created.items():
+            events.emit("enqueued", count=count, task=task, committed=True)
 
     # -- people --------------------------------------------------------------------------------------------------------
 
@@ -388,6 +399,12 @@ class TaskDecorator:
 
     def __call__(self, function: Callable[..., Any], /) -> Any:
         return self._app.declare(function, self._options)
+
+
+def _tell(bound: Bound[Any], done: Enqueued) -> None:
+    if done.created:
+        # On the caller's own transaction it is not committed yet.
+        events.emit("enqueued", count=1, task=bound.task.name, job=done.id, committed=bound.conn is None)
 
 
 def _which(queue: str | None, task: str | None) -> tuple[str, str]:

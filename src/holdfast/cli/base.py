@@ -26,6 +26,7 @@ from holdfast.errors import (
     StoreUnavailable,
     UnknownTask,
 )
+from holdfast.redact import scrub
 from holdfast.settings import load_settings
 from holdfast.store.sqlite.connect import path_of
 
@@ -50,7 +51,7 @@ class Cli(click.Group):
         except HoldfastError as error:
             if ctx.params.get("debug"):
                 raise
-            click.echo(f"holdfast: {error}", err=True)
+            click.echo(f"holdfast: {scrub(str(error))}", err=True)
             ctx.exit(next(code for kind, code in EXIT_CODES if isinstance(error, kind)))
 
 

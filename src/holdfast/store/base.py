@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple, Protocol
 
+from holdfast import events
 from holdfast.errors import JobNotFound, LeaseLost, Refused
 from holdfast.model.job import (
     AttemptRecord,
@@ -333,6 +334,7 @@ class Store(ABC):
             self.notify(requests=True)
         if verb == "cancel" and rows[0]["awaited"]:
             self.notify(finished=[key])
+        events.emit(events.VERBS[verb], job=job_id, queue=queue, state=state.value)
         return state
 
     def hold(
@@ -348,6 +350,7 @@ class Store(ABC):
         """Pause a queue or a task: no new attempts start, whichever worker looks. What runs goes on."""
         with self.transaction() as tx:
             tx.rows("hold", kind=kind, name=name, by=by, reason=reason, until=self.instant(until), delay=delay)
+        events.emit("held", kind=kind, name=name, by=by, reason=reason)
 
     def let_go(self, kind: str, name: str) -> bool:
         """End the pause of a queue or a task. False: it was not paused."""
@@ -356,6 +359,7 @@ class Store(ABC):
         if ended:
             # A task's jobs may wait in any queue; an empty name wakes everyone.
             self.notify([name if kind == "queue" else ""])
+            events.emit("let_go", kind=kind, name=name)
         return ended
 
     # -- reading -----------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Iterator, Sized
+from collections.abc import Collection, Iterable, Iterator, Sized
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -17,6 +17,7 @@ from holdfast import events
 from holdfast.errors import HoldfastError, LeaseLost, StoreUnavailable
 from holdfast.model.outcome import clean
 from holdfast.model.payload import Unfit, encode
+from holdfast.redact import Hide, hiding
 from holdfast.store.base import Ref
 from holdfast.work.attempt import Attempt, StopAttempt
 
@@ -33,6 +34,8 @@ NOTE_LIMIT = 1_000  # characters kept of a progress note
 
 # The attempt this code runs in, if any: whoever would wait for another job in a handler is refused.
 current: ContextVar[JobContext | None] = ContextVar("holdfast_current", default=None)
+# The worker it runs in: set once by each thread or slot of a runner.
+working: ContextVar[str] = ContextVar("holdfast_working", default="")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +51,18 @@ class JobInfo:
 class JobContext:
     """Handed to a handler whose first parameter is annotated with it (or called `ctx`)."""
 
-    __slots__ = ("_attempt", "_settings", "_store", "_task", "transaction_open")
+    __slots__ = ("_attempt", "_hide", "_secrets", "_settings", "_store", "_task", "transaction_open")
 
-    def __init__(self, attempt: Attempt | None, store: Store | None, settings: Settings | None, task: str = "") -> None:
+    def __init__(
+        self, attempt: Attempt | None, store: Store | None, settings: Settings | None, task: str = "",
+        secrets: Collection[str] = (),
+    ) -> None:  # fmt: skip
         self._attempt = attempt
         self._store = store
         self._settings = settings
         self._task = task
+        self._secrets = secrets  # names of arguments
+        self._hide: Hide | None = None
         self.transaction_open = False  # a block of `transaction()` is open
 
     @classmethod
@@ -129,6 +137,7 @@ class JobContext:
         except StoreUnavailable:
             return False
         else:
+            events.emit("checkpointed", job=self.job.id, pending=pending, done=done)
             if cancel:
                 attempt.ask("cancel")
             elif pause:
@@ -143,7 +152,15 @@ class JobContext:
         """Report how far the work is. Cheap: kept in memory, written about once a second by the heartbeat."""
         _check_counts(done=done, total=total)
         if self._attempt is not None:
-            self._attempt.progress = (done, total, None if note is None else clean(note)[:NOTE_LIMIT])
+            self._attempt.progress = (done, total, None if note is None else self._shown(note)[:NOTE_LIMIT])
+
+    def _shown(self, text: str) -> str:
+        """A text without this job's secrets."""
+        if self._hide is None:
+            assert self._attempt is not None
+            url = "" if self._settings is None else self._settings.url
+            self._hide = hiding(self._attempt.held.args, self._secrets, url)
+        return self._hide(clean(text))
 
     def track(self, items: Iterable[T], *, total: int | None = None) -> Iterator[T]:
         """Yield the items, reporting progress; between two of them, a pause or cancel takes effect."""

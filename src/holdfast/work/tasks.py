@@ -18,6 +18,7 @@ from holdfast.errors import BadArguments, BadSettings, HoldfastError
 from holdfast.model.job import DEFAULT_MAX_ATTEMPTS, DEFAULT_QUEUE, FOREVER, MAX_PRIORITY, MIN_PRIORITY, NewJob
 from holdfast.model.payload import Unfit, encode
 from holdfast.model.retry import DEFAULT_RETRY, RetryPolicy
+from holdfast.redact import SECRET, hiding, is_secret_name
 from holdfast.work.context import JobContext
 
 if TYPE_CHECKING:
@@ -179,6 +180,7 @@ class Signature:
                 )
         self._signature = signature.replace(parameters=parameters)
         self._names = [parameter.name for parameter in parameters]
+        self.secrets = frozenset(name for name in self._names if _is_secret(hints.get(name)) or is_secret_name(name))
         self._positional_only = [p.name for p in parameters if p.kind is p.POSITIONAL_ONLY]
         # Nothing to leave to a default, nothing to pass by name: the short way.
         self._all_given = all(p.default is p.empty and p.kind is not p.KEYWORD_ONLY for p in parameters)
@@ -210,7 +212,8 @@ class Signature:
         try:
             self._decoder.decode(data)
         except (msgspec.DecodeError, NotImplementedError) as error:
-            raise BadArguments(f"{self._task}: {_told(error)}") from None
+            hide = hiding(data, self.secrets, "")
+            raise BadArguments(f"{self._task}: {hide(_told(error))}") from None
         return data
 
     def _blame(self, given: dict[str, Any], limit: int) -> str | None:
@@ -253,6 +256,11 @@ def _hints(task: str, function: Callable[..., Any]) -> dict[str, Any]:
 def _is_context(parameter: inspect.Parameter, hints: dict[str, Any]) -> bool:
     hint = hints.get(parameter.name)
     return hint is JobContext or (hint is None and parameter.name == "ctx")
+
+
+def _is_secret(hint: Any) -> bool:
+    """Is it, or a part of it, marked as Secret?"""
+    return SECRET in getattr(hint, "__metadata__", ()) or any(_is_secret(part) for part in typing.get_args(hint))
 
 
 def _field(parameter: inspect.Parameter, hints: dict[str, Any]) -> Any:

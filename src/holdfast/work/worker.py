@@ -51,7 +51,9 @@ class Worker:
         for is_async, slots, kind in kinds:
             mine = [task for task in tasks if task.is_async is is_async]
             if mine:
-                self.desk.add(kind(slots, mine, store, settings, self.desk.finished))
+                runner = kind(slots, mine, store, settings, self.desk.finished)
+                runner.worker = self.id
+                self.desk.add(runner)
         self.tasks = tuple(name for lane in self.desk.lanes for name in lane.tasks)
         self._slots = sum(lane.runner.slots for lane in self.desk.lanes)
         self._heartbeat = Heartbeat(store, self.desk.in_hand, every=settings.heartbeat, lease=settings.lease)
@@ -90,7 +92,8 @@ class Worker:
                 if self.desk.idle() and (empty or self.desk.limit == 0):
                     break
                 if not self.desk.turn():
-                    self.desk.wait(0.5 if deadline is None else max(0.0, min(0.5, deadline - time.monotonic())))
+                    longest = 0.5 if self.watchdog.looked else 0.01
+                    self.desk.wait(longest if deadline is None else max(0.0, min(longest, deadline - time.monotonic())))
             self._finish_gracefully()
         finally:
             self._end()

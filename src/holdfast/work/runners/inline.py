@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 
 from holdfast.model.outcome import Error, Outcome, clean
+from holdfast.redact import hiding
 from holdfast.settings import Settings
 from holdfast.store.base import Store
 from holdfast.work.attempt import Attempt
@@ -24,6 +25,7 @@ class InlineRunner:
         tasks = list(tasks)
         self.slots = slots
         self.busy = 0
+        self.worker = ""  # whose it is, for log lines
         self.manifest = manifest_of(settings.url, tasks)
         self._handlers = {name: task for task in tasks for name in (task.name, *task.defaults.aliases)}
         self._store = store
@@ -52,8 +54,13 @@ class InlineRunner:
         return _surely(attempt, lambda: on_return(attempt, value, policy, max_result=self._settings.max_result))
 
     def _on_raise(self, attempt: Attempt, error: BaseException) -> Outcome | None:
-        policy = self._handlers[attempt.held.task].defaults.retry
-        return _surely(attempt, lambda: on_raise(attempt, error, policy))
+        task = self._handlers[attempt.held.task]
+
+        def decide() -> Outcome | None:
+            hide = hiding(attempt.held.args, task.signature.secrets, self._settings.url)
+            return on_raise(attempt, error, task.defaults.retry, hide)
+
+        return _surely(attempt, decide)
 
 
 def _surely(attempt: Attempt, decide: Callable[[], Outcome | None]) -> Outcome | None:
