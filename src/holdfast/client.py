@@ -121,6 +121,10 @@ class Holdfast:
             known = ", ".join(sorted(self.tasks)) or "none"
             raise UnknownTask(f"there is no task {name!r} in this application; declared: {known}") from None
 
+    def secrets(self, task: str) -> frozenset[str]:
+        """The arguments of a task that are not to be shown: marked as Secret, or named so."""
+        return self.find_task(task).signature.secrets if task in self._names else frozenset()
+
     # -- the store ---------------------------------------------------------------------------------------------------
 
     @property

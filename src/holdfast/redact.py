@@ -112,13 +112,16 @@ def _leaves(data: Any) -> Iterator[str]:
         yield str(data)
 
 
-def hide_secrets(data: Any, names: Iterable[str] = ()) -> Any:
-    """JSON values as they may be shown: `names`, and what its own name says is secret, are hidden at any depth."""
+def hide_secrets(data: Any, names: Iterable[str] = (), hide: Hide = scrub) -> Any:
+    """JSON values as they may be shown: without `names`, without what its own name says is secret, at any depth, and
+    without secrets within texts."""
     if isinstance(data, dict):
         return {
-            name: HIDDEN if value is not None and (name in names or is_secret_name(str(name))) else hide_secrets(value)
+            name: HIDDEN
+            if value is not None and (name in names or is_secret_name(str(name)))
+            else hide_secrets(value, hide=hide)
             for name, value in data.items()
         }
-    if isinstance(data, list):
-        return [hide_secrets(value) for value in data]
-    return scrub(data) if isinstance(data, str) else data
+    if isinstance(data, list | tuple):
+        return [hide_secrets(value, hide=hide) for value in data]
+    return hide(data) if isinstance(data, str) else data

@@ -10,8 +10,10 @@ import click
 import msgspec
 
 from holdfast.cli.base import ago, cli, open_app, output_option, plain, print_data, print_table, to_json, url_option
+from holdfast.client import Holdfast
 from holdfast.model.job import JobRecord
 from holdfast.model.lifecycle import State
+from holdfast.redact import hide_secrets
 
 
 @cli.group()
@@ -37,7 +39,8 @@ def list_jobs(
       holdfast jobs list --state failed
       holdfast jobs list --queue mail -n 5 -o json
     """
-    found = open_app(url).jobs(state=state, queue=queue, task=task, before=before, limit=limit)
+    app = open_app(url)
+    found = app.jobs(state=state, queue=queue, task=task, before=before, limit=limit)
     if output == "table":
         print_table(
             ("id", "state", "task", "queue", "attempt", "due", "error"),
@@ -50,7 +53,7 @@ def list_jobs(
             ],
         )  # fmt: skip
         return
-    print_data([job_data(job) for job in found], output)
+    print_data([job_data(job, app) for job in found], output)
 
 
 @jobs.command("show")
@@ -69,10 +72,10 @@ def show_job(id: str, output: str, url: str | None) -> None:
     record = app.store.get(id)
     attempts = app.store.attempts(id)
     if output != "table":
-        data = job_data(record) | {"attempts": [plain(asdict(attempt)) for attempt in attempts]}
+        data = job_data(record, app) | {"attempts": [plain(asdict(attempt)) for attempt in attempts]}
         print_data([data], output, one=True)
         return
-    for name, value in job_data(record).items():
+    for name, value in job_data(record, app).items():
         if value not in (None, [], False, ""):
             shown = value if isinstance(value, str) else to_json(value)
             click.echo(f"{name:<16} {shown}")
@@ -94,9 +97,9 @@ def shown_state(job: JobRecord) -> str:
     return job.state.value
 
 
-def job_data(job: JobRecord) -> dict[str, Any]:
+def job_data(job: JobRecord, app: Holdfast) -> dict[str, Any]:
     data = plain(asdict(job))
     for name in ("args", "result", "checkpoint"):
         value = getattr(job, name)
-        data[name] = None if value is None else msgspec.json.decode(value)
+        data[name] = None if value is None else hide_secrets(msgspec.json.decode(value), app.secrets(job.task))
     return data

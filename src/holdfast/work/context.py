@@ -152,15 +152,14 @@ class JobContext:
         """Report how far the work is. Cheap: kept in memory, written about once a second by the heartbeat."""
         _check_counts(done=done, total=total)
         if self._attempt is not None:
-            self._attempt.progress = (done, total, None if note is None else self._shown(note)[:NOTE_LIMIT])
+            self._attempt.progress = (done, total, None if note is None else self.shown(clean(note))[:NOTE_LIMIT])
 
-    def _shown(self, text: str) -> str:
-        """A text without this job's secrets."""
+    def shown(self, text: str) -> str:
+        """The text without this job's secret arguments, nor anything else that looks like a secret."""
         if self._hide is None:
-            assert self._attempt is not None
-            url = "" if self._settings is None else self._settings.url
-            self._hide = hiding(self._attempt.held.args, self._secrets, url)
-        return self._hide(clean(text))
+            args = b"null" if self._attempt is None else self._attempt.held.args
+            self._hide = hiding(args, self._secrets, "" if self._settings is None else self._settings.url)
+        return self._hide(text)
 
     def track(self, items: Iterable[T], *, total: int | None = None) -> Iterator[T]:
         """Yield the items, reporting progress; between two of them, a pause or cancel takes effect."""
