@@ -10,6 +10,8 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+import msgspec
+
 from holdfast.errors import HoldfastError, JobFailed, StoreUnavailable, WaitTimeout
 from holdfast.model.job import AttemptRecord, JobRecord
 from holdfast.model.lifecycle import State
@@ -43,6 +45,11 @@ class Job(Generic[R_co]):
     def state(self) -> State:
         """The state as of now."""
         return self.refresh().state
+
+    @property
+    def args(self) -> Any:
+        """The arguments by name, as they are kept: JSON values."""
+        return msgspec.json.decode(self.refresh().args)
 
     @property
     def result(self) -> R_co:

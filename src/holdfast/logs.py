@@ -1,7 +1,7 @@
 """Log lines that say which job they belong to, also the ones a handler writes itself.
 
 `JobFilter` adds the fields of `FIELDS` to every record written while a handler runs (its context is at hand anyway: an
-attempt costs nothing more for it). `TextFormatter` and `JsonFormatter` write them, and hide secrets. `to_stderr` is what
+attempt costs nothing more for it). `TextFormatter` and `JsonFormatter` write them and hide secrets. `to_stderr` is what
 the command line uses."""
 
 from __future__ import annotations

@@ -216,6 +216,17 @@ class Signature:
             raise BadArguments(f"{self._task}: {hide(_told(error))}") from None
         return data
 
+    def partial(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """Some of the arguments, by name."""
+        try:
+            return self._signature.bind_partial(*args, **kwargs).arguments
+        except TypeError as error:
+            raise BadArguments(f"{self._task}: {error} (it takes {self._signature})") from None
+
+    @property
+    def defaults(self) -> dict[str, Any]:
+        return {p.name: p.default for p in self._signature.parameters.values() if p.default is not p.empty}
+
     def _blame(self, given: dict[str, Any], limit: int) -> str | None:
         for name, value in given.items():
             try:
