@@ -20,7 +20,7 @@ from holdfast import events
 from holdfast.errors import HoldfastError, OutcomeUnknown, RowLocked, StoreError, StoreUnavailable, ValueRefused
 from holdfast.model.backoff import POLL_TRIES, error_delay, outcome_delay
 from holdfast.model.job import Claimed, Held, Wants
-from holdfast.model.outcome import Error, Outcome, Verb, given_back
+from holdfast.model.outcome import Error, Outcome, Verb, given_back, returned
 from holdfast.model.rescue import alone_for
 from holdfast.settings import Settings
 from holdfast.store.base import Exchanged, Ref, Store, by_verb
@@ -230,7 +230,7 @@ class Desk:
         held = attempt.held
         if self._store.read("recorded", id=held.id, fence=held.fence):
             self.meters.processed += 1
-            self._tell("succeed", 1, [outcome])
+            self._tell("succeed", 1, [returned(held, None)])
             self.forget(held)
             self._store.notify(finished=[held.id])  # its own transaction told nobody
         else:
