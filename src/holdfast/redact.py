@@ -6,6 +6,7 @@ the arguments of a job are known, by their value."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Annotated, Any, TypeVar
@@ -37,7 +38,7 @@ _NAME = rf"(?<![\w-])[\w-]{{0,80}}?(?:{_WORDS})(?![A-Za-z])[\w-]{{0,40}}"
 _QUOTED = r"'(?:[^'\\]|\\.){0,8000}'?|\"(?:[^\"\\]|\\.){0,8000}\"?"
 _PAIR = re.compile(
     rf"({_NAME}['\"]?\s{{0,3}}[=:]\s{{0,3}})"  # password=  'token':  Authorization:
-    rf"(?!\s|\*\*\*)((?:(?:bearer|basic|digest|token)\s+)?(?:[brf]?(?:{_QUOTED})|[^\s,;&)\]}}'\"]{{1,8000}}))",
+    rf"(?!\s|\*\*\*)((?:(?:bearer|basic|digest|token)\s+)?(?:[brf]?(?:{_QUOTED})|[^\s&]{{1,8000}}))",
     re.IGNORECASE,
 )
 _URL_PASSWORD = re.compile(r"^[^:/]+://[^:@/]*:(.*)@|[?&\s](?:ssl)?password\s*=\s*([^&\s]+)", re.IGNORECASE)
@@ -88,7 +89,8 @@ def _forms(value: str) -> Iterator[str]:
     yield quote(value, safe="")
     yield unquote(value)
     yield repr(value)[1:-1]
-    yield value.encode("unicode_escape").decode()
+    yield json.dumps(value)[1:-1]
+    yield json.dumps(value, ensure_ascii=False)[1:-1]
 
 
 def secret_values(data: Any, names: Iterable[str] = ()) -> Iterator[str]:
