@@ -22,7 +22,7 @@ MAY_IMPORT = {
     "embedded": {"errors"},
     "store": {"errors", "events", "model", "redact", "settings"},
     "work": {"errors", "events", "model", "redact", "settings", "store"},
-    "handle": {"errors", "model", "work"},
+    "handle": {"errors", "model", "redact", "work"},
     "client": {"errors", "events", "handle", "model", "settings", "store", "work"},
 }  # everything else (the package itself, the command line, demo, bench, web) stands on top and may import all of it
 

@@ -16,6 +16,7 @@ from holdfast.errors import HoldfastError, JobFailed, StoreUnavailable, WaitTime
 from holdfast.model.job import AttemptRecord, JobRecord
 from holdfast.model.lifecycle import State
 from holdfast.model.outcome import Error
+from holdfast.redact import MARKS
 from holdfast.work.context import in_handler
 
 if TYPE_CHECKING:
@@ -49,7 +50,8 @@ class Job(Generic[R_co]):
     @property
     def args(self) -> Any:
         """The arguments by name, as they are kept: JSON values."""
-        return msgspec.json.decode(self.refresh().args)
+        kept = msgspec.json.decode(self.refresh().args)
+        return {name: value for name, value in kept.items() if name != MARKS} if isinstance(kept, dict) else kept
 
     @property
     def result(self) -> R_co:

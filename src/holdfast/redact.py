@@ -19,6 +19,7 @@ T = TypeVar("T")
 HIDDEN = "***"
 SHORTEST = 4  # characters of a value that is looked for in texts: shorter ones occur everywhere by chance
 SECRET = object()
+MARKS = "$secret"  # beside stored arguments: the names of those marked as secret, for who looks without the code
 
 Secret = Annotated[T, SECRET]
 """Marks an argument as secret: `def pay(card: Secret[str])`. The handler gets the plain value."""
@@ -96,14 +97,20 @@ def _forms(value: str) -> Iterator[str]:
 def secret_values(data: Any, names: Iterable[str] = ()) -> Iterator[str]:
     """The secret texts and numbers within JSON values: what `names` says, and what its own name says is secret."""
     if isinstance(data, dict):
+        names = _marked(data, names)
         for name, value in data.items():
-            if name in names or is_secret_name(str(name)):
-                yield from _leaves(value)
-            else:
-                yield from secret_values(value)
+            if name == MARKS:
+                continue
+            secret = name in names or is_secret_name(str(name))
+            yield from _leaves(value) if secret else secret_values(value)
     elif isinstance(data, list):
         for value in data:
             yield from secret_values(value)
+
+
+def _marked(data: dict[Any, Any], names: Iterable[str]) -> set[Any]:
+    marks = data.get(MARKS)
+    return {*names, *(mark for mark in marks if isinstance(mark, str))} if isinstance(marks, list) else {*names}
 
 
 def _leaves(data: Any) -> Iterator[str]:
@@ -118,11 +125,13 @@ def hide_secrets(data: Any, names: Iterable[str] = (), hide: Hide = scrub) -> An
     """JSON values as they may be shown: without `names`, without what its own name says is secret, at any depth, and
     without secrets within texts."""
     if isinstance(data, dict):
+        names = _marked(data, names)
         return {
             name: HIDDEN
             if value is not None and (name in names or is_secret_name(str(name)))
             else hide_secrets(value, hide=hide)
             for name, value in data.items()
+            if name != MARKS
         }
     if isinstance(data, list | tuple):
         return [hide_secrets(value, hide=hide) for value in data]

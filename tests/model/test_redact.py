@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast import Holdfast, Secret
+from holdfast import Holdfast, JobContext, Secret
 from holdfast.redact import hide_secrets, hiding, is_secret_name, scrub, scrubber, secret_values
 
 
@@ -134,3 +134,26 @@ def test_arguments_are_secret_by_their_mark_or_their_name() -> None:
 
     assert hf.secrets("pay") == {"card", "pin", "codes", "api_key"}
     assert hf.secrets("unknown") == set()
+
+
+def test_marks_are_kept_beside_the_arguments_and_handlers_do_not_see_them() -> None:
+    hf = Holdfast()
+    seen: list[object] = []
+
+    @hf.task
+    def pay(card: Secret[str], to: str) -> None:
+        seen.append((card, to))
+
+    @hf.task
+    def plain(password: str) -> None: ...
+
+    data = pay.bind("4111", to="shop").new.args
+    assert json.loads(data) == {"card": "4111", "to": "shop", "$secret": ["card"]}
+    pay.run(JobContext.detached("pay"), data)
+    pay.run(JobContext.detached("pay"), b'{"card":"4112","to":"bank"}')  # another producer's
+    assert seen == [("4111", "shop"), ("4112", "bank")]
+    assert json.loads(plain.bind("x").new.args) == {"password": "x"}  # its name says it
+    assert hide_secrets({"card": "4111", "to": "shop", "$secret": ["card"]}) == {"card": "***", "to": "shop"}
+    assert list(secret_values({"card": "4111", "to": "shop", "$secret": ["card"]})) == ["4111"]
+    for odd in ("card", None, [1, {}], {"card": 1}):
+        assert hide_secrets({"card": "4111", "$secret": odd})["card"] == "4111"

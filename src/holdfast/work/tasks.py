@@ -18,7 +18,7 @@ from holdfast.errors import BadArguments, BadSettings, HoldfastError
 from holdfast.model.job import DEFAULT_MAX_ATTEMPTS, DEFAULT_QUEUE, FOREVER, MAX_PRIORITY, MIN_PRIORITY, NewJob
 from holdfast.model.payload import Unfit, encode
 from holdfast.model.retry import DEFAULT_RETRY, RetryPolicy
-from holdfast.redact import SECRET, hiding, is_secret_name
+from holdfast.redact import MARKS, SECRET, hiding, is_secret_name
 from holdfast.work.context import JobContext
 
 if TYPE_CHECKING:
@@ -180,15 +180,21 @@ class Signature:
                 )
         self._signature = signature.replace(parameters=parameters)
         self._names = [parameter.name for parameter in parameters]
-        self.secrets = frozenset(name for name in self._names if _is_secret(hints.get(name)) or is_secret_name(name))
+        self._marks = [name for name in self._names if _is_secret(hints.get(name))]
+        self.secrets = frozenset(self._marks) | {name for name in self._names if is_secret_name(name)}
         self._positional_only = [p.name for p in parameters if p.kind is p.POSITIONAL_ONLY]
         # Nothing to leave to a default, nothing to pass by name: the short way.
-        self._all_given = all(p.default is p.empty and p.kind is not p.KEYWORD_ONLY for p in parameters)
+        self._all_given = not self._marks and all(
+            p.default is p.empty and p.kind is not p.KEYWORD_ONLY for p in parameters
+        )
         self.returns = hints.get("return", Any)
         try:
             fields = [_field(p, hints) for p in parameters]
+            if self._marks:
+                fields.append(("holdfast_marks", list[str] | UnsetType, UNSET))
+            named = {"holdfast_marks": MARKS} if self._marks else None
             self._decoder = msgspec.json.Decoder(
-                msgspec.defstruct("Arguments", fields, forbid_unknown_fields=True, kw_only=True)
+                msgspec.defstruct("Arguments", fields, forbid_unknown_fields=True, kw_only=True, rename=named)
             )
             # A handler that returns nothing may still record a result on its own transaction.
             anything = self.returns in (NoneType, typing.NoReturn, typing.Never)
@@ -205,6 +211,8 @@ class Signature:
                 given = self._signature.bind(*args, **kwargs).arguments
             except TypeError as error:
                 raise BadArguments(f"{self._task}: {error} (it takes {self._signature})") from None
+        if self._marks:
+            given[MARKS] = self._marks
         try:
             data = encode(given, limit=limit)
         except Unfit as unfit:
