@@ -210,7 +210,7 @@ class Kit:
 
     def crash(self, job: Job[Any]) -> None:
         """A worker takes this job and is never heard of again: it is rescued by the first `run_due()` after the lease
-        has run out, `kit.advance(kit.app.settings.lease)`."""
+        has run out, as after `kit.advance("1m")`."""
         others: list[Held] = []
         while found := self._claim_one(job.task):
             if str(found.id) == job.id:
