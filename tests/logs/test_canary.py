@@ -62,7 +62,7 @@ async def steer(how: str, token: str, options: dict[str, str]) -> None:
     if how == "retry":
         raise Retry(f"later with {secret}: {DSN}", after=0.0)
     if how == "long":
-        raise ValueError("x" * 3990 + token + "y" * 5000)
+        raise ValueError("x" * 3993 + token + "y" * 5000)
     async with asyncio.TaskGroup() as group:
         group.create_task(asyncio.to_thread(int, token))
         group.create_task(asyncio.to_thread(int, secret))

@@ -10,7 +10,10 @@ import pytest
 
 from holdfast import Cancel, Holdfast, Job, JobContext, Retry, Snooze, State, events
 from holdfast.model.lifecycle import IN_PLACE, TRANSITIONS
+from holdfast.model.outcome import Outcome
+from holdfast.store.base import Exchanged
 from holdfast.work import retention
+from holdfast.work.desk import Desk
 from tests.running import HASTY, Heard, MakeApp, working
 from tests.waiting import wait_until
 
@@ -221,6 +224,15 @@ def test_a_lost_outcome_is_no_success(app: Holdfast, heard: Heard) -> None:
     app.drain()
     assert heard.of("succeeded") == []
     assert len(heard.of("lease_lost")) == 1
+
+
+def test_of_outcomes_recorded_together_only_those_that_count_are_told(app: Holdfast, heard: Heard) -> None:
+    desk = Desk("w1", app.store, app.settings, None)
+    mine, lost, already, failed = (Outcome("succeed" if n < 3 else "fail", n, "fence") for n in range(4))
+    desk._recorded([mine, lost, already, failed], Exchanged(lost=[lost], already=[already]))
+    assert [(told["count"], told["jobs"]) for told in heard.of("succeeded")] == [(1, [{"job": "0"}])]
+    assert [told["job"] for told in heard.of("failed")] == ["3"]
+    assert [told["job"] for told in heard.of("lease_lost")] == ["1"]
 
 
 def test_nothing_is_said_of_single_jobs_when_nobody_listens(monkeypatch: pytest.MonkeyPatch, app: Holdfast) -> None:
