@@ -19,7 +19,7 @@ hf = Holdfast("sqlite:///never-made.db")
 where: list[threading.Thread] = []
 
 
-@hf.task
+@hf.task(retry=None)
 def double(n: int) -> int:
     where.append(threading.current_thread())
     return 2 * n
@@ -82,6 +82,14 @@ def test_what_the_handler_raises_is_raised_and_the_outcome_recorded(kit: Kit) ->
     with pytest.raises(Fail, match="never"):
         afails.enqueue("never")
     assert kit.jobs(afails)[0].state is State.FAILED
+
+
+def test_one_attempt_is_made_even_if_the_next_is_due_at_once(kit: Kit) -> None:
+    with kit.failing(double, ConnectionError), pytest.raises(ConnectionError):
+        double.using(max_attempts=5).enqueue(1)
+    [job] = kit.jobs(double)
+    assert (job.state, job.refresh().attempt) == (State.QUEUED, 1)
+    assert job.refresh().run_at == kit.now
 
 
 def test_asynchronous_tasks_and_tests(kit: Kit) -> None:
