@@ -123,7 +123,7 @@ class Holdfast:
 
     def secrets(self, task: str) -> frozenset[str]:
         """The arguments of a task that are not to be shown: marked as Secret, or named so."""
-        return self.find_task(task).signature.secrets if task in self._names else frozenset()
+        return self.find_task(task).secrets if task in self._names else frozenset()
 
     # -- the store ---------------------------------------------------------------------------------------------------
 

@@ -39,7 +39,7 @@ class CallerRunner(InlineRunner):
     def _run(self, attempt: Attempt) -> None:
         attempt.begin()
         task = self._handlers[attempt.held.task]
-        context = JobContext(attempt, self._store, self._settings, secrets=task.signature.secrets)
+        context = JobContext(attempt, self._store, self._settings, task.secrets)
         current.set(context)
         working.set(NAME)
         raised: BaseException | None = None

@@ -249,6 +249,6 @@ def _ran(outcome: str, job: dict[str, Any]) -> Ran:
 def _asked(asked: Enqueuer[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
     task = asked.task
     given = task.signature.partial(args, kwargs)
-    call = ", ".join(f"{n}={'***' if n in task.signature.secrets else repr(v)[:100]}" for n, v in given.items())
+    call = ", ".join(f"{n}={'***' if n in task.secrets else repr(v)[:100]}" for n, v in given.items())
     options = ", ".join(f"{name}={value!r:.100}" for name, value in asked._options.items())
     return f"{task.name}({call})" + (f" with {options}" if options else "")

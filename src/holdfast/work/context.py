@@ -52,23 +52,24 @@ class JobContext:
     """Handed to a handler whose first parameter is annotated with it (or called `ctx`)."""
 
     __slots__ = ("_attempt", "_hide", "_secrets", "_settings", "_store", "_task", "transaction_open")
+    _hide: Hide
+    _task: str
 
     def __init__(
-        self, attempt: Attempt | None, store: Store | None, settings: Settings | None, task: str = "",
-        secrets: Collection[str] = (),
-    ) -> None:  # fmt: skip
+        self, attempt: Attempt | None, store: Store | None, settings: Settings | None, secrets: Collection[str] = ()
+    ) -> None:
         self._attempt = attempt
         self._store = store
         self._settings = settings
-        self._task = task
         self._secrets = secrets  # names of arguments
-        self._hide: Hide | None = None
         self.transaction_open = False  # a block of `transaction()` is open
 
     @classmethod
     def detached(cls, task: str) -> JobContext:
         """For a handler that is called as a plain function: nothing is kept."""
-        return cls(None, None, None, task)
+        context = cls(None, None, None)
+        context._task = task
+        return context
 
     @property
     def job(self) -> JobInfo:
@@ -156,7 +157,7 @@ class JobContext:
 
     def shown(self, text: str) -> str:
         """The text without this job's secret arguments, nor anything else that looks like a secret."""
-        if self._hide is None:
+        if not hasattr(self, "_hide"):  # made when it is first needed: most attempts never do
             args = b"null" if self._attempt is None else self._attempt.held.args
             self._hide = hiding(args, self._secrets, "" if self._settings is None else self._settings.url)
         return self._hide(text)

@@ -119,6 +119,7 @@ class Task(Enqueuer[P, R]):
         self.defaults = defaults
         self.is_async = inspect.iscoroutinefunction(function)
         self.signature = Signature(self.name, function)
+        self.secrets = self.signature.secrets
         self.__doc__ = function.__doc__
         self.__name__ = self.name
 

@@ -57,7 +57,7 @@ class InlineRunner:
         task = self._handlers[attempt.held.task]
 
         def decide() -> Outcome | None:
-            hide = hiding(attempt.held.args, task.signature.secrets, self._settings.url)
+            hide = hiding(attempt.held.args, task.secrets, self._settings.url)
             return on_raise(attempt, error, task.defaults.retry, hide)
 
         return _surely(attempt, decide)

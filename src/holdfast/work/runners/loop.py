@@ -152,7 +152,7 @@ class LoopRunner(InlineRunner):
         if attempt.reason is not None:
             attempt.stop_now()  # asked in the very moment it began
         task = self._handlers[held.task]
-        context = JobContext(attempt, self._store, self._settings, secrets=task.signature.secrets)
+        context = JobContext(attempt, self._store, self._settings, task.secrets)
         current.set(context)
         try:
             running = task.run(context, held.args)

@@ -66,7 +66,7 @@ class ThreadRunner(InlineRunner):
             return
         attempt.begin()
         task = self._handlers[attempt.held.task]
-        context = JobContext(attempt, self._store, self._settings, secrets=task.signature.secrets)
+        context = JobContext(attempt, self._store, self._settings, task.secrets)
         current.set(context)
         try:
             value = task.run(context, attempt.held.args)
