@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 from holdfast import events
 
@@ -27,7 +30,12 @@ def test_every_snippet_of_the_page_runs(tmp_path: Path) -> None:
     assert "k-12345" not in done.stderr
 
 
-def test_the_line_of_json_on_the_page_is_one_that_a_worker_writes(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("flags", "environment"), [(["--log-format", "json"], {}), ([], {"HOLDFAST_LOG_FORMAT": "json"})]
+)
+def test_the_line_of_json_on_the_page_is_one_that_a_worker_writes(
+    flags: list[str], environment: dict[str, str], tmp_path: Path
+) -> None:
     [shown] = re.findall(r"```json\n(.*?)```", PAGE.read_text(), re.DOTALL)
     (tmp_path / "app.py").write_text(
         "import logging\nfrom holdfast import Holdfast\nhf = Holdfast('sqlite:///jobs.db')\n"
@@ -37,8 +45,8 @@ def test_the_line_of_json_on_the_page_is_one_that_a_worker_writes(tmp_path: Path
     )
     subprocess.run([sys.executable, "app.py"], cwd=tmp_path, check=True, timeout=60)
     done = subprocess.run(
-        [sys.executable, "-m", "holdfast", "drain", "app:hf", "--log-format", "json"], cwd=tmp_path, text=True,
-        capture_output=True, timeout=60, check=True,
+        [sys.executable, "-m", "holdfast", "drain", "app:hf", *flags], cwd=tmp_path, text=True, capture_output=True,
+        timeout=60, check=True, env={**os.environ, **environment},
     )  # fmt: skip
     expected, written = json.loads(shown), json.loads(done.stderr)
     assert list(written) == list(expected)
