@@ -78,7 +78,8 @@ class JsonFormatter(logging.Formatter):
         line |= {name: value for name in FIELDS if (value := getattr(record, name, None)) is not None}
         line |= {name: value for name, value in vars(record).items() if name not in _KNOWN}
         for name, value in getattr(record, "holdfast", {}).items():
-            line.setdefault("job_id" if name == "job" else name, value)
+            same = name == "job" and line.get("job_id", value) == value  # else it is about another job than it runs in
+            line.setdefault("job_id" if same else name, value)
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
         if record.stack_info:

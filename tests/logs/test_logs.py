@@ -208,6 +208,22 @@ def test_our_own_lines_carry_the_event_and_its_fields(app: Holdfast, lines: Line
     assert "canary" not in "\n".join(lines)
 
 
+@as_json
+def test_a_line_about_another_job_than_the_one_it_is_written_in_names_both(app: Holdfast, lines: Lines) -> None:
+    @app.task
+    def parent() -> None:
+        app.find_task("send").using(delay=60).enqueue("child")
+
+    job = parent.enqueue()
+    logging.getLogger("holdfast").setLevel(logging.DEBUG)
+    try:
+        app.drain()
+    finally:
+        logging.getLogger("holdfast").setLevel(logging.NOTSET)
+    [line] = [line for line in lines.objects() if line.get("event") == "enqueued"]
+    assert (line["job_id"], line["job"]) == (job.id, "2")
+
+
 # -- what the command line sets up -------------------------------------------------------------------------------------
 
 
