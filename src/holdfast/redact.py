@@ -43,7 +43,7 @@ _PAIR = re.compile(
     re.IGNORECASE,
 )
 _URL_PASSWORD = re.compile(r"^[^:/]+://[^:@/]*:(.*)@|[?&\s](?:ssl)?password\s*=\s*([^&\s]+)", re.IGNORECASE)
-_BEARER = re.compile(r"\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{8,}", re.IGNORECASE)
+_BEARER = re.compile(r"\b(bearer)\s+[A-Za-z0-9._~+/=-]{16,}", re.IGNORECASE)  # shorter: a word of prose
 
 
 def is_secret_name(name: str) -> bool:
