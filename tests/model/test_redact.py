@@ -48,7 +48,8 @@ def test_what_looks_like_a_secret_is_hidden(text: str, shown: str) -> None:
     [
         "", "postgresql://ada@db/jobs", "https://example.org/a:b@c", "max_tokens=5, tokens: 500", "KeyError: 'token'",
         "unexpected token: }", "a token expired", "tokenizer: fast", "secretary=5", "the password is wrong",
-        "12:30@noon", "basic authentication failed", "bearer authentication", "job 7 failed: it ran longer than its timeout of 5 s",
+        "12:30@noon", "basic authentication failed", "bearer authentication",
+        "job 7 failed: it ran longer than its timeout of 5 s",
     ],
 )  # fmt: skip
 def test_the_rest_is_left_as_it_is(text: str) -> None:
