@@ -15,13 +15,14 @@ SOURCE = Path(holdfast.__file__).parent
 # part -> what it may import, besides itself. A part is a folder, or a file beside the folders.
 MAY_IMPORT = {
     "errors": set[str](),
-    "events": set[str](),
-    "model": {"errors"},
-    "settings": {"errors", "model"},
+    "redact": set[str](),
+    "events": {"redact"},
+    "model": {"errors", "redact"},
+    "settings": {"errors", "model", "redact"},
     "embedded": {"errors"},
-    "store": {"errors", "events", "model", "settings"},
-    "work": {"errors", "events", "model", "settings", "store"},
-    "handle": {"errors", "model", "work"},
+    "store": {"errors", "events", "model", "redact", "settings"},
+    "work": {"errors", "events", "model", "redact", "settings", "store"},
+    "handle": {"errors", "model", "redact", "work"},
     "client": {"errors", "events", "handle", "model", "settings", "store", "work"},
 }  # everything else (the package itself, the command line, demo, bench, web) stands on top and may import all of it
 

@@ -22,6 +22,7 @@ from holdfast.errors import (
 from holdfast.handle import Job
 from holdfast.model.lifecycle import State
 from holdfast.model.retry import Exponential
+from holdfast.redact import Secret
 from holdfast.work.context import JobContext, JobInfo
 
 __all__ = [
@@ -41,6 +42,7 @@ __all__ = [
     "Refused",
     "Retry",
     "SchemaOutdated",
+    "Secret",
     "Snooze",
     "State",
     "StoreError",

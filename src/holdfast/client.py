@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import os
 import threading
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import replace
@@ -16,6 +17,7 @@ from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 
 import msgspec
 
+from holdfast import events
 from holdfast.errors import BadArguments, BadSettings, StoreError, UnknownTask
 from holdfast.handle import Job
 from holdfast.model.cron import CatchUp, CronRecord
@@ -185,6 +187,10 @@ class Holdfast:
         self._hooks.error.append(checked_error_hook(hook))
         return hook
 
+    def secrets(self, task: str) -> frozenset[str]:
+        """The arguments of a task that are not to be shown: marked as Secret, or named so."""
+        return self.find_task(task).secrets if task in self._names else frozenset()
+
     # -- the store ---------------------------------------------------------------------------------------------------
 
     @property
@@ -242,6 +248,7 @@ class Holdfast:
             done = store.enqueue(bound.new)
         else:
             done = store.enqueue_on(bound.conn, bound.new)
+        _tell(bound, done)
         return Job(self, done.id, bound.task.name, created=done.created)
 
     def _refuse_in_transaction(self) -> None:
@@ -256,6 +263,7 @@ class Holdfast:
         if bound.conn is None:
             return await asyncio.to_thread(self.submit, bound)
         done = await self.store.aenqueue_on(bound.conn, bound.new)
+        _tell(bound, done)
         return Job(self, done.id, bound.task.name, created=done.created)
 
     def enqueue_many(self, jobs: Iterable[Bound[R]]) -> list[Job[R]]:
@@ -272,6 +280,8 @@ class Holdfast:
     def _stream(self, jobs: Iterable[Bound[Any]]) -> Iterator[list[tuple[Enqueued, str]]]:
         # Answers come in the order of the jobs within what the store calls a chunk.
         names: list[str] = []
+        telling = events.wanted("enqueued")
+        created: Counter[str] = Counter()
 
         def news() -> Iterator[NewJob]:
             for bound in jobs:
@@ -287,8 +297,13 @@ class Holdfast:
                 yield bound.new
 
         for chunk in self.store.enqueue_many(news()):
-            yield list(zip(chunk, names, strict=False))
+            kept = list(zip(chunk, names, strict=False))
             del names[: len(chunk)]
+            if telling:
+                created.update(task for done, task in kept if done.created)
+            yield kept
+        for task, count in created.items():
+            events.emit("enqueued", count=count, task=task, committed=True)
 
     # -- people --------------------------------------------------------------------------------------------------------
 
@@ -525,6 +540,12 @@ class TaskDecorator:
 
     def __call__(self, function: Callable[..., Any], /) -> Any:
         return self._app.declare(function, self._options)
+
+
+def _tell(bound: Bound[Any], done: Enqueued) -> None:
+    if done.created:
+        # On the caller's own transaction it is not committed yet.
+        events.emit("enqueued", count=1, task=bound.task.name, job=done.id, committed=bound.conn is None)
 
 
 def changes(

@@ -1,11 +1,13 @@
-"""What happens, as events: `emit` tells, `subscribe` listens, and every log text stands here, as one listener.
-Imports nothing of ours. Events are emitted per batch, never per job on the worker's path."""
+"""What happens, as events: `emit` tells, `subscribe` listens, and every log text stands here. Events are emitted per
+batch, never per job on the worker's path: what is to be said of each job (`jobs`) is made only if somebody listens."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
 from typing import Any
+
+from holdfast.redact import scrub
 
 Listener = Callable[[str, dict[str, Any]], None]
 
@@ -14,14 +16,40 @@ log.addHandler(logging.NullHandler())
 
 _listeners: tuple[Listener, ...] = ()
 
+# verb -> the event that tells of it (tests/events: every verb of the state machine has one).
+VERBS: dict[str, str] = {
+    "enqueue": "enqueued", "claim": "claimed", "renew": "renewed", "checkpoint": "checkpointed",
+    "progress": "progressed", "succeed": "succeeded", "fail": "failed", "reschedule": "rescheduled",
+    "release": "released", "park": "parked", "stop": "stopped", "rescue": "rescued", "expire": "expired",
+    "pause": "paused", "resume": "resumed", "cancel": "cancelled", "retry": "retried", "change": "changed",
+    "delete": "deleted", "purge": "purged", "hold": "held", "let_go": "let_go",
+}  # fmt: skip
+
 # event -> level and text. Texts that other systems match word for word keep their wording (R6.3).
 TEXTS: dict[str, tuple[int, str]] = {
     "worker_started": (logging.INFO, "worker {worker} started: {tasks} on {queues}, {slots}"),
     "worker_stopping": (logging.INFO, "worker {worker} stops: {running} still running, up to {grace:g} s to finish"),
     "worker_stopped": (logging.INFO, "worker {worker} stopped after {processed} jobs"),
     "polled": (logging.DEBUG, "polled: nothing due ({empty_polls} in a row), next look in {wait:.3g} s"),
+    "enqueued": (logging.DEBUG, "enqueued {count} jobs of {task}"),
     "claimed": (logging.INFO, "claimed {count} jobs"),
     "recorded": (logging.DEBUG, "recorded {count} outcomes"),
+    "renewed": (logging.DEBUG, "renewed {count} leases"),
+    "checkpointed": (logging.DEBUG, "job {job} saved a checkpoint, {pending} pending"),
+    "progressed": (logging.DEBUG, "job {job} has done {done}"),
+    "succeeded": (logging.DEBUG, "{count} jobs succeeded"),
+    "rescheduled": (logging.DEBUG, "{count} jobs are to be tried again"),
+    "released": (logging.DEBUG, "{count} jobs were given back, uncharged"),
+    "parked": (logging.INFO, "{count} jobs stopped for a pause"),
+    "stopped": (logging.INFO, "{count} jobs stopped: cancelled"),
+    "paused": (logging.INFO, "job {job} was to pause: it is {state}"),
+    "resumed": (logging.INFO, "job {job} was resumed: it is {state}"),
+    "cancelled": (logging.INFO, "job {job} was to be cancelled: it is {state}"),
+    "retried": (logging.INFO, "job {job} was given another life: it is {state}"),
+    "changed": (logging.INFO, "job {job} was changed: it is {state}"),
+    "deleted": (logging.INFO, "job {job} was deleted: it was {state}"),
+    "held": (logging.INFO, "{kind} {name} was paused"),
+    "let_go": (logging.INFO, "the pause of {kind} {name} was ended"),
     "lease_lost": (
         logging.WARNING,
         "job {job} was taken over by someone else; its handler is told to stop, its result dropped",
@@ -69,8 +97,21 @@ def subscribe(listener: Listener) -> Callable[[], None]:
     return unsubscribe
 
 
-def emit(name: str, **fields: Any) -> None:
-    """Tell everyone who listens. A listener that raises is logged and costs nothing else: jobs go on."""
+def wanted(name: str) -> bool:
+    """Does anyone want to hear this? Worth asking where telling it takes work for each job."""
+    return bool(_listeners) or log.isEnabledFor(TEXTS[name][0])
+
+
+def emit(name: str, /, *, jobs: Callable[[], list[dict[str, Any]]] | None = None, **fields: Any) -> None:
+    """Tell everyone who listens, then the log. `jobs` is called, for what is to be said of each, only if somebody
+    listens. A listener that raises is logged and costs nothing else: jobs go on."""
+    if "error" in fields:
+        fields["error"] = scrub(fields["error"])
+    write_log(name, fields)
+    if not _listeners:
+        return
+    if jobs is not None:
+        fields["jobs"] = jobs()
     for listener in _listeners:
         try:
             listener(name, fields)
@@ -82,6 +123,3 @@ def write_log(name: str, fields: dict[str, Any]) -> None:
     level, text = TEXTS[name]
     if log.isEnabledFor(level):
         log.log(level, text.format_map(fields), extra={"holdfast": {"event": name, **fields}})
-
-
-subscribe(write_log)

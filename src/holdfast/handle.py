@@ -10,10 +10,13 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+import msgspec
+
 from holdfast.errors import HoldfastError, JobFailed, StoreUnavailable, WaitTimeout
 from holdfast.model.job import AttemptRecord, JobRecord
 from holdfast.model.lifecycle import State
 from holdfast.model.outcome import Error
+from holdfast.redact import MARKS
 from holdfast.work.context import in_handler
 
 if TYPE_CHECKING:
@@ -43,6 +46,12 @@ class Job(Generic[R_co]):
     def state(self) -> State:
         """The state as of now."""
         return self.refresh().state
+
+    @property
+    def args(self) -> Any:
+        """The arguments by name, as they are kept: JSON values."""
+        kept = msgspec.json.decode(self.refresh().args)
+        return {name: value for name, value in kept.items() if name != MARKS} if isinstance(kept, dict) else kept
 
     @property
     def result(self) -> R_co:

@@ -7,12 +7,13 @@ import os
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, get_type_hints
 
 from holdfast.errors import BadSettings
 from holdfast.model.backoff import PollBackoff
+from holdfast.redact import scrub
 
 DEFAULT_URL = "sqlite:///holdfast.db"
 MINIMUM_BEATS = 3  # one may be a slow commit; three missed is a dead worker
@@ -20,7 +21,7 @@ MINIMUM_BEATS = 3  # one may be a slow commit; three missed is a dead worker
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    url: str = DEFAULT_URL
+    url: str = field(default=DEFAULT_URL, repr=False)  # it may hold a password
     """Where jobs are kept: sqlite:///file.db or postgresql://user@host/database."""
     app: str = ""
     """Where the command line finds the application: module:name or file.py:name."""
@@ -68,16 +69,18 @@ class Settings:
     """What people see a worker called; else WORKER_ID, else host-pid."""
     host: str = ""
     """Which host this is; workers on the same host notice each other's death at once. Empty: the host's name."""
+    log_format: str = "text"
+    """How the command line writes its log: text, or json (one object a line)."""
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            kind = type(field.default)
+        for known in fields(self):
+            value = getattr(self, known.name)
+            kind = type(known.default)
             fits = isinstance(value, float | int) if kind is float else isinstance(value, kind)
             if not fits or (isinstance(value, bool) and kind is not bool):
-                raise BadSettings(f"{field.name} must be of type {kind.__name__}, and is {value!r}")
+                raise BadSettings(f"{known.name} must be of type {kind.__name__}, and is {value!r}")
             if isinstance(value, float | int) and not isinstance(value, bool) and (value < 0 or value != value):
-                raise BadSettings(f"{field.name} must not be negative, and is {value!r}")
+                raise BadSettings(f"{known.name} must not be negative, and is {value!r}")
         if not self.lease:
             raise BadSettings("lease must be more than 0 seconds")
         if not self.heartbeat:
@@ -93,6 +96,8 @@ class Settings:
             object.__setattr__(self, "threads", min(32, (os.cpu_count() or 1) + 4))
         if self.synchronous not in ("full", "normal", "off"):
             raise BadSettings(f"synchronous is {self.synchronous!r}; it can be full, normal or off")
+        if self.log_format not in ("text", "json"):
+            raise BadSettings(f"log_format is {self.log_format!r}; it can be text or json")
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,40}", self.schema):
             raise BadSettings(f"schema {self.schema!r} must be a plain name: letters, digits and _, at most 41 long")
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,40}", self.prefix):
@@ -107,13 +112,12 @@ class Settings:
         return PollBackoff(self.poll_base, self.poll_max, self.poll_multiplier, self.poll_grace)
 
 
-_SECRET_PARAMETER = re.compile(r"((?:password|sslpassword|passfile)\s*=\s*)('[^']*'|[^&\s]*)", re.IGNORECASE)
 _USER_INFO = re.compile(r"^([^:/]+://[^:@/]*):.*@")  # up to the last @: a password may hold one, or a /
 
 
 def redact(url: str) -> str:
     """A database URL as it may be shown: without passwords."""
-    return _SECRET_PARAMETER.sub(r"\1***", _USER_INFO.sub(r"\1:***@", url))
+    return scrub(_USER_INFO.sub(r"\1:***@", url))
 
 
 def load_settings(

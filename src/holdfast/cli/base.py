@@ -26,6 +26,7 @@ from holdfast.errors import (
     UnknownTask,
     WaitTimeout,
 )
+from holdfast.redact import scrub
 
 __all__ = [
     "EXIT_CODES", "Cli", "ago", "app_argument", "cli", "find_app", "open_app", "output_option", "plain", "print_data",
@@ -71,7 +72,7 @@ class Cli(Group):
         try:
             return super().invoke(ctx)
         except HoldfastError as error:
-            talk(str(error))
+            talk(scrub(str(error)))
             if ctx.params.get("debug"):
                 traceback.print_exception(error)
             ctx.exit(next(code for kind, code in EXIT_CODES if isinstance(error, kind)))

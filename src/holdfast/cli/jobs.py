@@ -23,9 +23,11 @@ from holdfast.cli.base import (
     to_json,
     url_option,
 )
+from holdfast.client import Holdfast
 from holdfast.model.filter import STATES, parse
 from holdfast.model.job import JobRecord
 from holdfast.model.lifecycle import State
+from holdfast.redact import hide_secrets
 from holdfast.store.find import WINDOW
 
 
@@ -63,11 +65,12 @@ def list_jobs(
       holdfast jobs list task:audit args.user_id:42 -n 5 -o json
     """
     wanted = parse(" ".join(filter)).narrowed(state=state, queue=queue, task=task)
-    found = open_app(url).store.jobs(wanted, before=before, limit=limit)
+    app = open_app(url)
+    found = app.store.jobs(wanted, before=before, limit=limit)
     if output == "table":
         print_jobs(found)
     else:
-        print_data([job_data(job) for job in found], output)
+        print_data([job_data(job, app) for job in found], output)
     if found.cut:
         talk(f"looked through the newest {WINDOW:,} jobs; older ones: --before {found.next}")
 
@@ -102,10 +105,10 @@ def show_job(id: str, output: str, url: str | None) -> None:
     record = app.store.get(id)
     attempts = app.store.attempts(id)
     if output != "table":
-        data = job_data(record) | {"attempts": [plain(asdict(attempt)) for attempt in attempts]}
+        data = job_data(record, app) | {"attempts": [plain(asdict(attempt)) for attempt in attempts]}
         print_data([data], output, one=True)
         return
-    for name, value in job_data(record).items():
+    for name, value in job_data(record, app).items():
         if value not in (None, [], False, ""):
             shown = value if isinstance(value, str) else to_json(value)
             click.echo(f"{name:<16} {harmless(shown)}")
@@ -129,9 +132,9 @@ def shown_state(job: JobRecord) -> str:
     return job.state.value
 
 
-def job_data(job: JobRecord) -> dict[str, Any]:
+def job_data(job: JobRecord, app: Holdfast) -> dict[str, Any]:
     data = plain(asdict(job))
     for name in ("args", "result", "checkpoint"):
         value = getattr(job, name)
-        data[name] = None if value is None else msgspec.json.decode(value)
+        data[name] = None if value is None else hide_secrets(msgspec.json.decode(value), app.secrets(job.task))
     return data

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import signal
-import sys
 from collections.abc import Iterator
 
 import click
 
+from holdfast import logs
 from holdfast.cli.base import app_argument, cli, find_app, output_option, queues_option, split, to_json, url_option
 from holdfast.work.worker import Worker
+
+log_format_option = click.option(
+    "--log-format", type=click.Choice(["text", "json"]),
+    help="How to write the log: text, or one JSON object a line. [env: HOLDFAST_LOG_FORMAT]",
+)  # fmt: skip
 
 
 @cli.command()
@@ -20,8 +24,11 @@ from holdfast.work.worker import Worker
 @queues_option
 @click.option("-c", "--concurrency", type=click.IntRange(1), help="Coroutines at once; threads too, if given.")
 @click.option("-v", "--verbose", count=True, help="Say more: -v claims and rescues, -vv every poll.")
+@log_format_option
 @url_option
-def worker(app: str | None, queues: str | None, concurrency: int | None, verbose: int, url: str | None) -> None:
+def worker(
+    app: str | None, queues: str | None, concurrency: int | None, verbose: int, log_format: str | None, url: str | None
+) -> None:
     """Run the jobs of APP (module:name or file.py) until stopped.
 
     The first SIGTERM or Ctrl-C lets running jobs finish; a second one gives them back at once.
@@ -31,8 +38,9 @@ def worker(app: str | None, queues: str | None, concurrency: int | None, verbose
       holdfast worker app:hf
       holdfast worker app.py --queues mail,default --concurrency 8
     """
-    log_to_stderr(verbose)
-    running = find_app(app, url=url, **slots(concurrency)).worker(split(queues))
+    found = find_app(app, url=url, log_format=log_format, **slots(concurrency))
+    logs.to_stderr(verbose, found.settings.log_format)
+    running = found.worker(split(queues))
     served = f"queues {', '.join(split(queues) or [])}" if queues else "all queues"
     click.echo(
         f"worker {running.id} on {running.where}: {', '.join(running.tasks)}; {served}; Ctrl-C stops it", err=True
@@ -49,10 +57,11 @@ def worker(app: str | None, queues: str | None, concurrency: int | None, verbose
 @click.option("--seconds", type=click.FloatRange(0), help="Stop claiming after so many seconds.")
 @click.option("--jobs", type=click.IntRange(1), help="Stop after so many jobs.")
 @output_option
+@log_format_option
 @url_option
 def drain(
     app: str | None, queues: str | None, concurrency: int | None, seconds: float | None, jobs: int | None, output: str,
-    url: str | None,
+    log_format: str | None, url: str | None,
 ) -> None:  # fmt: skip
     """Run what is due, then exit: for cron and short-lived hosts. Prints how many jobs were processed.
 
@@ -61,8 +70,9 @@ def drain(
       holdfast drain app:hf
       holdfast drain app:hf --seconds 50
     """
-    log_to_stderr(0)
-    running = find_app(app, url=url, **slots(concurrency)).worker(split(queues))
+    found = find_app(app, url=url, log_format=log_format, **slots(concurrency))
+    logs.to_stderr(0, found.settings.log_format)
+    running = found.worker(split(queues))
     with stopped_by_signals(running):
         processed = running.drain(seconds=seconds, jobs=jobs)
     click.echo(processed if output == "table" else to_json({"processed": processed}))
@@ -88,12 +98,3 @@ def stopped_by_signals(running: Worker) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def log_to_stderr(verbose: int) -> None:
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    logging.getLogger("psycopg").setLevel(logging.ERROR)  # what it notices of a broken connection, we tell ourselves
-    log = logging.getLogger("holdfast")
-    log.addHandler(handler)
-    log.setLevel((logging.WARNING, logging.INFO, logging.DEBUG)[min(verbose, 2)])

@@ -10,11 +10,13 @@ import msgspec
 from holdfast.errors import Cancel, Fail, Retry, Snooze, Steer
 from holdfast.model.job import Held
 from holdfast.model.retry import DEFAULT_RETRY, RetryPolicy
+from holdfast.redact import Hide, scrub
 
 Verb = Literal["succeed", "fail", "reschedule", "release", "park", "stop"]
 
 MESSAGE_LIMIT = 4_000  # characters kept of an error message
 TRACEBACK_LIMIT = 16_000
+LOOKED_AT = 4 * TRACEBACK_LIMIT  # characters searched for secrets, before they are cut to what is kept
 LONGEST_DELAY = 1e9  # seconds, some thirty years
 
 
@@ -42,20 +44,22 @@ def returned(held: Held, result: bytes | None) -> Outcome:
     return Outcome("succeed", held.id, held.fence, None, result)
 
 
-def raised(held: Held, error: BaseException, policy: RetryPolicy, *, attempt: str = "errored") -> Outcome:
-    """The handler raised: which verb follows?"""
+def raised(
+    held: Held, error: BaseException, policy: RetryPolicy, *, attempt: str = "errored", hide: Hide = scrub
+) -> Outcome:
+    """The handler raised: which verb follows? `hide` takes secrets out of what is kept of the error."""
     match _steering(error):
         case Snooze() as error:
             return Outcome("release", held.id, held.fence, "snoozed", delay=error.after)
         case Cancel() as error:
-            return Outcome("stop", held.id, held.fence, "cancelled", error=Error("CANCELLED", _message(error)))
+            return Outcome("stop", held.id, held.fence, "cancelled", error=Error("CANCELLED", _message(error, hide)))
         case Fail() as error:
-            return Outcome("fail", held.id, held.fence, "errored", error=describe(error, error.code))
+            return Outcome("fail", held.id, held.fence, "errored", error=describe(error, error.code, hide))
         case Retry() as error:
-            return errored(held, error, policy, describe(error, "RETRY"), attempt)
+            return errored(held, error, policy, describe(error, "RETRY", hide), attempt, hide)
         case _:
             code = _name(error)
-            return errored(held, error, policy, describe(error, code), attempt)
+            return errored(held, error, policy, describe(error, code, hide), attempt, hide)
 
 
 def _steering(error: BaseException) -> BaseException:
@@ -66,7 +70,9 @@ def _steering(error: BaseException) -> BaseException:
     return inner if isinstance(inner, Steer) else error
 
 
-def errored(held: Held, error: BaseException, policy: RetryPolicy, told: Error, attempt: str) -> Outcome:
+def errored(
+    held: Held, error: BaseException, policy: RetryPolicy, told: Error, attempt: str, hide: Hide = scrub
+) -> Outcome:
     """An attempt that went wrong is charged: again later if any are left, else the job fails."""
     if held.attempt >= held.max_attempts:
         return Outcome("fail", held.id, held.fence, attempt, error=told)
@@ -76,7 +82,7 @@ def errored(held: Held, error: BaseException, policy: RetryPolicy, told: Error, 
             delay = policy.delay(held.attempt, error)
         except Exception as broken:  # noqa: BLE001 - a user's policy may raise anything; that must not cost the job
             delay = DEFAULT_RETRY.delay(held.attempt, error)
-            note = f"{told.message} (and its retry policy raised {_name(broken)}: {_message(broken)})"
+            note = f"{told.message} (and its retry policy raised {_name(broken)}: {_message(broken, hide)})"
             told = Error(told.code, note[:MESSAGE_LIMIT], told.traceback)
     if delay is None:
         return Outcome("fail", held.id, held.fence, attempt, error=told)
@@ -98,22 +104,24 @@ def stopped(held: Held, reason: str) -> Outcome:
     return Outcome("stop", held.id, held.fence, "cancelled", error=Error("CANCELLED", reason))
 
 
-def describe(error: BaseException, code: str) -> Error:
-    # Without local variables: they may hold what must not be kept (secrets, large objects).
+def describe(error: BaseException, code: str, hide: Hide = scrub) -> Error:
+    # Without local variables: they may hold what must not be kept (secrets, large objects). Secrets are taken out
+    # before a text is cut: half of one would not be recognised.
     lines = "".join(tb.format_exception(error))
-    return Error(clean(code)[:200], _message(error), clean(lines)[-TRACEBACK_LIMIT:])
+    traceback = hide(clean(lines[-LOOKED_AT:]))[-TRACEBACK_LIMIT:]
+    return Error(hide(clean(code))[:200], _message(error, hide), traceback)
 
 
 def _name(error: BaseException) -> str:
     return type(error).__name__
 
 
-def _message(error: BaseException) -> str:
+def _message(error: BaseException, hide: Hide) -> str:
     try:
         text = str(error)
     except Exception as broken:  # noqa: BLE001 - a user's __str__ may raise anything; that must not cost the job
         text = f"(its message can't be shown: {type(broken).__name__})"
-    return clean(text)[:MESSAGE_LIMIT] or _name(error)
+    return hide(clean(text[:LOOKED_AT]))[:MESSAGE_LIMIT] or _name(error)
 
 
 def clean(text: str) -> str:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple, Protocol
 
+from holdfast import events
 from holdfast.errors import JobNotFound, LeaseLost, Refused
 from holdfast.model.filter import ALL, Filter
 from holdfast.model.job import (
@@ -361,6 +362,8 @@ class Store(KeepsCrons, ABC):
             self.notify(requests=True)
         if verb == "cancel" and (awaited := [row["id"] for row in rows if row["awaited"]]):
             self.notify(finished=awaited)
+        for row in rows:
+            events.emit(events.VERBS[verb], job=str(row["id"]), queue=row["queue"], state=row["state"])
         return rows
 
     def hold(
@@ -376,6 +379,7 @@ class Store(KeepsCrons, ABC):
         """Pause a queue or a task: no new attempts start, whichever worker looks. What runs goes on."""
         with self.transaction() as tx:
             tx.rows("hold", kind=kind, name=name, by=by, reason=reason, until=self.instant(until), delay=delay)
+        events.emit("held", kind=kind, name=name, by=by, reason=reason)
 
     def let_go(self, kind: str, name: str, *, next_at: datetime | None = None) -> bool:
         """End the pause of a queue, a task or a cron (which goes on with this tick). False: it was not paused."""
@@ -386,6 +390,7 @@ class Store(KeepsCrons, ABC):
         if ended:
             # A task's jobs may wait in any queue; an empty name wakes everyone.
             self.notify([name if kind == "queue" else ""])
+            events.emit("let_go", kind=kind, name=name)
         return ended
 
     # -- reading -----------------------------------------------------------------------------------------------------

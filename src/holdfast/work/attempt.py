@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 from holdfast.model.job import Held
+from holdfast.model.outcome import Outcome
 
 Reason = Literal["lost", "cancel", "pause", "timeout", "shutdown"]
 
@@ -74,3 +75,25 @@ class Attempt:
 
     def end(self) -> None:
         self.ended = time.monotonic()
+
+
+def about(held: Held) -> dict[str, Any]:
+    """What events say of a job in hand."""
+    return {
+        "job": str(held.id), "task": held.task, "queue": held.queue, "attempt": held.attempt,
+        "max_attempts": held.max_attempts, "correlation_id": held.correlation_id,
+    }  # fmt: skip
+
+
+def ended(outcome: Outcome, attempt: Attempt | None) -> dict[str, Any]:
+    """What events say of an attempt that ended."""
+    told: dict[str, Any] = {"job": str(outcome.id)}
+    if attempt is not None:
+        told |= about(attempt.held)
+        if attempt.started and attempt.ended:
+            told["seconds"] = attempt.ended - attempt.started
+    if outcome.error is not None:
+        told |= {"error_code": outcome.error.code, "error": outcome.error.message}
+    if outcome.delay:
+        told["delay"] = outcome.delay
+    return told

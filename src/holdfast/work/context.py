@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Iterator, Sized
+from collections.abc import Collection, Iterable, Iterator, Sized
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -20,6 +20,7 @@ from holdfast.model.cron import tick_of
 from holdfast.model.job import Held
 from holdfast.model.outcome import clean
 from holdfast.model.payload import Unfit, encode
+from holdfast.redact import Hide, hiding
 from holdfast.store.base import Ref
 from holdfast.work.attempt import Attempt, StopAttempt
 
@@ -36,6 +37,8 @@ NOTE_LIMIT = 1_000  # characters kept of a progress note
 
 # The attempt this code runs in, if any: whoever would wait for another job in a handler is refused.
 current: ContextVar[JobContext | None] = ContextVar("holdfast_current", default=None)
+# The worker it runs in: set once by each thread or slot of a runner.
+working: ContextVar[str] = ContextVar("holdfast_working", default="")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,19 +66,25 @@ def info_of(held: Held) -> JobInfo:
 class JobContext:
     """Handed to a handler whose first parameter is annotated with it (or called `ctx`)."""
 
-    __slots__ = ("_attempt", "_settings", "_store", "_task", "transaction_open")
+    __slots__ = ("_attempt", "_hide", "_secrets", "_settings", "_store", "_task", "transaction_open")
+    _hide: Hide
+    _task: str
 
-    def __init__(self, attempt: Attempt | None, store: Store | None, settings: Settings | None, task: str = "") -> None:
+    def __init__(
+        self, attempt: Attempt | None, store: Store | None, settings: Settings | None, secrets: Collection[str] = ()
+    ) -> None:
         self._attempt = attempt
         self._store = store
         self._settings = settings
-        self._task = task
+        self._secrets = secrets  # names of arguments
         self.transaction_open = False  # a block of `transaction()` is open
 
     @classmethod
     def detached(cls, task: str) -> JobContext:
         """For a handler that is called as a plain function: nothing is kept."""
-        return cls(None, None, None, task)
+        context = cls(None, None, None)
+        context._task = task
+        return context
 
     @property
     def job(self) -> JobInfo:
@@ -145,6 +154,7 @@ class JobContext:
         except StoreUnavailable:
             return False
         else:
+            events.emit("checkpointed", job=self.job.id, pending=pending, done=done)
             if cancel:
                 attempt.ask("cancel")
             elif pause:
@@ -159,7 +169,14 @@ class JobContext:
         """Report how far the work is. Cheap: kept in memory, written about once a second by the heartbeat."""
         _check_counts(done=done, total=total)
         if self._attempt is not None:
-            self._attempt.progress = (done, total, None if note is None else clean(note)[:NOTE_LIMIT])
+            self._attempt.progress = (done, total, None if note is None else self.shown(clean(note))[:NOTE_LIMIT])
+
+    def shown(self, text: str) -> str:
+        """The text without this job's secret arguments, nor anything else that looks like a secret."""
+        if not hasattr(self, "_hide"):  # made when it is first needed: most attempts never do
+            args = b"null" if self._attempt is None else self._attempt.held.args
+            self._hide = hiding(args, self._secrets, "" if self._settings is None else self._settings.url)
+        return self._hide(text)
 
     def track(self, items: Iterable[T], *, total: int | None = None) -> Iterator[T]:
         """Yield the items, reporting progress; between two of them, a pause or cancel takes effect."""

@@ -12,6 +12,7 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -19,11 +20,11 @@ from holdfast import events
 from holdfast.errors import HoldfastError, OutcomeUnknown, RowLocked, StoreError, StoreUnavailable, ValueRefused
 from holdfast.model.backoff import POLL_TRIES, error_delay, outcome_delay
 from holdfast.model.job import Claimed, Held, Wants
-from holdfast.model.outcome import Error, Outcome, given_back
+from holdfast.model.outcome import Error, Outcome, Verb, given_back, returned
 from holdfast.model.rescue import alone_for
 from holdfast.settings import Settings
-from holdfast.store.base import Exchanged, Ref, Store
-from holdfast.work.attempt import Attempt
+from holdfast.store.base import Exchanged, Ref, Store, by_verb
+from holdfast.work.attempt import Attempt, about, ended
 from holdfast.work.hand import Hand
 from holdfast.work.lane import Lane, LaneName, Meters, Runner
 from holdfast.work.loop import Bell
@@ -236,6 +237,7 @@ class Desk:
         held = attempt.held
         if self._store.read("recorded", id=held.id, fence=held.fence):
             self.meters.processed += 1
+            self._tell("succeed", 1, [returned(held, None)])
             self.forget(held)
             self._store.notify(finished=[held.id])  # its own transaction told nobody
         else:
@@ -378,8 +380,9 @@ class Desk:
 
     def _recorded(self, outcomes: Sequence[Outcome], done: Exchanged) -> None:
         lost = [(outcome, self._hand.get(outcome.id, outcome.fence)) for outcome in done.lost]
-        self._hand.drop((outcome.id, outcome.fence) for outcome in outcomes)
         others = [outcome for outcome in outcomes if outcome.verb != "succeed"]
+        self._tell_all(outcomes, others, done)
+        self._hand.drop((outcome.id, outcome.fence) for outcome in outcomes)
         self.meters.recorded += len(outcomes)
         self.meters.processed += len(outcomes) - sum(1 for o in others if o.verb == "release") - len(done.lost)
         for outcome, attempt in lost:
@@ -388,13 +391,32 @@ class Desk:
                 events.emit("lease_lost", job=str(outcome.id))
         if outcomes:
             events.emit("recorded", count=len(outcomes))
-        for outcome in others:
-            if outcome.verb == "fail" and outcome not in done.lost and outcome not in done.already:
-                events.emit("failed", job=str(outcome.id))
         if done.requeued:
             self._look_everywhere()  # to learn when they fall due
         if done.requeued or done.awaited:
             self._store.notify(done.requeued, done.awaited)
+
+    def _tell_all(self, outcomes: Sequence[Outcome], others: Sequence[Outcome], done: Exchanged) -> None:
+        """One event for each verb among what was recorded just now, for each job where it failed."""
+        unsure = [*done.lost, *done.already]
+        succeeded = len(outcomes) - len(others) - sum(1 for outcome in unsure if outcome.verb == "succeed")
+        if succeeded:
+            self._tell("succeed", succeeded, outcomes, unsure)
+        for verb, told in by_verb([outcome for outcome in others if outcome not in unsure]).items():
+            if verb != "fail":
+                self._tell(verb, len(told), told)
+                continue
+            for outcome in told:
+                self._tell(verb, 1, [outcome], job=str(outcome.id))
+
+    def _tell(
+        self, verb: Verb, count: int, outcomes: Sequence[Outcome], but: Sequence[Outcome] = (), **fields: str
+    ) -> None:
+        def jobs() -> list[dict[str, Any]]:
+            found = [outcome for outcome in outcomes if outcome.verb == verb and outcome not in but]
+            return [ended(outcome, self._hand.get(outcome.id, outcome.fence)) for outcome in found]
+
+        events.emit(events.VERBS[verb], jobs=jobs, count=count, worker=self._worker, **fields)
 
     def _hand_out(self, wants: Wants, lane: Lane, claimed: Claimed) -> None:
         if claimed.jobs:
@@ -409,7 +431,10 @@ class Desk:
                 self._start_claimed()
                 self._alone = self._hand.get(claimed.jobs[0].id, claimed.jobs[0].fence)
                 self._alone_until = time.monotonic() + self._time_alone(claimed.jobs[0])
-            events.emit("claimed", count=len(claimed.jobs))
+            jobs = claimed.jobs
+            events.emit(
+                "claimed", jobs=lambda: [about(held) for held in jobs], count=len(jobs), worker=self._worker
+            )  # fmt: skip
         self.meters.last_poll = time.monotonic()
         lane.holds_back = claimed.hold_back
         lane.passed = claimed.passed

@@ -67,6 +67,7 @@ class Heartbeat:
             self.broken()
             events.emit("unavailable", error=f"leases could not be renewed: {error}", wait=min(TICK, self._every / 4))
             return False
+        events.emit("renewed", count=len(alive))
         for ref, attempt in refs.items():
             if ref.fence not in alive:
                 self._lost(attempt)
@@ -114,6 +115,9 @@ class Heartbeat:
             except StoreError:
                 attempt.progress = attempt.progress or progress
             else:
+                events.emit(
+                    "progressed", job=str(attempt.held.id), done=progress[0], total=progress[1], note=progress[2]
+                )
                 if cancel:
                     attempt.ask("cancel")
                 elif pause:

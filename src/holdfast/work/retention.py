@@ -21,8 +21,10 @@ class Retention:
         self._next = time.monotonic() + EVERY / 60
 
     def step(self) -> None:
-        if time.monotonic() < self._next:
-            return
+        if time.monotonic() >= self._next:
+            self.walk()
+
+    def walk(self) -> None:
         deleted = 0
         for _ in range(STEPS):
             count, reached = self._store.purge(self._after_id, finished=self._finished, failed=self._failed)

@@ -20,6 +20,7 @@ from holdfast.model.cron import CATCH_UP, CatchUp, Schedule
 from holdfast.model.job import DEFAULT_MAX_ATTEMPTS, DEFAULT_QUEUE, FOREVER, MAX_PRIORITY, MIN_PRIORITY, NewJob
 from holdfast.model.payload import Unfit, encode
 from holdfast.model.retry import DEFAULT_RETRY, RetryPolicy
+from holdfast.redact import MARKS, SECRET, hiding, is_secret_name
 from holdfast.work.context import JobContext
 from holdfast.work.resources import Use, uses_of
 
@@ -121,7 +122,7 @@ class Task(Enqueuer[P, R]):
         self.defaults = defaults
         self.is_async = inspect.iscoroutinefunction(function)
         self.signature = Signature(self.name, function)
-        self._handler = self._unequipped if self.signature.uses else function
+        self.secrets = self.signature.secrets
         self.schedule = defaults.schedule
         if self.schedule is not None and self.signature.required:
             raise BadSettings(
@@ -137,7 +138,7 @@ class Task(Enqueuer[P, R]):
 
     def run(self, context: JobContext, args: bytes) -> Any:
         """Call the handler with stored arguments. One that asks for resources is run `equipped`."""
-        return self.signature.call(self._handler, context, args)
+        return self.signature.call(self._unequipped if self.signature.uses else self.function, context, args)
 
     def _unequipped(self, *args: Any, **kwargs: Any) -> Any:
         raise HoldfastError(f"{self.name} asks for resources ({', '.join(self.signature.uses)}): a worker opens them")
@@ -162,10 +163,12 @@ class Task(Enqueuer[P, R]):
 class Equipped:
     """A task with the resources its handler asks for."""
 
-    __slots__ = ("_function", "_signature", "defaults")
+    __slots__ = ("_function", "_signature", "defaults", "is_async", "secrets")
 
     def __init__(self, task: Task[..., Any], values: dict[str, Any]) -> None:
         self.defaults = task.defaults
+        self.is_async = task.is_async
+        self.secrets = task.secrets
         self._signature = task.signature
         self._function = partial(task.function, **values)
 
@@ -221,14 +224,21 @@ class Signature:
         self._names = [parameter.name for parameter in parameters]
         self.required = [p.name for p in parameters if p.default is p.empty]
         self.hints = {name: hints.get(name, Any) for name in self._names}
+        self._marks = [name for name in self._names if _is_secret(hints.get(name))]
+        self.secrets = frozenset(self._marks) | {name for name in self._names if is_secret_name(name)}
         self._positional_only = [p.name for p in parameters if p.kind is p.POSITIONAL_ONLY]
         # Nothing to leave to a default, nothing to pass by name: the short way.
-        self._all_given = all(p.default is p.empty and p.kind is not p.KEYWORD_ONLY for p in parameters)
+        self._all_given = not self._marks and all(
+            p.default is p.empty and p.kind is not p.KEYWORD_ONLY for p in parameters
+        )
         self.returns = hints.get("return", Any)
         try:
             fields = [_field(p, hints) for p in parameters]
+            if self._marks:
+                fields.append(("holdfast_marks", list[str] | UnsetType, UNSET))
+            named = {"holdfast_marks": MARKS} if self._marks else None
             self._decoder = msgspec.json.Decoder(
-                msgspec.defstruct("Arguments", fields, forbid_unknown_fields=True, kw_only=True)
+                msgspec.defstruct("Arguments", fields, forbid_unknown_fields=True, kw_only=True, rename=named)
             )
             # A handler that returns nothing may still record a result on its own transaction.
             anything = self.returns in (NoneType, typing.NoReturn, typing.Never)
@@ -245,6 +255,8 @@ class Signature:
                 given = self._signature.bind(*args, **kwargs).arguments
             except TypeError as error:
                 raise BadArguments(f"{self._task}: {error} (it takes {self._signature})") from None
+        if self._marks:
+            given[MARKS] = self._marks
         try:
             data = encode(given, limit=limit)
         except Unfit as unfit:
@@ -252,8 +264,20 @@ class Signature:
         try:
             self._decoder.decode(data)
         except (msgspec.DecodeError, NotImplementedError) as error:
-            raise BadArguments(f"{self._task}: {_told(error)}") from None
+            hide = hiding(data, self.secrets, "")
+            raise BadArguments(f"{self._task}: {hide(_told(error))}") from None
         return data
+
+    def partial(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """Some of the arguments, by name."""
+        try:
+            return self._signature.bind_partial(*args, **kwargs).arguments
+        except TypeError as error:
+            raise BadArguments(f"{self._task}: {error} (it takes {self._signature})") from None
+
+    @property
+    def defaults(self) -> dict[str, Any]:
+        return {p.name: p.default for p in self._signature.parameters.values() if p.default is not p.empty}
 
     def _blame(self, given: dict[str, Any], limit: int) -> str | None:
         for name, value in given.items():
@@ -297,6 +321,11 @@ def _hints(task: str, function: Callable[..., Any]) -> dict[str, Any]:
 def _is_context(parameter: inspect.Parameter, hints: dict[str, Any]) -> bool:
     hint = hints.get(parameter.name)
     return hint is JobContext or (hint is None and parameter.name == "ctx")
+
+
+def _is_secret(hint: Any) -> bool:
+    """Is it, or a part of it, marked as Secret?"""
+    return SECRET in getattr(hint, "__metadata__", ()) or any(_is_secret(part) for part in typing.get_args(hint))
 
 
 def _field(parameter: inspect.Parameter, hints: dict[str, Any]) -> Any:
@@ -433,5 +462,5 @@ def _cron(where: str, cron: Any, timezone: Any, catch_up: Any) -> dict[str, Any]
     try:
         schedule = Schedule(cron, "UTC" if timezone is None else timezone)
     except BadSettings as wrong:
-        raise BadSettings(f"{where}: {wrong}") from None
+        raise BadSettings(f"{where}: {wrong.message}") from None
     return {"schedule": schedule, "catch_up": catch_up or "latest"}

@@ -49,11 +49,18 @@ class Watchdog:
         self.start = self._loop.start
         self.stop = self._loop.stop
         self.rescued = 0
+        self.looked = False  # at least once
         self.owes_a_look = True  # not looked yet, or seen leases that ran out and may be rescued only later
 
     def distrust(self) -> None:
         """The database was away, or may have been: give every holder one lease to be heard again."""
         self._trust_after = _now() + self._settings.lease
+
+    def catch_up(self) -> None:
+        """Do all that the database's clock says is due, at once: for who knows that no other worker is alive."""
+        self._rescue(by_expiry=True)
+        self._expire()
+        self._retention.walk()
 
     def _step(self) -> float:
         now = _now()
@@ -118,6 +125,7 @@ class Watchdog:
         if look.expired_jobs:
             self._expire()
         self._look_at = _now() + self._next_look(look)
+        self.looked = True
 
     def _next_look(self, look: Look) -> float:
         lease = self._settings.lease
@@ -148,7 +156,7 @@ def _tell(job: Rescued) -> None:
     if job.state is State.QUEUED:
         events.emit("rescued", job=job.id, attempt=job.attempt, max_attempts=job.max_attempts, worker=job.worker)
     elif job.state is State.FAILED:
-        events.emit("failed", job=job.id)
+        events.emit("failed", job=job.id, count=1, worker=job.worker)
     else:
         events.emit("rescued_elsewhere", job=job.id, worker=job.worker, state=job.state.value)
 

@@ -64,6 +64,7 @@ class Worker:
             mine = [task for task in tasks if task.is_async is is_async]
             if mine:
                 runner = kind(slots, mine, store, settings, self.desk.finished, self._hooks.error)
+                runner.worker = self.id
                 self._runners.append(runner)
                 self.desk.add(runner)
         self._loop = next((runner.loop for runner in self._runners if isinstance(runner, LoopRunner)), None)
@@ -113,7 +114,8 @@ class Worker:
                 if self.desk.idle() and (empty or self.desk.limit == 0):
                     break
                 if not self.desk.turn():
-                    self.desk.wait(0.5 if deadline is None else max(0.0, min(0.5, deadline - time.monotonic())))
+                    longest = 0.5 if self.watchdog.looked else 0.01
+                    self.desk.wait(longest if deadline is None else max(0.0, min(longest, deadline - time.monotonic())))
             self._finish_gracefully()
         finally:
             self._end()

@@ -21,6 +21,7 @@ from holdfast.errors import (
     StoreUnavailable,
     ValueRefused,
 )
+from holdfast.redact import scrub
 from holdfast.settings import Settings
 
 Connection = psycopg.Connection[tuple[Any, ...]]
@@ -81,7 +82,7 @@ def _check_url(settings: Settings) -> None:
         # The driver may quote the whole URL, password and all.
         raise BadSettings(
             f"{settings.shown_url!r} is not a PostgreSQL URL: "
-            + ("write postgresql://user@host:port/database" if "@" in why else why),
+            + ("write postgresql://user@host:port/database" if "@" in why else scrub(why)),
             number="HF1104",
         )
 
@@ -114,7 +115,7 @@ def _ended(connection: Connection, error: psycopg.Error) -> bool:
 
 def translate(where: str, error: psycopg.Error, *, broken: bool = False) -> StoreError:
     code = error.sqlstate or ""
-    said = str(error).strip().partition("\n")[0]
+    said = scrub(str(error).strip().partition("\n")[0])
     if isinstance(error, pg.UndefinedTable | pg.InvalidSchemaName):
         return SchemaOutdated(
             f"{where} has no Holdfast tables, or others than this version knows: run `holdfast migrate`",

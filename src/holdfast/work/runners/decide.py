@@ -23,6 +23,7 @@ from holdfast.model.outcome import (
 )
 from holdfast.model.payload import Unfit, encode
 from holdfast.model.retry import DEFAULT_RETRY, RetryPolicy
+from holdfast.redact import Hide, scrub
 from holdfast.work.attempt import Attempt, StopAttempt
 from holdfast.work.tasks import UnfitArguments
 
@@ -44,14 +45,14 @@ def on_return(attempt: Attempt, value: Any, policy: RetryPolicy, *, max_result: 
         return returned(held, encode(value, limit=max_result))
     except Unfit as unfit:
         # It would be the same again: failing at once costs only this job.
-        told = Error("RESULT_UNFIT", clean(f"its result can't be kept: {unfit}"))
+        told = Error("RESULT_UNFIT", scrub(clean(f"its result can't be kept: {unfit}")))
         return Outcome("fail", held.id, held.fence, "errored", error=told)
 
 
-def on_raise(attempt: Attempt, error: BaseException, policy: RetryPolicy) -> Outcome | None:
+def on_raise(attempt: Attempt, error: BaseException, policy: RetryPolicy, hide: Hide = scrub) -> Outcome | None:
     if attempt.reason == "lost":
         return None
-    outcome = obeyed(attempt, policy) if _stopped(attempt, error) else _raised(attempt, error, policy)
+    outcome = obeyed(attempt, policy) if _stopped(attempt, error) else _raised(attempt, error, policy, hide)
     if isinstance(error, LeaseLost):
         return outcome  # the store will refuse it, and the desk tell of that; if not, it is an error like any other
     if outcome is not None and outcome.error is not None and outcome.verb in ("fail", "reschedule"):
@@ -87,16 +88,16 @@ def obeyed(attempt: Attempt, policy: RetryPolicy) -> Outcome | None:
             return None
 
 
-def _raised(attempt: Attempt, error: BaseException, policy: RetryPolicy) -> Outcome:
+def _raised(attempt: Attempt, error: BaseException, policy: RetryPolicy, hide: Hide) -> Outcome:
     held = attempt.held
     if isinstance(error, StoreUnavailable):
         # Our own database was away when the handler asked something of it: nobody is punished for an outage.
         return given_back(held, started=True, delay=OUTAGE_DELAY)
     if isinstance(error, UnfitArguments):
-        told = describe(error, "BAD_ARGUMENTS")
+        told = describe(error, "BAD_ARGUMENTS", hide)
         return errored(held, error, DEFAULT_RETRY, told, "errored")
     try:
-        return raised(held, error, policy)
+        return raised(held, error, policy, hide=hide)
     except Exception as broken:  # noqa: BLE001 - a user's retry policy may raise anything; the job must not be lost for it
         broken.add_note(f"raised by the retry policy of task {held.task}, asked about {error!r}")
-        return raised(held, broken, DEFAULT_RETRY)
+        return raised(held, broken, DEFAULT_RETRY, hide=hide)

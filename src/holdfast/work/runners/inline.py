@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from holdfast.errors import HoldfastError, LeaseLost
 from holdfast.model.outcome import Error, Outcome, clean
+from holdfast.redact import hiding
 from holdfast.settings import Settings
 from holdfast.store.base import Store
 from holdfast.work.attempt import Attempt
@@ -26,6 +27,10 @@ class Handler(Protocol):
 
     @property
     def defaults(self) -> TaskDefaults: ...
+    @property
+    def is_async(self) -> bool: ...
+    @property
+    def secrets(self) -> frozenset[str]: ...
 
     def run(self, context: JobContext, args: bytes) -> Any: ...
 
@@ -38,6 +43,7 @@ class InlineRunner:
         self.tasks = tasks = list(tasks)
         self.slots = slots
         self.busy = 0
+        self.worker = ""  # whose it is, for log lines
         self.manifest = manifest_of(settings.url, tasks)
         self._on_error = on_error
         self._handlers: dict[str, Handler] = {
@@ -78,8 +84,13 @@ class InlineRunner:
         return self._told(attempt, outcome, None)
 
     def _on_raise(self, attempt: Attempt, error: BaseException) -> Outcome | None:
-        policy = self._handlers[attempt.held.task].defaults.retry
-        return self._told(attempt, _surely(attempt, lambda: on_raise(attempt, error, policy)), error)
+        task = self._handlers[attempt.held.task]
+
+        def decide() -> Outcome | None:
+            hide = hiding(attempt.held.args, task.secrets, self._settings.url)
+            return on_raise(attempt, error, task.defaults.retry, hide)
+
+        return self._told(attempt, _surely(attempt, decide), error)
 
     def _told(self, attempt: Attempt, outcome: Outcome | None, error: BaseException | None) -> Outcome | None:
         """The same outcome; if it is an error, the application's hooks have heard of it."""

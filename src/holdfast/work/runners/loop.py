@@ -13,7 +13,7 @@ from holdfast.model.outcome import returned
 from holdfast.settings import Settings
 from holdfast.store.base import Store
 from holdfast.work.attempt import Attempt
-from holdfast.work.context import JobContext, current
+from holdfast.work.context import JobContext, current, working
 from holdfast.work.hooks import ErrorHook
 from holdfast.work.runners.inline import Finished, InlineRunner
 from holdfast.work.tasks import Task
@@ -114,6 +114,7 @@ class LoopRunner(InlineRunner):
 
     async def _slot(self) -> None:
         current.set(None)
+        working.set(self.worker)
         clean = copy_context()
         slot = Slot(self._loop)
         breath = 0
@@ -152,10 +153,11 @@ class LoopRunner(InlineRunner):
         attempt.interrupt = slot.interrupt
         if attempt.reason is not None:
             attempt.stop_now()  # asked in the very moment it began
-        context = JobContext(attempt, self._store, self._settings)
+        task = self._handlers[held.task]
+        context = JobContext(attempt, self._store, self._settings, task.secrets)
         current.set(context)
         try:
-            running = self._handlers[held.task].run(context, held.args)
+            running = task.run(context, held.args)
             value = await (running if attempt.timeout is None else self._limited(attempt, running))
         except GeneratorExit as error:
             self._finished(attempt, self._on_raise(attempt, error))

@@ -11,7 +11,7 @@ from contextvars import copy_context
 from holdfast.settings import Settings
 from holdfast.store.base import Store
 from holdfast.work.attempt import Attempt
-from holdfast.work.context import JobContext, current
+from holdfast.work.context import JobContext, current, working
 from holdfast.work.hooks import ErrorHook
 from holdfast.work.runners.inline import Finished, InlineRunner
 from holdfast.work.tasks import Task
@@ -51,6 +51,7 @@ class ThreadRunner(InlineRunner):
             self._calls.put(None)
 
     def _serve(self) -> None:
+        working.set(self.worker)
         while True:
             self._calls.get()
             if self._closing:
@@ -66,10 +67,11 @@ class ThreadRunner(InlineRunner):
             self._finished(attempt, None)  # given back before it began
             return
         attempt.begin()
-        context = JobContext(attempt, self._store, self._settings)
+        task = self._handlers[attempt.held.task]
+        context = JobContext(attempt, self._store, self._settings, task.secrets)
         current.set(context)
         try:
-            value = self._handlers[attempt.held.task].run(context, attempt.held.args)
+            value = task.run(context, attempt.held.args)
         except BaseException as error:  # noqa: BLE001 - whatever a handler raises is its attempt's outcome
             outcome = self._on_raise(attempt, error)
         else:

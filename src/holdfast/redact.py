@@ -1,0 +1,138 @@
+"""What must not be shown: passwords in URLs, and values whose name says that they are secret. One redactor for logs,
+error texts and what the command line prints. Imports nothing of ours.
+
+It knows secrets by their shape (`scheme://user:password@`, `password=…`, `"token": "…"`, `Authorization: …`) and, where
+the arguments of a job are known, by their value."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import Annotated, Any, TypeVar
+from urllib.parse import quote, unquote
+
+import msgspec
+
+T = TypeVar("T")
+
+HIDDEN = "***"
+SHORTEST = 4  # characters of a value that is looked for in texts: shorter ones occur everywhere by chance
+SECRET = object()
+MARKS = "$secret"  # beside stored arguments: the names of those marked as secret, for who looks without the code
+
+Secret = Annotated[T, SECRET]
+"""Marks an argument as secret: `def pay(card: Secret[str])`. The handler gets the plain value."""
+
+Hide = Callable[[str], str]
+
+_WORDS = (
+    r"pass(?:word|wd|phrase|file)s?|sslpassword|pwd|secrets?|token|api[-_]?key|authorization|credentials?"
+    r"|(?:private|access|secret)[-_]?key"
+)
+_SECRET_NAME = re.compile(rf"(?<![a-z])(?:{_WORDS})(?![a-z])")
+_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+
+# Every repetition is bounded, and none starts within another: hostile texts cost no more than long ones.
+_USER_INFO = re.compile(r"(?<![a-z0-9+.-])([a-z][a-z0-9+.-]{0,30}://[^\s:@/]{0,200}):\S{0,1000}@", re.IGNORECASE)
+_NAME = rf"(?<![\w-])[\w-]{{0,80}}?(?:{_WORDS})(?![A-Za-z])[\w-]{{0,40}}"
+_QUOTED = r"'(?:[^'\\]|\\.){0,8000}'?|\"(?:[^\"\\]|\\.){0,8000}\"?"
+_PAIR = re.compile(
+    rf"({_NAME}['\"]?\s{{0,3}}[=:]\s{{0,3}})"  # password=  'token':  Authorization:
+    rf"(?!\s|\*\*\*)((?:(?:bearer|basic|digest|token)\s+)?(?:[brf]?(?:{_QUOTED})|[^\s&]{{1,8000}}))",
+    re.IGNORECASE,
+)
+_URL_PASSWORD = re.compile(r"^[^:/]+://[^:@/]*:(.*)@|[?&\s](?:ssl)?password\s*=\s*([^&\s]+)", re.IGNORECASE)
+_BEARER = re.compile(r"\b(bearer)\s+[A-Za-z0-9._~+/=-]{16,}", re.IGNORECASE)  # shorter: a word of prose
+
+
+def is_secret_name(name: str) -> bool:
+    """Does this name say that what it names is secret? `api_key`, `dbPassword`, `X-Auth-Token`; not `max_tokens`."""
+    return _SECRET_NAME.search(_HUMP.sub("_", name).lower()) is not None
+
+
+def scrub(text: str) -> str:
+    """The text without what looks like a secret."""
+    if "://" in text:
+        text = _USER_INFO.sub(rf"\1:{HIDDEN}@", text)
+    text = _PAIR.sub(_hide_value, text)
+    return _BEARER.sub(rf"\1 {HIDDEN}", text)
+
+
+def _hide_value(pair: re.Match[str]) -> str:
+    name, value = pair.groups()
+    if ":" in name and "'" not in name and '"' not in name and len(value) < SHORTEST:
+        return pair[0]  # prose: "unexpected token: }"
+    return f"{name}{HIDDEN}"
+
+
+def hiding(args: bytes, names: Iterable[str], url: str) -> Hide:
+    """`scrub` for the texts of one job: it knows the values of its secret arguments and the database's password."""
+    try:
+        given = msgspec.json.decode(args)
+    except msgspec.DecodeError:  # someone else wrote them
+        given = None
+    passwords = [part for found in _URL_PASSWORD.findall(url) for part in found if part]
+    return scrubber([*passwords, *secret_values(given, names)])
+
+
+def scrubber(values: Iterable[str]) -> Hide:
+    """`scrub` that also knows these values, and how they are written in URLs, in JSON and by repr()."""
+    written = {form for value in values if len(value) >= SHORTEST for form in _forms(value)}
+    if not written:
+        return scrub
+    known = re.compile("|".join(re.escape(form) for form in sorted(written, key=len, reverse=True)))
+    return lambda text: scrub(known.sub(HIDDEN, text))
+
+
+def _forms(value: str) -> Iterator[str]:
+    yield value
+    yield quote(value, safe="")
+    yield unquote(value)
+    yield repr(value)[1:-1]
+    yield json.dumps(value)[1:-1]
+    yield json.dumps(value, ensure_ascii=False)[1:-1]
+
+
+def secret_values(data: Any, names: Iterable[str] = ()) -> Iterator[str]:
+    """The secret texts and numbers within JSON values: what `names` says, and what its own name says is secret."""
+    if isinstance(data, dict):
+        names = _marked(data, names)
+        for name, value in data.items():
+            if name == MARKS:
+                continue
+            secret = name in names or is_secret_name(str(name))
+            yield from _leaves(value) if secret else secret_values(value)
+    elif isinstance(data, list):
+        for value in data:
+            yield from secret_values(value)
+
+
+def _marked(data: dict[Any, Any], names: Iterable[str]) -> set[Any]:
+    marks = data.get(MARKS)
+    return {*names, *(mark for mark in marks if isinstance(mark, str))} if isinstance(marks, list) else {*names}
+
+
+def _leaves(data: Any) -> Iterator[str]:
+    if isinstance(data, dict | list):
+        for value in data.values() if isinstance(data, dict) else data:
+            yield from _leaves(value)
+    elif isinstance(data, str | int | float) and not isinstance(data, bool):
+        yield str(data)
+
+
+def hide_secrets(data: Any, names: Iterable[str] = (), hide: Hide = scrub) -> Any:
+    """JSON values as they may be shown: without `names`, without what its own name says is secret, at any depth, and
+    without secrets within texts."""
+    if isinstance(data, dict):
+        names = _marked(data, names)
+        return {
+            name: HIDDEN
+            if value is not None and (name in names or is_secret_name(str(name)))
+            else hide_secrets(value, hide=hide)
+            for name, value in data.items()
+            if name != MARKS
+        }
+    if isinstance(data, list | tuple):
+        return [hide_secrets(value, hide=hide) for value in data]
+    return hide(data) if isinstance(data, str) else data

@@ -1,0 +1,128 @@
+"""Inline mode: what is enqueued runs at once, in the thread that enqueued it, and what its handler raised is raised
+there. The desk is the worker's own, turned by hand; only where attempts run is different."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Collection, Coroutine, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import copy_context
+from typing import Any, TypeVar
+
+from holdfast.client import Holdfast
+from holdfast.handle import Job
+from holdfast.work.attempt import Attempt
+from holdfast.work.context import JobContext, current, working
+from holdfast.work.desk import Desk
+from holdfast.work.runners.inline import InlineRunner
+from holdfast.work.tasks import Bound
+
+R = TypeVar("R")
+
+NAME = "inline"  # the worker, as it is written on a job
+
+
+class CallerRunner(InlineRunner):
+    """Runs attempts where it is told to start them. Remembers what each job's handler raised, if it did."""
+
+    def __init__(self, app: Holdfast, desk: Desk) -> None:
+        super().__init__(1, app.tasks.values(), app.store, app.settings, desk.finished)
+        self.raised: dict[str, BaseException | None] = {}
+
+    def start(self, attempts: Sequence[Attempt]) -> None:
+        for attempt in attempts:
+            copy_context().run(self._run, attempt)
+
+    def close(self, timeout: float) -> None: ...
+
+    def _run(self, attempt: Attempt) -> None:
+        attempt.begin()
+        task = self._handlers[attempt.held.task]
+        context = JobContext(attempt, self._store, self._settings, task.secrets)
+        current.set(context)
+        working.set(NAME)
+        raised: BaseException | None = None
+        try:
+            value = task.run(context, attempt.held.args)
+            outcome = self._on_return(attempt, _awaited(value) if task.is_async else value)
+        except BaseException as error:  # noqa: BLE001 - whatever a handler raises is its attempt's outcome
+            raised, outcome = error, self._on_raise(attempt, error)
+        attempt.end()
+        self.raised[str(attempt.held.id)] = raised
+        self._finished(attempt, outcome)
+
+
+def _awaited(coroutine: Coroutine[Any, Any, object]) -> object:
+    """What it returns, from a loop of its own: on a thread of its own, if the caller's has a loop that runs."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(coroutine)
+    answer: list[object] = []
+    trouble: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            answer.append(asyncio.run(coroutine))
+        except BaseException as error:  # noqa: BLE001 - raised again where it belongs
+            trouble.append(error)
+
+    thread = threading.Thread(target=copy_context().run, args=(run,), name="holdfast-inline")
+    thread.start()
+    thread.join()
+    if trouble:
+        raise trouble[0]
+    return answer[0]
+
+
+class Inline:
+    """Stands in for what an application does with a new job. Methods are replaced on the application object itself: an
+    enqueue that nobody tests pays nothing for the possibility."""
+
+    def __init__(self, app: Holdfast) -> None:
+        self._app = app
+
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        mine = {"submit": self.submit, "enqueue_many": self.enqueue_many, "enqueue_stream": self.enqueue_stream}
+        before = {name: vars(self._app).get(name) for name in mine}
+        vars(self._app).update(mine)
+        try:
+            yield
+        finally:
+            for name, method in before.items():
+                if method is None:
+                    del vars(self._app)[name]
+                else:
+                    vars(self._app)[name] = method
+
+    def submit(self, bound: Bound[R]) -> Job[R]:
+        job = Holdfast.submit(self._app, bound)
+        if bound.conn is None and job.created:
+            self.run([job.id])
+        return job
+
+    def enqueue_many(self, jobs: Iterable[Bound[R]]) -> list[Job[R]]:
+        made = Holdfast.enqueue_many(self._app, jobs)
+        self.run([job.id for job in made if job.created])
+        return made
+
+    def enqueue_stream(self, jobs: Iterable[Bound[Any]]) -> int:
+        return len(self.enqueue_many(jobs))
+
+    def run(self, ids: Collection[str]) -> None:
+        """One attempt of each of these, and of what is due before them. Raises what the first of them raised."""
+        desk = Desk(NAME, self._app.store, self._app.settings, None)
+        runner = CallerRunner(self._app, desk)
+        desk.add(runner)
+        wanted = set(ids)
+        while True:
+            desk.claiming = not wanted <= runner.raised.keys()
+            if not desk.turn():
+                if desk.idle():
+                    break
+                desk.wait(0.05)
+        for id in ids:
+            if error := runner.raised.get(id):
+                raise error

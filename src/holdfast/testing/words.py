@@ -1,0 +1,60 @@
+"""Jobs in words, for the messages of assertions that failed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+import msgspec
+
+from holdfast.client import Holdfast
+from holdfast.model.job import JobRecord
+from holdfast.model.lifecycle import State
+from holdfast.redact import hide_secrets
+
+SHOWN = 20  # jobs listed in one message
+
+
+def listed(app: Holdfast, records: Sequence[JobRecord], now: datetime) -> str:
+    """One line for each, the newest last."""
+    if not records:
+        return "there are no jobs"
+    lines = [f"  {told(app, record, now)}" for record in records[-SHOWN:]]
+    if len(records) > SHOWN:
+        lines.insert(0, f"  … and {len(records) - SHOWN} older ones")
+    return "there are:\n" + "\n".join(lines)
+
+
+def told(app: Holdfast, record: JobRecord, now: datetime) -> str:
+    """One job: what it is, and how it stands."""
+    args = hide_secrets(msgspec.json.decode(record.args), app.secrets(record.task))
+    call = ", ".join(f"{name}={value!r:.100}" for name, value in args.items()) if isinstance(args, dict) else repr(args)
+    line = f"job {record.id} {record.task}({call}) in queue {record.queue}: {standing(record, now)}"
+    # The one place to add what `why` knows: pauses, missing handlers, …
+    return line
+
+
+def standing(record: JobRecord, now: datetime) -> str:
+    error = f"{record.error_code}: {record.error_message}" if record.error_code else ""
+    tries = f"attempt {record.attempt} of {record.max_attempts}"
+    match record.state:
+        case State.QUEUED:
+            wait = (record.run_at - now).total_seconds()
+            due = "queued, due now" if wait <= 0 else f"queued, due in {span(wait)} ({record.run_at.isoformat()})"
+            return due + (f", after {tries}: {error}" if record.attempt and error else "")
+        case State.RUNNING:
+            return f"running, {tries}, by {record.worker}"
+        case State.SUCCEEDED:
+            result = None if record.result is None else hide_secrets(msgspec.json.decode(record.result))
+            return f"succeeded, {tries}, with {result!r:.100}"
+        case State.FAILED:
+            return f"failed, {tries}: {error}"
+        case _:
+            return record.state.value + (f": {error}" if error else "")
+
+
+def span(seconds: float) -> str:
+    for unit, length in (("d", 86400.0), ("h", 3600.0), ("m", 60.0)):
+        if seconds >= length:
+            return f"{seconds / length:.3g}{unit}"
+    return f"{seconds:.3g}s"

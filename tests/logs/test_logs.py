@@ -1,0 +1,268 @@
+"""Log lines that say which job they belong to: the user's own ones, too."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import logging
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from holdfast import Holdfast, JobContext, Secret, testing
+from holdfast.logs import FIELDS, JobFilter, JsonFormatter, TextFormatter, job_fields, to_stderr
+from tests.running import working
+from tests.waiting import wait_until
+
+log = logging.getLogger("app.mail")
+
+
+class Lines:
+    """What a handler on the root logger wrote."""
+
+    def __init__(self, formatter: logging.Formatter) -> None:
+        self._stream = io.StringIO()
+        self.handler = logging.StreamHandler(self._stream)
+        self.handler.addFilter(JobFilter())
+        self.handler.setFormatter(formatter)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._stream.getvalue().splitlines())
+
+    def objects(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self]
+
+
+@pytest.fixture
+def lines(request: pytest.FixtureRequest) -> Iterator[Lines]:
+    lines = Lines(request.param())
+    root = logging.getLogger()
+    root.addHandler(lines.handler)
+    log.setLevel(logging.INFO)
+    yield lines
+    root.removeHandler(lines.handler)
+    log.setLevel(logging.NOTSET)
+
+
+as_json = pytest.mark.parametrize("lines", [JsonFormatter], indirect=True)
+as_text = pytest.mark.parametrize("lines", [TextFormatter], indirect=True)
+
+
+@pytest.fixture
+def app() -> Iterator[Holdfast]:
+    app = Holdfast("sqlite:///unused.db")
+
+    @app.task(max_attempts=2, retry=None)
+    def send(to: str) -> None:
+        log.info("sending to %s", to)
+
+    @app.task
+    async def asend(ctx: JobContext, to: str) -> None:
+        log.info("sending to %s", to)
+        await asyncio.sleep(0)
+        await asyncio.to_thread(log.info, "on a thread")
+        log.info("sent", extra={"to": to, "size": 3})
+
+    @app.task(max_attempts=1)
+    def login(user: str, pin: Secret[str], api_key: str) -> None:
+        log.info("login of %s with %s and %s", user, pin, api_key, extra={"password": "pw-canary", "seen": [pin]})
+        try:
+            raise PermissionError(f"not with {pin}")
+        except PermissionError:
+            log.exception("refused, at postgresql://ada:canary@db/x")
+
+    with testing.store(app):
+        yield app
+
+
+@as_json
+@pytest.mark.parametrize("name", ["send", "asend"])
+def test_a_handlers_own_lines_carry_the_job_the_attempt_the_worker_and_the_correlation_id(
+    name: str, app: Holdfast, lines: Lines
+) -> None:
+    job = app.find_task(name).using(correlation_id="c-7", queue="mail").enqueue("you")
+    worker = app.worker()
+    worker.drain()
+    found = [line for line in lines.objects() if line["logger"] == "app.mail"]
+    assert len(found) == {"send": 1, "asend": 3}[name]
+    for line in found:
+        assert {field: line[field] for field in FIELDS} == {
+            "job_id": job.id, "task": name, "queue": "mail", "attempt": 1, "worker": worker.id, "correlation_id": "c-7",
+        }  # fmt: skip
+        assert line["level"] == "info"
+        assert line["time"].endswith("+00:00")
+    assert found[0]["message"] == "sending to you"
+    if name == "asend":
+        assert (found[2]["message"], found[2]["to"], found[2]["size"]) == ("sent", "you", 3)
+
+
+@as_json
+def test_the_number_of_the_attempt_is_right_and_lines_outside_of_jobs_carry_nothing(
+    app: Holdfast, lines: Lines
+) -> None:
+    send = app.find_task("send")
+    function = send.function
+    failed: list[str] = []
+
+    def once(to: str) -> None:
+        function(to)
+        if not failed:
+            failed.append(to)
+            raise ConnectionError
+
+    send.function = once
+    job = send.enqueue("you")
+    app.drain()
+    log.info("outside")
+    found = [line for line in lines.objects() if line["logger"] == "app.mail"]
+    assert [(line.get("job_id"), line.get("attempt")) for line in found] == [(job.id, 1), (job.id, 2), (None, None)]
+    assert job_fields() == dict.fromkeys(FIELDS)
+
+
+@as_json
+def test_jobs_that_run_at_once_do_not_mix(app: Holdfast, lines: Lines) -> None:
+    gate = threading.Barrier(4, timeout=20)
+
+    @app.task
+    def together(n: int) -> None:
+        gate.wait()
+        log.info("%s", n)
+        gate.wait()
+        log.info("%s", n)
+
+    @app.task
+    async def turns(n: int) -> None:
+        for _ in range(5):
+            log.info("%s", n)
+            await asyncio.sleep(0)
+
+    app.reconfigure(concurrency=10, threads=4)
+    with testing.store(app, concurrency=10, threads=4):
+        jobs = {job.id: str(n) for n, job in enumerate(app.enqueue_many(together.bind(n) for n in range(4)))}
+        jobs |= {job.id: str(n) for n, job in enumerate(app.enqueue_many(turns.bind(n) for n in range(20)))}
+        app.drain()
+    found = [(line["job_id"], line["message"]) for line in lines.objects() if line["logger"] == "app.mail"]
+    assert len(found) == 4 * 2 + 20 * 5
+    assert all(jobs[id] == message for id, message in found)
+
+
+@as_text
+def test_lines_for_people_end_in_what_job_it_was(app: Holdfast, lines: Lines) -> None:
+    job = app.find_task("send").using(correlation_id="c").enqueue("you")
+    worker = app.worker()
+    worker.drain()
+    log.info("outside")
+    [inside, outside] = list(lines)
+    told = f"[job_id={job.id} task=send attempt=1 worker={worker.id} correlation_id=c]"
+    assert inside.endswith(f" INFO sending to you {told}")
+    assert outside.endswith(" INFO outside")
+
+
+@pytest.mark.parametrize("lines", [JsonFormatter, TextFormatter], indirect=True)
+def test_secrets_are_hidden_in_a_handlers_own_lines(app: Holdfast, lines: Lines) -> None:
+    app.find_task("login").enqueue("ada", "pin-canary", "key-canary")
+    app.drain()
+    text = "\n".join(lines)
+    assert "canary" not in text
+    assert "login of ada with *** and ***" in text
+    assert "PermissionError: not with ***" in text
+    assert "postgresql://ada:***@db/x" in text
+
+
+def test_any_value_and_any_text_makes_a_line() -> None:
+    class Odd:
+        def __repr__(self) -> str:
+            return "<odd password=canary>"
+
+    message = "half \ud800 of a pair\nand a second line"
+    extra = {"odd": Odd(), "big": 2**80, "nan": float("nan"), "keys": {1: "a", ("t",): "b"}, "set": {1}, "b": b"\xff"}
+    text = JsonFormatter().format(logging.makeLogRecord({"msg": message, "name": "app", "levelname": "INFO", **extra}))
+    assert "\n" not in text
+    assert text.isascii()
+    line = json.loads(text)
+    assert line["message"] == message
+    assert (line["odd"], line["big"], line["keys"], line["set"]) == ("<odd password=***", 2**80, {"1": "a"}, "{1}")
+
+
+@as_json
+def test_our_own_lines_carry_the_event_and_its_fields(app: Holdfast, lines: Lines) -> None:
+    @app.task(max_attempts=1)
+    def fails() -> None:
+        raise ValueError("password=canary")
+
+    job = fails.enqueue()
+    logging.getLogger("holdfast").setLevel(logging.INFO)
+    try:
+        with working(app):
+            wait_until(lambda: job.refresh().finished)
+    finally:
+        logging.getLogger("holdfast").setLevel(logging.NOTSET)
+    found = {line["event"]: line for line in lines.objects()}
+    assert {"worker_started", "claimed", "errored", "failed", "worker_stopped"} <= found.keys()
+    assert (found["errored"]["job_id"], found["errored"]["error"]) == (job.id, "ValueError: password=***")
+    assert found["failed"]["message"] == f"Job {job.id} failed permanently"
+    assert "canary" not in "\n".join(lines)
+
+
+@as_json
+def test_a_line_about_another_job_than_the_one_it_is_written_in_names_both(app: Holdfast, lines: Lines) -> None:
+    @app.task
+    def parent() -> None:
+        app.find_task("send").using(delay=60).enqueue("child")
+
+    job = parent.enqueue()
+    logging.getLogger("holdfast").setLevel(logging.DEBUG)
+    try:
+        app.drain()
+    finally:
+        logging.getLogger("holdfast").setLevel(logging.NOTSET)
+    [line] = [line for line in lines.objects() if line.get("event") == "enqueued"]
+    assert (line["job_id"], line["job"]) == (job.id, "2")
+
+
+# -- what the command line sets up -------------------------------------------------------------------------------------
+
+
+@contextmanager
+def bare_root() -> Iterator[logging.Logger]:
+    """The root logger as a fresh process has it; as a block, because pytest adds handlers of its own to each test."""
+    root, ours, driver = logging.getLogger(), logging.getLogger("holdfast"), logging.getLogger("psycopg")
+    before = root.handlers[:], root.level, ours.level, driver.level
+    root.handlers[:] = []
+    root.setLevel(logging.WARNING)
+    try:
+        yield root
+    finally:
+        root.handlers[:] = before[0]
+        for logger, level in zip((root, ours, driver), before[1:], strict=True):
+            logger.setLevel(level)
+
+
+@pytest.mark.parametrize(
+    ("verbose", "theirs", "ours"),
+    [(0, logging.WARNING, logging.WARNING), (1, logging.INFO, logging.INFO), (2, logging.INFO, logging.DEBUG)],
+)
+def test_how_much_is_said(verbose: int, theirs: int, ours: int) -> None:
+    with bare_root() as root:
+        to_stderr(verbose, "text")
+        assert log.getEffectiveLevel() == theirs
+        assert logging.getLogger("holdfast").level == ours
+        [handler] = root.handlers
+        assert isinstance(handler.formatter, TextFormatter)
+
+
+def test_an_application_that_set_up_logging_itself_keeps_it_unless_json_is_asked_for() -> None:
+    with bare_root() as root:
+        mine = logging.NullHandler()
+        root.addHandler(mine)
+        root.setLevel(logging.ERROR)
+        to_stderr(1, "text")
+        assert root.handlers == [mine]
+        to_stderr(1, "json")
+        [handler] = root.handlers
+        assert isinstance(handler.formatter, JsonFormatter)
+        assert root.level == logging.ERROR
