@@ -20,9 +20,11 @@ from holdfast.handle import Job
 from holdfast.model.job import DEFAULT_MAX_ATTEMPTS, DEFAULT_QUEUE, Enqueued, JobRecord, NewJob, Pause
 from holdfast.model.lifecycle import State
 from holdfast.model.retry import DEFAULT_RETRY, RetryLike, retry_policy
+from holdfast.model.why import QueueWhy, Reason
 from holdfast.settings import load_settings
 from holdfast.store import open_store
 from holdfast.store.base import Store
+from holdfast.store.why import why, why_queue
 from holdfast.work.context import JobContext, current
 from holdfast.work.tasks import (
     AsyncTask,
@@ -281,6 +283,14 @@ class Holdfast:
 
     def pauses(self) -> list[Pause]:
         return self.store.pauses()
+
+    def why(self, id: str) -> list[Reason]:
+        """Why a job does not run, or what became of it: every reason that holds, in order."""
+        return why(self.store, str(id))
+
+    def why_queue(self, queue: str) -> QueueWhy:
+        """What the jobs of a queue wait for, counted by reason over a bounded window."""
+        return why_queue(self.store, name_of("the name of a queue", queue))
 
     # -- work ----------------------------------------------------------------------------------------------------------
 

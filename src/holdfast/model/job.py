@@ -11,8 +11,10 @@ from holdfast.model.lifecycle import State
 
 DEFAULT_QUEUE = "default"
 DEFAULT_MAX_ATTEMPTS = 3
+DEFAULT_LEASE = 20.0  # seconds
 MIN_PRIORITY, MAX_PRIORITY = -100, 100  # larger is sooner
 FOREVER = float("inf")
+LATE = 5.0  # seconds a look of a live worker may come late
 
 
 class NewJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -204,5 +206,14 @@ class WorkerRecord:
     queues: tuple[str, ...] | None
     tasks: tuple[str, ...]
     slots: int
+    lease: float
     started_at: datetime
     seen_at: datetime
+
+    def alive(self, now: datetime) -> bool:
+        return heard_of(self.seen_at, self.lease, now)
+
+
+def heard_of(seen_at: datetime, lease: float, now: datetime) -> bool:
+    """Is this worker to be reckoned with? It is seen at least once a lease; one look may be late, two are not."""
+    return (now - seen_at).total_seconds() <= 2 * lease + LATE

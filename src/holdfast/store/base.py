@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, Protocol
 
 from holdfast.errors import JobNotFound, LeaseLost, Refused
 from holdfast.model.job import (
+    DEFAULT_LEASE,
     AttemptRecord,
     Claimed,
     Enqueued,
@@ -409,6 +410,13 @@ class Store(ABC):
         """Attempts that did not succeed, by how they ended. Reads the whole history."""
         return self.read("outcomes")
 
+    @abstractmethod
+    def ahead(
+        self, *, tasks: Sequence[str], queues: Sequence[str] | None, priority: int, due_at: Any, id: JobId, most: int
+    ) -> tuple[int, JobId | None]:
+        """How many jobs, up to `most`, workers of these tasks and queues would take before this one; and the first id
+        among them. `due_at` is as it is stored."""
+
     def pauses(self) -> list[Pause]:
         return [
             Pause(
@@ -425,11 +433,12 @@ class Store(ABC):
     # -- workers -----------------------------------------------------------------------------------------------------
 
     def register(
-        self, *, id: str, name: str, host: str, pid: int, queues: Sequence[str] | None, tasks: Sequence[str], slots: int
-    ) -> None:
+        self, *, id: str, name: str, host: str, pid: int, queues: Sequence[str] | None, tasks: Sequence[str],
+        slots: int, lease: float = DEFAULT_LEASE,
+    ) -> None:  # fmt: skip
         with self.transaction() as tx:
             tx.rows(
-                "register", id=id, name=name, host=host, pid=pid, slots=slots, tasks=list(tasks),
+                "register", id=id, name=name, host=host, pid=pid, slots=slots, lease=lease, tasks=list(tasks),
                 queues=None if queues is None else list(queues),
             )  # fmt: skip
 

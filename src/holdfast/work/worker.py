@@ -110,7 +110,7 @@ class Worker:
         self._store.check()
         self._store.register(
             id=self.id, name=self.name, host=self.host, pid=os.getpid(), queues=self._queues, tasks=self.tasks,
-            slots=self._slots,
+            slots=self._slots, lease=self._settings.lease,
         )  # fmt: skip
         self._heartbeat.start()
         self.watchdog.start()

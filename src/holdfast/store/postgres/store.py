@@ -292,6 +292,15 @@ class PostgresStore(PostgresEnqueue):
             )
         return Look(**rows[0])
 
+    def ahead(
+        self, *, tasks: Sequence[str], queues: Sequence[str] | None, priority: int, due_at: Any, id: JobId, most: int
+    ) -> tuple[int, JobId | None]:
+        [found] = self.read(
+            "ahead", tasks=list(tasks), queues=None if queues is None else list(queues), priority=priority,
+            due_at=due_at, id=id, most=most,
+        )  # fmt: skip
+        return found["jobs"], found["first"]
+
     def purge(self, after_id: int, *, finished: float, failed: float, limit: int = 1000) -> tuple[int, int | None]:
         with self.transaction() as tx:
             [step] = tx.rows(

@@ -298,6 +298,38 @@ class SqliteStore(SqliteEnqueue):
             expired_jobs=bool(seen["expired_jobs"]),
         )
 
+    def ahead(
+        self, *, tasks: Sequence[str], queues: Sequence[str] | None, priority: int, due_at: Any, id: JobId, most: int
+    ) -> tuple[int, JobId | None]:
+        scope = {"tasks": list(tasks), "queues": None if queues is None else list(queues)}
+        mine = (-priority, due_at, id)
+        with self._use() as connection:
+            now = stored(self._clock())
+            suspects = [
+                (-s["priority"], s["suspect_at"], s["id"])
+                for s in self.rows(connection.db, self.statements["suspects"], dict(scope))
+                if s["suspect_at"] <= now
+                and s["id"] != id
+                # One that waits to be run alone goes before all others.
+                and (
+                    not s["suspect_until"]
+                    or s["suspect_until"] > now
+                    or (-s["priority"], s["suspect_at"], s["id"]) < mine
+                )
+            ]
+            jobs, first = len(suspects), [suspect[2] for suspect in suspects]
+            for lane in self.rows(connection.db, self.statements["lanes"], dict(scope)):
+                if lane["ready_at"] > now or lane["priority"] < priority or jobs >= most:
+                    continue
+                place = {"queue": lane["queue"], "task": lane["task"], "lane": lane["priority"], "id": id}
+                [found] = self.rows(
+                    connection.db, self.statements["ahead"],
+                    {**place, "priority": priority, "due_at": due_at, "most": most - jobs},
+                )  # fmt: skip
+                jobs += found["jobs"]
+                first += [found["first"]] if found["first"] is not None else []
+        return min(jobs, most), min(first, default=None)
+
     def purge(self, after_id: int, *, finished: float, failed: float, limit: int = 1000) -> tuple[int, int | None]:
         # Look first: only if there may be something to forget is the writers' lock taken.
         [step] = self.read("purge_step", after_id=after_id, limit=limit, minus_youngest=-min(finished, failed))

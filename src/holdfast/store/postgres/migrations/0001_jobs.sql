@@ -98,6 +98,7 @@ create table @workers (
     queues     text[],
     tasks      text[] not null,
     slots      integer not null,
+    lease      float8 not null,             -- seconds: it is seen at least that often
     started_at timestamptz not null,
     seen_at    timestamptz not null
 ) with (fillfactor = 50);

@@ -96,6 +96,7 @@ create table @workers (
     queues     text,
     tasks      text not null,
     slots      integer not null,
+    lease      real not null,               -- seconds: it is seen at least that often
     started_at text not null,
     seen_at    text not null
 );
