@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -253,7 +254,8 @@ def test_a_queue_is_summed_up_by_reason(store: Store, clock: Clock) -> None:
 TASKS, QUEUES = ("greet", "scan"), ("default", "mail")
 CONDITIONS = (
     "due", "future", "retrying", "retried", "paused", "expiring", "running", "running long", "cancel asked",
-    "pause asked", "suspect", "succeeded", "failed", "cancelled", "resumed", "lapsing",
+    "pause asked", "suspect", "succeeded", "failed", "cancelled", "resumed", "lapsing", "suspect a while",
+    "retried expiring", "lapsing expiring",
 )  # fmt: skip
 
 
@@ -266,15 +268,20 @@ class AWorker:
     in_hand: int
 
 
-workers = st.builds(
-    AWorker,
-    tasks=st.sampled_from([("greet",), ("scan",), TASKS, ("other",)]),
-    queues=st.sampled_from([None, ("default",), ("mail",), QUEUES, ()]),
-    slots=st.integers(1, 2),
-    silent=st.booleans(),
-    in_hand=st.integers(0, 2),
+FIT = AWorker(TASKS, None, 3, silent=False, in_hand=0)  # would take whatever can be taken
+workers = st.one_of(
+    st.sampled_from([FIT, AWorker(TASKS, None, 3, silent=False, in_hand=1)]),
+    st.builds(
+        AWorker,
+        tasks=st.sampled_from([("greet",), ("scan",), TASKS, ("other",)]),
+        queues=st.sampled_from([None, ("default",), ("mail",), QUEUES, ()]),
+        slots=st.integers(1, 2),
+        silent=st.booleans(),
+        in_hand=st.integers(0, 2),
+    ),
 )
-pauses = st.tuples(st.sampled_from(["queue", "task"]), st.sampled_from(TASKS + QUEUES), st.sampled_from([None, 5, 500]))
+names = [("queue", name) for name in QUEUES] + [("task", name) for name in TASKS]
+pauses = st.tuples(st.sampled_from(names), st.sampled_from([None, 5, 500]))
 jobs = st.tuples(
     st.sampled_from(CONDITIONS), st.sampled_from(TASKS), st.sampled_from(QUEUES), st.integers(-1, 1), st.integers(2, 4)
 )
@@ -325,11 +332,14 @@ def put(store: Store, condition: str, task: str, queue: str, priority: int, max_
             store.resume(id)
         return id
     alone = f"for {uuid.uuid4()}"  # a task of its own, so that the claim finds it and no other
+    if "expiring" in condition:
+        options["expires_in"] = 10
     id = a_queued_job(store, **{**options, "task": alone})
     [held] = claim(store, tasks=[alone], worker="somebody", lease=HOUR if condition == "running long" else 10.0).jobs
     ends: dict[str, Callable[[], object]] = {
         "retrying": lambda: store.reschedule(ref(held), HOUR, BOOM),
         "retried": lambda: store.reschedule(ref(held), 1, BOOM),
+        "retried expiring": lambda: store.reschedule(ref(held), 1, BOOM),
         "succeeded": lambda: store.succeed(ref(held)),
         "failed": lambda: store.fail(ref(held), BOOM),
         "cancel asked": lambda: store.cancel(id),
@@ -349,14 +359,15 @@ def make(place: Place, drawn: list[Any], held_back: list[Any], fleet: list[AWork
     with raw(place.settings) as sql:
         for id, (condition, task, *_) in zip(ids, drawn, strict=True):
             sql("update {jobs} set task = ? where id = ?", task, int(id))
-            if condition in ("suspect", "lapsing"):
-                when = store.instant(clock.now)
-                lapse = when if condition == "lapsing" else None
+            until = {"suspect": None, "lapsing": 0, "lapsing expiring": 0, "suspect a while": HOUR}
+            if condition in until:
+                when, seconds = store.instant(clock.now), until[condition]
+                lapse = None if seconds is None else store.instant(clock.now + timedelta(seconds=seconds))
                 sql(
                     "update {jobs} set state = 'queued', fence = null, ready_at = null, attempt = 0, suspicion = 1, "
                     "suspect_at = ?, suspect_until = ? where id = ?", when, lapse, int(id),
                 )  # fmt: skip
-    for kind, name, seconds in held_back:
+    for (kind, name), seconds in held_back:
         store.hold(kind, name, delay=seconds)
     for number, worker in enumerate(fleet):
         if worker.silent:
@@ -370,10 +381,12 @@ def make(place: Place, drawn: list[Any], held_back: list[Any], fleet: list[AWork
             store.register(
                 id=f"w{number}", name="", host="", pid=1, queues=worker.queues, tasks=worker.tasks, slots=worker.slots
             )
-            for _ in range(min(worker.in_hand, worker.slots)):
-                busy = f"busy {uuid.uuid4()}"
-                a_queued_job(store, task=busy)
-                claim(store, tasks=[busy], worker=f"w{number}", lease=HOUR)
+            # One claim brought what it has in hand, and one more that it has done since.
+            in_hand, busy = min(worker.in_hand, worker.slots), f"busy {uuid.uuid4()}"
+            for _ in range(in_hand + 1):
+                a_queued_job(store, task=busy, queue="elsewhere")
+            done, *_ = claim(store, in_hand + 1, tasks=[busy], worker=f"w{number}", lease=HOUR).jobs
+            store.succeed(ref(done))
     return ids
 
 
@@ -396,7 +409,7 @@ def claimed_by(store: Store, fleet: list[AWorker]) -> set[str]:
 
 
 @checking(
-    max_examples=150, deadline=None, derandomize=True, database=None,
+    max_examples=250, deadline=None, derandomize=True, database=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )  # fmt: skip
 @given(
