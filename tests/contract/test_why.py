@@ -450,3 +450,17 @@ def test_a_job_of_which_so_many_are_ahead_is_claimed_after_so_many(
     # Those that wait to be run alone are counted as well: a worker with nothing in hand takes them first.
     first = positions[order[0]] if order else 1
     assert [positions[id] for id in order] == list(range(first, first + len(order)))
+
+
+def test_what_waits_is_told_by_queue_and_task_and_counted_up_to_a_bound(store: Store, clock: Clock) -> None:
+    assert store.waiting() == []
+    for options in ({"delay": 5}, {"priority": 7, "delay": 3}, {"task": "scan"}, {"queue": "mail"}, {"queue": "mail"}):
+        a_queued_job(store, **options)
+    a_running_job(store, queue="never", task="taken")
+    found = store.waiting(most=2)
+    assert [(kind.queue, kind.task, kind.jobs, kind.more) for kind in found] == [
+        ("default", "greet", 2, True), ("default", "scan", 1, False), ("mail", "greet", 2, True),
+    ]  # fmt: skip
+    assert [(kind.due_at - clock.now).total_seconds() for kind in found] == pytest.approx([3, 0, 0])
+    assert len(store.waiting(lanes=1)) == 1
+    assert store.now() == clock.now

@@ -196,6 +196,17 @@ class Pause:
 
 
 @dataclass(frozen=True, slots=True)
+class Waiting:
+    """Queued jobs of one queue and task; `more`: there are more than were counted."""
+
+    queue: str
+    task: str
+    jobs: int
+    more: bool
+    due_at: datetime  # of the first
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerRecord:
     """A worker that has registered: `id` is unique for its process, `name` is for people."""
 

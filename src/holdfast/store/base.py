@@ -28,6 +28,7 @@ from holdfast.model.job import (
     Pause,
     Request,
     Rescued,
+    Waiting,
     Wants,
     WorkerRecord,
 )
@@ -409,6 +410,17 @@ class Store(ABC):
     def outcomes(self) -> list[Row]:
         """Attempts that did not succeed, by how they ended. Reads the whole history."""
         return self.read("outcomes")
+
+    def now(self) -> datetime:
+        """The database's clock."""
+        return _known(self.moment(self.read("now")[0]["now"]))
+
+    def waiting(self, lanes: int = 1000, most: int = 1000) -> list[Waiting]:
+        """What is queued, by queue and task, whether anybody serves it or not; counted up to `most` each."""
+        return [
+            Waiting(row["queue"], row["task"], row["jobs"], row["jobs"] >= most, _known(self.moment(row["due_at"])))
+            for row in self.read("waiting", lanes=lanes, most=most, tasks=[], queues=None)
+        ]
 
     @abstractmethod
     def ahead(

@@ -21,6 +21,7 @@ from holdfast.work.neighbours import Neighbours, meeting_place
 from holdfast.work.runners.loop import LoopRunner
 from holdfast.work.runners.threads import ThreadRunner
 from holdfast.work.tasks import Task
+from holdfast.work.unserved import warn_of_unserved
 from holdfast.work.watchdog import Watchdog
 
 LAST_WORDS = 3.0  # seconds beyond its grace a worker that ends tries to record what it still has to say
@@ -69,6 +70,7 @@ class Worker:
         """Work until `stop()`; returns how many jobs were processed."""
         self._begin()
         try:
+            warn_of_unserved(self._store)
             self._listener.start()
             while not self._stop_asked:
                 if not self.desk.turn():

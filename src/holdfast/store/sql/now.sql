@@ -1,0 +1,2 @@
+-- The database's clock: the only one that counts.
+select @clock as now
