@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import cached_property
-from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 
 import msgspec
 
@@ -40,6 +40,9 @@ from holdfast.work.tasks import (
     task_defaults,
 )
 from holdfast.work.worker import Worker
+
+if TYPE_CHECKING:
+    from holdfast.doctor import Finding
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -291,6 +294,12 @@ class Holdfast:
     def why_queue(self, queue: str) -> QueueWhy:
         """What the jobs of a queue wait for, counted by reason over a bounded window."""
         return why_queue(self.store, name_of("the name of a queue", queue))
+
+    def doctor(self) -> list[Finding]:
+        """What is wrong with the database, or soon will be; what is in order is told as well. Changes nothing."""
+        from holdfast.doctor import examine
+
+        return examine(self.settings)
 
     # -- work ----------------------------------------------------------------------------------------------------------
 

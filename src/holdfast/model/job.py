@@ -196,6 +196,16 @@ class Pause:
 
 
 @dataclass(frozen=True, slots=True)
+class Thing:
+    """Something a schema is made of: a table, column, constraint, index or trigger, as the database describes it."""
+
+    kind: str
+    table: str
+    name: str
+    definition: str
+
+
+@dataclass(frozen=True, slots=True)
 class Waiting:
     """Queued jobs of one queue and task; `more`: there are more than were counted."""
 

@@ -28,6 +28,7 @@ from holdfast.model.job import (
     Pause,
     Request,
     Rescued,
+    Thing,
     Waiting,
     Wants,
     WorkerRecord,
@@ -84,6 +85,14 @@ class Store(ABC):
     @abstractmethod
     def check(self) -> None:
         """Refuse with one clear sentence (SchemaOutdated) if database and code don't fit."""
+
+    @abstractmethod
+    def catalogue(self) -> tuple[list[Thing], list[Thing]]:
+        """What our tables are made of: as they are, and as this version would make them."""
+
+    def pooled(self) -> bool:
+        """Does something between us and the database share its sessions among clients?"""
+        return False
 
     @abstractmethod
     def close(self) -> None: ...

@@ -17,7 +17,7 @@ from typing import Any, cast
 import msgspec
 
 from holdfast.errors import LeaseLost, StoreError
-from holdfast.model.job import Claimed, Held, Look, Request, Wants
+from holdfast.model.job import Claimed, Held, Look, Request, Thing, Wants
 from holdfast.model.outcome import Outcome
 from holdfast.settings import Settings
 from holdfast.store.base import (
@@ -32,6 +32,7 @@ from holdfast.store.base import (
 )
 from holdfast.store.migrate import OLDEST_CODE, check_version, pending
 from holdfast.store.pool import Pool
+from holdfast.store.sqlite.catalogue import fresh, parts, things
 from holdfast.store.sqlite.connect import Connection, path_of, prepare_file, translated
 from holdfast.store.sqlite.enqueue import SqliteEnqueue, stored
 from holdfast.store.statements import Statements
@@ -74,7 +75,7 @@ class SqliteStore(SqliteEnqueue):
             with connection.writing() as db:
                 applied = pending("sqlite", self._version(db) or 0)
                 for migration in applied:
-                    for statement in _statements(self.statements.fill(migration.sql)):
+                    for statement in parts(self.statements.fill(migration.sql)):
                         db.execute(statement)
                 if applied:
                     db.execute(
@@ -102,6 +103,12 @@ class SqliteStore(SqliteEnqueue):
         with self._use() as connection:
             found = self._version(connection.db)
         check_version("sqlite", self.shown_url, found, self._oldest)
+
+    def catalogue(self) -> tuple[list[Thing], list[Thing]]:
+        expected = fresh(self.statements)
+        tables = [thing.name for thing in expected if thing.kind == "table"]
+        with self._use() as connection:
+            return things(connection.db, self.statements, tables), expected
 
     def close(self) -> None:
         self._pool.close()
@@ -420,16 +427,6 @@ def batched(ids: list[int], size: int) -> Iterator[list[int]]:
 
 def _seconds(stored_moment: str, now: datetime) -> float:
     return (datetime.fromisoformat(stored_moment).replace(tzinfo=UTC) - now).total_seconds()
-
-
-def _statements(script: str) -> Iterator[str]:
-    """The statements of a migration, one by one: `executescript` would end our transaction."""
-    text = ""
-    for line in script.splitlines(keepends=True):
-        text += line
-        if sqlite3.complete_statement(text):
-            yield text
-            text = ""
 
 
 def _change_counter(db: sqlite3.Connection) -> int:
