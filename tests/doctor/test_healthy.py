@@ -51,7 +51,8 @@ def test_the_examination_changes_nothing(healthy: Settings, engine: str) -> None
         if engine == "postgres":
             look = (
                 "select n.nspname, c.relname from pg_class c join pg_namespace n on n.oid = c.relnamespace "
-                f"where n.nspname = '{healthy.schema}' or (n.nspname like 'pg_temp%' and c.relkind = 'r') order by 1, 2"
+                f"where n.nspname = '{healthy.schema}' or (n.nspname like 'pg_temp%%' and c.relkind = 'r') "
+                "order by 1, 2"
             )
         return sql(look)  # type: ignore[operator]
 

@@ -35,7 +35,7 @@ def server() -> Iterator[EmbeddedPostgres]:
 
 
 @pytest.fixture
-def own(server: EmbeddedPostgres) -> Settings:
+def own(server: EmbeddedPostgres, engine: str) -> Settings:
     """A fresh schema on a small server, whose autovacuum is off."""
     settings = Settings(url=server.url, schema=new_schema())
     with closing(open_store(settings)) as store:
@@ -91,15 +91,14 @@ def test_dead_rows_that_stay_are_counted(healthy: Settings) -> None:
         sql.connection.commit()
         for chunk in store.enqueue_many(new_job(delay=3600.0) for _ in range(300)):
             assert len(chunk) == 300
-        for _ in range(2):
-            sql("update {jobs} set note = 'x'")
-            sql("select pg_stat_force_next_flush()")
-            sql.connection.commit()
+        sql("update {jobs} set note = 'x'")
+        sql("select pg_stat_force_next_flush()")
+        sql.connection.commit()
         found = wait_until(
-            lambda: [one for one in complaints(healthy, dead_rows=400) if one.code == "HF4302"], "the statistics"
+            lambda: [one for one in complaints(healthy, dead_rows=200) if one.code == "HF4302"], "the statistics"
         )
     [finding] = found
-    assert "table jobs has 600 dead rows and 300 live ones" in finding.found
+    assert "table jobs has 300 dead rows" in finding.found
     assert f'vacuum "{healthy.schema}".jobs' in finding.fix
     [off] = complaints(healthy)
     assert (off.code, off.level) == ("HF4303", Level.ERROR)
@@ -151,7 +150,7 @@ def test_no_worker_opens_more_connections_than_are_reckoned_with(healthy: Settin
                 greet.enqueue()
             wait_until(lambda: len(app.jobs(state="succeeded")) == 20)
             [row] = session.execute(
-                "select count(*) from pg_stat_activity where application_name like 'holdfast%' and pid <> all(%s)",
+                "select count(*) from pg_stat_activity where application_name like 'holdfast%%' and pid <> all(%s)",
                 ([session.info.backend_pid],),
             ).fetchall()
     # One of them is the application's own.

@@ -316,7 +316,7 @@ def nearest(name: str, known: set[str]) -> list[str]:
 
 def in_words(seconds: float) -> str:
     for unit, length in (("d", 86400), ("h", 3600), ("m", 60)):
-        if seconds >= 2 * length:
+        if seconds >= 1.99 * length:
             return f"{seconds / length:.0f}{unit}"
     return f"{seconds:.0f}s" if seconds >= 1 or not seconds else f"{seconds * 1000:.0f}ms"
 

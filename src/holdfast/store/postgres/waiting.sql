@@ -8,6 +8,7 @@ kind as materialized (
 select kind.queue, kind.task, kind.due_at,
        (select count(*) from (
             select 1 from @jobs j
-             where j.ready_at is not null and j.queue = kind.queue and j.task = kind.task limit :most) counted) as jobs
+             where j.ready_at is not null and j.queue = kind.queue and j.task = kind.task
+             order by j.queue, j.task, j.priority, j.ready_at, j.id limit :most) counted) as jobs
   from kind
  order by kind.queue, kind.task

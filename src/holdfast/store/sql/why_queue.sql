@@ -8,12 +8,10 @@ with found as (
          where ready_at is not null and queue = :queue
          order by queue, task, priority, ready_at, id limit :most) waiting
     union all
-    select * from (
-        select id, task, state, attempt, suspect_at as due_at, suspect_at, suspect_until, expires_at,
-               cancel_requested, pause_requested, fence
-          from @jobs
-         where suspect_at is not null and queue = :queue
-         order by task, suspect_at limit :most) suspects
+    select id, task, state, attempt, suspect_at as due_at, suspect_at, suspect_until, expires_at, cancel_requested,
+           pause_requested, fence
+      from (select * from @jobs where suspect_at is not null order by task, suspect_at limit :most) suspects
+     where queue = :queue
     union all
     select id, task, state, attempt, run_at as due_at, suspect_at, suspect_until, expires_at, cancel_requested,
            pause_requested, fence
