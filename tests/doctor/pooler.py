@@ -1,5 +1,5 @@
 """Stands between a client and a PostgreSQL server as a pooler does: it makes up the process number that the client is
-told at the start. Nothing else of a pooler is needed to tell that there is one."""
+told at the start, and may lose the session's settings. Nothing else of a pooler is needed to tell that there is one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ MADE_UP = 7
 
 
 class Pooler:
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, keeps_settings: bool) -> None:
+        self._keeps_settings = keeps_settings
         parts = urlsplit(url)
         self._server = (parts.hostname or "", parts.port or 5432)
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -44,8 +45,12 @@ class Pooler:
 
     def _ask(self, client: socket.socket, server: socket.socket) -> None:
         try:
-            while data := client.recv(65536):
-                server.sendall(data)
+            with client.makefile("rb") as start:
+                (length,) = struct.unpack("!I", head := start.read(4))
+                body = start.read(length - 4)
+                server.sendall(head + (body if self._keeps_settings else without_settings(body)))
+                while data := start.read1(65536):
+                    server.sendall(data)
             server.shutdown(socket.SHUT_WR)
         except OSError:
             return  # one of both is gone
@@ -62,3 +67,13 @@ class Pooler:
             client.shutdown(socket.SHUT_WR)
         except OSError:
             return
+
+
+def without_settings(start: bytes) -> bytes:
+    """A client's first message, of the same length, its session settings turned into what asks for nothing: as of a
+    pooler that is told to ignore them."""
+    before, name, rest = start.partition(b"\0options\0")
+    if not name:
+        return start
+    value, _, after = rest.partition(b"\0")
+    return before + name + b" " * len(value) + b"\0" + after

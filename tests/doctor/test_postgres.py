@@ -157,11 +157,12 @@ def test_no_worker_opens_more_connections_than_are_reckoned_with(healthy: Settin
     assert 3 <= row[0] - 1 <= CONNECTIONS
 
 
-def test_a_pooler_in_the_way_is_noticed(healthy: Settings) -> None:  # F20
-    with Pooler(healthy.url) as pooler:
+@pytest.mark.parametrize(("keeps", "level"), [(False, Level.ERROR), (True, Level.WARNING)])
+def test_a_pooler_in_the_way_is_noticed(healthy: Settings, keeps: bool, level: Level) -> None:  # F20
+    with Pooler(healthy.url, keeps_settings=keeps) as pooler:
         through = replace(healthy, url=pooler.url)
         finding = only(through)
-        assert (finding.code, finding.level) == ("HF4305", Level.ERROR)
+        assert (finding.code, finding.level) == ("HF4305", level)
         assert "HOLDFAST_PREPARE=0" in finding.fix
         assert complaints(replace(through, prepare=False, listen=False)) == []
 

@@ -133,7 +133,8 @@ CODES: dict[str, Entry] = {
     "HF4305": Entry(
         "no pooler in the way",
         "Behind a pooler in transaction mode, prepared statements, session settings and notifications get lost.",
-        "Set prepare=false and listen=false (HOLDFAST_PREPARE=0 HOLDFAST_LISTEN=0), or connect to the server directly.",
+        "Set prepare=false and listen=false (HOLDFAST_PREPARE=0 HOLDFAST_LISTEN=0), connect to the server directly, or "
+        "pool by session.",
     ),
     "HF4401": Entry(
         "the file is on a local disk",

@@ -28,10 +28,14 @@ def judged(version: int, shown: str) -> Finding:
 def pooler(store: Store, settings: Settings, limits: Limits) -> Iterator[Finding]:
     if not store.pooled():
         yield ok("HF4305", "the server is reached directly")
-    elif settings.prepare or settings.listen:
-        yield error("HF4305", "a pooler (PgBouncer?) answers for the server, and prepare or listen is on")
-    else:
+        return
+    [server] = store.read("server")
+    if not settings.prepare and not settings.listen:
         yield ok("HF4305", "a pooler answers for the server; prepare and listen are off, as they should be")
+    elif settings.prepare and not server["as_asked"]:
+        yield error("HF4305", "a pooler (PgBouncer?) answers for the server, and does not pass session settings on")
+    else:
+        yield warning("HF4305", "a pooler (PgBouncer?) answers for the server, and prepare or listen is on")
 
 
 def connections(store: Store, settings: Settings, limits: Limits) -> Iterator[Finding]:
