@@ -8,20 +8,11 @@ from typing import Any
 
 import pytest
 
+from holdfast.model.facts import Facts, WorkerFacts
 from holdfast.model.job import Pause
 from holdfast.model.lifecycle import State
-from holdfast.model.why import (
-    MEANINGS,
-    POSITIONS,
-    Facts,
-    Reason,
-    Why,
-    WorkerFacts,
-    in_words,
-    nearest,
-    not_found,
-    reasons,
-)
+from holdfast.model.why import MEANINGS, POSITIONS, Reason, Why, not_found, reasons
+from holdfast.model.words import in_words, nearest
 
 NOW = datetime(2030, 1, 1, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)

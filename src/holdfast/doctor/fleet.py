@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from holdfast.doctor.finding import Finding, Limits, ok, warning
 from holdfast.model.unserved import Unserved, unserved
-from holdfast.model.why import in_words
+from holdfast.model.words import in_words
 from holdfast.settings import Settings
 from holdfast.store.base import Store
 

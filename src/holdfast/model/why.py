@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
-from difflib import get_close_matches
+from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from holdfast.model.facts import Facts, WorkerFacts
 from holdfast.model.job import Pause
 from holdfast.model.lifecycle import FINISHED, State
+from holdfast.model.words import in_words, moment_in_words, nearest, plural
 
 POSITIONS = 10_000  # a position is counted up to here: more is "10,000+"
 
@@ -102,64 +103,6 @@ class QueueWhy:
     reasons: list[ReasonCount]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerFacts:
-    """A worker that is up. `running` is what it has in hand; known of those that could run the job."""
-
-    id: str
-    queues: tuple[str, ...] | None
-    tasks: tuple[str, ...]
-    slots: int
-    running: int = 0
-
-    def serves(self, queue: str) -> bool:
-        return self.queues is None or queue in self.queues
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
-    """What the database knew of one job at one moment of its own clock."""
-
-    now: datetime
-    id: str
-    queue: str
-    task: str
-    state: State
-    due_at: datetime
-    attempt: int = 0
-    max_attempts: int = 3
-    priority: int = 0
-    suspect: bool = False
-    suspect_until: datetime | None = None
-    expires_at: datetime | None = None
-    finished_at: datetime | None = None
-    cancel_requested: bool = False
-    pause_requested: bool = False
-    error_code: str | None = None
-    error_message: str | None = None
-    holder: str | None = None
-    lease_ends_at: datetime | None = None
-    queue_pause: Pause | None = None
-    task_pause: Pause | None = None
-    workers: tuple[WorkerFacts, ...] = ()
-    ahead: int | None = None  # jobs due before it, up to POSITIONS; None: not counted
-    estimate: float | None = None  # seconds until those are gone, at the pace of late
-
-    @property
-    def due(self) -> bool:
-        return self.due_at <= self.now
-
-    @property
-    def alone(self) -> bool:
-        """Does it wait to be run without company?"""
-        return self.suspect and (self.suspect_until is None or self.suspect_until > self.now)
-
-    @property
-    def able(self) -> list[WorkerFacts]:
-        """The workers that could run it, if they had room."""
-        return [worker for worker in self.workers if worker.serves(self.queue) and self.task in worker.tasks]
-
-
 def not_found(id: str, where: str, newest: int | None) -> list[Reason]:
     """What can be said of a job that is not there."""
     if not (id.isascii() and id.isdigit()):
@@ -223,7 +166,7 @@ def _waiting(facts: Facts) -> Iterator[Reason]:
     if facts.state is State.PAUSED:
         yield Reason(Why.PAUSED, f"the job itself is paused: holdfast jobs resume {facts.id}")
     elif facts.expires_at and facts.expires_at <= facts.now and not facts.attempt and not facts.suspect:
-        text = f"it was to start before {_moment(facts.expires_at, facts.now)}; the next watchdog cancels it"
+        text = f"it was to start before {moment_in_words(facts.expires_at, facts.now)}; the next watchdog cancels it"
         yield Reason(Why.EXPIRED, text, details={"expires_at": facts.expires_at})
     if not facts.due:
         yield _not_due(facts)
@@ -259,7 +202,7 @@ def _not_due(facts: Facts) -> Reason:
 def _paused(code: Why, kind: str, name: str, pause: Pause, now: datetime) -> Reason:
     text = f"{kind} {name} is paused" + f" by {pause.by}" * bool(pause.by)
     text += f" ({pause.reason})" * bool(pause.reason)
-    text += f" until {_moment(pause.until, now)}" if pause.until else " until someone resumes it"
+    text += f" until {moment_in_words(pause.until, now)}" if pause.until else " until someone resumes it"
     told = {kind: name, "by": pause.by, "why": pause.reason, "until": pause.until}
     return Reason(code, f"{text}: holdfast {kind}s resume {name}", details=told)
 
@@ -274,7 +217,7 @@ def _nobody(facts: Facts) -> Reason:
     near = nearest(facts.task, {task for worker in facts.workers for task in worker.tasks})
     like = f"nearest: {', '.join(near)}" if near else "and none with a name like it"
     text = (
-        f"{len(serving)} {_plural('worker', len(serving))} serve queue {facts.queue}, none has task {facts.task} "
+        f"{len(serving)} {plural('worker', len(serving))} serve queue {facts.queue}, none has task {facts.task} "
         f"({like}): deploy it, or give the renamed task aliases=[{facts.task!r}]"
     )
     return Reason(Why.NO_HANDLER, text, details={"task": facts.task, "nearest": near, "workers": len(serving)})
@@ -283,7 +226,7 @@ def _nobody(facts: Facts) -> Reason:
 def _busy(able: Sequence[WorkerFacts]) -> Reason:
     running, slots = sum(worker.running for worker in able), sum(worker.slots for worker in able)
     text = (
-        f"all slots are taken: {running}/{slots} on {len(able)} {_plural('worker', len(able))}; it starts when one is "
+        f"all slots are taken: {running}/{slots} on {len(able)} {plural('worker', len(able))}; it starts when one is "
         "free, or start another worker"
     )
     return Reason(Why.WORKERS_BUSY, text, details={"running": running, "slots": slots, "workers": len(able)})
@@ -296,39 +239,18 @@ def _suspect(facts: Facts, able: Sequence[WorkerFacts]) -> Reason:
         return Reason(Why.SUSPECT, f"{text}, by the next worker with nothing in hand", blocks=False, details=told)
     text += ": it waits for a worker with nothing else in hand"
     if facts.suspect_until is not None:
-        text += f", or until {_moment(facts.suspect_until, facts.now)}"
+        text += f", or until {moment_in_words(facts.suspect_until, facts.now)}"
     return Reason(Why.SUSPECT, text, details=told)
 
 
 def _behind(ahead: int, estimate: float | None) -> Reason:
     many = f"{POSITIONS:,}+" if ahead >= POSITIONS else f"{ahead:,}"
-    text = f"{many} {_plural('job', ahead)} due before it"
+    text = f"{many} {plural('job', ahead)} due before it"
     if estimate is not None:
         text += f"; at the pace of late it starts in about {in_words(estimate)}"
     told = {"position": ahead + 1, "capped": ahead >= POSITIONS, "estimate_seconds": estimate}
     return Reason(Why.BEHIND, text, blocks=False, details=told)
 
 
-def nearest(name: str, known: set[str]) -> list[str]:
-    """The names most like this one."""
-    return get_close_matches(name, sorted(known), n=3)
-
-
-def in_words(seconds: float) -> str:
-    for unit, length in (("d", 86400), ("h", 3600), ("m", 60)):
-        if seconds >= 1.99 * length:
-            return f"{seconds / length:.0f}{unit}"
-    return f"{seconds:.0f}s" if seconds >= 1 or not seconds else f"{seconds * 1000:.0f}ms"
-
-
 def _at(moment: datetime | None, now: datetime) -> str:
-    return "at an unknown time" if moment is None else f"at {_moment(moment, now)}"
-
-
-def _moment(moment: datetime, now: datetime) -> str:
-    away = in_words(abs(moment - now) / timedelta(seconds=1))
-    return f"{moment:%Y-%m-%d %H:%M:%S} UTC ({f'in {away}' if moment > now else f'{away} ago'})"
-
-
-def _plural(word: str, n: int) -> str:
-    return word if n == 1 else word + "s"
+    return "at an unknown time" if moment is None else f"at {moment_in_words(moment, now)}"

@@ -6,16 +6,15 @@ from dataclasses import replace
 from typing import Any
 
 from holdfast.errors import JobNotFound
+from holdfast.model.facts import Facts, WorkerFacts
 from holdfast.model.job import Pause, heard_of
 from holdfast.model.lifecycle import State
 from holdfast.model.why import (
     POSITIONS,
-    Facts,
     QueueWhy,
     Reason,
     ReasonCount,
     Why,
-    WorkerFacts,
     not_found,
     reasons,
 )
