@@ -23,7 +23,8 @@ MAY_IMPORT = {
     "store": {"errors", "events", "model", "redact", "settings"},
     "work": {"errors", "events", "model", "redact", "settings", "store"},
     "handle": {"errors", "model", "redact", "work"},
-    "client": {"errors", "events", "handle", "model", "settings", "store", "work"},
+    "doctor": {"errors", "model", "settings", "store"},
+    "client": {"doctor", "errors", "events", "handle", "model", "settings", "store", "work"},
 }  # everything else (the package itself, the command line, demo, bench, web) stands on top and may import all of it
 
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from difflib import get_close_matches
 from functools import cached_property
-from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 
 import msgspec
 
@@ -25,9 +25,11 @@ from holdfast.model.filter import BadFilter, Filter, parse
 from holdfast.model.job import DEFAULT_MAX_ATTEMPTS, DEFAULT_QUEUE, Changed, Enqueued, NewJob, Page, Pause
 from holdfast.model.lifecycle import State
 from holdfast.model.retry import DEFAULT_RETRY, RetryLike, retry_policy
+from holdfast.model.why import QueueWhy, Reason
 from holdfast.settings import load_settings, sources
 from holdfast.store import open_store
 from holdfast.store.base import Store
+from holdfast.store.why import why, why_queue
 from holdfast.work.context import JobContext, current
 from holdfast.work.cron import declaration
 from holdfast.work.hooks import ErrorHook, Hook, Hooks, checked_error_hook
@@ -46,6 +48,9 @@ from holdfast.work.tasks import (
     task_defaults,
 )
 from holdfast.work.worker import Worker
+
+if TYPE_CHECKING:
+    from holdfast.doctor import Finding
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -404,11 +409,25 @@ class Holdfast:
     def pauses(self) -> list[Pause]:
         return self.store.pauses()
 
+    def why(self, id: str) -> list[Reason]:
+        """Why a job does not run, or what became of it: every reason that holds, in order."""
+        return why(self.store, str(id))
+
+    def why_queue(self, queue: str) -> QueueWhy:
+        """What the jobs of a queue wait for, counted by reason over a bounded window."""
+        return why_queue(self.store, name_of("the name of a queue", queue))
+
+    def doctor(self) -> list[Finding]:
+        """What is wrong with the database, or soon will be; what is in order is told as well. Changes nothing."""
+        from holdfast.doctor import examine
+
+        return examine(self.settings)
+
     # -- crons ---------------------------------------------------------------------------------------------------------
 
     def crons(self) -> list[CronRecord]:
         """The crons this database knows, and those this application declares, by name."""
-        known = {cron.name: cron for cron in self.store.crons(heard_within=3 * self.settings.lease)}
+        known = {cron.name: cron for cron in self.store.crons(with_workers=True)}
         mine = [task for task in self.tasks.values() if task.schedule is not None and task.name not in known]
         now = self.store.now() if mine else None
         known |= {task.name: declaration(task, now) for task in mine if now is not None}

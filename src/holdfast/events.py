@@ -28,6 +28,10 @@ VERBS: dict[str, str] = {
 # event -> level and text. Texts that other systems match word for word keep their wording (R6.3).
 TEXTS: dict[str, tuple[int, str]] = {
     "worker_started": (logging.INFO, "worker {worker} started: {tasks} on {queues}, {slots}"),
+    "unserved": (
+        logging.WARNING,
+        "{many} due jobs in queue {queue} wait for task {task}, which no worker that is up can run{nearest}",
+    ),
     "worker_stopping": (logging.INFO, "worker {worker} stops: {running} still running, up to {grace:g} s to finish"),
     "worker_stopped": (logging.INFO, "worker {worker} stopped after {processed} jobs"),
     "polled": (logging.DEBUG, "polled: nothing due ({empty_polls} in a row), next look in {wait:.3g} s"),

@@ -16,6 +16,7 @@ from holdfast.errors import HoldfastError, JobFailed, StoreUnavailable, WaitTime
 from holdfast.model.job import AttemptRecord, JobRecord
 from holdfast.model.lifecycle import State
 from holdfast.model.outcome import Error
+from holdfast.model.why import Reason
 from holdfast.redact import MARKS
 from holdfast.work.context import in_handler
 
@@ -114,6 +115,10 @@ class Job(Generic[R_co]):
 
     def __await__(self) -> Generator[Any, None, R_co]:
         return self.await_().__await__()
+
+    def why(self) -> list[Reason]:
+        """Why it does not run, or what became of it: every reason that holds, in order."""
+        return self._app.why(self.id)
 
     def pause(self) -> State:
         return self._app.store.pause(self.id)

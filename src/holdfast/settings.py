@@ -13,6 +13,7 @@ from typing import Any, get_type_hints
 
 from holdfast.errors import BadSettings
 from holdfast.model.backoff import PollBackoff
+from holdfast.model.job import DEFAULT_LEASE
 from holdfast.redact import scrub
 
 DEFAULT_URL = "sqlite:///holdfast.db"
@@ -29,7 +30,7 @@ class Settings:
     """PostgreSQL: the schema our tables live in."""
     prefix: str = "holdfast_"
     """SQLite: what the names of our tables begin with."""
-    lease: float = 20.0
+    lease: float = DEFAULT_LEASE
     """Seconds after which others may take a job whose worker went silent."""
     heartbeat: float = 0.0
     """Seconds between renewals of a lease; 0: a quarter of it."""

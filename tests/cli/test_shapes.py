@@ -27,7 +27,7 @@ SHAPES = {
     "jobs set 1 priority=2": "verb changed refused",
     "queues list": "queue " + DEPTH,
     "tasks list": "task " + DEPTH,
-    "workers": "id name host pid queues tasks crons slots started_at seen_at running",
+    "workers": "id name host pid queues tasks slots lease started_at seen_at crons running",
     "config": "name value source",
     "enqueue double n=1 --app app:hf": "id task created state",
     "drain app:hf": "processed",

@@ -269,8 +269,8 @@ def test_a_cron_says_how_many_workers_declare_it(store: Store, clock: Clock) -> 
     declare(store, "removed")
     for id in ("w1", "w2"):
         store.register(id=id, name=id, host="h", pid=1, queues=None, tasks=["report"], slots=1, crons=["report"])
-    assert {cron.name: cron.workers for cron in store.crons(heard_within=60)} == {"report": 2, "removed": 0}
+    assert {cron.name: cron.workers for cron in store.crons(with_workers=True)} == {"report": 2, "removed": 0}
     clock.advance(40)
     store.look("w2", ["report"], None)
     clock.advance(40)
-    assert {cron.name: cron.workers for cron in store.crons(heard_within=60)} == {"report": 1, "removed": 0}
+    assert {cron.name: cron.workers for cron in store.crons(with_workers=True)} == {"report": 1, "removed": 0}

@@ -19,7 +19,8 @@ ROW = re.compile(r"^\| (HF\d{4}) \| `(\w+)` \| (.+) \| (.+) \|$", re.MULTILINE)
 
 
 def test_the_index_is_complete() -> None:
-    used = {number for file in SOURCE.rglob("*.py") for number in re.findall(r'"(HF\d{4})"', file.read_text())}
+    # HF4… are findings of the doctor's, on a page of their own (tests/doctor).
+    used = {number for file in SOURCE.rglob("*.py") for number in re.findall(r'"(HF[^4]\d{3})"', file.read_text())}
     rows = ROW.findall(PAGE.read_text())
     listed = [row[0] for row in rows]
     assert sorted(used) == sorted(listed)

@@ -88,8 +88,8 @@ class Steps:
 
     def __init__(self, store: SqliteStore) -> None:
         self.counted = 0
-        with store.user_transaction() as db:
-            db.set_progress_handler(self._count, COUNTED)
+        with store._pool.use() as connection:
+            connection.db.set_progress_handler(self._count, COUNTED)
 
     def _count(self) -> int:
         self.counted += COUNTED

@@ -12,9 +12,11 @@ from holdfast.model.lifecycle import State
 
 DEFAULT_QUEUE = "default"
 DEFAULT_MAX_ATTEMPTS = 3
+DEFAULT_LEASE = 20.0  # seconds
 MIN_PRIORITY, MAX_PRIORITY = -100, 100  # larger is sooner
 FOREVER = float("inf")
 COUNTED = 10_000  # jobs of a kind that are counted for a summary; beyond, it says "more"
+LATE = 5.0  # seconds a look of a live worker may come late
 
 
 class NewJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -233,6 +235,27 @@ class Pause:
 
 
 @dataclass(frozen=True, slots=True)
+class Thing:
+    """Something a schema is made of: a table, column, constraint, index or trigger, as the database describes it."""
+
+    kind: str
+    table: str
+    name: str
+    definition: str
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Queued jobs of one queue and task; `more`: there are more than were counted."""
+
+    queue: str
+    task: str
+    jobs: int
+    more: bool
+    due_at: datetime  # of the first
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerRecord:
     """A worker that has registered: `id` is unique for its process, `name` is for people."""
 
@@ -243,6 +266,15 @@ class WorkerRecord:
     queues: tuple[str, ...] | None
     tasks: tuple[str, ...]
     slots: int
+    lease: float
     started_at: datetime
     seen_at: datetime
     crons: tuple[str, ...] = ()
+
+    def alive(self, now: datetime) -> bool:
+        return heard_of(self.seen_at, self.lease, now)
+
+
+def heard_of(seen_at: datetime, lease: float, now: datetime) -> bool:
+    """Is this worker to be reckoned with? It is seen at least once a lease; one look may be late, two are not."""
+    return (now - seen_at).total_seconds() <= 2 * lease + LATE

@@ -19,6 +19,7 @@ from holdfast import events
 from holdfast.errors import JobNotFound, LeaseLost, Refused
 from holdfast.model.filter import ALL, Filter
 from holdfast.model.job import (
+    DEFAULT_LEASE,
     AttemptRecord,
     Changed,
     Claimed,
@@ -32,6 +33,8 @@ from holdfast.model.job import (
     Pause,
     Request,
     Rescued,
+    Thing,
+    Waiting,
     Wants,
     WorkerRecord,
 )
@@ -95,6 +98,14 @@ class Store(KeepsCrons, ABC):
     @abstractmethod
     def check(self) -> None:
         """Refuse with one clear sentence (SchemaOutdated) if database and code don't fit."""
+
+    @abstractmethod
+    def catalogue(self) -> tuple[list[Thing], list[Thing]]:
+        """What our tables are made of: as they are, and as this version would make them."""
+
+    def pooled(self) -> bool:
+        """Does something between us and the database share its sessions among clients?"""
+        return False
 
     @abstractmethod
     def close(self) -> None: ...
@@ -450,6 +461,24 @@ class Store(KeepsCrons, ABC):
         """Attempts that did not succeed, by how they ended. Reads the whole history."""
         return self.read("outcomes")
 
+    def now(self) -> datetime:
+        """The database's clock."""
+        return _known(self.moment(self.read("now")[0]["now"]))
+
+    def waiting(self, lanes: int = 1000, most: int = 1000) -> list[Waiting]:
+        """What is queued, by queue and task, whether anybody serves it or not; counted up to `most` each."""
+        return [
+            Waiting(row["queue"], row["task"], row["jobs"], row["jobs"] >= most, _known(self.moment(row["due_at"])))
+            for row in self.read("waiting", lanes=lanes, most=most, tasks=[], queues=None)
+        ]
+
+    @abstractmethod
+    def ahead(
+        self, *, tasks: Sequence[str], queues: Sequence[str] | None, priority: int, due_at: Any, id: JobId, most: int
+    ) -> tuple[int, JobId | None]:
+        """How many jobs, up to `most`, workers of these tasks and queues would take before this one; and the first id
+        among them. `due_at` is as it is stored."""
+
     def pauses(self) -> list[Pause]:
         return [
             Pause(
@@ -467,11 +496,11 @@ class Store(KeepsCrons, ABC):
 
     def register(
         self, *, id: str, name: str, host: str, pid: int, queues: Sequence[str] | None, tasks: Sequence[str],
-        slots: int, crons: Sequence[str] = (),
+        slots: int, crons: Sequence[str] = (), lease: float = DEFAULT_LEASE,
     ) -> None:  # fmt: skip
         with self.transaction() as tx:
             tx.rows(
-                "register", id=id, name=name, host=host, pid=pid, slots=slots, tasks=list(tasks),
+                "register", id=id, name=name, host=host, pid=pid, slots=slots, lease=lease, tasks=list(tasks),
                 crons=list(crons), queues=None if queues is None else list(queues),
             )  # fmt: skip
 

@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from holdfast.model.cron import CronRecord, Step, correlation_of, cron_tag
@@ -27,6 +27,8 @@ class KeepsCrons:
         @abstractmethod
         def notify(self, queues: Iterable[str] = ()) -> None: ...
         @abstractmethod
+        def now(self) -> datetime: ...
+        @abstractmethod
         def workers(self) -> list[WorkerRecord]: ...
         @abstractmethod
         def moment(self, stored: Any) -> datetime | None: ...
@@ -34,16 +36,6 @@ class KeepsCrons:
         def instant(self, moment: datetime | None) -> Any: ...
         @abstractmethod
         def words(self, stored: Any) -> tuple[str, ...]: ...
-
-    def now(self) -> datetime:
-        """The database's clock."""
-        [row] = self.read("now")
-        return self._instant_of(row["now"])
-
-    def _instant_of(self, stored: Any) -> datetime:
-        moment = self.moment(stored)
-        assert moment is not None
-        return moment
 
     def declare_cron(self, cron: CronRecord) -> None:
         """Keep what a worker's code says of a cron. Its next tick changes only if its schedule does."""
@@ -78,13 +70,13 @@ class KeepsCrons:
         known_by = cron_tag(name) if tick is None else correlation_of(name, tick)
         return tx.rows("enqueue_cron", name=name, tick=self.instant(tick), correlation_id=known_by)
 
-    def crons(self, heard_within: float | None = None) -> list[CronRecord]:
-        """Every cron; told how recently a worker must have been heard, also how many declare each."""
+    def crons(self, *, with_workers: bool = False) -> list[CronRecord]:
+        """Every cron; if asked for, with how many workers that are up declare it."""
         rows = self.read("crons")
         declared: Counter[str] = Counter()
-        if rows and heard_within is not None:
-            since = self._instant_of(rows[0]["now"]) - timedelta(seconds=heard_within)
-            declared.update(name for worker in self.workers() if worker.seen_at >= since for name in worker.crons)
+        if rows and with_workers:
+            now = self.now()
+            declared.update(name for worker in self.workers() if worker.alive(now) for name in worker.crons)
         moments = ("next_at", "last_at", "paused_at", "paused_until", "now")
         return [
             CronRecord(

@@ -26,6 +26,7 @@ from holdfast.work.runners.inline import InlineRunner
 from holdfast.work.runners.loop import LoopRunner
 from holdfast.work.runners.threads import ThreadRunner
 from holdfast.work.tasks import Task
+from holdfast.work.unserved import warn_of_unserved
 from holdfast.work.watchdog import Watchdog
 
 LAST_WORDS = 3.0  # seconds beyond its grace a worker that ends tries to record what it still has to say
@@ -93,6 +94,7 @@ class Worker:
         """Work until `stop()`; returns how many jobs were processed."""
         self._begin()
         try:
+            warn_of_unserved(self._store)
             self._listener.start()
             while not self._stop_asked:
                 if not self.desk.turn():
@@ -137,7 +139,7 @@ class Worker:
             self._equip()
             self._store.register(
                 id=self.id, name=self.name, host=self.host, pid=os.getpid(), queues=self._queues, tasks=self.tasks,
-                slots=self._slots, crons=self.crons.names,
+                slots=self._slots, crons=self.crons.names, lease=self._settings.lease,
             )  # fmt: skip
         except BaseException:
             self._put_away()

@@ -11,7 +11,7 @@ from typing import Any, cast
 import psycopg
 
 from holdfast.errors import LeaseLost, StoreError, StoreUnavailable, ValueRefused
-from holdfast.model.job import Claimed, Held, Look, Request, Wants
+from holdfast.model.job import Claimed, Held, Look, Request, Thing, Wants
 from holdfast.model.outcome import Outcome
 from holdfast.settings import Settings
 from holdfast.store.base import (
@@ -26,6 +26,7 @@ from holdfast.store.base import (
 )
 from holdfast.store.migrate import OLDEST_CODE, check_version, pending, turn
 from holdfast.store.pool import Pool
+from holdfast.store.postgres.catalogue import found_and_fresh
 from holdfast.store.postgres.connect import LOCK_TIMEOUT, Connection, connect, translate, translated, usable
 from holdfast.store.postgres.enqueue import PostgresEnqueue
 from holdfast.store.postgres.notify import Notifier
@@ -133,6 +134,16 @@ class PostgresStore(PostgresEnqueue):
         with self._use() as connection:
             found = self._version(connection)
         check_version("postgres", self.shown_url, found, self._oldest)
+
+    def catalogue(self) -> tuple[list[Thing], list[Thing]]:
+        with self._use() as connection:
+            return found_and_fresh(connection, self.settings.schema)
+
+    def pooled(self) -> bool:
+        # A pooler makes up a process number for its clients; the server tells the one of its own process.
+        with self._use() as connection:
+            row = connection.execute("select pg_backend_pid()", prepare=False).fetchone()
+            return row is not None and row[0] != connection.info.backend_pid
 
     def close(self) -> None:
         self._notifier.close()
@@ -309,6 +320,15 @@ class PostgresStore(PostgresEnqueue):
                 },
             )  # fmt: skip
         return Look(**rows[0])
+
+    def ahead(
+        self, *, tasks: Sequence[str], queues: Sequence[str] | None, priority: int, due_at: Any, id: JobId, most: int
+    ) -> tuple[int, JobId | None]:
+        [found] = self.read(
+            "ahead", tasks=list(tasks), queues=None if queues is None else list(queues), priority=priority,
+            due_at=due_at, id=id, most=most,
+        )  # fmt: skip
+        return found["jobs"], found["first"]
 
     def purge(self, after_id: int, *, finished: float, failed: float, limit: int = 1000) -> tuple[int, int | None]:
         with self.transaction() as tx:

@@ -17,7 +17,7 @@ from typing import Any, cast
 import msgspec
 
 from holdfast.errors import LeaseLost, StoreError
-from holdfast.model.job import Claimed, Held, Look, Request, Wants
+from holdfast.model.job import Claimed, Held, Look, Request, Thing, Wants
 from holdfast.model.outcome import Outcome
 from holdfast.settings import Settings
 from holdfast.store.base import (
@@ -32,6 +32,7 @@ from holdfast.store.base import (
 )
 from holdfast.store.migrate import OLDEST_CODE, check_version, pending
 from holdfast.store.pool import Pool
+from holdfast.store.sqlite.catalogue import fresh, parts, things
 from holdfast.store.sqlite.connect import Connection, path_of, prepare_file, translated
 from holdfast.store.sqlite.enqueue import SqliteEnqueue, stored
 from holdfast.store.statements import Statements
@@ -75,7 +76,7 @@ class SqliteStore(SqliteEnqueue):
             with connection.writing() as db:
                 applied = pending("sqlite", self._version(db) or 0)
                 for migration in applied:
-                    for statement in _statements(self.statements.fill(migration.sql)):
+                    for statement in parts(self.statements.fill(migration.sql)):
                         db.execute(statement)
                 if applied:
                     db.execute(
@@ -109,6 +110,12 @@ class SqliteStore(SqliteEnqueue):
         with self._use() as connection:
             found = self._version(connection.db)
         check_version("sqlite", self.shown_url, found, self._oldest)
+
+    def catalogue(self) -> tuple[list[Thing], list[Thing]]:
+        expected = fresh(self.statements)
+        tables = [thing.name for thing in expected if thing.kind == "table"]
+        with self._use() as connection:
+            return things(connection.db, self.statements, tables), expected
 
     def close(self) -> None:
         self._pool.close()
@@ -306,6 +313,38 @@ class SqliteStore(SqliteEnqueue):
             next_tick=tick and _seconds(tick, now),
         )
 
+    def ahead(
+        self, *, tasks: Sequence[str], queues: Sequence[str] | None, priority: int, due_at: Any, id: JobId, most: int
+    ) -> tuple[int, JobId | None]:
+        scope = {"tasks": list(tasks), "queues": None if queues is None else list(queues)}
+        mine = (-priority, due_at, id)
+        with self._use() as connection:
+            now = stored(self._clock())
+            suspects = [
+                (-s["priority"], s["suspect_at"], s["id"])
+                for s in self.rows(connection.db, self.statements["suspects"], dict(scope))
+                if s["suspect_at"] <= now
+                and s["id"] != id
+                # One that waits to be run alone goes before all others.
+                and (
+                    not s["suspect_until"]
+                    or s["suspect_until"] > now
+                    or (-s["priority"], s["suspect_at"], s["id"]) < mine
+                )
+            ]
+            jobs, first = len(suspects), [suspect[2] for suspect in suspects]
+            for lane in self.rows(connection.db, self.statements["lanes"], dict(scope)):
+                if lane["ready_at"] > now or lane["priority"] < priority or jobs >= most:
+                    continue
+                place = {"queue": lane["queue"], "task": lane["task"], "lane": lane["priority"], "id": id}
+                [found] = self.rows(
+                    connection.db, self.statements["ahead"],
+                    {**place, "priority": priority, "due_at": due_at, "most": most - jobs},
+                )  # fmt: skip
+                jobs += found["jobs"]
+                first += [found["first"]] if found["first"] is not None else []
+        return min(jobs, most), min(first, default=None)
+
     def purge(self, after_id: int, *, finished: float, failed: float, limit: int = 1000) -> tuple[int, int | None]:
         # Look first: only if there may be something to forget is the writers' lock taken.
         [step] = self.read("purge_step", after_id=after_id, limit=limit, minus_youngest=-min(finished, failed))
@@ -396,16 +435,6 @@ def batched(ids: list[int], size: int) -> Iterator[list[int]]:
 
 def _seconds(stored_moment: str, now: datetime) -> float:
     return (datetime.fromisoformat(stored_moment).replace(tzinfo=UTC) - now).total_seconds()
-
-
-def _statements(script: str) -> Iterator[str]:
-    """The statements of a migration, one by one: `executescript` would end our transaction."""
-    text = ""
-    for line in script.splitlines(keepends=True):
-        text += line
-        if sqlite3.complete_statement(text):
-            yield text
-            text = ""
 
 
 def _change_counter(db: sqlite3.Connection) -> int:

@@ -99,6 +99,7 @@ create table @workers (
     tasks      text[] not null,
     crons      text[] not null default '{}',
     slots      integer not null,
+    lease      float8 not null,             -- seconds: it is seen at least that often
     started_at timestamptz not null,
     seen_at    timestamptz not null
 ) with (fillfactor = 50);

@@ -97,6 +97,7 @@ create table @workers (
     tasks      text not null,
     crons      text not null default '[]',
     slots      integer not null,
+    lease      real not null,               -- seconds: it is seen at least that often
     started_at text not null,
     seen_at    text not null
 );

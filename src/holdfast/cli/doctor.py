@@ -1,0 +1,52 @@
+"""`doctor`: look for what is wrong, and gate a deployment with it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import click
+
+from holdfast.cli.base import app_argument, cli, find_app, output_option, print_data, url_option
+from holdfast.client import Holdfast
+from holdfast.doctor import Finding, Level
+from holdfast.settings import load_settings
+
+COLOURS = {Level.OK: "green", Level.WARNING: "yellow", Level.ERROR: "red"}
+
+
+@cli.command()
+@app_argument
+@click.option("--strict", is_flag=True, help="Warnings count as errors.")
+@output_option
+@url_option
+@click.pass_context
+def doctor(ctx: click.Context, app: str | None, strict: bool, output: str, url: str | None) -> None:
+    """Look for what is wrong with the database of APP, or the one at --url, or soon will be. Changes nothing.
+
+    Exit status 1 if there is an error, so that it can gate a deployment.
+
+    \b
+    Examples:
+      holdfast doctor app:hf
+      holdfast doctor --url sqlite:///jobs.db --strict -o json
+    """
+    configured = app or (load_settings().app and url is None)
+    examined = find_app(app, url=url) if configured else Holdfast(url)
+    found = examined.doctor()
+    if output == "table":
+        show(found)
+    else:
+        print_data([asdict(finding) for finding in found], output)
+    wrong = {Level.ERROR, Level.WARNING} if strict else {Level.ERROR}
+    ctx.exit(1 if any(finding.level in wrong for finding in found) else 0)
+
+
+def show(found: list[Finding]) -> None:
+    for finding in found:
+        level = click.style(f"{finding.level:<8}", fg=COLOURS[finding.level])
+        click.echo(f"{level} {finding.code}  {finding.found}")
+        for name, text in (("meaning", finding.meaning), ("fix", finding.fix)):
+            if text:
+                click.echo(f"{'':<17}{name}: {text}")
+    counts = {level: sum(finding.level is level for finding in found) for level in Level}
+    click.echo(f"{counts[Level.ERROR]} errors, {counts[Level.WARNING]} warnings, {counts[Level.OK]} ok", err=True)

@@ -1,0 +1,67 @@
+"""`why`: the reasons a job waits, or what became of it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import click
+
+from holdfast.cli.base import cli, open_app, output_option, plain, print_data, print_table, to_json, url_option
+from holdfast.errors import BadSettings
+from holdfast.model.why import QueueWhy, Reason, Why
+
+NOT_FOUND = 3  # as of every command that does not find its job
+
+
+@cli.command()
+@click.argument("job", required=False)
+@click.option("--queue", help="Instead of one job: what the jobs of this queue wait for, counted.")
+@output_option
+@url_option
+@click.pass_context
+def why(ctx: click.Context, job: str | None, queue: str | None, output: str, url: str | None) -> None:
+    """Tell why JOB does not run, or what became of it: every reason that holds, in order.
+
+    \b
+    Examples:
+      holdfast why 42
+      holdfast why --queue mail
+    """
+    if (job is None) == (queue is None):
+        raise BadSettings("name a job (holdfast why 42) or a queue (holdfast why --queue mail)")
+    app = open_app(url)
+    if queue is not None:
+        show_queue(app.why_queue(queue), output)
+        return
+    assert job is not None
+    found = app.why(job)
+    show_job(found, output)
+    if found[0].code is Why.NOT_FOUND:
+        ctx.exit(NOT_FOUND)
+
+
+def show_job(found: list[Reason], output: str) -> None:
+    if output != "table":
+        print_data([asdict(reason) | {"details": plain(reason.details)} for reason in found], output)
+        return
+    for reason in found:
+        click.echo(f"{reason.code:<17} {reason.text}")
+
+
+def show_queue(found: QueueWhy, output: str) -> None:
+    if output == "json":
+        click.echo(to_json(asdict(found)))
+        return
+    if output == "jsonl":
+        print_data([asdict(count) for count in found.reasons], output)
+        return
+    many = f"{found.looked_at:,}" if found.complete else f"the first {found.looked_at:,}"
+    click.echo(
+        f"looked at {many} unfinished jobs of queue {found.queue} (paused and running ones: among the newest "
+        f"{found.window:,} jobs)",
+        err=True,
+    )
+    print_table(
+        ("reason", "jobs", "for example", ""),
+        [(count.code, f"{count.jobs:,}", f"job {count.example}", count.text) for count in found.reasons],
+    )

@@ -1,0 +1,176 @@
+"""What the doctor finds: a code, how bad it is, what was found, what it means, what to do. Every code stands here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Level(StrEnum):
+    OK = "ok"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    code: str
+    level: Level
+    found: str
+    meaning: str = ""
+    fix: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A code: what is looked at, what it means if something is wrong, and what to do if the finding does not say."""
+
+    title: str
+    meaning: str
+    fix: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """From where on something is worth saying."""
+
+    skew: float = 2.0  # seconds between this host's clock and the database's
+    transaction: float = 300.0  # seconds a transaction may be open
+    slot_age: int = 1_000_000  # transactions a replication slot may lag behind
+    dead_rows: int = 50_000  # dead rows, if they are also more than half of the live ones
+    free_connections: int = 10
+    log: int = 64 * 1024 * 1024  # bytes of SQLite's write-ahead log
+    disk_low: int = 1024**3  # bytes free
+    disk_full: int = 100 * 1024**2
+
+
+CODES: dict[str, Entry] = {
+    "HF4001": Entry(
+        "the database answers",
+        "Nothing can be enqueued or run while the database can't be opened.",
+        "Check the URL (--url, HOLDFAST_URL), that the server runs, and that this user may use it.",
+    ),
+    "HF4002": Entry(
+        "the SQLite library",
+        "This SQLite has the WAL-reset bug (3.7.0 to 3.51.2): a checkpoint by one connection, racing with a commit of "
+        "another, can corrupt the file. Holdfast's own connections never checkpoint that way; connections that your "
+        "code opens on the same file may.",
+        "Use a Python with SQLite 3.51.3 or newer, or run `pragma wal_autocheckpoint = 0` on your own connections.",
+    ),
+    "HF4003": Entry(
+        "the PostgreSQL server's version",
+        "Holdfast needs PostgreSQL 16 or newer.",
+        "Upgrade the server.",
+    ),
+    "HF4004": Entry(
+        "the schema's version",
+        "Workers refuse to start where schema and code don't fit together.",
+        "Run `holdfast migrate`.",
+    ),
+    "HF4101": Entry(
+        "nothing of our tables is missing",
+        "Something was dropped that the code relies on: statements fail, or read whole tables, or what must not be is "
+        "no longer refused.",
+        "Put it back as the migrations make it (`holdfast sql install` prints them).",
+    ),
+    "HF4102": Entry(
+        "nothing of our tables was altered",
+        "Something differs from what this version makes: what the code relies on may not hold.",
+        "Put it back as the migrations make it (`holdfast sql install` prints them).",
+    ),
+    "HF4103": Entry(
+        "nothing was added to our tables",
+        "What others add to our tables costs every claim and completion; an index on what success changes, the most.",
+        "Drop it, or keep it in a table of your own that refers to the job's id.",
+    ),
+    "HF4201": Entry(
+        "every queue with due jobs is served",
+        "Jobs of this queue wait until a worker serves it.",
+        "Start a worker for it: `holdfast worker APP -q QUEUE`.",
+    ),
+    "HF4202": Entry(
+        "every task with due jobs is known",
+        "Workers serve the queue, but none has a handler of this name: the jobs wait, they are not dropped.",
+        "Deploy the code that has it, or give the renamed task `aliases=[…]`.",
+    ),
+    "HF4203": Entry(
+        "registered workers are heard of",
+        "A worker that ended without a word. What it held is rescued; its row is forgotten after a while.",
+        "If it should run: look at its host and start it again.",
+    ),
+    "HF4204": Entry(
+        "leases that ran out are rescued",
+        "Jobs of a silent worker wait to be given back. Any worker's watchdog does that, one lease after it started.",
+        "Start a worker. If one runs: look at its log, it may not get at the rows.",
+    ),
+    "HF4205": Entry(
+        "this host's clock and the database's",
+        "Only the database's clock decides when jobs are due and leases end, so nothing breaks; but times in logs and "
+        "`run_at` reckoned by this host's clock are off by as much.",
+        "Let both hosts keep time by NTP.",
+    ),
+    "HF4301": Entry(
+        "nothing pins the vacuum horizon",
+        "As long as it stays, no vacuum removes the dead rows that claims and completions leave: tables grow, and "
+        "claims slow down.",
+        "End the transaction where it is open.",
+    ),
+    "HF4302": Entry(
+        "dead rows",
+        "Vacuum does not keep up with this table: claims read through dead rows.",
+        "Look for a pinned horizon (HF4301), then `vacuum` the table.",
+    ),
+    "HF4303": Entry(
+        "autovacuum",
+        "Without autovacuum dead rows stay, and statistics are never refreshed.",
+        "Switch it on.",
+    ),
+    "HF4304": Entry(
+        "connections",
+        "A worker that can't connect runs nothing, and can't renew what it holds.",
+        "Raise the limit, run fewer and larger workers, or use a pooler (settings prepare=false, listen=false).",
+    ),
+    "HF4305": Entry(
+        "no pooler in the way",
+        "Behind a pooler in transaction mode, prepared statements, session settings and notifications get lost.",
+        "Set prepare=false and listen=false (HOLDFAST_PREPARE=0 HOLDFAST_LISTEN=0), connect to the server directly, or "
+        "pool by session.",
+    ),
+    "HF4401": Entry(
+        "the file is on a local disk",
+        "SQLite can't lock safely on a network file system: the file may be corrupted.",
+        "Put the file on a local disk, or use PostgreSQL.",
+    ),
+    "HF4402": Entry(
+        "the write-ahead log",
+        "Someone reads for very long, and the log can't start anew: it grows, reads slow down, the disk fills.",
+        "End the long read (a forgotten cursor, a backup, an open shell); the next writer then shortens the log.",
+    ),
+    "HF4403": Entry(
+        "the journal mode",
+        "Outside of WAL mode readers and writers block each other.",
+        "Run `holdfast migrate`; it switches WAL on.",
+    ),
+    "HF4404": Entry(
+        "the synchronous setting",
+        "A power cut may forget jobs that were accepted.",
+        "Set synchronous=full (HOLDFAST_SYNCHRONOUS=full).",
+    ),
+    "HF4405": Entry(
+        "disk space",
+        "A full disk stops all writing: nothing accepted is lost, but nothing more is accepted or recorded.",
+        "Free some space.",
+    ),
+}  # fmt: skip
+
+
+def ok(code: str, found: str) -> Finding:
+    return Finding(code, Level.OK, found)
+
+
+def warning(code: str, found: str, fix: str = "") -> Finding:
+    return Finding(code, Level.WARNING, found, CODES[code].meaning, fix or CODES[code].fix)
+
+
+def error(code: str, found: str, fix: str = "") -> Finding:
+    return Finding(code, Level.ERROR, found, CODES[code].meaning, fix or CODES[code].fix)

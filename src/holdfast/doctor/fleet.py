@@ -1,0 +1,88 @@
+"""Workers and what they leave undone: queues nobody serves, tasks nobody has, the dead, and clocks that disagree."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+
+from holdfast.doctor.finding import Finding, Limits, ok, warning
+from holdfast.model.unserved import Unserved, unserved
+from holdfast.model.words import in_words
+from holdfast.settings import Settings
+from holdfast.store.base import Store
+
+NAMED = 10  # of each kind that are named one by one
+
+
+def host_clock() -> datetime:
+    return datetime.now(UTC)
+
+
+def clock(store: Store, settings: Settings, limits: Limits) -> Iterator[Finding]:
+    before = host_clock()
+    database = store.now()
+    after = host_clock()
+    middle = before + (after - before) / 2
+    skew = (database - middle).total_seconds()
+    # The answer was under way: so much is not known.
+    unsure = (after - before).total_seconds() / 2
+    if abs(skew) - unsure > limits.skew:
+        way = "behind" if skew > 0 else "ahead of"
+        yield warning("HF4205", f"this host's clock is {in_words(abs(skew))} {way} the database's")
+    else:
+        yield ok("HF4205", f"this host's clock and the database's agree within {in_words(abs(skew) + unsure)}")
+
+
+def served(store: Store, settings: Settings, limits: Limits) -> Iterator[Finding]:
+    waiting = store.waiting()
+    now = store.now()
+    found = list(unserved(waiting, store.workers(), now))
+    yield from _some([one for one in found if not one.served], now, "HF4201", "every queue with due jobs is served")
+    yield from _some([one for one in found if one.served], now, "HF4202", "every task with due jobs is known")
+
+
+def _some(found: list[Unserved], now: datetime, code: str, fine: str) -> Iterator[Finding]:
+    if not found:
+        yield ok(code, fine)
+    for one in found[:NAMED]:
+        kind = one.waiting
+        what = f"{kind.jobs}{'+' * kind.more} jobs of task {kind.task} wait in queue {kind.queue}, the oldest since "
+        what += in_words((now - kind.due_at).total_seconds())
+        if one.served:
+            near = f" (nearest: {', '.join(one.nearest)})" if one.nearest else ""
+            yield warning(code, f"{what}; no worker that is up has the task{near}")
+        else:
+            fix = f"Start a worker for it: holdfast worker APP -q {kind.queue}"
+            yield warning(code, f"{what}; no worker that is up serves the queue", fix)
+    if len(found) > NAMED:
+        yield warning(code, f"and {len(found) - NAMED} more of the kind")
+
+
+def silent(store: Store, settings: Settings, limits: Limits) -> Iterator[Finding]:
+    now = store.now()
+    known = store.workers()
+    dead = [worker for worker in known if not worker.alive(now)]
+    if not dead:
+        yield ok("HF4203", f"{len(known)} workers are up")
+    for worker in dead[:NAMED]:
+        seen = in_words((now - worker.seen_at).total_seconds())
+        yield warning("HF4203", f"worker {worker.id} (pid {worker.pid} on {worker.host}) was last seen {seen} ago")
+    if len(dead) > NAMED:
+        yield warning("HF4203", f"and {len(dead) - NAMED} more of the kind")
+
+
+def leases(store: Store, settings: Settings, limits: Limits) -> Iterator[Finding]:
+    now = store.now()
+    lapsed = store.read("lapsed_leases", minus_grace=-settings.lease)
+    if not lapsed:
+        yield ok("HF4204", "no lease waits to be rescued")
+    for row in lapsed[:NAMED]:
+        ended = store.moment(row["expired_at"]) or now
+        since = in_words((now - ended).total_seconds())
+        yield warning(
+            "HF4204", f"worker {row['worker']} let {row['leases']} leases run out {since} ago; nobody took them back"
+        )
+
+
+Check = Callable[[Store, Settings, Limits], Iterator[Finding]]
+CHECKS: tuple[tuple[str, Check], ...] = (("HF4201", served), ("HF4203", silent), ("HF4204", leases))

@@ -1,0 +1,109 @@
+"""What can be wrong with a PostgreSQL server, or between us and it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from holdfast.doctor.finding import Finding, Limits, error, ok, warning
+from holdfast.model.words import in_words
+from holdfast.settings import Settings
+from holdfast.store.base import Store
+
+OLDEST = 160000  # as the server counts: 16.0
+CONNECTIONS = 6  # what one worker opens at most, besides its handlers
+
+
+def version(store: Store, settings: Settings, limits: Limits) -> Iterator[Finding]:
+    [server] = store.read("server")
+    yield judged(server["version"], server["shown_version"])
+
+
+def judged(version: int, shown: str) -> Finding:
+    if version < OLDEST:
+        return error("HF4003", f"PostgreSQL {shown}")
+    return ok("HF4003", f"PostgreSQL {shown}")
+
+
+def pooler(store: Store, settings: Settings, limits: Limits) -> Iterator[Finding]:
+    if not store.pooled():
+        yield ok("HF4305", "the server is reached directly")
+        return
+    [server] = store.read("server")
+    if not settings.prepare and not settings.listen:
+        yield ok("HF4305", "a pooler answers for the server; prepare and listen are off, as they should be")
+    elif settings.prepare and not server["as_asked"]:
+        yield error("HF4305", "a pooler (PgBouncer?) answers for the server, and does not pass session settings on")
+    else:
+        yield warning("HF4305", "a pooler (PgBouncer?) answers for the server, and prepare or listen is on")
+
+
+def connections(store: Store, settings: Settings, limits: Limits) -> Iterator[Finding]:
+    [server] = store.read("server")
+    now = store.now()
+    workers = sum(worker.alive(now) for worker in store.workers())
+    bounds = [("the server", server["connections"], server["used"])]
+    # -1: without a limit of its own.
+    bounds += [("the database", server["database_limit"], server["used_of_database"])] * (server["database_limit"] >= 0)
+    bounds += [("this user", server["role_limit"], server["used_of_role"])] * (server["role_limit"] >= 0)
+    where, limit, used = min(bounds, key=lambda bound: bound[1] - bound[2])
+    said = f"{used} of {limit} connections of {where} are used; {workers} workers need up to {workers * CONNECTIONS}"
+    if workers * CONNECTIONS > min(bound[1] for bound in bounds):
+        yield error("HF4304", said)
+    elif limit - used < limits.free_connections:
+        yield warning("HF4304", said)
+    else:
+        yield ok("HF4304", said)
+
+
+def horizon(store: Store, settings: Settings, limits: Limits) -> Iterator[Finding]:
+    pins = store.read("horizon", seconds=limits.transaction, transactions=limits.slot_age)
+    if not pins:
+        yield ok("HF4301", "nothing pins the vacuum horizon")
+    for pin in pins:
+        yield warning("HF4301", _pin(pin), _unpin(pin))
+
+
+def _pin(pin: dict[str, Any]) -> str:
+    if pin["kind"] == "replication slot":
+        lag = f", {pin['transactions']:,} transactions behind" if pin["transactions"] is not None else ""
+        return f"replication slot {pin['name']} is {pin['state']}{lag}"
+    age = in_words(pin["seconds"])
+    if pin["kind"] == "prepared transaction":
+        return f"prepared transaction {pin['name']!r} of {pin['owner']} waits since {age}"
+    program = pin["application"] or "an unnamed program"
+    return f"pid {pin['name']} ({program}, user {pin['owner']}) is {pin['state']}, in one transaction since {age}"
+
+
+def _unpin(pin: dict[str, Any]) -> str:
+    if pin["kind"] == "replication slot":
+        return f"If nobody reads from it any more: select pg_drop_replication_slot('{pin['name']}')"
+    if pin["kind"] == "prepared transaction":
+        return f"Decide it: commit prepared '{pin['name']}' or rollback prepared '{pin['name']}'"
+    return f"End it where it is open, or: select pg_terminate_backend({pin['name']})"
+
+
+def bloat(store: Store, settings: Settings, limits: Limits) -> Iterator[Finding]:
+    tables = store.read("bloat", schema=settings.schema)
+    bloated = [t for t in tables if t["dead"] > limits.dead_rows and t["dead"] > t["live"] / 2]
+    if not bloated:
+        yield ok("HF4302", f"{sum(t['dead'] for t in tables):,} dead rows in our tables")
+    for table in bloated:
+        name = f'"{settings.schema}".{table["name"]}'
+        yield warning(
+            "HF4302", f"table {table['name']} has {table['dead']:,} dead rows and {table['live']:,} live ones",
+            f"Look for a pinned horizon (HF4301), then: vacuum {name}",
+        )  # fmt: skip
+
+
+def autovacuum(store: Store, settings: Settings, limits: Limits) -> Iterator[Finding]:
+    [server] = store.read("server")
+    if not server["autovacuum"]:
+        yield error("HF4303", "autovacuum is off on the server", "Run: alter system set autovacuum = on; then reload")
+        return
+    off = [table["name"] for table in store.read("bloat", schema=settings.schema) if not table["autovacuum"]]
+    if not off:
+        yield ok("HF4303", "autovacuum is on")
+    for name in off:
+        fix = f'Run: alter table "{settings.schema}".{name} reset (autovacuum_enabled)'
+        yield error("HF4303", f"autovacuum is off for table {name}", fix)

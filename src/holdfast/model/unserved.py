@@ -1,0 +1,27 @@
+"""Which waiting jobs nobody can run: no worker that is up serves their queue, or none of those has their task."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from holdfast.model.job import Waiting, WorkerRecord
+from holdfast.model.words import nearest
+
+
+@dataclass(frozen=True, slots=True)
+class Unserved:
+    waiting: Waiting
+    served: bool  # workers serve the queue, but don't have the task
+    nearest: list[str]  # names like it
+
+
+def unserved(waiting: Sequence[Waiting], workers: Sequence[WorkerRecord], now: datetime) -> Iterator[Unserved]:
+    """Of what is due: what nobody can run."""
+    live = [worker for worker in workers if worker.alive(now)]
+    known = {task for worker in live for task in worker.tasks}
+    for kind in waiting:
+        serving = [worker for worker in live if worker.queues is None or kind.queue in worker.queues]
+        if kind.due_at <= now and not any(kind.task in worker.tasks for worker in serving):
+            yield Unserved(kind, bool(serving), nearest(kind.task, known - {kind.task}))

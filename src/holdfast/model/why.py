@@ -1,0 +1,256 @@
+"""Why a job does not run, or what became of it. A pure decision: facts in, every reason that holds out, in order.
+
+`blocks` says what the claim says: no reason of a job blocks if and only if a worker that is up, has its task, serves
+its queue and has a free slot would take it now, given room for those before it. A test holds the two together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from holdfast.model.facts import Facts, WorkerFacts
+from holdfast.model.job import Pause
+from holdfast.model.lifecycle import FINISHED, State
+from holdfast.model.words import in_words, moment_in_words, nearest, plural
+
+POSITIONS = 10_000  # a position is counted up to here: more is "10,000+"
+
+
+class Why(StrEnum):
+    """The reasons there are; the order is the order they are told in."""
+
+    NOT_FOUND = "NOT_FOUND"
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
+    LEASED = "LEASED"
+    LEASE_EXPIRED = "LEASE_EXPIRED"
+    CANCEL_REQUESTED = "CANCEL_REQUESTED"
+    PAUSE_REQUESTED = "PAUSE_REQUESTED"
+    PAUSED = "PAUSED"
+    EXPIRED = "EXPIRED"
+    SCHEDULED = "SCHEDULED"
+    BACKOFF = "BACKOFF"
+    QUEUE_PAUSED = "QUEUE_PAUSED"
+    TASK_PAUSED = "TASK_PAUSED"
+    NO_WORKER = "NO_WORKER"
+    NO_HANDLER = "NO_HANDLER"
+    WORKERS_BUSY = "WORKERS_BUSY"
+    SUSPECT = "SUSPECT"
+    BEHIND = "BEHIND"
+    READY = "READY"
+
+
+MEANINGS: dict[Why, str] = {
+    Why.NOT_FOUND: "there is no such job: not committed yet, deleted, forgotten by retention, or in another database",
+    Why.SUCCEEDED: "it is done",
+    Why.FAILED: "it failed for good, with this error",
+    Why.CANCELLED: "it was cancelled",
+    Why.LEASED: "a worker runs it, or is about to",
+    Why.LEASE_EXPIRED: "its worker went silent; the next watchdog gives it back",
+    Why.CANCEL_REQUESTED: "it runs, and was asked to stop",
+    Why.PAUSE_REQUESTED: "it runs, and was asked to pause",
+    Why.PAUSED: "the job itself is paused",
+    Why.EXPIRED: "it was not started before its expiry, and is about to be cancelled",
+    Why.SCHEDULED: "it is not due yet",
+    Why.BACKOFF: "an attempt went wrong; the next one is not due yet",
+    Why.QUEUE_PAUSED: "its queue is paused",
+    Why.TASK_PAUSED: "its task is paused",
+    Why.NO_WORKER: "no worker that is up serves its queue",
+    Why.NO_HANDLER: "workers serve its queue, but none of them has its task",
+    Why.WORKERS_BUSY: "all workers that could run it are full",
+    Why.SUSPECT: "a worker died while it ran among others: it is run next, alone",
+    Why.BEHIND: "others are due before it",
+    Why.READY: "nothing stands in its way: the next free slot takes it",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """One reason: its code, what it means for this job and what to do, and whether it keeps the job from starting."""
+
+    code: Why
+    text: str
+    blocks: bool = True
+    details: dict[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return f"{self.code}: {self.text}"
+
+
+@dataclass(frozen=True, slots=True)
+class ReasonCount:
+    """How many jobs of a queue a reason holds for, and what it says of one of them."""
+
+    code: Why
+    jobs: int
+    blocks: bool
+    example: str  # a job's id
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class QueueWhy:
+    """What the jobs of a queue wait for. `looked_at` is how many were counted; `complete`: that was all there are."""
+
+    queue: str
+    looked_at: int
+    complete: bool
+    window: int
+    reasons: list[ReasonCount]
+
+
+def not_found(id: str, where: str, newest: int | None) -> list[Reason]:
+    """What can be said of a job that is not there."""
+    if not (id.isascii() and id.isdigit()):
+        guess = "ids here are numbers; is it from another database?"
+    elif newest is None:
+        guess = "there are no jobs at all; is this the right database?"
+    elif int(id) > newest:
+        guess = (
+            f"the newest is {newest}: the transaction that enqueued it has not committed, or was rolled back, or this "
+            "is not its database"
+        )
+    else:
+        guess = (
+            "it was deleted, forgotten by retention (settings keep_finished, keep_failed), or its transaction was "
+            "rolled back or is still open"
+        )
+    return [Reason(Why.NOT_FOUND, f"there is no job {id} in {where}: {guess}", details={"newest": newest})]
+
+
+def reasons(facts: Facts) -> list[Reason]:
+    """Every reason that holds, in order."""
+    if facts.state in FINISHED:
+        return [_finished(facts)]
+    if facts.state is State.RUNNING:
+        return list(_running(facts))
+    return list(_waiting(facts)) or [
+        Reason(Why.READY, "nothing stands in its way: the next free slot takes it", blocks=False)
+    ]
+
+
+def _finished(facts: Facts) -> Reason:
+    at = _at(facts.finished_at, facts.now)
+    told = {"finished_at": facts.finished_at, "error_code": facts.error_code, "error_message": facts.error_message}
+    error = f"{facts.error_code}: {facts.error_message}"
+    if facts.state is State.SUCCEEDED:
+        return Reason(Why.SUCCEEDED, f"it succeeded {at}", details={"finished_at": facts.finished_at})
+    if facts.state is State.FAILED:
+        again = f"for another life: holdfast jobs retry {facts.id}"
+        return Reason(Why.FAILED, f"it failed {at} after attempt {facts.attempt} with {error}; {again}", details=told)
+    return Reason(Why.CANCELLED, f"it was cancelled {at}" + f" ({error})" * bool(facts.error_code), details=told)
+
+
+def _running(facts: Facts) -> Iterator[Reason]:
+    ends, holder = facts.lease_ends_at, facts.holder
+    told: dict[str, Any] = {"worker": holder, "expires_at": ends, "attempt": facts.attempt}
+    if ends is not None and ends >= facts.now:
+        text = f"worker {holder} has it, attempt {facts.attempt} of {facts.max_attempts}"
+        text += f"; its lease ends {_at(ends, facts.now)} unless renewed"
+        yield Reason(Why.LEASED, text, details=told)
+    else:
+        ended = "has no lease" if ends is None else f"let its lease run out {_at(ends, facts.now)}"
+        rescuer = "a worker's watchdog gives it back" if facts.workers else "no worker is up to give it back: start one"
+        yield Reason(Why.LEASE_EXPIRED, f"worker {holder} {ended}; {rescuer}", details=told)
+    if facts.cancel_requested:
+        yield Reason(Why.CANCEL_REQUESTED, "it was asked to stop, and will at the next place its handler looks")
+    if facts.pause_requested:
+        yield Reason(Why.PAUSE_REQUESTED, "it was asked to pause, and will at the next place its handler looks")
+
+
+def _waiting(facts: Facts) -> Iterator[Reason]:
+    if facts.state is State.PAUSED:
+        yield Reason(Why.PAUSED, f"the job itself is paused: holdfast jobs resume {facts.id}")
+    elif facts.expires_at and facts.expires_at <= facts.now and not facts.attempt and not facts.suspect:
+        text = f"it was to start before {moment_in_words(facts.expires_at, facts.now)}; the next watchdog cancels it"
+        yield Reason(Why.EXPIRED, text, details={"expires_at": facts.expires_at})
+    if not facts.due:
+        yield _not_due(facts)
+    for code, kind, name, pause in (
+        (Why.QUEUE_PAUSED, "queue", facts.queue, facts.queue_pause),
+        (Why.TASK_PAUSED, "task", facts.task, facts.task_pause),
+    ):
+        if pause is not None:
+            yield _paused(code, kind, name, pause, facts.now)
+    able = facts.able
+    if not able:
+        yield _nobody(facts)
+        return
+    if all(worker.running >= worker.slots for worker in able):
+        yield _busy(able)
+    if facts.alone:
+        yield _suspect(facts, able)
+    elif facts.ahead:
+        yield _behind(facts.ahead, facts.estimate)
+
+
+def _not_due(facts: Facts) -> Reason:
+    when = _at(facts.due_at, facts.now)
+    now = "to run it now: job.change(delay=0)"
+    told: dict[str, Any] = {"until": facts.due_at}
+    if not facts.attempt:
+        return Reason(Why.SCHEDULED, f"it is due {when}; {now}", details=told)
+    after = f" after {facts.error_code}: {facts.error_message}" * bool(facts.error_code)
+    text = f"attempt {facts.attempt + 1} of {facts.max_attempts} is due {when}{after}; {now}"
+    return Reason(Why.BACKOFF, text, details={**told, "attempt": facts.attempt + 1, "error_code": facts.error_code})
+
+
+def _paused(code: Why, kind: str, name: str, pause: Pause, now: datetime) -> Reason:
+    text = f"{kind} {name} is paused" + f" by {pause.by}" * bool(pause.by)
+    text += f" ({pause.reason})" * bool(pause.reason)
+    text += f" until {moment_in_words(pause.until, now)}" if pause.until else " until someone resumes it"
+    told = {kind: name, "by": pause.by, "why": pause.reason, "until": pause.until}
+    return Reason(code, f"{text}: holdfast {kind}s resume {name}", details=told)
+
+
+def _nobody(facts: Facts) -> Reason:
+    serving = [worker for worker in facts.workers if worker.serves(facts.queue)]
+    if not serving:
+        others = sorted({queue for worker in facts.workers for queue in worker.queues or ()})
+        up = f"those that are up serve {', '.join(others)}" if others else "no worker is up"
+        text = f"no worker serves queue {facts.queue} ({up}): holdfast worker APP -q {facts.queue}"
+        return Reason(Why.NO_WORKER, text, details={"queue": facts.queue, "served": others})
+    near = nearest(facts.task, {task for worker in facts.workers for task in worker.tasks})
+    like = f"nearest: {', '.join(near)}" if near else "and none with a name like it"
+    text = (
+        f"{len(serving)} {plural('worker', len(serving))} serve queue {facts.queue}, none has task {facts.task} "
+        f"({like}): deploy it, or give the renamed task aliases=[{facts.task!r}]"
+    )
+    return Reason(Why.NO_HANDLER, text, details={"task": facts.task, "nearest": near, "workers": len(serving)})
+
+
+def _busy(able: Sequence[WorkerFacts]) -> Reason:
+    running, slots = sum(worker.running for worker in able), sum(worker.slots for worker in able)
+    text = (
+        f"all slots are taken: {running}/{slots} on {len(able)} {plural('worker', len(able))}; it starts when one is "
+        "free, or start another worker"
+    )
+    return Reason(Why.WORKERS_BUSY, text, details={"running": running, "slots": slots, "workers": len(able)})
+
+
+def _suspect(facts: Facts, able: Sequence[WorkerFacts]) -> Reason:
+    text = "a worker died while it ran among others, so it is run alone, before anything else"
+    told = {"until": facts.suspect_until}
+    if any(worker.running == 0 for worker in able):
+        return Reason(Why.SUSPECT, f"{text}, by the next worker with nothing in hand", blocks=False, details=told)
+    text += ": it waits for a worker with nothing else in hand"
+    if facts.suspect_until is not None:
+        text += f", or until {moment_in_words(facts.suspect_until, facts.now)}"
+    return Reason(Why.SUSPECT, text, details=told)
+
+
+def _behind(ahead: int, estimate: float | None) -> Reason:
+    many = f"{POSITIONS:,}+" if ahead >= POSITIONS else f"{ahead:,}"
+    text = f"{many} {plural('job', ahead)} due before it"
+    if estimate is not None:
+        text += f"; at the pace of late it starts in about {in_words(estimate)}"
+    told = {"position": ahead + 1, "capped": ahead >= POSITIONS, "estimate_seconds": estimate}
+    return Reason(Why.BEHIND, text, blocks=False, details=told)
+
+
+def _at(moment: datetime | None, now: datetime) -> str:
+    return "at an unknown time" if moment is None else f"at {moment_in_words(moment, now)}"

@@ -1,0 +1,34 @@
+"""What a fresh schema of this version looks like: migrated into temporary tables and rolled back, so that it needs no
+right but that to temporary tables, and the server itself says how it writes things down."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.model.job import Thing
+from holdfast.store.migrate import migrations
+from holdfast.store.postgres.connect import Connection
+from holdfast.store.statements import Statements, source
+
+
+def found_and_fresh(connection: Connection, schema: str) -> tuple[list[Thing], list[Thing]]:
+    """What is there, and what should be."""
+    temporary = Statements(
+        "postgres", table=lambda name: f"pg_temp.{name}", now="", clock="", after=str, any_of=str,
+        parameter=lambda name: name,
+    )  # fmt: skip
+    with connection.transaction(force_rollback=True):
+        for migration in migrations("postgres"):
+            text = temporary.fill(migration.sql).replace("%%", "%")
+            connection.execute(text.encode(), prepare=False)
+        row = connection.execute(
+            "select nspname::text from pg_namespace where oid = pg_my_temp_schema()", prepare=False
+        ).fetchone()
+        assert row is not None
+        return _things(connection, schema), _things(connection, row[0])
+
+
+def _things(connection: Connection, schema: str) -> list[Thing]:
+    text = source("postgres", "catalogue").replace(":schema", "%s")
+    rows: list[tuple[Any, ...]] = connection.execute(text.encode(), (schema,), prepare=False).fetchall()
+    return [Thing(*row) for row in rows]

@@ -1,0 +1,25 @@
+-- What there is in a schema: tables, their columns, constraints, indexes and triggers. Constraints go by what they say:
+-- their names are the server's.
+with ours as (
+    select c.oid, c.relname::text as relation from pg_class c join pg_namespace n on n.oid = c.relnamespace
+     where n.nspname = :schema and c.relkind in ('r', 'p')
+)
+select 'table' as kind, relation, relation as name, '' as definition from ours
+union all
+select 'column', o.relation, a.attname::text,
+       format_type(a.atttypid, a.atttypmod) || case when a.attnotnull then ' not null' else '' end
+       || coalesce(' default ' || pg_get_expr(d.adbin, d.adrelid), '')
+       || case when a.attidentity <> '' then ' identity' else '' end
+  from ours o join pg_attribute a on a.attrelid = o.oid and a.attnum > 0 and not a.attisdropped
+  left join pg_attrdef d on d.adrelid = a.attrelid and d.adnum = a.attnum
+union all
+select 'constraint', o.relation, pg_get_constraintdef(k.oid), pg_get_constraintdef(k.oid)
+  from ours o join pg_constraint k on k.conrelid = o.oid and k.contype in ('c', 'f', 'p', 'u', 'x')
+union all
+select 'index', o.relation, i.relname::text,
+       regexp_replace(pg_get_indexdef(x.indexrelid), ' ON (ONLY )?[^ ]+[.]', ' on ')
+       || case when x.indisvalid then '' else ' (not valid)' end
+  from ours o join pg_index x on x.indrelid = o.oid join pg_class i on i.oid = x.indexrelid
+union all
+select 'trigger', o.relation, t.tgname::text, regexp_replace(pg_get_triggerdef(t.oid), ' ON [^ ]+[.]', ' on ')
+  from ours o join pg_trigger t on t.tgrelid = o.oid and not t.tgisinternal

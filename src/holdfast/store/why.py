@@ -1,0 +1,129 @@
+"""Gathers the facts for `why`: one statement for the job and all that concerns it, one for who is due before it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from holdfast.errors import JobNotFound
+from holdfast.model.facts import Facts, WorkerFacts
+from holdfast.model.job import Pause, heard_of
+from holdfast.model.lifecycle import State
+from holdfast.model.why import (
+    POSITIONS,
+    QueueWhy,
+    Reason,
+    ReasonCount,
+    Why,
+    not_found,
+    reasons,
+)
+from holdfast.store.base import JobId, Row, Store
+
+WINDOW = 10_000  # jobs of a queue a summary looks at, of each kind
+PACE_JOBS = 1000  # jobs looked at to tell how quickly they go
+PACE_SPAN = 300.0  # seconds of the past that count for it
+PACE_ENOUGH = 5  # ended jobs below which nothing is said of it
+
+
+def why(store: Store, job_id: str, *, position: bool = True) -> list[Reason]:
+    """Every reason that a job does not run, or what became of it."""
+    try:
+        key = store.key_of(job_id)
+    except JobNotFound:
+        return not_found(job_id, store.shown_url, None)
+    rows = store.read("why", id=key)
+    if rows[0]["id"] is None:
+        return not_found(job_id, store.shown_url, rows[0]["newest"])
+    facts = facts_of(store, rows)
+    if position and facts.state is State.QUEUED and facts.due and facts.able and not facts.alone:
+        facts = _with_position(store, facts, key, rows[0]["due_at"])
+    return reasons(facts)
+
+
+def why_queue(store: Store, queue: str, *, window: int = WINDOW) -> QueueWhy:
+    """What the jobs of a queue wait for, counted by reason over a bounded window."""
+    kinds = store.read("why_queue", queue=queue, most=window)
+    counts: dict[Why, ReasonCount] = {}
+    for kind in kinds:
+        for reason in why(store, str(kind["example"]), position=False):
+            known = counts.get(reason.code)
+            if known is None:
+                counts[reason.code] = ReasonCount(
+                    reason.code, kind["jobs"], reason.blocks, str(kind["example"]), reason.text
+                )
+            else:
+                counts[reason.code] = replace(
+                    known, jobs=known.jobs + kind["jobs"], blocks=known.blocks or reason.blocks
+                )
+    seen = sum(kind["jobs"] for kind in kinds)
+    waiting = sum(kind["jobs"] for kind in kinds if kind["state"] == State.QUEUED)
+    order = {code: place for place, code in enumerate(Why)}
+    return QueueWhy(queue, seen, waiting < window, window, sorted(counts.values(), key=lambda c: order[c.code]))
+
+
+def facts_of(store: Store, rows: list[Row]) -> Facts:
+    """The rows of why.sql as values."""
+    job = rows[0]
+    now = store.moment(job["now"])
+    assert now is not None
+    due_at = store.moment(job["due_at"])
+    assert due_at is not None
+    moments = ("suspect_until", "expires_at", "finished_at", "lease_ends_at")
+    plain = ("queue", "task", "attempt", "max_attempts", "priority", "error_code", "error_message", "holder")
+    flags = ("suspect", "cancel_requested", "pause_requested")
+    values: dict[str, Any] = {
+        **{name: store.moment(job[name]) for name in moments},
+        **{name: job[name] for name in plain},
+        **{name: bool(job[name]) for name in flags},
+    }
+    return Facts(
+        now=now,
+        due_at=due_at,
+        id=str(job["id"]),
+        state=State(job["state"]),
+        queue_pause=_pause(store, "queue", job["queue"], job),
+        task_pause=_pause(store, "task", job["task"], job),
+        workers=tuple(_worker(store, row) for row in rows if _alive(store, row)),
+        **values,
+    )
+
+
+def _pause(store: Store, kind: str, name: str, row: Row) -> Pause | None:
+    since = store.moment(row[f"{kind}_paused_at"])
+    if since is None:
+        return None
+    by, reason, until = (row[f"{kind}_paused_{what}"] for what in ("by", "why", "until"))
+    return Pause(kind, name, by, reason, store.moment(until), since)
+
+
+def _alive(store: Store, row: Row) -> bool:
+    now, seen_at = store.moment(row["now"]), store.moment(row["seen_at"])
+    return now is not None and seen_at is not None and heard_of(seen_at, row["lease"], now)
+
+
+def _worker(store: Store, row: Row) -> WorkerFacts:
+    return WorkerFacts(
+        id=row["worker_id"],
+        queues=None if row["queues"] is None else store.words(row["queues"]),
+        tasks=store.words(row["tasks"]),
+        slots=row["slots"],
+        running=row["running"] or 0,
+    )
+
+
+def _with_position(store: Store, facts: Facts, key: JobId, due_at: Any) -> Facts:
+    """How many are due before it, among all that the workers that could run it would take."""
+    able = facts.able
+    tasks = sorted({task for worker in able for task in worker.tasks})
+    anywhere = any(worker.queues is None for worker in able)
+    queues = None if anywhere else sorted({queue for worker in able for queue in worker.queues or ()})
+    ahead, first = store.ahead(
+        tasks=tasks, queues=queues, priority=facts.priority, due_at=due_at, id=key, most=POSITIONS
+    )
+    if not ahead or first is None or ahead >= POSITIONS:
+        return replace(facts, ahead=ahead)
+    [pace] = store.read("pace", id=first, tasks=tasks, most=PACE_JOBS, minus_span=-PACE_SPAN)
+    if pace["ended"] < PACE_ENOUGH:
+        return replace(facts, ahead=ahead)
+    return replace(facts, ahead=ahead, estimate=ahead * pace["seconds"] / pace["ended"])

@@ -1,0 +1,467 @@
+"""`why` says what the claim does, on both engines."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import settings as checking
+from hypothesis import strategies as st
+
+from holdfast.model.why import Reason, Why
+from holdfast.settings import Settings
+from holdfast.store import open_store
+from holdfast.store.base import Store
+from holdfast.store.why import facts_of, why, why_queue
+from tests.contract.places import raw
+from tests.contract.test_suspects import crash_together
+from tests.contract.test_workers import register
+from tests.factories import BOOM, HOUR, LEASE, MINUTE, Clock, a_queued_job, a_running_job, claim, ref, wants
+from tests.servers import drop_schema, new_schema, shared_postgres
+
+
+def codes(found: list[Reason]) -> list[str]:
+    return [reason.code.value for reason in found]
+
+
+def only(store: Store, job: object) -> Reason:
+    [reason] = why(store, str(job))
+    return reason
+
+
+def test_a_due_job_that_a_worker_would_take_is_ready(store: Store) -> None:
+    register(store)
+    reason = only(store, a_queued_job(store))
+    assert (reason.code, reason.blocks) == (Why.READY, False)
+
+
+def test_a_scheduled_job_says_when_it_is_due(store: Store, clock: Clock) -> None:
+    register(store)
+    reason = only(store, a_queued_job(store, delay=HOUR))
+    assert (reason.code, reason.blocks) == (Why.SCHEDULED, True)
+    assert (reason.details["until"] - clock.now).total_seconds() == pytest.approx(HOUR, abs=0.01)
+    assert "2030-01-01 01:00:00 UTC (in 60m)" in reason.text
+
+
+def test_a_rescheduled_job_says_which_attempt_comes_when_and_what_went_wrong(store: Store) -> None:
+    held = a_running_job(store, max_attempts=5)
+    store.reschedule(ref(held), 30, BOOM)
+    register(store)
+    reason = only(store, held.id)
+    assert reason.code is Why.BACKOFF
+    assert reason.details["attempt"] == 2
+    assert "attempt 2 of 5" in reason.text
+    assert "Boom: it broke" in reason.text
+
+
+def test_pauses_tell_who_why_and_until_when_and_all_that_hold_are_told(store: Store, clock: Clock) -> None:
+    register(store, lease=HOUR)
+    job = a_queued_job(store, queue="mail", delay=30)
+    store.hold("queue", "mail", by="ops", reason="provider down", delay=MINUTE)
+    store.hold("task", "greet")
+    store.hold("queue", "other")
+    scheduled, queue, task = why(store, job)
+    assert scheduled.code is Why.SCHEDULED
+    assert (queue.code, queue.details["by"], queue.details["why"]) == (Why.QUEUE_PAUSED, "ops", "provider down")
+    assert "by ops (provider down) until 2030-01-01 00:01:00 UTC" in queue.text
+    assert (task.code, task.details["until"]) == (Why.TASK_PAUSED, None)
+    clock.advance(MINUTE)
+    assert codes(why(store, job)) == ["TASK_PAUSED"], "a pause that is over holds nothing"
+    store.pause(job)
+    assert codes(why(store, job)) == ["PAUSED", "TASK_PAUSED"]
+
+
+def test_without_a_live_worker_for_its_queue_nobody_serves_it(store: Store, clock: Clock) -> None:
+    job = a_queued_job(store, queue="mail")
+    assert "no worker is up" in only(store, job).text
+    register(store, queues=["img", "default"])
+    reason = only(store, job)
+    assert (reason.code, reason.details["served"]) == (Why.NO_WORKER, ["default", "img"])
+    assert "holdfast worker APP -q mail" in reason.text
+    register(store, "w2", queues=["mail"])
+    assert only(store, job).code is Why.READY
+    clock.advance(3 * LEASE)
+    assert only(store, job).code is Why.NO_WORKER, "workers that were not heard of for so long don't count"
+    store.look("w2", ["greet"], ["mail"])
+    assert only(store, job).code is Why.READY
+
+
+def test_how_long_a_silent_worker_counts_follows_its_own_lease(store: Store, clock: Clock) -> None:
+    register(store, lease=300.0)
+    job = a_queued_job(store)
+    clock.advance(10 * MINUTE)
+    assert only(store, job).code is Why.READY
+    clock.advance(MINUTE)
+    assert only(store, job).code is Why.NO_WORKER
+
+
+def test_a_task_nobody_has_names_the_nearest(store: Store) -> None:
+    register(store, tasks=["send_mail", "resize"])
+    reason = only(store, a_queued_job(store, task="sent_mail"))
+    assert (reason.code, reason.details["nearest"]) == (Why.NO_HANDLER, ["send_mail"])
+    assert "nearest: send_mail" in reason.text
+
+
+def test_full_workers_are_counted_and_what_is_due_before_it_too(store: Store, clock: Clock) -> None:
+    register(store, slots=2)
+    for _ in range(2):
+        a_running_job(store)
+    first, second = a_queued_job(store), a_queued_job(store)
+    assert codes(why(store, first)) == ["WORKERS_BUSY"]
+    busy, behind = why(store, second)
+    assert (busy.details["running"], busy.details["slots"], busy.blocks) == (2, 2, True)
+    assert (behind.code, behind.details["position"], behind.blocks) == (Why.BEHIND, 2, False)
+
+
+def test_the_position_counts_what_the_workers_that_could_run_it_take_first(store: Store, clock: Clock) -> None:
+    register(store, tasks=["greet", "scan"], queues=["default", "mail"])
+    for options in (
+        {"priority": 5},
+        {"priority": 5, "task": "scan", "queue": "mail"},
+        {"task": "scan"},
+        {"queue": "elsewhere", "priority": 9},
+        {"task": "unknown", "priority": 9},
+        {"priority": 9, "delay": HOUR},
+        {"priority": -1},
+    ):
+        a_queued_job(store, **options)
+    expired = a_queued_job(store, priority=9, expires_in=1)
+    clock.advance(2)
+    job = a_queued_job(store)
+    assert only(store, job).details["position"] == 4
+    assert codes(why(store, expired)) == ["EXPIRED"]
+
+
+def test_the_position_is_counted_up_to_a_bound(store: Store, settings: Settings) -> None:
+    register(store)
+    job = a_queued_job(store)
+    first = a_queued_job(store, priority=1)
+    with raw(settings) as sql:
+        many = "with recursive n (i) as (select 1 union all select i + 1 from n where i < 10500) "
+        columns = "queue, task, args, priority, created_at, run_at, ready_at"
+        rows = "select j.queue, j.task, j.args, 1, j.created_at, j.run_at, j.ready_at from {jobs} j, n where j.id = ?"
+        if settings.url.startswith("sqlite"):
+            sql(f"insert into {{jobs}} ({columns}) {many} {rows}", int(first))
+        else:
+            sql(f"{many} insert into {{jobs}} ({columns}) {rows}", int(first))
+    reason = only(store, job)
+    assert reason.details["capped"] is True
+    assert "10,000+ jobs due before it" in reason.text
+    summary = why_queue(store, "default", window=1000)
+    assert (summary.looked_at, summary.complete) == (1000, False)
+
+
+def test_the_estimate_follows_the_pace_of_late(store: Store, clock: Clock) -> None:
+    register(store, slots=50)
+    for _ in range(20):
+        a_queued_job(store)
+    held = claim(store, 10).jobs
+    for one in held:
+        clock.advance(2)
+        store.succeed(ref(one))
+    jobs = [a_queued_job(store) for _ in range(3)]
+    store.look("w1", ["greet"], None)
+    reason = only(store, jobs[-1])
+    assert reason.details["position"] == 13
+    # The first of ten ended 18 s ago: 1.8 s each.
+    assert reason.details["estimate_seconds"] == pytest.approx(12 * 1.8, rel=0.01)
+    assert "in about 22s" in reason.text
+
+
+def test_a_running_job_names_its_worker_and_lease_and_what_was_asked(store: Store, clock: Clock) -> None:
+    held = a_running_job(store, worker="w7")
+    leased = only(store, held.id)
+    assert (leased.code, leased.details["worker"]) == (Why.LEASED, "w7")
+    store.pause(str(held.id))
+    assert codes(why(store, str(held.id))) == ["LEASED", "PAUSE_REQUESTED"]
+    store.cancel(str(held.id))
+    assert codes(why(store, str(held.id)))[:2] == ["LEASED", "CANCEL_REQUESTED"]
+    clock.advance(LEASE + 1)
+    expired = why(store, str(held.id))[0]
+    assert expired.code is Why.LEASE_EXPIRED
+    assert "no worker is up to give it back" in expired.text
+    register(store)
+    assert "a worker's watchdog gives it back" in why(store, str(held.id))[0].text
+
+
+def test_finished_jobs_say_how_they_ended(store: Store) -> None:
+    done, failed, cancelled = a_running_job(store), a_running_job(store), a_queued_job(store, delay=HOUR)
+    store.succeed(ref(done))
+    store.fail(ref(failed), BOOM)
+    store.cancel(cancelled, "not today")
+    assert only(store, done.id).code is Why.SUCCEEDED
+    reason = only(store, failed.id)
+    assert (reason.code, reason.details["error_code"]) == (Why.FAILED, "Boom")
+    assert "Boom: it broke" in reason.text
+    assert f"holdfast jobs retry {failed.id}" in reason.text
+    assert "not today" in only(store, cancelled).text
+
+
+def test_a_job_that_is_not_there_gets_a_guess_why(store: Store) -> None:
+    assert "no jobs at all" in only(store, "7").text
+    kept, deleted = a_queued_job(store), a_queued_job(store)
+    a_queued_job(store)
+    store.delete(deleted)
+    assert "not committed" in only(store, "999").text
+    assert "deleted" in only(store, deleted).text
+    assert "ids here are numbers" in only(store, "abc").text
+    assert {only(store, id).code for id in ("999", deleted, "abc")} == {Why.NOT_FOUND}
+    assert only(store, kept).code is Why.NO_WORKER
+
+
+def test_a_suspect_waits_to_be_alone(store: Store, clock: Clock) -> None:
+    suspect, _ = crash_together(store, clock, 2)
+    register(store, slots=8)
+    reason = only(store, suspect.id)
+    assert (reason.code, reason.blocks) == (Why.SUSPECT, False)
+    claim(store, held=1, tasks=["greet", "scan"])
+    a_queued_job(store, task="scan")
+    store.claim(wants(1, tasks=["scan"], held=0))
+    reason = only(store, suspect.id)
+    assert (reason.code, reason.blocks) == (Why.SUSPECT, True)
+    clock.advance(1)
+    assert codes(why(store, str(suspect.id))) == ["READY"], "from then on company is allowed"
+
+
+def test_a_queue_is_summed_up_by_reason(store: Store, clock: Clock) -> None:
+    register(store, slots=9)
+    for _ in range(3):
+        a_queued_job(store, queue="mail")
+    for _ in range(2):
+        a_queued_job(store, queue="mail", delay=HOUR)
+    a_queued_job(store, queue="mail", task="unknown", delay=HOUR)
+    paused = a_queued_job(store, queue="mail")
+    store.pause(paused)
+    a_queued_job(store, queue="other")
+    [held] = claim(store, queues=["mail"]).jobs
+    summary = why_queue(store, "mail")
+    assert (summary.looked_at, summary.complete) == (7, True)
+    assert {count.code.value: count.jobs for count in summary.reasons} == {
+        "LEASED": 1, "PAUSED": 1, "SCHEDULED": 3, "NO_HANDLER": 1, "READY": 2,
+    }  # fmt: skip
+    assert [count.example for count in summary.reasons[:2]] == [str(held.id), paused]
+    assert why_queue(store, "nobody knows it").reasons == []
+
+
+# -- one predicate: no reason blocks, if and only if it is claimed -----------------------------------------------------
+
+TASKS, QUEUES = ("greet", "scan"), ("default", "mail")
+CONDITIONS = (
+    "due", "future", "retrying", "retried", "paused", "expiring", "running", "running long", "cancel asked",
+    "pause asked", "suspect", "succeeded", "failed", "cancelled", "resumed", "lapsing", "suspect a while",
+    "retried expiring", "lapsing expiring",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class AWorker:
+    tasks: tuple[str, ...]
+    queues: tuple[str, ...] | None
+    slots: int
+    silent: bool
+    in_hand: int
+
+
+FIT = AWorker(TASKS, None, 3, silent=False, in_hand=0)  # would take whatever can be taken
+workers = st.one_of(
+    st.sampled_from([FIT, AWorker(TASKS, None, 2, silent=False, in_hand=1)]),
+    st.builds(
+        AWorker,
+        tasks=st.sampled_from([("greet",), ("scan",), TASKS, ("other",)]),
+        queues=st.sampled_from([None, ("default",), ("mail",), QUEUES, ()]),
+        slots=st.integers(1, 2),
+        silent=st.booleans(),
+        in_hand=st.integers(0, 2),
+    ),
+)
+names = [("queue", name) for name in QUEUES] + [("task", name) for name in TASKS]
+pauses = st.tuples(st.sampled_from(names), st.sampled_from([None, 5, 500]))
+jobs = st.tuples(
+    st.sampled_from(CONDITIONS), st.sampled_from(TASKS), st.sampled_from(QUEUES), st.integers(-1, 1), st.integers(2, 4)
+)
+
+
+class Place:
+    """One store for all examples of the property; emptied before each."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.clock = Clock()
+        self.store = open_store(settings, clock=self.clock)
+        self.store.migrate()
+
+    def empty(self) -> None:
+        with raw(self.settings) as sql:
+            for table in ("jobs", "leases", "attempts", "workers", "pauses"):
+                sql(f"delete from {{{table}}}")
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgres"])
+def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    if request.param == "sqlite":
+        directory: Path = tmp_path_factory.mktemp("why")
+        place = Place(Settings(url=f"sqlite:///{directory}/jobs.db", synchronous="off"))
+        yield place
+        place.store.close()
+    else:
+        schema = new_schema()
+        place = Place(Settings(url=shared_postgres(), schema=schema))
+        yield place
+        place.store.close()
+        drop_schema(shared_postgres(), schema)
+
+
+def put(store: Store, condition: str, task: str, queue: str, priority: int, max_attempts: int) -> str:
+    """A job in this condition, 30 seconds before it is looked at."""
+    options: dict[str, Any] = {"task": task, "queue": queue, "priority": priority, "max_attempts": max_attempts}
+    if condition == "future":
+        return a_queued_job(store, delay=HOUR, **options)
+    if condition == "expiring":
+        return a_queued_job(store, expires_in=10, **options)
+    if condition in ("due", "paused", "resumed", "cancelled"):
+        id = a_queued_job(store, **options)
+        if condition != "due":
+            {"paused": store.pause, "resumed": store.pause, "cancelled": store.cancel}[condition](id)
+        if condition == "resumed":
+            store.resume(id)
+        return id
+    alone = f"for {uuid.uuid4()}"  # a task of its own, so that the claim finds it and no other
+    if "expiring" in condition:
+        options["expires_in"] = 10
+    id = a_queued_job(store, **{**options, "task": alone})
+    [held] = claim(store, tasks=[alone], worker="somebody", lease=HOUR if condition == "running long" else 10.0).jobs
+    ends: dict[str, Callable[[], object]] = {
+        "retrying": lambda: store.reschedule(ref(held), HOUR, BOOM),
+        "retried": lambda: store.reschedule(ref(held), 1, BOOM),
+        "retried expiring": lambda: store.reschedule(ref(held), 1, BOOM),
+        "succeeded": lambda: store.succeed(ref(held)),
+        "failed": lambda: store.fail(ref(held), BOOM),
+        "cancel asked": lambda: store.cancel(id),
+        "pause asked": lambda: store.pause(id),
+    }
+    if condition in ends:
+        ends[condition]()
+    return id
+
+
+def make(place: Place, drawn: list[Any], held_back: list[Any], fleet: list[AWorker]) -> list[str]:
+    store, clock = place.store, place.clock
+    place.empty()
+    ids = []
+    for condition, task, queue, priority, max_attempts in drawn:
+        ids.append(put(store, condition, task, queue, priority, max_attempts))
+    with raw(place.settings) as sql:
+        for id, (condition, task, *_) in zip(ids, drawn, strict=True):
+            sql("update {jobs} set task = ? where id = ?", task, int(id))
+            until = {"suspect": None, "lapsing": 0, "lapsing expiring": 0, "suspect a while": HOUR}
+            if condition in until:
+                when, seconds = store.instant(clock.now), until[condition]
+                lapse = None if seconds is None else store.instant(clock.now + timedelta(seconds=seconds))
+                sql(
+                    "update {jobs} set state = 'queued', fence = null, ready_at = null, attempt = 0, suspicion = 1, "
+                    "suspect_at = ?, suspect_until = ? where id = ?", when, lapse, int(id),
+                )  # fmt: skip
+    for (kind, name), seconds in held_back:
+        store.hold(kind, name, delay=seconds)
+    for number, worker in enumerate(fleet):
+        if worker.silent:
+            store.register(
+                id=f"w{number}", name="", host="", pid=1, queues=worker.queues, tasks=worker.tasks, slots=worker.slots,
+                lease=1.0,
+            )  # fmt: skip
+    clock.advance(30)
+    for number, worker in enumerate(fleet):
+        if not worker.silent:
+            store.register(
+                id=f"w{number}", name="", host="", pid=1, queues=worker.queues, tasks=worker.tasks, slots=worker.slots
+            )
+            # One claim brought what it has in hand, and one more that it has done since.
+            in_hand, busy = min(worker.in_hand, worker.slots), f"busy {uuid.uuid4()}"
+            for _ in range(in_hand + 1):
+                a_queued_job(store, task=busy, queue="elsewhere")
+            done, *_ = claim(store, in_hand + 1, tasks=[busy], worker=f"w{number}", lease=HOUR).jobs
+            store.succeed(ref(done))
+    return ids
+
+
+def claimed_by(store: Store, fleet: list[AWorker]) -> set[str]:
+    """What the workers that are up and have a free slot would take, given room: each taken job is done at once, so that
+    a suspect that must run alone keeps no other waiting."""
+    taken = set[str]()
+    for number, worker in enumerate(fleet):
+        in_hand = min(worker.in_hand, worker.slots)
+        if worker.silent or in_hand == worker.slots:
+            continue
+        while True:
+            found = claim(
+                store, 50, tasks=worker.tasks, queues=worker.queues, worker=f"taker {number}", held=in_hand
+            )  # fmt: skip
+            taken |= {str(job.id) for job in found.jobs}
+            if not found.jobs:
+                break
+    return taken
+
+
+@checking(
+    max_examples=250, deadline=None, derandomize=True, database=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)  # fmt: skip
+@given(
+    drawn=st.lists(jobs, min_size=1, max_size=6), held_back=st.lists(pauses, max_size=2),
+    fleet=st.lists(workers, max_size=3),
+)  # fmt: skip
+def test_no_reason_blocks_if_and_only_if_a_worker_with_a_free_slot_claims_it(
+    place: Place, drawn: list[Any], held_back: list[Any], fleet: list[AWorker]
+) -> None:
+    ids = make(place, drawn, held_back, fleet)
+    store = place.store
+    told = {id: why(store, id) for id in ids}
+    free = {id for id, found in told.items() if not any(reason.blocks for reason in found)}
+    assert all(told.values()), "there is always something to say"
+    taken = claimed_by(store, fleet)
+    assert free == taken & set(ids), [(id, codes(told[id]), drawn[ids.index(id)]) for id in free ^ (taken & set(ids))]
+
+
+@checking(
+    max_examples=120, deadline=None, derandomize=True, database=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)  # fmt: skip
+@given(drawn=st.lists(jobs, min_size=1, max_size=8), held_back=st.lists(pauses, max_size=2))
+def test_a_job_of_which_so_many_are_ahead_is_claimed_after_so_many(
+    place: Place, drawn: list[Any], held_back: list[Any]
+) -> None:
+    fleet = [AWorker(TASKS, None, 50, False, 1)]  # something in hand: suspects don't go before the others
+    ids = make(place, drawn, held_back, fleet)
+    store = place.store
+    positions, alone = {}, 0
+    for id in ids:
+        found = {reason.code: reason for reason in why(store, id)}
+        blocking = {code for code, reason in found.items() if reason.blocks}
+        if facts_of(store, store.read("why", id=int(id))).alone:
+            alone += blocking == {Why.SUSPECT}
+        elif not blocking:
+            positions[id] = found[Why.BEHIND].details["position"] if Why.BEHIND in found else 1
+    order = [str(job.id) for job in claim(store, 50, tasks=TASKS, held=1, worker="taker").jobs]
+    assert sorted(positions, key=positions.__getitem__) == order
+    # Those that wait to be run alone are counted as well: a worker with nothing in hand takes them first.
+    assert [positions[id] for id in order] == list(range(alone + 1, alone + 1 + len(order)))
+
+
+def test_what_waits_is_told_by_queue_and_task_and_counted_up_to_a_bound(store: Store, clock: Clock) -> None:
+    assert store.waiting() == []
+    for options in ({"delay": 5}, {"priority": 7, "delay": 3}, {"task": "scan"}, {"queue": "mail"}, {"queue": "mail"}):
+        a_queued_job(store, **options)
+    a_running_job(store, queue="never", task="taken")
+    found = store.waiting(most=2)
+    assert [(kind.queue, kind.task, kind.jobs, kind.more) for kind in found] == [
+        ("default", "greet", 2, True), ("default", "scan", 1, False), ("mail", "greet", 2, True),
+    ]  # fmt: skip
+    assert [(kind.due_at - clock.now).total_seconds() for kind in found] == pytest.approx([3, 0, 0])
+    assert len(store.waiting(lanes=1)) == 1
+    assert store.now() == clock.now
