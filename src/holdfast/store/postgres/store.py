@@ -312,7 +312,8 @@ class PostgresStore(PostgresEnqueue):
 
     async def asucceed_on(self, connection: Any, ref: Ref, result: bytes | None) -> None:
         parameters = {"id": ref.id, "fence": ref.fence, "result": None if result is None else result.decode()}
-        _must_hold(ref, await self._aexecute_on(connection)(self.statements["succeed_on"], parameters))
+        execute = await self._aexecute_on(connection)
+        _must_hold(ref, await execute(self.statements["succeed_on"], parameters))
 
     @contextmanager
     def user_transaction(self) -> Iterator[Any]:
