@@ -15,7 +15,7 @@ from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 
 import msgspec
 
-from holdfast.errors import BadArguments, BadSettings, StoreError, UnknownTask
+from holdfast.errors import BadArguments, BadSettings, SchemaOutdated, StoreError, StoreUnavailable, UnknownTask
 from holdfast.handle import Job
 from holdfast.model.job import DEFAULT_MAX_ATTEMPTS, DEFAULT_QUEUE, Enqueued, JobRecord, NewJob, Pause
 from holdfast.model.lifecycle import State
@@ -133,14 +133,26 @@ class Holdfast:
     def _opened(self) -> Store:
         store = open_store(self.settings)
         try:
-            if self.settings.url.startswith("sqlite"):
-                store.migrate()
-            else:
-                store.check()
+            self._fit(store)
         except BaseException:
             store.close()
             raise
         return store
+
+    def _fit(self, store: Store) -> None:
+        try:
+            store.check()
+        except SchemaOutdated:
+            if not self.settings.url.startswith("sqlite"):
+                raise
+            # Only now: migrating writes, and whoever calls may have a transaction of his own open, that nobody gets past.
+            try:
+                store.migrate()
+            except StoreUnavailable as error:
+                raise StoreUnavailable(
+                    f"the tables for jobs can't be made now: {error}. "
+                    "Call hf.migrate() or `holdfast migrate` before you open a transaction of your own"
+                ) from None
 
     def reconfigure(self, **settings: Any) -> None:
         """Change settings of an application that is declared already: the command line over the code."""
