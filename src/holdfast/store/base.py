@@ -150,7 +150,8 @@ class Store(ABC):
 
     @abstractmethod
     def look(self, worker: str, tasks: Sequence[str], queues: Sequence[str] | None) -> Look:
-        """What the watchdog sees; marks the worker present."""
+        """What the watchdog sees; marks the worker present. SchemaOutdated if the schema has changed under this code
+        and no longer serves it."""
 
     def expire(self, limit: int = 1000) -> list[Row]:
         """Cancel queued jobs that were not started by their expiry."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 from holdfast.errors import SchemaOutdated
 from holdfast.store.statements import HERE
@@ -22,6 +23,7 @@ def migrations(engine: str) -> list[Migration]:
     return [Migration(int(f.name[:4]), f.stem, f.read_text()) for f in files]
 
 
+@cache
 def newest(engine: str) -> int:
     return migrations(engine)[-1].version
 

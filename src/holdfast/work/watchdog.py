@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 
 from holdfast import events
-from holdfast.errors import OutcomeUnknown, StoreError
+from holdfast.errors import OutcomeUnknown, SchemaOutdated, StoreError
 from holdfast.model.job import Look, Rescued
 from holdfast.model.lifecycle import State
 from holdfast.settings import Settings
@@ -44,6 +44,7 @@ class Watchdog:
         self._loop = Loop("watchdog", self._step)
         self.start = self._loop.start
         self.stop = self._loop.stop
+        self.misfit: Callable[[SchemaOutdated], None] = lambda error: None  # the schema changed under us
         self.rescued = 0
         self.owes_a_look = True  # not looked yet, or seen leases that ran out and may be rescued only later
 
@@ -68,6 +69,9 @@ class Watchdog:
     def _patiently(self, do: Callable[[], None]) -> bool:
         try:
             do()
+        except SchemaOutdated as error:
+            self.misfit(error)
+            return False
         except StoreError as error:
             if isinstance(error, OutcomeUnknown):
                 self.distrust()

@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Callable, Iterable
 
 from holdfast import events
-from holdfast.errors import BadSettings, StoreError
+from holdfast.errors import BadSettings, SchemaOutdated, StoreError
 from holdfast.model.outcome import given_back
 from holdfast.settings import Settings
 from holdfast.store.base import Store
@@ -60,6 +60,8 @@ class Worker:
             self.id, store, settings, self._neighbours, tasks=self.tasks, queues=self._queues, due_in=self.desk.due_in
         )
         self.desk.broken = self._heartbeat.broken = self.watchdog.distrust
+        self.watchdog.misfit = self._stop_for
+        self._misfit: SchemaOutdated | None = None
         self._listener = Listener(
             store, queues=self._queues, wake=self.desk.wake, asked=self._heartbeat.ask, hearing=self._hearing
         )
@@ -76,7 +78,7 @@ class Worker:
             self._finish_gracefully()
         finally:
             self._end()
-        return self.desk.meters.processed
+        return self._processed()
 
     def drain(self, *, seconds: float | None = None, jobs: int | None = None) -> int:
         """Work until nothing is due or the budget is used up; returns how many jobs were processed (R3.13). Jobs of
@@ -94,7 +96,7 @@ class Worker:
             self._finish_gracefully()
         finally:
             self._end()
-        return self.desk.meters.processed
+        return self._processed()
 
     def stop(self) -> int:
         """End in good order: claim no more, let what runs finish within its grace, give back the rest. Called twice,
@@ -103,6 +105,18 @@ class Worker:
         self.desk.claiming = False
         self.desk.wake()
         return self._stop_asked
+
+    def _stop_for(self, misfit: SchemaOutdated) -> None:
+        """The database was upgraded past this code while it ran: end in good order, and say why."""
+        if self._misfit is None:
+            self._misfit = misfit
+            events.emit("schema_outdated", error=str(misfit), worker=self.id)
+            self.stop()
+
+    def _processed(self) -> int:
+        if self._misfit is not None:
+            raise self._misfit
+        return self.desk.meters.processed
 
     # -- the parts -----------------------------------------------------------------------------------------------------
 

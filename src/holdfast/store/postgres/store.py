@@ -290,6 +290,7 @@ class PostgresStore(PostgresEnqueue):
                 self.statements["look"],
                 {"worker": worker, "tasks": list(tasks), "queues": None if queues is None else list(queues)},
             )
+        check_version("postgres", self.shown_url, rows[0].pop("version"), rows[0].pop("oldest_code"))
         return Look(**rows[0])
 
     def purge(self, after_id: int, *, finished: float, failed: float, limit: int = 1000) -> tuple[int, int | None]:

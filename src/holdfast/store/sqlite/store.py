@@ -290,6 +290,7 @@ class SqliteStore(SqliteEnqueue):
             [ends] = self.rows(connection.db, self.statements["pause_ends"], {})
         upcoming = [lane["ready_at"] for lane in lanes] + [suspect["suspect_at"] for suspect in suspects]
         upcoming += [moment for moment in ends.values() if moment]
+        check_version("sqlite", self.shown_url, seen["version"], seen["oldest_code"])
         lease_end = seen["next_lease_end"]
         return Look(
             next_lease_end=lease_end and _seconds(lease_end, now),
