@@ -145,7 +145,7 @@ class Holdfast:
         except SchemaOutdated:
             if not self.settings.url.startswith("sqlite"):
                 raise
-            # Only now: migrating writes, and whoever calls may have a transaction of his own open, that nobody gets past.
+            # Only now: migrating writes, and the caller may have a transaction open that no other writer gets past.
             try:
                 store.migrate()
             except StoreUnavailable as error:

@@ -1,6 +1,6 @@
-"""Rolling upgrades: workers of this code go on while the database is brought to the next version's schema, beside workers
-of that version; and stop, saying why, where it no longer serves them (F31). The next version is a copy of this one with a
-migration more."""
+"""Rolling upgrades: workers of this code go on while the database is brought to the next version's schema, beside
+workers of that version; and stop, saying why, where it no longer serves them (F31). The next version is a copy of this
+one with a migration more."""
 
 from __future__ import annotations
 
