@@ -150,8 +150,7 @@ class Store(ABC):
 
     @abstractmethod
     def look(self, worker: str, tasks: Sequence[str], queues: Sequence[str] | None) -> Look:
-        """What the watchdog sees; marks the worker present. SchemaOutdated if the schema has changed under this code
-        and no longer serves it."""
+        """What the watchdog sees; marks the worker present."""
 
     def expire(self, limit: int = 1000) -> list[Row]:
         """Cancel queued jobs that were not started by their expiry."""

@@ -69,9 +69,6 @@ class Watchdog:
     def _patiently(self, do: Callable[[], None]) -> bool:
         try:
             do()
-        except SchemaOutdated as error:
-            self.misfit(error)
-            return False
         except StoreError as error:
             if isinstance(error, OutcomeUnknown):
                 self.distrust()
@@ -98,6 +95,8 @@ class Watchdog:
             self.distrust()  # the database was held up: so was everyone who would have renewed
         if look.next_due is not None:
             self._due_in(look.next_due)
+        if look.misfit is not None:
+            self.misfit(look.misfit)
         trusted = _now() >= self._trust_after
         if look.expired_leases and trusted:
             self._rescue(by_expiry=True)

@@ -25,7 +25,7 @@ from holdfast.store.base import (
     by_verb,
     may_be_lost,
 )
-from holdfast.store.migrate import OLDEST_CODE, check_version, pending
+from holdfast.store.migrate import OLDEST_CODE, check_version, misfit, pending
 from holdfast.store.pool import Pool
 from holdfast.store.postgres.connect import LOCK_TIMEOUT, Connection, connect, translate, translated, usable
 from holdfast.store.postgres.enqueue import PostgresEnqueue
@@ -290,8 +290,8 @@ class PostgresStore(PostgresEnqueue):
                 self.statements["look"],
                 {"worker": worker, "tasks": list(tasks), "queues": None if queues is None else list(queues)},
             )
-        check_version("postgres", self.shown_url, rows[0].pop("version"), rows[0].pop("oldest_code"))
-        return Look(**rows[0])
+        why = misfit("postgres", self.shown_url, rows[0].pop("version"), rows[0].pop("oldest_code"))
+        return Look(**rows[0], misfit=why)
 
     def purge(self, after_id: int, *, finished: float, failed: float, limit: int = 1000) -> tuple[int, int | None]:
         with self.transaction() as tx:

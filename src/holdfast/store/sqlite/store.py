@@ -30,7 +30,7 @@ from holdfast.store.base import (
     by_verb,
     may_be_lost,
 )
-from holdfast.store.migrate import OLDEST_CODE, check_version, pending
+from holdfast.store.migrate import OLDEST_CODE, check_version, misfit, pending
 from holdfast.store.pool import Pool
 from holdfast.store.sqlite.connect import Connection, path_of, prepare_file, translated
 from holdfast.store.sqlite.enqueue import SqliteEnqueue, stored
@@ -290,13 +290,13 @@ class SqliteStore(SqliteEnqueue):
             [ends] = self.rows(connection.db, self.statements["pause_ends"], {})
         upcoming = [lane["ready_at"] for lane in lanes] + [suspect["suspect_at"] for suspect in suspects]
         upcoming += [moment for moment in ends.values() if moment]
-        check_version("sqlite", self.shown_url, seen["version"], seen["oldest_code"])
         lease_end = seen["next_lease_end"]
         return Look(
             next_lease_end=lease_end and _seconds(lease_end, now),
             next_due=_seconds(min(upcoming), now) if upcoming else None,
             expired_leases=bool(seen["expired_leases"]),
             expired_jobs=bool(seen["expired_jobs"]),
+            misfit=misfit("sqlite", self.shown_url, seen["version"], seen["oldest_code"]),
         )
 
     def purge(self, after_id: int, *, finished: float, failed: float, limit: int = 1000) -> tuple[int, int | None]:
