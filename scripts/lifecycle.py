@@ -26,7 +26,10 @@ BENDS = {  # how far an arrow leaves the straight line, to the left of its direc
     (State.FAILED, State.QUEUED): -90, (State.CANCELLED, State.QUEUED): 200, (State.QUEUED, State.CANCELLED): 0,
     (State.PAUSED, State.CANCELLED): 0, (State.RUNNING, State.CANCELLED): 20, (State.RUNNING, State.PAUSED): -12,
 }  # fmt: skip
-ALONG = {(State.QUEUED, State.CANCELLED): 0.72, (State.QUEUED, State.PAUSED): 0.6}  # where its words stand; else half-way
+ALONG = {
+    (State.QUEUED, State.CANCELLED): 0.72,
+    (State.QUEUED, State.PAUSED): 0.6,
+}  # where its words stand; else half-way
 WHO = {
     "claim": "worker", "expire": "watchdog", "succeed": "worker", "fail": "worker", "reschedule": "worker",
     "release": "worker", "park": "worker", "stop": "worker", "rescue": "watchdog", "pause": "people",
@@ -60,7 +63,9 @@ def picture() -> str:
 
 def _box(state: State) -> str:
     x, y = PLACES[state]
-    colour = {"queued": "#e8eefc", "running": "#fdf3d8", "succeeded": "#e0f4e4", "failed": "#fbe3e1"}.get(state, "#eeeeee")
+    colour = {"queued": "#e8eefc", "running": "#fdf3d8", "succeeded": "#e0f4e4", "failed": "#fbe3e1"}.get(
+        state, "#eeeeee"
+    )
     return (
         f'<rect x="{x - BOX / 2:g}" y="{y - TALL / 2:g}" width="{BOX}" height="{TALL}" rx="8" fill="{colour}" '
         f'stroke="#444"/><text x="{x}" y="{y + 5}" text-anchor="middle" font-weight="bold" fill="#222">{state}</text>'
@@ -83,9 +88,7 @@ def _arrow(one: State, other: State, verbs: list[str]) -> tuple[str, str]:
 
 def _label(x: float, y: float, verbs: list[str]) -> str:
     lines = [", ".join(verbs[at : at + 3]) for at in range(0, len(verbs), 3)]
-    rows = "".join(
-        f'<tspan x="{x:.1f}" dy="{16 if at else 0}">{escape(line)}</tspan>' for at, line in enumerate(lines)
-    )
+    rows = "".join(f'<tspan x="{x:.1f}" dy="{16 if at else 0}">{escape(line)}</tspan>' for at, line in enumerate(lines))
     top = y + 5 - 8 * (len(lines) - 1)
     place = f'x="{x:.1f}" y="{top:.1f}" text-anchor="middle"'
     # Twice: a white outline first, so that no line runs through the words.

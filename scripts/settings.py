@@ -1,10 +1,11 @@
-"""Writes the table of settings of docs/operating.md from settings.py. `python -m scripts.settings` after a change; a test
-compares."""
+"""Writes the table of settings of docs/operating.md from settings.py.
+`python -m scripts.settings` after a change; a test compares."""
 
 from __future__ import annotations
 
 import ast
 from dataclasses import fields
+from itertools import pairwise
 from pathlib import Path
 
 from holdfast import settings
@@ -24,7 +25,9 @@ def table() -> str:
 
 
 def _shown(value: object) -> str:
-    return f"{value:.10g}" if isinstance(value, float) else str(value).lower() if isinstance(value, bool) else str(value)
+    return (
+        f"{value:.10g}" if isinstance(value, float) else str(value).lower() if isinstance(value, bool) else str(value)
+    )
 
 
 def _meanings() -> dict[str, str]:
@@ -32,7 +35,7 @@ def _meanings() -> dict[str, str]:
     tree = ast.parse(Path(settings.__file__).read_text())
     [body] = [node.body for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "Settings"]
     found: dict[str, str] = {}
-    for statement, text in zip(body, body[1:], strict=False):
+    for statement, text in pairwise(body):
         match statement, text:
             case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(meaning))):
                 found[name] = meaning.replace("\n    ", " ")

@@ -22,6 +22,7 @@ import json
 import os
 import re
 import select
+import shlex
 import signal
 import subprocess
 import sys
@@ -124,6 +125,7 @@ class Session:
     directory: Path
     postgres: str | None = None  # the URL of a database, where the page needs one
     on_postgres: bool = False
+    bin: Path = Path(sys.executable).parent  # of the virtual environment
     _python: subprocess.Popen[str] | None = None
     _shells: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
@@ -151,10 +153,10 @@ class Session:
     @property
     def _environment(self) -> dict[str, str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("HOLDFAST_", "PYTHON"))}
-        path = str(Path(sys.executable).parent) + os.pathsep + os.environ["PATH"]
+        path = str(self.bin) + os.pathsep + os.environ["PATH"]
         if self.on_postgres and self.postgres:
             kept["HOLDFAST_URL"] = self.postgres
-        return {**kept, "PATH": path, "NO_COLOR": "1", "COLUMNS": "120", "VIRTUAL_ENV": sys.prefix}
+        return {**kept, "PATH": path, "NO_COLOR": "1", "COLUMNS": "120", "VIRTUAL_ENV": str(self.bin.parent)}
 
     def _in_python(self, code: str, snippet: Snippet) -> str:
         output = self.directory.parent / f"{self.directory.name}-python.out"
@@ -162,8 +164,9 @@ class Session:
             ours, theirs = os.pipe()
             with output.open("w") as file:
                 self._python = subprocess.Popen(
-                    [sys.executable, "-c", INTERPRETER, str(theirs)], cwd=self.directory, env=self._environment,
-                    stdin=subprocess.PIPE, stdout=file, stderr=file, pass_fds=[theirs], text=True,
+                    [str(self.bin / "python"), "-c", INTERPRETER, str(theirs)], cwd=self.directory,
+                    env=self._environment, stdin=subprocess.PIPE, stdout=file, stderr=file, text=True,
+                    pass_fds=[theirs],
                 )  # fmt: skip
             os.close(theirs)
             self._replies = os.fdopen(ours)
@@ -183,7 +186,8 @@ class Session:
 
     def _in_shell(self, code: str, snippet: Snippet) -> str:
         code = "\n".join(line for line in code.splitlines() if not line.startswith("pip install"))
-        code = STAYS.sub(r"\1 &", code)
+        log = shlex.quote(str(self.directory.parent / f"{self.directory.name}-workers.out"))
+        code = STAYS.sub(rf"\1 >> {log} 2>&1 &", code)
         # To a file: a background process would keep a pipe open.
         output = self.directory.parent / f"{self.directory.name}-shell-{len(self._shells)}.out"
         with output.open("wb") as file:

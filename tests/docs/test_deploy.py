@@ -1,5 +1,5 @@
-"""The files under deploy/: what their own tools say of them where these are installed, and that everyone who ends a worker
-waits for as long as it may take. (No container is built here: that needs an engine and a registry.)"""
+"""The files under deploy/: what their own tools say of them where these are installed, and that everyone who ends a
+worker waits for as long as it may take. (No container is built here: that needs an engine and a registry.)"""
 
 from __future__ import annotations
 

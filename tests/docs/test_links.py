@@ -1,5 +1,5 @@
-"""Links between the pages lead somewhere: to a file that is there, to a heading that is there. Without the site generator,
-which finds some of it itself."""
+"""Links between the pages lead somewhere: to a file that is there, to a heading that is there. Without the site
+generator, which finds some of it itself."""
 
 from __future__ import annotations
 
