@@ -44,6 +44,7 @@ STAYS = re.compile(r"^(holdfast (?:worker|dev)\b(?!.*(?:--help|-h\b))[^#&\n]*?)\
 SQLITE_URL = "sqlite:///jobs.db"
 POSTGRES_URL = re.compile(r"postgresql(\+\w+)?://[^\s\"'`)]*")
 LANGUAGES = {"python", "sh", "console"}  # those that are run
+SHOWN = {"output", "text", "toml", "ini", "yaml", "json", "sql", "dockerfile"}  # those that are not
 
 
 @dataclass
@@ -152,7 +153,9 @@ class Session:
 
     @property
     def _environment(self) -> dict[str, str]:
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("HOLDFAST_", "PYTHON"))}
+        kept = {
+            name: value for name, value in os.environ.items() if not name.startswith(("HOLDFAST_", "PYTHON", "PYTEST"))
+        }
         path = str(self.bin) + os.pathsep + os.environ["PATH"]
         if self.on_postgres and self.postgres:
             kept["HOLDFAST_URL"] = self.postgres

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,8 +14,10 @@ import pytest
 from holdfast.settings import Settings
 from holdfast.store import open_store
 from tests.docs.snippets import (
+    LANGUAGES,
     PAGES,
     POSTGRES_URL,
+    SHOWN,
     Session,
     Snippet,
     assert_printed,
@@ -72,6 +75,15 @@ def test_every_snippet_of_a_page_runs_on_postgresql(page: Path, tmp_path: Path) 
         store.migrate()
         store.close()
         run(page, Session(directory, postgres=url, on_postgres=True))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_no_snippet_escapes_the_runner(page: Path) -> None:
+    """By a language it does not know, or by being indented."""
+    fences = re.findall(r"^([ \t]*)(?:```|~~~)(.*)$", page.read_text(), re.MULTILINE)
+    assert not [info for indent, info in fences if indent]
+    assert {info.split()[0] if info else "" for _, info in fences[::2]} <= LANGUAGES | SHOWN
+    assert {info for _, info in fences[1::2]} <= {""}
 
 
 def test_few_snippets_are_not_run_and_each_says_why() -> None:
