@@ -34,22 +34,24 @@ def pending(engine: str, version: int) -> list[Migration]:
 
 def check_version(engine: str, where: str, found: int | None, oldest_code: int | None) -> None:
     """Refuse with one clear sentence when database and code don't fit."""
-    if error := misfit(engine, where, found, oldest_code):
-        raise error
+    needed = newest(engine)
+    if found is None:
+        raise SchemaOutdated(f"{where} has no Holdfast tables yet: run `holdfast migrate --url {where}`")
+    if found < needed:
+        raise SchemaOutdated(
+            f"the schema in {where} is at {found}, this version needs {needed}: run `holdfast migrate --url {where}`"
+        )
+    if oldest_code is not None and oldest_code > needed:
+        raise SchemaOutdated(
+            f"the schema in {where} is at {found} and serves code from {oldest_code} on, this version knows {needed}: "
+            "upgrade Holdfast"
+        )
 
 
 def misfit(engine: str, where: str, found: int | None, oldest_code: int | None) -> SchemaOutdated | None:
     """Why database and code don't fit; None if they do."""
-    needed = newest(engine)
-    if found is None:
-        return SchemaOutdated(f"{where} has no Holdfast tables yet: run `holdfast migrate --url {where}`")
-    if found < needed:
-        return SchemaOutdated(
-            f"the schema in {where} is at {found}, this version needs {needed}: run `holdfast migrate --url {where}`"
-        )
-    if oldest_code is not None and oldest_code > needed:
-        return SchemaOutdated(
-            f"the schema in {where} is at {found} and serves code from {oldest_code} on, this version knows {needed}: "
-            "upgrade Holdfast"
-        )
+    try:
+        check_version(engine, where, found, oldest_code)
+    except SchemaOutdated as error:
+        return error
     return None
