@@ -39,7 +39,7 @@ test-16: $(VENV)/ready-check ## the store, the API and the worker once more, on 
 	HOLDFAST_TEST_POSTGRES_VERSION=16 $(BIN)/python -m pytest -q -n $(RUN_JOBS) tests/contract tests/api tests/work -k postgres
 
 test-fast: $(VENV)/ready ## the tests that take seconds
-	$(BIN)/python -m pytest -q -n $(RUN_JOBS) --ignore tests/crash --ignore tests/plans --ignore tests/types --ignore tests/bench/test_figures.py
+	$(BIN)/python -m pytest -q -n $(RUN_JOBS) --ignore tests/crash --ignore tests/plans --ignore tests/types --ignore tests/docs --ignore tests/bench/test_figures.py
 
 docs: $(VENV)/ready-docs ## the documentation as a site, in site/; broken links fail
 	$(BIN)/python -m scripts.lifecycle

@@ -17,6 +17,7 @@ PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "SECURITY.md", *sorte
 COMING = {
     "cli.md", "errors.md", "why.md", "doctor.md", "scheduling.md", "resources.md", "testing.md", "logging.md",
 }  # fmt: skip
+PLACES = (ROOT, ROOT / "src" / "holdfast", ROOT / "tests")  # what the names of files on pages begin at
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 
 
@@ -61,7 +62,16 @@ def test_every_page_is_in_the_navigation_and_every_entry_is_a_page() -> None:
     site = tomllib.loads((ROOT / "zensical.toml").read_text())["project"]
     listed = in_navigation(site["nav"])
     assert len(listed) == len(set(listed))
-    assert set(listed) | COMING == {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")} | COMING
+    there = {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")}
+    assert set(listed) | COMING == there | COMING, "the navigation is in zensical.toml"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_file_of_ours_a_page_names_is_there(page: Path) -> None:
+    for name in re.findall(
+        r"`((?:src|model|store|work|cli|web|tests|docs|deploy|scripts)/[\w./@-]+)`", page.read_text()
+    ):
+        assert any((place / name).exists() for place in PLACES), f"{page.name}: {name}"
 
 
 def test_the_readme_is_one_screen() -> None:

@@ -28,7 +28,7 @@ from tests.docs.snippets import (
 )
 from tests.servers import shared_postgres
 
-MOST_NOT_RUN = 12
+MOST_NOT_RUN = 5
 TRIED_ELSEWHERE = {"cli.md"}  # lists commands without an application around them; tests/docs/test_cli.py tries them
 
 
