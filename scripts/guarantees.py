@@ -37,6 +37,7 @@ GUARANTEES: dict[str, str] = {
     "A job starts no sooner than it is due, by the database's clock.": "I13 R5.6",
     "After a cancel a waiting job never runs; a running one ends cancelled or succeeded.": "I18 R2.5",
     "Every verb moves a job as the table of transitions says, or is refused and changes nothing.": "R2.1",
+    "A cron makes one job a tick, however many workers run and whichever die.": "I17 F44",
     "A reply that was lost, and the same sent again, change nothing.": "I21 F43",
     "A job whose task no worker knows waits; it is never dropped.": "F7",
     "A stopping worker finishes what it can within its grace and gives the rest back, uncharged.": "R6.4 F13 F13b",

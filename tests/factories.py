@@ -37,10 +37,11 @@ def new_job(task: str = "greet", args: bytes = b"{}", **options: Any) -> NewJob:
 def wants(
     limit: int = 1, *, tasks: Sequence[str] = ("greet",), queues: Sequence[str] | None = None, worker: str = "w1",
     ahead: int = 0, held: int = 0, lease: float = LEASE, fence: str | None = None,
+    told: Sequence[tuple[str, str, int]] = (),
 ) -> Wants:  # fmt: skip
     return Wants(
         fence=fence or str(uuid.uuid4()), worker=worker, tasks=tuple(tasks), limit=limit, lease=lease,
-        ahead=ahead, queues=None if queues is None else tuple(queues), held=held,
+        ahead=ahead, queues=None if queues is None else tuple(queues), held=held, told=tuple(told),
     )  # fmt: skip
 
 

@@ -22,7 +22,7 @@ from holdfast.errors import (
 from holdfast.handle import Job
 from holdfast.model.lifecycle import State
 from holdfast.model.retry import Exponential
-from holdfast.work.context import JobContext
+from holdfast.work.context import JobContext, JobInfo
 
 __all__ = [
     "BadArguments",
@@ -35,6 +35,7 @@ __all__ = [
     "Job",
     "JobContext",
     "JobFailed",
+    "JobInfo",
     "JobNotFound",
     "LeaseLost",
     "Refused",

@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import os
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -17,6 +17,7 @@ import msgspec
 
 from holdfast.errors import BadArguments, BadSettings, SchemaOutdated, StoreError, StoreUnavailable, UnknownTask
 from holdfast.handle import Job
+from holdfast.model.cron import CatchUp, CronRecord
 from holdfast.model.job import DEFAULT_MAX_ATTEMPTS, DEFAULT_QUEUE, Enqueued, JobRecord, NewJob, Pause
 from holdfast.model.lifecycle import State
 from holdfast.model.retry import DEFAULT_RETRY, RetryLike, retry_policy
@@ -24,6 +25,9 @@ from holdfast.settings import load_settings
 from holdfast.store import open_store
 from holdfast.store.base import Store
 from holdfast.work.context import JobContext, current
+from holdfast.work.cron import declaration
+from holdfast.work.hooks import ErrorHook, Hook, Hooks, checked_error_hook
+from holdfast.work.resources import Resource, Use
 from holdfast.work.tasks import (
     AsyncTask,
     Bound,
@@ -41,6 +45,9 @@ from holdfast.work.worker import Worker
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
+H = TypeVar("H", bound=Hook)
+E = TypeVar("E", bound=ErrorHook)
 
 
 class Holdfast:
@@ -56,6 +63,8 @@ class Holdfast:
             raise BadSettings(str(error).replace("Settings.__init__()", "Holdfast")) from None
         self.tasks: dict[str, Task[..., Any]] = {}
         self._names: dict[str, str] = {}  # name or alias -> the task it belongs to
+        self._resources: list[Resource[Any]] = []
+        self._hooks = Hooks()
         self._opening = threading.Lock()
         self._store: Store | None = None
 
@@ -82,11 +91,15 @@ class Holdfast:
         reuse: Seconds | Literal["forever"] | None = None,
         aliases: Sequence[str] = (),
         tags: Sequence[str] = (),
+        cron: str | None = None,
+        timezone: str | None = None,
+        catch_up: CatchUp | None = None,
     ) -> TaskDecorator: ...
 
     def task(self, function: Callable[..., Any] | None = None, **options: Any) -> Any:
         """Declare a task. Its stored name is the function's name, or `name=`; never its module's path. `aliases=` keep
-        jobs running that were enqueued under an earlier name."""
+        jobs running that were enqueued under an earlier name. `cron=` enqueues it by a schedule, in `timezone=` (UTC);
+        `catch_up=` says which ticks are made up for after a downtime: "none", the "latest" (so by default) or "all"."""
         if function is not None and not callable(function):
             raise BadSettings(f"@task takes options by name, as in @task(queue=…), not {function!r:.80}")
         decorator = TaskDecorator(self, options)
@@ -96,6 +109,7 @@ class Holdfast:
         given: dict[str, Any] = {
             "queue": DEFAULT_QUEUE, "priority": 0, "max_attempts": DEFAULT_MAX_ATTEMPTS, "retry": DEFAULT_RETRY,
             "timeout": None, "reuse": None, "aliases": (), "tags": (), "name": None,
+            "cron": None, "timezone": None, "catch_up": None,
         }  # fmt: skip
         unknown = options.keys() - given.keys()
         if unknown:
@@ -118,6 +132,45 @@ class Holdfast:
         except KeyError:
             known = ", ".join(sorted(self.tasks)) or "none"
             raise UnknownTask(f"there is no task {name!r} in this application; declared: {known}") from None
+
+    # -- resources and hooks -----------------------------------------------------------------------------------------
+
+    @overload
+    def resource(self, function: Callable[..., AsyncIterator[T]], /) -> Resource[T]: ...
+    @overload
+    def resource(self, function: Callable[..., Coroutine[Any, Any, T]], /) -> Resource[T]: ...
+    @overload
+    def resource(self, function: Callable[..., Iterator[T]], /) -> Resource[T]: ...
+    @overload
+    def resource(self, function: Callable[..., T], /) -> Resource[T]: ...
+
+    def resource(self, function: Callable[..., Any], /) -> Any:
+        """Declare what a worker opens once for its handlers. The function returns it, or yields it once and closes it
+        after that; it may be asynchronous."""
+        resource: Resource[Any] = Resource(function)
+        self._resources.append(resource)
+        return resource
+
+    @property
+    def injected(self) -> Any:
+        """As the default of a handler's parameter: a worker passes the resource that gives what the parameter is
+        annotated as. `open_pool.injected` names one instead."""
+        return Use(None)
+
+    def on_start(self, hook: H) -> H:
+        """Call this when a worker process starts, before it takes jobs."""
+        self._hooks.start.append(hook)
+        return hook
+
+    def on_stop(self, hook: H) -> H:
+        """Call this when a worker process stops, after its last job."""
+        self._hooks.stop.append(hook)
+        return hook
+
+    def on_error(self, hook: E) -> E:
+        """Call this with the job and the exception whenever an attempt errors or times out."""
+        self._hooks.error.append(checked_error_hook(hook))
+        return hook
 
     # -- the store ---------------------------------------------------------------------------------------------------
 
@@ -276,30 +329,69 @@ class Holdfast:
         *,
         queue: str | None = None,
         task: str | None = None,
+        cron: str | None = None,
         by: str | None = None,
         why: str | None = None,
         until: datetime | timedelta | None = None,
     ) -> None:
-        """Pause a queue or a task: no new attempts start until `resume`, or until the time given."""
-        kind, name = _which(queue, task)
+        """Pause a queue or a task: no new attempts start until `resume`, or until the time given. Or pause a cron: its
+        ticks are let go until then."""
+        kind, name = _which(queue, task, cron)
+        if kind == "cron":
+            self._cron(name)
         if isinstance(until, timedelta):
             self.store.hold(kind, name, by=by, reason=why, delay=seconds("pause: until", until))
         else:
             self.store.hold(kind, name, by=by, reason=why, until=aware("pause: until", until))
 
-    def resume(self, *, queue: str | None = None, task: str | None = None) -> bool:
-        """End the pause of a queue or a task. False: it was not paused."""
-        return self.store.let_go(*_which(queue, task))
+    def resume(self, *, queue: str | None = None, task: str | None = None, cron: str | None = None) -> bool:
+        """End the pause of a queue, a task or a cron, which goes on with its next tick. False: it was not paused."""
+        kind, name = _which(queue, task, cron)
+        next_at = None
+        if kind == "cron":
+            paused = self._cron(name)
+            next_at = paused.schedule.after(paused.now)
+        return self.store.let_go(kind, name, next_at=next_at)
 
     def pauses(self) -> list[Pause]:
         return self.store.pauses()
+
+    # -- crons ---------------------------------------------------------------------------------------------------------
+
+    def crons(self) -> list[CronRecord]:
+        """The crons this database knows, and those this application declares, by name."""
+        known = {cron.name: cron for cron in self.store.crons(heard_within=3 * self.settings.lease)}
+        mine = [task for task in self.tasks.values() if task.schedule is not None and task.name not in known]
+        now = self.store.now() if mine else None
+        known |= {task.name: declaration(task, now) for task in mine if now is not None}
+        return [known[name] for name in sorted(known)]
+
+    def run_cron(self, name: str) -> Job[Any]:
+        """Enqueue a job of this cron now; its schedule goes on as it was."""
+        self._cron(name)
+        id = self.store.run_cron(name)
+        if id is None:
+            raise UnknownTask(f"the cron {name!r} is gone")
+        return Job(self, id, name, created=True)
+
+    def _cron(self, name: str) -> CronRecord:
+        """The cron of this name, as the database has it; one that only this application knows is made known to it."""
+        known = {cron.name: cron for cron in self.crons()}
+        if name not in known:
+            there = ", ".join(known) or "none"
+            raise UnknownTask(f"there is no cron {name!r} in {self.settings.shown_url}; there are: {there}")
+        if name not in {cron.name for cron in self.store.crons()}:
+            self.store.declare_cron(known[name])
+        return known[name]
 
     # -- work ----------------------------------------------------------------------------------------------------------
 
     def worker(self, queues: Iterable[str] | None = None) -> Worker:
         """A worker for this application: `hf.worker().run()`."""
         served = None if queues is None else names_of("worker: queues", queues)
-        return Worker(self.store, self.settings, self.tasks.values(), queues=served)
+        return Worker(
+            self.store, self.settings, self.tasks.values(), queues=served, resources=self._resources, hooks=self._hooks
+        )
 
     def drain(
         self, queues: Iterable[str] | None = None, *, seconds: float | None = None, jobs: int | None = None
@@ -402,10 +494,11 @@ class TaskDecorator:
         return self._app.declare(function, self._options)
 
 
-def _which(queue: str | None, task: str | None) -> tuple[str, str]:
-    if (queue is None) == (task is None):
-        raise BadSettings("name either a queue or a task")
-    kind, name = ("queue", queue) if queue is not None else ("task", task)
+def _which(queue: str | None, task: str | None, cron: str | None) -> tuple[str, str]:
+    named = [(kind, name) for kind, name in (("queue", queue), ("task", task), ("cron", cron)) if name is not None]
+    if len(named) != 1:
+        raise BadSettings("name either a queue, a task or a cron")
+    [(kind, name)] = named
     return kind, name_of(f"the name of a {kind}", name)
 
 

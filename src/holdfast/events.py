@@ -45,6 +45,14 @@ TEXTS: dict[str, tuple[int, str]] = {
         logging.WARNING,
         "job {job} ({task}) did not stop within its grace time; it is released, its result will be dropped",
     ),
+    "fired": (logging.INFO, "cron {cron}: job {job} for the tick of {tick}"),
+    "ticks_missed": (
+        logging.WARNING,
+        "cron {cron}: ticks since {since} were missed and are not made up for (catch_up={catch_up})",
+    ),
+    "cron_unknown": (logging.WARNING, "cron {cron} can't be fired by this worker: {error}"),
+    "resource_stuck": (logging.ERROR, "the resource {resource} was not closed in good order: {error}"),
+    "hook_failed": (logging.ERROR, "the hook {hook} failed: {error}"),
     "stumbled": (logging.ERROR, "{part} met an error nobody expected, and goes on: {error}"),
     "unknown_request": (logging.WARNING, "job {job} asks for task {task}, which is not declared here"),
 }  # fmt: skip

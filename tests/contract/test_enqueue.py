@@ -247,7 +247,7 @@ def test_our_own_enqueues_wake_after_the_commit(store: Store, settings: Settings
         ear.execute(f'listen "{store.channel}"'.encode())
         a_queued_job(store, queue="mail")
         [notice] = ear.notifies(timeout=5, stop_after=1)
-        assert notice.payload == "qmail"
+        assert notice.payload == 'l["mail", "greet", 0]'
         keep(store, [new_job(queue="bulk")] * 3)
         [notice] = ear.notifies(timeout=5, stop_after=1)
         assert notice.payload == "qbulk"

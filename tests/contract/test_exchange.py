@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast.errors import StoreError
+from holdfast.errors import StoreError, ValueRefused
 from holdfast.model.lifecycle import State
-from holdfast.model.outcome import Error, Outcome
+from holdfast.model.outcome import Error, Outcome, returned
 from holdfast.settings import Settings
 from holdfast.store.base import Store
 from tests.contract.places import everything, raw
@@ -224,3 +224,22 @@ def test_outcomes_of_unknown_fences_are_all_lost(store: Store) -> None:
     id = int(a_queued_job(store))
     unknown = [Outcome("succeed", id + n, str(uuid.uuid4()), result=b"1") for n in range(3)]
     assert store.exchange(unknown, None).lost == unknown
+
+
+@pytest.mark.parametrize("engine", ["postgres"])
+def test_what_the_driver_refuses_takes_the_rest_of_the_trip_with_it(store: Store) -> None:
+    """A value that never reaches the server must not commit what was sent before it: it is all or nothing."""
+    for _ in range(2):
+        a_queued_job(store)
+    first, second = claim(store, 2).jobs
+    waiting = a_queued_job(store)
+    outcomes = [returned(first, None), returned(second, b'"\0"')]
+    with pytest.raises(ValueRefused):
+        store.exchange(outcomes, wants())
+    assert [store.get(id).state for id in (str(first.id), str(second.id), waiting)] == ["running", "running", "queued"]
+    store.exchange(outcomes[:1], wants())
+    assert [store.get(id).state for id in (str(first.id), str(second.id), waiting)] == [
+        "succeeded",
+        "running",
+        "running",
+    ]

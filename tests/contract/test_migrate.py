@@ -367,10 +367,10 @@ def test_where_one_connection_broke_the_other_free_ones_are_not_trusted(store: S
     with raw(settings) as sql:
         assert sql("select count(pg_terminate_backend(pid)) from unnest(?::int[]) as t (pid)", pids) == [(3,)]
     with pytest.raises(StoreUnavailable):
-        a_queued_job(store)
+        store.pauses()
     for _ in range(4):
         with store.transaction(), store.transaction(), store.transaction():
-            a_queued_job(store)
+            store.pauses()
 
 
 @pytest.mark.parametrize("engine", ["postgres"])

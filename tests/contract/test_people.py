@@ -201,7 +201,7 @@ def test_every_return_to_queued_wakes_and_so_do_requests(store: Store, settings:
             return notice.payload
 
         held = a_running_job(store, queue="mail")
-        assert heard() == "qmail"
+        assert heard() == 'l["mail", "greet", 0]'
         store.release(ref(held))
         assert heard() == "qmail"
         store.reschedule(ref(reclaim(store, held.id)), 0, BOOM)

@@ -9,6 +9,7 @@ import pytest
 
 from holdfast.errors import StoreError
 from holdfast.store.base import Store
+from holdfast.store.postgres.store import wanted
 from tests.factories import Clock, a_queued_job, claim, wants
 
 
@@ -40,18 +41,7 @@ def test_looking_a_claim_up_waits_for_the_backend_that_is_still_at_it(
     answers: list[int] = []
     looker = Thread(target=lambda: answers.append(len(other.claim_of(asked.fence))))
     with store.transaction() as tx:
-        tx.rows(
-            "claim",
-            tasks=["greet"],
-            queues=None,
-            fence=asked.fence,
-            worker="w1",
-            lease=20.0,
-            held=0,
-            limit=1,
-            n=1,
-            reach=18,
-        )
+        tx.rows("claim", **wanted(asked, only_claims=True))
         looker.start()
         looker.join(0.3)
         assert answers == []  # not decided yet

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import queue
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -64,8 +66,52 @@ def listening(store: Store, *, finished: bool = False) -> Iterator[Ear]:
 
 def test_another_handles_job_is_heard(store: Store, stores: Callable[..., Store], engine: str) -> None:
     with listening(stores()) as ear:
-        a_queued_job(store, queue="mail")
-        assert ear.next() == {"sqlite": ("changed", ""), "postgres": ("queue", "mail")}[engine]
+        a_queued_job(store, queue="mail", priority=7)
+        assert ear.next() == {"sqlite": ("changed", ""), "postgres": ("lane", '["mail", "greet", 7]')}[engine]
+
+
+@pytest.mark.parametrize("engine", ["postgres"])
+def test_a_job_that_is_not_due_yet_asks_for_a_look_at_its_queue(store: Store, stores: Callable[..., Store]) -> None:
+    with listening(stores()) as ear:
+        a_queued_job(store, queue="mail", delay=60)
+        assert ear.next() == ("queue", "mail")
+
+
+@pytest.mark.parametrize("engine", ["postgres"])
+def test_names_too_long_for_a_wake_up_are_left_out_of_it(store: Store, stores: Callable[..., Store]) -> None:
+    with listening(stores()) as ear:
+        a_queued_job(store, queue="mail", task="t" * 3000)
+        assert ear.next() == ("queue", "mail")
+
+
+@pytest.mark.parametrize("engine", ["postgres"])
+def test_however_quickly_jobs_follow_each_other_each_is_heard_of_soon(
+    store: Store, stores: Callable[..., Store]
+) -> None:
+    """Each in a queue of its own, from two at once: some wake-ups travel with their job, others wait to be sent
+    together (docs/decisions/0009); none is stuck."""
+    jobs = 400
+    told_at: dict[str, float] = {}
+    with listening(stores()) as ear:
+
+        def enqueue(who: int) -> None:
+            for n in range(jobs // 2):
+                queue_name = f"{who}-{n}"
+                a_queued_job(store, queue=queue_name)
+                told_at[queue_name] = time.monotonic()
+
+        threads = [threading.Thread(target=enqueue, args=(who,)) for who in range(2)]
+        for thread in threads:
+            thread.start()
+        heard: dict[str, float] = {}
+        while len(heard) < jobs:
+            kind, what = ear.next()
+            assert kind == "lane"
+            heard[json.loads(what)[0]] = time.monotonic()
+        for thread in threads:
+            thread.join()
+    late = {name: heard[name] - told_at[name] for name in told_at if heard[name] - told_at[name] > 1.0}
+    assert not late
 
 
 def test_a_listener_that_is_told_to_stop_stops(store: Store, stores: Callable[..., Store]) -> None:
@@ -144,7 +190,7 @@ def test_schemas_do_not_wake_each_other(store: Store, settings: Settings, stores
         other.notify(["theirs"])
         other.close()
         a_queued_job(store, queue="ours")
-        assert ear.next() == ("queue", "ours")
+        assert ear.next() == ("lane", '["ours", "greet", 0]')
 
 
 def test_without_anyone_listening_a_poll_finds_the_job(store: Store, stores: Callable[..., Store]) -> None:  # R1.8

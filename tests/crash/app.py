@@ -167,6 +167,16 @@ def save(ctx: JobContext, until: str) -> str:
     return ctx.fence
 
 
+def ticking(ctx: JobContext) -> str:
+    note(ctx, "start")
+    note(ctx, "end")
+    return str(ctx.job.tick)
+
+
+if CRON := os.environ.get("CRASH_CRON"):
+    hf.task(cron=CRON, catch_up="all", max_attempts=20)(ticking)
+
+
 def main() -> None:
     # A word a test waits for, and the log it shows when it fails.
     logging.basicConfig(stream=sys.stderr, level=logging.DEBUG, format="%(asctime)s %(threadName)s %(message)s")

@@ -12,8 +12,9 @@ from typing import Any
 import psycopg
 import pytest
 
+from holdfast.model.job import Wants
 from holdfast.settings import Settings
-from holdfast.store.postgres.store import PostgresStore
+from holdfast.store.postgres.store import PostgresStore, wanted
 from tests.factories import claim
 from tests.plans.crowd import DUE, PAUSED_QUEUE, PAUSED_TASK, QUEUE, TASK, UNSERVED
 from tests.plans.postgres import Connection, Plan, explain, fill
@@ -49,6 +50,10 @@ def test_statements_look_at_a_bounded_part_of_a_crowded_table(version: int, scal
             complaints += [f"analysed, {told}" for told in unbounded(connection, cases(connection, store))]
             # Now many are due, and many wait to be run alone: what was learned about the table is wrong.
             crowd_the_front(connection, store)
+            complaints += [f"out of date, {told}" for told in unbounded(connection, claims_where_told(store))]
+            connection.execute("analyze")
+            complaints += [f"due, {told}" for told in unbounded(connection, claims_where_told(store))]
+            crowd_with_suspects(connection, store)
             complaints += [f"out of date, {told}" for told in unbounded(connection, busy_cases(store))]
             connection.execute("analyze")
             complaints += [f"busy, {told}" for told in unbounded(connection, busy_cases(store))]
@@ -118,7 +123,7 @@ def cases(connection: Connection, store: PostgresStore) -> list[Case]:
     }
     return [
         *claims(store, limit=10, rows=50, pages=200),
-        Case("look", statements["look"], {**scope(None), "worker": "me"}, pages=150),
+        Case("look", statements["look"], {**scope(None), "worker": "me", "crons": ["a", "b"]}, pages=150),
         *(Case(name, statements[name], parameters) for name, parameters in by_name.items()),
         *(Case(verb, text, ending) for verb, text in store._endings.items()),
         *(Case(name, statements[name], keyed, pages=400) for name in MANY_KEYS),
@@ -129,10 +134,11 @@ def cases(connection: Connection, store: PostgresStore) -> list[Case]:
 def busy_cases(store: PostgresStore) -> list[Case]:
     """A claim of n jobs looks at some n jobs of each lane, not at the backlog; and at no suspects of other tasks."""
     reach = 2 * 10 + 16
-    waiting = {**scope(None), "worker": "me"}
+    waiting = {**scope(None), "worker": "me", "crons": ["a", "b"]}
     return [
         *claims(store, limit=10, rows=3 * reach * 2 + 50 + SUSPECTS * 2, pages=600),
         *claims_in_one_lane(store),
+        *claims_where_told(store),
         Case("look", store.statements["look"], waiting, rows=50 + SUSPECTS, pages=300),
         Case("wake_on", store.statements["wake_on"], wake_on()),
         Case("expire", store.statements["expire"], {"limit": 10}),
@@ -155,6 +161,10 @@ def crowd_the_front(connection: Connection, store: PostgresStore) -> None:
         f"insert into {jobs} (task, queue, priority, run_at, ready_at, args) select '{TASK}', '{QUEUE}', n % 3 - 1, "
         f"now() - interval '1 hour', now() - interval '1 hour', '{{}}' from generate_series(1, {BACKLOG}) n".encode()
     )
+
+
+def crowd_with_suspects(connection: Connection, store: PostgresStore) -> None:
+    jobs = f'"{store.settings.schema}".jobs'
     for task, many in ((TASK, SUSPECTS), (UNSERVED, BACKLOG // 10)):
         connection.execute(
             f"insert into {jobs} (task, queue, run_at, ready_at, suspect_at, args) select '{task}', '{QUEUE}', now(), "
@@ -188,12 +198,28 @@ def claims_in_one_lane(store: PostgresStore) -> list[Case]:
     ]  # fmt: skip
 
 
-def claim_parameters(queues: list[str] | None, limit: int, ahead: int, held: int) -> dict[str, Any]:
-    n = limit + ahead
-    return {
-        **scope(queues), "limit": limit, "n": n, "reach": 2 * n + 16, "fence": str(uuid.uuid4()), "worker": "me",
-        "lease": 20.0, "held": held,
-    }  # fmt: skip
+def claims_where_told(store: PostgresStore) -> list[Case]:
+    """Looked at: the jobs wanted of each lane, and once more those that are locked, then taken."""
+    lanes = [(QUEUE, TASK, priority) for priority in (-1, 0, 1)] + [(ONE_LANE, TASK, 0), (QUEUE, PAUSED_TASK, 0)]
+    return [
+        Case(
+            f"claim {limit} and {ahead} ahead from {len(told)} lanes told of", store.statements["claim_from"],
+            claim_parameters(None, limit, ahead, held=3, told=told), rows=(3 * len(told) + 2) * (limit + ahead) + 50,
+            pages=20 * (limit + ahead) * len(told) + 200,
+        )
+        for limit, ahead in ((10, 0), (0, 10), (100, 100))
+        for told in (lanes[:1], lanes)
+    ]  # fmt: skip
+
+
+def claim_parameters(
+    queues: list[str] | None, limit: int, ahead: int, held: int, told: Iterable[tuple[str, str, int]] = ()
+) -> dict[str, Any]:
+    wants = Wants(
+        fence=str(uuid.uuid4()), worker="me", tasks=(TASK, PAUSED_TASK), limit=limit, ahead=ahead, lease=20.0,
+        queues=None if queues is None else tuple(queues), held=held, told=tuple(told),
+    )  # fmt: skip
+    return wanted(wants, only_claims=True)
 
 
 def test_a_claim_takes_the_due_jobs_in_the_crowd() -> None:

@@ -122,7 +122,7 @@ def unbounded(store: SqliteStore, steps: Steps) -> Iterator[str]:
         "enqueue": (500, lambda: store.enqueue(new_job(task=TASK, delay=3600.0))),
         "enqueue with a key that is held": (500, lambda: store.enqueue(new_job(task=TASK, key="k77"))),
         "enqueue to get a result": (500, lambda: store.enqueue(new_job(task=TASK, key="s77", reuse=1e9))),
-        "look": (4000, lambda: store.look("me", (TASK, PAUSED_TASK), None)),
+        "look": (4000, lambda: store.look("me", (TASK, PAUSED_TASK), None, ("a", "b"))),
         "claim nothing": (4000, lambda: claim(store, 10, tasks=("nobody's",))),
         "claim": (8000, lambda: claim_and_give_back(store, wants(10, tasks=(TASK, PAUSED_TASK), held=1))),
         "claim from one queue": (
@@ -164,7 +164,7 @@ def crowd_the_front(store: SqliteStore, clock: Clock) -> None:
 
 def busy(store: SqliteStore, steps: Steps) -> Iterator[str]:
     acts: dict[str, tuple[int, Act]] = {
-        "look": (6000, lambda: store.look("me", (TASK, PAUSED_TASK), None)),
+        "look": (6000, lambda: store.look("me", (TASK, PAUSED_TASK), None, ("a", "b"))),
         "claim a suspect": (15_000, lambda: claim(store, 10, tasks=(TASK, PAUSED_TASK))),
         "claim with jobs in hand": (20_000, lambda: claim(store, 10, tasks=(TASK, PAUSED_TASK), held=1)),
     }

@@ -13,7 +13,7 @@ from holdfast.model.job import Claimed, Wants
 from holdfast.model.outcome import returned
 from holdfast.work.attempt import Attempt
 from holdfast.work.desk import TOO_LATE, TRIP
-from holdfast.work.pace import FARTHEST, FIRST, SOON
+from holdfast.work.pace import FARTHEST, FIRST, HEAVIEST, SOON
 from tests.work.scripted import Backlog, Bench, held
 
 MakeBench = Callable[..., Bench]
@@ -474,3 +474,36 @@ def test_a_claim_made_ahead_that_was_looked_up_waits_for_slots_as_others_do(benc
     bench.time.now += TOO_LATE
     bench.desk.turn()
     assert bench.runner.busy == len(bench.runner.running) == 2
+
+
+# -- trouble in between ------------------------------------------------------------------------------------------------
+
+
+def test_jobs_with_large_arguments_are_claimed_ahead_by_their_weight(make: MakeBench) -> None:
+    bench = make(100)
+    heavy = b"x" * 200_000
+    backlog = Backlog()
+
+    def answer(wants: Wants | None) -> Claimed:
+        claimed = backlog(wants)
+        return replace(claimed, jobs=[replace(job, args=heavy) for job in claimed.jobs])
+
+    bench.store.always = answer
+    measured(bench, seconds=0.0001, times=10)
+    most = max(ahead for _, ahead in bench.store.asked)
+    assert 0 < most <= HEAVIEST / len(heavy)
+
+
+def test_an_error_nobody_expected_loses_no_claim(bench: Bench) -> None:
+    """It may have come after the commit: the fence is looked up, and what it took is run."""
+
+    def committed_then_failed(wants: Wants | None) -> Claimed:
+        assert wants is not None
+        bench.store.claims[wants.fence] = [held(7, wants.fence)]
+        raise RuntimeError("out of luck")
+
+    bench.store.answers = [committed_then_failed]
+    bench.desk.turn()
+    for _ in range(3):
+        bench.round()
+    assert 7 in {attempt.held.id for attempt in bench.runner.running}

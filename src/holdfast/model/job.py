@@ -121,7 +121,8 @@ class Held(msgspec.Struct, frozen=True, gc=False):
 class Wants(msgspec.Struct, frozen=True, kw_only=True):
     """What a worker would take: at most `limit` jobs of these tasks, from these queues (None: any queue), and beyond
     them, `ahead` of free slots, only jobs never tried that may be tried again. `held` is what it has in hand already:
-    nothing in hand makes it fit to run a suspect alone."""
+    nothing in hand makes it fit to run a suspect alone. `told`: it was told of jobs in these lanes (queue, task,
+    priority) and knew of no others a moment ago, so a store may look there alone."""
 
     fence: str
     worker: str
@@ -131,6 +132,7 @@ class Wants(msgspec.Struct, frozen=True, kw_only=True):
     ahead: int = 0
     queues: tuple[str, ...] | None = None
     held: int = 0
+    told: tuple[tuple[str, str, int], ...] = ()
 
 
 class Claimed(msgspec.Struct, frozen=True):
@@ -173,20 +175,22 @@ class Rescued:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What the watchdog sees, in seconds from now: when the next lease ends, when the next job falls due;
-    whether there are leases to rescue or queued jobs past their expiry; and whether the schema has changed under this
-    code and no longer serves it."""
+    """What the watchdog sees, in seconds from now: when the next lease ends, when the next job and the next tick of a
+    cron fall due; whether there are leases to rescue or queued jobs past their expiry; and whether the schema has
+    changed under this code and no longer serves it."""
 
     next_lease_end: float | None
     next_due: float | None
     expired_leases: bool
     expired_jobs: bool
+    next_tick: float | None = None
     misfit: SchemaOutdated | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """A queue or a task that takes no new attempts, with who asked, why, and until when."""
+    """A queue or a task that takes no new attempts, or a cron that lets its ticks go, with who asked, why, and until
+    when."""
 
     kind: str
     name: str
@@ -209,3 +213,4 @@ class WorkerRecord:
     slots: int
     started_at: datetime
     seen_at: datetime
+    crons: tuple[str, ...] = ()

@@ -33,6 +33,7 @@ from holdfast.model.job import (
 from holdfast.model.lifecycle import IN_PLACE, REQUESTS, TRANSITIONS, State
 from holdfast.model.outcome import Error, Outcome, Verb
 from holdfast.model.rescue import verdict
+from holdfast.store.crons import KeepsCrons
 
 Row = dict[str, Any]
 JobId = int | str
@@ -66,7 +67,7 @@ class Exchanged:
     requeued: set[str] = field(default_factory=set)
 
 
-class Store(ABC):
+class Store(KeepsCrons, ABC):
     """Where jobs are kept."""
 
     can_listen: bool = False  # can it wake a sleeping worker?
@@ -149,7 +150,7 @@ class Store(ABC):
         ]
 
     @abstractmethod
-    def look(self, worker: str, tasks: Sequence[str], queues: Sequence[str] | None) -> Look:
+    def look(self, worker: str, tasks: Sequence[str], queues: Sequence[str] | None, crons: Sequence[str] = ()) -> Look:
         """What the watchdog sees; marks the worker present."""
 
     def expire(self, limit: int = 1000) -> list[Row]:
@@ -163,14 +164,16 @@ class Store(ABC):
 
     # -- wake-ups: hints, never needed for correctness -------------------------------------------------------------
 
-    def notify(self, queues: Iterable[str] = (), finished: Iterable[JobId] = (), requests: bool = False) -> None:  # noqa: B027
+    def notify(self, queues: Iterable[str] = (), finished: Iterable[JobId] = (), requests: bool = False) -> None:
         """Tell listeners, after the commit: work waits in these queues, these jobs finished, people asked something.
         Coalesced; never fails."""
 
     @abstractmethod
     def listen(self, heard: Callable[[str, str], None], stop: Callable[[], bool], *, finished: bool = False) -> None:
         """Call `heard(kind, what)` for every wake-up until `stop()`; raises StoreUnavailable when it goes deaf.
-        The first call comes once it listens: whoever looks then misses nothing."""
+        The first call comes once it listens: whoever looks then misses nothing. Kinds: `listening`; `queue` and its
+        name (none: any); `lane` and a due job's queue, task and priority as JSON; `requests`; `finished` and an id;
+        `changed`: something did."""
 
     # -- the verbs, one job at a time --------------------------------------------------------------------------------
 
@@ -349,10 +352,12 @@ class Store(ABC):
         with self.transaction() as tx:
             tx.rows("hold", kind=kind, name=name, by=by, reason=reason, until=self.instant(until), delay=delay)
 
-    def let_go(self, kind: str, name: str) -> bool:
-        """End the pause of a queue or a task. False: it was not paused."""
+    def let_go(self, kind: str, name: str, *, next_at: datetime | None = None) -> bool:
+        """End the pause of a queue, a task or a cron (which goes on with this tick). False: it was not paused."""
         with self.transaction() as tx:
             ended = bool(tx.rows("let_go", kind=kind, name=name))
+            if ended and next_at is not None:
+                tx.rows("skip_cron", name=name, next_at=self.instant(next_at))
         if ended:
             # A task's jobs may wait in any queue; an empty name wakes everyone.
             self.notify([name if kind == "queue" else ""])
@@ -425,12 +430,13 @@ class Store(ABC):
     # -- workers -----------------------------------------------------------------------------------------------------
 
     def register(
-        self, *, id: str, name: str, host: str, pid: int, queues: Sequence[str] | None, tasks: Sequence[str], slots: int
-    ) -> None:
+        self, *, id: str, name: str, host: str, pid: int, queues: Sequence[str] | None, tasks: Sequence[str],
+        slots: int, crons: Sequence[str] = (),
+    ) -> None:  # fmt: skip
         with self.transaction() as tx:
             tx.rows(
                 "register", id=id, name=name, host=host, pid=pid, slots=slots, tasks=list(tasks),
-                queues=None if queues is None else list(queues),
+                crons=list(crons), queues=None if queues is None else list(queues),
             )  # fmt: skip
 
     def unregister(self, worker: str) -> None:
@@ -448,6 +454,7 @@ class Store(ABC):
                     **row,
                     "queues": None if row["queues"] is None else self.words(row["queues"]),
                     "tasks": self.words(row["tasks"]),
+                    "crons": self.words(row["crons"]),
                     "started_at": _known(self.moment(row["started_at"])),
                     "seen_at": _known(self.moment(row["seen_at"])),
                 }

@@ -9,12 +9,15 @@ from collections.abc import Iterable, Iterator, Sized
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from holdfast import events
 from holdfast.errors import HoldfastError, LeaseLost, StoreUnavailable
+from holdfast.model.cron import tick_of
+from holdfast.model.job import Held
 from holdfast.model.outcome import clean
 from holdfast.model.payload import Unfit, encode
 from holdfast.store.base import Ref
@@ -43,6 +46,18 @@ class JobInfo:
     priority: int
     max_attempts: int
     correlation_id: str | None
+    attempt: int = 1
+
+    @property
+    def tick(self) -> datetime | None:
+        """The instant of its cron this job was enqueued for, in UTC; None: it came in another way."""
+        return tick_of(self.task, self.correlation_id)
+
+
+def info_of(held: Held) -> JobInfo:
+    return JobInfo(
+        str(held.id), held.task, held.queue, held.priority, held.max_attempts, held.correlation_id, held.attempt
+    )
 
 
 class JobContext:
@@ -66,8 +81,7 @@ class JobContext:
     def job(self) -> JobInfo:
         if self._attempt is None:
             return JobInfo("", self._task, "", 0, 1, None)
-        held = self._attempt.held
-        return JobInfo(str(held.id), held.task, held.queue, held.priority, held.max_attempts, held.correlation_id)
+        return info_of(self._attempt.held)
 
     @property
     def attempt(self) -> int:

@@ -25,7 +25,7 @@ from holdfast.settings import Settings
 from holdfast.store.base import Exchanged, Ref, Store
 from holdfast.work.attempt import Attempt
 from holdfast.work.hand import Hand
-from holdfast.work.lane import Lane, Meters, Runner
+from holdfast.work.lane import Lane, LaneName, Meters, Runner
 from holdfast.work.loop import Bell
 from holdfast.work.poller import Poller
 
@@ -92,6 +92,13 @@ class Desk:
         self._look_everywhere()
         self._wake.ring()
 
+    def told(self, queue: str, task: str, priority: int) -> None:
+        """A due job was enqueued there: a hint."""
+        lane = self._lane_of.get(task)
+        if lane is not None:
+            lane.told.append((queue, task, priority))
+            self._wake.ring()
+
     def due_in(self, seconds: float) -> None:
         """Somebody saw when the next job falls due."""
         if seconds <= 0:
@@ -150,7 +157,7 @@ class Desk:
         if self._to_verify:
             return self._try(self._verify)
         if self._unknown:
-            return self._try(self._recover)
+            return self._try(self._recover, poll=False)
         lanes = self._hungry()
         if lanes:
             return self._try(lambda: self._look(lanes))
@@ -162,7 +169,7 @@ class Desk:
         """Until a finish, a wake-up, or the time to look again."""
         now = time.monotonic()
         times = [at for at in (self._look_at, self._hint_at) if at is not None] if self._has_room() else []
-        if self._not_before > now and any(lane.look and self._limits(lane) != (0, 0) for lane in self.lanes):
+        if self._not_before > now and any(lane.wanted and self._limits(lane) != (0, 0) for lane in self.lanes):
             times.append(self._not_before)  # a look is only put off
         times = [max(at, self._not_before) for at in times]
         times += [at for at, _ in self._blocked]
@@ -252,7 +259,7 @@ class Desk:
             return []
         # Who goes to record something anyway looks again where there was work: hints get lost among others.
         going = bool(self._outcomes)
-        return [lane for lane in self.lanes if (lane.look or (going and lane.again)) and self._limits(lane) != (0, 0)]
+        return [lane for lane in self.lanes if (lane.wanted or (going and lane.again)) and self._limits(lane) != (0, 0)]
 
     def _may_claim(self) -> bool:
         if not self.claiming or self.limit == 0 or self._one_by_one or (self._failures and self._outcomes):
@@ -269,14 +276,13 @@ class Desk:
     def _look(self, lanes: Sequence[Lane]) -> None:
         """Claim for each runner that has room. What wakes us from here on is about something newer than this look."""
         self.nothing_due = True
-        if len(lanes) == len(self.lanes):
+        if len(lanes) == len(self.lanes) and all(lane.look for lane in lanes):
             self._look_at = None  # this is that look
         for lane in lanes:
             limit, ahead = self._limits(lane)
             if limit + ahead > 0 and self._may_claim():
-                lane.look = False
                 try:
-                    self._exchange(self._wants(lane, limit, ahead), lane)
+                    self._exchange(self._wants(lane, limit, ahead, lane.where()), lane)
                 except BaseException:
                     lane.look = True
                     self.nothing_due = False
@@ -292,11 +298,12 @@ class Desk:
         limit = max(0, min(lane.free, room))
         return limit, max(0, room - limit)
 
-    def _wants(self, lane: Lane, limit: int, ahead: int) -> Wants:
+    def _wants(self, lane: Lane, limit: int, ahead: int, told: tuple[LaneName, ...]) -> Wants:
         # With nothing in hand once the outcomes are recorded, in the same trip, a suspect may be claimed.
         return Wants(
             fence=str(uuid.uuid4()), worker=self._worker, tasks=lane.tasks, limit=limit, ahead=ahead,
             lease=self._settings.lease, queues=self._queues, held=self._held_after(self._outcomes[:TRIP]),
+            told=told,
         )  # fmt: skip
 
     def _held_after(self, recorded: Sequence[Outcome]) -> int:
@@ -326,12 +333,21 @@ class Desk:
             else:
                 self._narrow_down(outcomes, wants, trouble)
             return
+        except StoreError:
+            raise
+        except BaseException:
+            # Nobody knows how far it got: if it did claim, those jobs are ours.
+            if wants is not None:
+                self._unknown.append(wants.fence)
+            raise
         self._outcomes = self._outcomes[len(outcomes) :]
         self._emptied = self._emptied[len(emptied) :]
         self._one_by_one = self._one_by_one and bool(self._outcomes)
-        self._recorded(outcomes, done)
-        if wants is not None and lane is not None:
-            self._hand_out(wants, lane, done.claimed)
+        try:
+            if wants is not None and lane is not None:
+                self._hand_out(wants, lane, done.claimed)
+        finally:
+            self._recorded(outcomes, done)
 
     def _step_aside(self, outcomes: Sequence[Outcome], wants: Wants | None) -> None:
         """Someone's open transaction holds the row of one of these: it is tried again from time to time, still ours,
@@ -381,17 +397,12 @@ class Desk:
             self._store.notify(done.requeued, done.awaited)
 
     def _hand_out(self, wants: Wants, lane: Lane, claimed: Claimed) -> None:
-        self.meters.last_poll = time.monotonic()
-        lane.holds_back = claimed.hold_back
-        lane.passed = claimed.passed
-        lane.again = bool(claimed.jobs)
-        if claimed.hold_back:
-            self._peek_at = time.monotonic() + PEEK
         if claimed.jobs:
-            self.nothing_due = False
-            self.poller.found()
             self._to_start.append((lane, claimed.jobs))
             lane.runner.busy += len(claimed.jobs)
+            lane.pace.weigh(len(claimed.jobs), sum(len(job.args) for job in claimed.jobs))
+            self.nothing_due = False
+            self.poller.found()
             if self.limit is not None:
                 self.limit -= len(claimed.jobs)
             if claimed.alone:
@@ -399,6 +410,12 @@ class Desk:
                 self._alone = self._hand.get(claimed.jobs[0].id, claimed.jobs[0].fence)
                 self._alone_until = time.monotonic() + self._time_alone(claimed.jobs[0])
             events.emit("claimed", count=len(claimed.jobs))
+        self.meters.last_poll = time.monotonic()
+        lane.holds_back = claimed.hold_back
+        lane.passed = claimed.passed
+        lane.found(claimed.jobs)
+        if claimed.hold_back:
+            self._peek_at = time.monotonic() + PEEK
         if claimed.more and not claimed.jobs:
             # All that is due is locked by others, perhaps for long: again soon, but not at once.
             self.nothing_due = False
@@ -412,14 +429,21 @@ class Desk:
         if claimed.jobs and not self.poller.listening:
             lane.look = True  # polling: again at once while there is work and room (R3.4)
             return
+        if wants.told:
+            self.nothing_due = False
+            self._look_within(ONCE_MORE)  # at all lanes
+            return
         wait = self.poller.wait(claimed.next_due)
         if claimed.jobs:
             wait = ONCE_MORE if wait is None else min(wait, ONCE_MORE)
         if wait is not None:
-            at = time.monotonic() + wait
-            self._look_at = at if self._look_at is None else min(at, self._look_at)
+            self._look_within(wait)
         if not claimed.jobs:
             events.emit("polled", empty_polls=self.poller.empty_polls, wait=wait or 0.0)
+
+    def _look_within(self, seconds: float) -> None:
+        at = time.monotonic() + seconds
+        self._look_at = at if self._look_at is None else min(at, self._look_at)
 
     def _start_claimed(self) -> None:
         """Hand out what was claimed."""
@@ -460,7 +484,7 @@ class Desk:
 
     # -- when the database is away -------------------------------------------------------------------------------------
 
-    def _try(self, trip: Callable[[], None]) -> bool:
+    def _try(self, trip: Callable[[], None], *, poll: bool = True) -> bool:
         """One trip, with patience: transient trouble is retried (R3.10, R5.12), anything else is one failed poll."""
         try:
             trip()
@@ -487,11 +511,12 @@ class Desk:
             if self._outcomes or self._unknown or self._to_verify or self._emptied:
                 self._pause(outcome_delay(POLL_TRIES))
         else:
-            if self._failures or self.meters.consecutive_errors:
+            if self._failures or (poll and self.meters.consecutive_errors):
                 events.emit("available", where=self._store.shown_url)
             self._broke = False
             self._failures = 0
-            self.meters.consecutive_errors = 0
+            if poll:
+                self.meters.consecutive_errors = 0
         return True
 
     def _failed_poll(self, error: Exception) -> None:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from holdfast.model.job import Held
 from holdfast.work.attempt import Attempt
 from holdfast.work.manifest import Manifest
 from holdfast.work.pace import Pace
+
+LaneName = tuple[str, str, int]  # queue, task, priority
+FEW = 100  # jobs after which, and lanes beyond which, the next look is at all lanes
 
 
 class Runner(Protocol):
@@ -44,6 +49,32 @@ class Lane:
     again: bool = False  # the last look found something: the next trip looks once more
     passed: bool = False  # jobs wait that may only be claimed for a free slot: nothing is claimed ahead of them
     holds_back: bool = False  # a suspect waits for us to have nothing in hand
+    told: deque[LaneName] = field(
+        default_factory=deque
+    )  # where due jobs were enqueued, as we were told since we looked
+    recent: frozenset[LaneName] = frozenset()  # where the last claim took from
+
+    def where(self) -> tuple[LaneName, ...]:
+        """Where to look now: where we were told of something or just found it. Empty: everywhere. That look is no
+        longer asked for, then; what comes from here on asks for another."""
+        everywhere = self.look
+        if everywhere:
+            self.look = False
+        known = dict.fromkeys(self.recent)
+        while self.told:
+            known[self.told.popleft()] = None
+        return () if everywhere or self.holds_back or len(known) > FEW else tuple(known)
+
+    def found(self, jobs: Sequence[Held]) -> None:
+        self.again = bool(jobs)
+        self.recent = (
+            frozenset((job.queue, job.task, job.priority) for job in jobs) if len(jobs) <= FEW else frozenset()
+        )
+
+    @property
+    def wanted(self) -> bool:
+        """Has somebody asked for a look?"""
+        return self.look or bool(self.told)
 
     @property
     def free(self) -> int:

@@ -3,6 +3,7 @@ latency, never correctness (R3.7)."""
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable
 
@@ -15,12 +16,13 @@ RETRY_DELAYS = (0.5, 1.0, 2.0, 5.0)
 
 class Listener:
     def __init__(
-        self, store: Store, *, queues: tuple[str, ...] | None, wake: Callable[[], None], asked: Callable[[], None],
-        hearing: Callable[[bool], None],
+        self, store: Store, *, queues: tuple[str, ...] | None, wake: Callable[[], None],
+        told: Callable[[str, str, int], None], asked: Callable[[], None], hearing: Callable[[bool], None],
     ) -> None:  # fmt: skip
         self._store = store
         self._queues = queues
         self._wake = wake
+        self._told = told
         self._asked = asked
         self._hearing = hearing
         self._stopping = threading.Event()
@@ -62,3 +64,7 @@ class Listener:
             self._asked()
         elif kind == "queue" and (self._queues is None or not what or what in self._queues):
             self._wake()
+        elif kind == "lane":
+            queue, task, priority = json.loads(what)
+            if self._queues is None or queue in self._queues:
+                self._told(queue, task, priority)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 SOON = 0.1  # seconds within which a job claimed ahead should start
 FIRST = 100  # jobs claimed ahead at first, if they are short enough
+HEAVIEST = 32_000_000  # bytes of arguments claimed ahead
 FARTHEST = 4_000  # jobs claimed ahead at most: more gain nothing (docs/decisions/0007)
 
 
@@ -18,6 +19,11 @@ class Pace:
         self._count = 0
         self._seconds = 0.0
         self._longest_wait = 0.0
+        self._weight = 0.0  # bytes of arguments a job has
+
+    def weigh(self, jobs: int, arguments: int) -> None:
+        """So many were claimed, with so many bytes of arguments."""
+        self._weight = max(arguments / jobs, self._weight / 2)
 
     def ended(self, taken: float, started: float, ended: float) -> None:
         """An attempt ended that was claimed, began and ended at these times."""
@@ -46,4 +52,4 @@ class Pace:
     def ahead(self, slots: int) -> int:
         if not self._run_time:
             return 0
-        return min(self._window, int(SOON * slots / self._run_time))
+        return min(self._window, int(SOON * slots / self._run_time), int(HEAVIEST / max(1.0, self._weight)))

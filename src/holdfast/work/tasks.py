@@ -8,6 +8,7 @@ import typing
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypedDict, TypeVar, Unpack
 
@@ -15,10 +16,12 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from holdfast.errors import BadArguments, BadSettings, HoldfastError
+from holdfast.model.cron import CATCH_UP, CatchUp, Schedule
 from holdfast.model.job import DEFAULT_MAX_ATTEMPTS, DEFAULT_QUEUE, FOREVER, MAX_PRIORITY, MIN_PRIORITY, NewJob
 from holdfast.model.payload import Unfit, encode
 from holdfast.model.retry import DEFAULT_RETRY, RetryPolicy
 from holdfast.work.context import JobContext
+from holdfast.work.resources import Use, uses_of
 
 if TYPE_CHECKING:
     from holdfast.client import Holdfast
@@ -118,6 +121,13 @@ class Task(Enqueuer[P, R]):
         self.defaults = defaults
         self.is_async = inspect.iscoroutinefunction(function)
         self.signature = Signature(self.name, function)
+        self._handler = self._unequipped if self.signature.uses else function
+        self.schedule = defaults.schedule
+        if self.schedule is not None and self.signature.required:
+            raise BadSettings(
+                f"task {self.name}: nobody passes arguments to a cron's job; give {', '.join(self.signature.required)} "
+                "a default, or put the cron on a task of its own that enqueues this one"
+            )
         self.__doc__ = function.__doc__
         self.__name__ = self.name
 
@@ -126,16 +136,41 @@ class Task(Enqueuer[P, R]):
         return self
 
     def run(self, context: JobContext, args: bytes) -> Any:
-        """Call the handler with stored arguments."""
-        return self.signature.call(self.function, context, args)
+        """Call the handler with stored arguments. One that asks for resources is run `equipped`."""
+        return self.signature.call(self._handler, context, args)
+
+    def _unequipped(self, *args: Any, **kwargs: Any) -> Any:
+        raise HoldfastError(f"{self.name} asks for resources ({', '.join(self.signature.uses)}): a worker opens them")
+
+    def equipped(self, values: dict[str, Any]) -> Equipped:
+        """The task with its resources."""
+        return Equipped(self, values)
 
     def _call(self, *args: Any, **kwargs: Any) -> Any:
+        missing = self.signature.uses.keys() - kwargs.keys()
+        if missing:
+            name = sorted(missing)[0]
+            raise BadArguments(f"{self.name}: a direct call opens no resources; pass it by name, as in {name}=…")
         if self.signature.takes_context:
             return self.function(JobContext.detached(self.name), *args, **kwargs)
         return self.function(*args, **kwargs)
 
     def __repr__(self) -> str:
         return f"<Task {self.name}: queue {self.defaults.queue}, {self.defaults.max_attempts} attempts>"
+
+
+class Equipped:
+    """A task with the resources its handler asks for."""
+
+    __slots__ = ("_function", "_signature", "defaults")
+
+    def __init__(self, task: Task[..., Any], values: dict[str, Any]) -> None:
+        self.defaults = task.defaults
+        self._signature = task.signature
+        self._function = partial(task.function, **values)
+
+    def run(self, context: JobContext, args: bytes) -> Any:
+        return self._signature.call(self._function, context, args)
 
 
 class SyncTask(Task[P, R]):
@@ -159,6 +194,8 @@ class TaskDefaults:
     reuse: float | None = None
     aliases: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
+    schedule: Schedule | None = None
+    catch_up: CatchUp = "latest"
 
 
 class Signature:
@@ -172,6 +209,8 @@ class Signature:
         self.takes_context = bool(parameters) and _is_context(parameters[0], hints)
         if self.takes_context:
             parameters = parameters[1:]
+        self.uses = uses_of(f"task {task}", function)
+        parameters = [parameter for parameter in parameters if not isinstance(parameter.default, Use)]
         for parameter in parameters:
             if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
                 raise BadSettings(
@@ -179,6 +218,7 @@ class Signature:
                 )
         self._signature = signature.replace(parameters=parameters)
         self._names = [parameter.name for parameter in parameters]
+        self.required = [p.name for p in parameters if p.default is p.empty]
         self._positional_only = [p.name for p in parameters if p.kind is p.POSITIONAL_ONLY]
         # Nothing to leave to a default, nothing to pass by name: the short way.
         self._all_given = all(p.default is p.empty and p.kind is not p.KEYWORD_ONLY for p in parameters)
@@ -367,6 +407,7 @@ def task_defaults(function: Callable[..., Any], **given: Any) -> TaskDefaults:
         reuse=reuse_of(where, given["reuse"]),
         aliases=names_of(f"{where}: aliases", given["aliases"]),
         tags=names_of(f"{where}: tags", given["tags"]),
+        **_cron(where, given["cron"], given["timezone"], given["catch_up"]),
     )
     if given["timeout"] is None:
         return checked
@@ -374,3 +415,17 @@ def task_defaults(function: Callable[..., Any], **given: Any) -> TaskDefaults:
     if not timeout:
         raise BadArguments(f"{where}: timeout must be more than 0 seconds")
     return replace(checked, timeout=timeout)
+
+
+def _cron(where: str, cron: Any, timezone: Any, catch_up: Any) -> dict[str, Any]:
+    if cron is None:
+        if timezone is not None or catch_up is not None:
+            raise BadSettings(f"{where}: timezone and catch_up are of use with cron only, as in cron='*/5 * * * *'")
+        return {}
+    if catch_up is not None and catch_up not in CATCH_UP:
+        raise BadSettings(f"{where}: catch_up is one of {', '.join(CATCH_UP)}, not {catch_up!r:.80}")
+    try:
+        schedule = Schedule(cron, "UTC" if timezone is None else timezone)
+    except BadSettings as wrong:
+        raise BadSettings(f"{where}: {wrong}") from None
+    return {"schedule": schedule, "catch_up": catch_up or "latest"}

@@ -15,6 +15,7 @@ from holdfast.model.job import Look, Rescued
 from holdfast.model.lifecycle import State
 from holdfast.settings import Settings
 from holdfast.store.base import Store
+from holdfast.work.cron import Crons
 from holdfast.work.loop import Loop
 from holdfast.work.neighbours import Neighbours
 from holdfast.work.retention import Retention
@@ -29,6 +30,7 @@ class Watchdog:
     def __init__(
         self, worker: str, store: Store, settings: Settings, neighbours: Neighbours, *,
         tasks: tuple[str, ...], queues: tuple[str, ...] | None, due_in: Callable[[float], None],
+        crons: Crons | None = None,
     ) -> None:  # fmt: skip
         self._worker = worker
         self._store = store
@@ -38,8 +40,10 @@ class Watchdog:
         self._queues = queues
         self._due_in = due_in
         self._retention = Retention(store, finished=settings.keep_finished, failed=settings.keep_failed)
+        self._crons = crons or Crons(store, (), due_in)
         self._trust_after = _now() + settings.lease
         self._look_at = 0.0
+        self._tick_at: float | None = 0.0  # when the next tick of a cron falls due
         self._planned = _now()
         self._loop = Loop("watchdog", self._step)
         self.start = self._loop.start
@@ -58,11 +62,15 @@ class Watchdog:
             self.distrust()  # we slept, or were stopped: others may have been, too
         if not self._patiently(self._rescue_neighbours):
             self._look_at = min(self._look_at, now)  # is the database away? Then nobody is to be rescued by expiry
+        if self._tick_at is not None and now >= self._tick_at:
+            self._tick_at = now + AGAIN
+            self._patiently(self._fire)
         if now >= self._look_at:
             self._look_at = now + AGAIN
             self._patiently(self._look)
             self._patiently(self._retention.step)
-        wait = max(0.0, min(NEIGHBOURS_EVERY, self._look_at - _now()))
+        next_at = self._look_at if self._tick_at is None else min(self._look_at, self._tick_at)
+        wait = max(0.0, min(NEIGHBOURS_EVERY, next_at - _now()))
         self._planned = _now() + wait
         return wait
 
@@ -83,11 +91,17 @@ class Watchdog:
             self._store.unregister(worker)
             self._neighbours.bury(worker)
 
+    def _fire(self) -> None:
+        self._plan_tick(self._crons.step())
+
+    def _plan_tick(self, wait: float | None) -> None:
+        self._tick_at = None if wait is None else _now() + wait
+
     def _look(self) -> None:
         """Look, rescue what is due, and plan the next look."""
         began = _now()
         try:
-            look = self._store.look(self._worker, self._tasks, self._queues)
+            look = self._store.look(self._worker, self._tasks, self._queues, self._crons.names)
         except StoreError:
             self.distrust()
             raise
@@ -100,7 +114,10 @@ class Watchdog:
         trusted = _now() >= self._trust_after
         if look.expired_leases and trusted:
             self._rescue(by_expiry=True)
-        self.owes_a_look = look.expired_leases and not trusted
+        owes_ticks = not self._crons.declared
+        if not owes_ticks:
+            self._plan_tick(look.next_tick)  # another worker may have declared, or people resumed, an earlier one
+        self.owes_a_look = owes_ticks or (look.expired_leases and not trusted)
         if look.expired_jobs:
             self._expire()
         self._look_at = _now() + self._next_look(look)

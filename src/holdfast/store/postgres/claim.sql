@@ -113,3 +113,8 @@ select null, null, null, null, null, null, null, null, null,
        exists (select 1 from picked where rank > :limit and not fresh),
        exists (select 1 from alone),
        :held > 0 and exists (select 1 from suspect where suspect_at <= @now and suspect_until is null)
+  -- A claim of jobs that may be tried again does not wait until it is on disk: should the server crash in that moment,
+  -- they are queued as before, and the fence keeps out whoever had claimed them. Outcomes recorded with it do wait.
+  from (select case when :only_claims and not exists (select 1 from picked where not fresh)
+                         and not exists (select 1 from alone)
+                    then set_config('synchronous_commit', 'off', true) end) hasty

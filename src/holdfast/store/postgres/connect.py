@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -82,6 +83,13 @@ def _check_url(settings: Settings) -> None:
             f"{settings.shown_url!r} is not a PostgreSQL URL: "
             + ("write postgresql://user@host:port/database" if "@" in why else why)
         )
+
+
+def ready(descriptor: int, events: int = select.POLLIN, timeout: float | None = None) -> bool:
+    """Wait until there is something to read or, if asked for, room to write. (`select` refuses high descriptors.)"""
+    poll = select.poll()
+    poll.register(descriptor, events)
+    return bool(poll.poll(None if timeout is None else timeout * 1000))
 
 
 def usable(connection: Connection) -> bool:

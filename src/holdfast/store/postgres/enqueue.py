@@ -16,10 +16,14 @@ from psycopg.rows import dict_row
 from holdfast.errors import BadSettings
 from holdfast.model.job import Enqueued, NewJob
 from holdfast.model.lifecycle import State
+from holdfast.settings import Settings
 from holdfast.store.base import Row, Store
 from holdfast.store.foreign import aunderlying, underlying
-from holdfast.store.postgres.connect import Connection
+from holdfast.store.pool import Pool
+from holdfast.store.postgres.connect import Connection, translated
 from holdfast.store.postgres.copy import COPIED, CopyLines
+from holdfast.store.postgres.notify import Notifier, lane_wakeup
+from holdfast.store.postgres.post import Post
 from holdfast.store.statements import Statements
 from holdfast.store.steps import Steps, arun_steps, keyed_steps, run_steps
 
@@ -32,7 +36,10 @@ class PostgresEnqueue(Store):
     statements: Statements
     channel: str
     _schema: str
+    settings: Settings
     _clock: Callable[[], datetime] | None
+    _posts: Pool[Post]
+    _notifier: Notifier
 
     @abstractmethod
     def _use(self) -> AbstractContextManager[Connection]: ...
@@ -41,22 +48,35 @@ class PostgresEnqueue(Store):
     def _parameters(self, parameters: dict[str, Any]) -> dict[str, Any]: ...
 
     @abstractmethod
+    def _numbers(self, text: str) -> tuple[bytes, tuple[str, ...]]: ...
+
+    @abstractmethod
     def _execute(self, connection: Connection, text: str, parameters: dict[str, Any]) -> psycopg.RawCursor[Any]: ...
 
     @abstractmethod
     def _rows(self, connection: Connection, text: str, parameters: dict[str, Any]) -> list[Row]: ...
 
     def enqueue(self, job: NewJob) -> Enqueued:
-        with self._use() as connection:
-            if job.key is None:
-                cursor = self._execute(connection, self.statements["enqueue"], _columns(job))
-                done = Enqueued(str(cast(tuple[Any], cursor.fetchone())[0]), True)
-            else:
-                with connection.transaction():
-                    done = run_steps(self._enqueue_steps(job), lambda t, p: self._rows(connection, t, p))
+        if job.key is None and self.settings.prepare:
+            return Enqueued(str(self._post(job)), True)
+        with self._use() as connection, connection.transaction():
+            done: Enqueued = run_steps(self._enqueue_steps(job), lambda t, p: self._rows(connection, t, p))
         if done.created:
             self.notify([job.queue])
         return done
+
+    def _post(self, job: NewJob) -> int:
+        wakeup = lane_wakeup(job.queue, job.task, job.priority) if _due_now(job) else "q" + job.queue
+        values = self._parameters(_columns(job))
+        _, names = self._numbers(self.statements["enqueue"])
+        with self._posts.use() as post, translated(self.shown_url, post.connection):
+            along = self._notifier.turn()
+            id = post.enqueue([values[name] for name in names], self.channel, wakeup if along else None)
+            if post.waited:
+                self._notifier.took(post.waited)
+        if not along:
+            self._notifier.send([(self.channel, wakeup)])
+        return id
 
     def _enqueue_steps(self, job: NewJob) -> Steps:
         """An enqueue described apart from its execution, for any connection."""
@@ -171,6 +191,10 @@ class PostgresEnqueue(Store):
             else:  # it changed hands between the statements: one by one then
                 answers.append(run_steps(self._enqueue_steps(job), lambda t, p: self._rows(connection, t, p)))
         return iter(answers)
+
+
+def _due_now(job: NewJob) -> bool:
+    return job.run_at is None and not job.delay
 
 
 def _columns(job: NewJob) -> dict[str, Any]:

@@ -1,14 +1,14 @@
 """Sends wake-ups after the commit, on a connection of its own, coalesced: however many jobs are enqueued while one
 NOTIFY is under way, the next carries each queue once. (Inside the transaction, NOTIFY makes commits queue for one
 database-wide lock, F18.) Whoever enqueues sends it at once, without waiting for an answer, unless the last one was a
-moment ago; a thread opens the connection and sends what piled up. A wake-up is a hint: one that can't be sent is
-dropped, polling finds the job."""
+moment ago; a thread opens the connection and sends what piled up. A lone job's wake-up travels behind it (post.py), if
+it is the turn of one. A wake-up is a hint: one that can't be sent is dropped, polling finds the job."""
 
 from __future__ import annotations
 
 import atexit
+import json
 import os
-import select
 import threading
 import time
 import weakref
@@ -19,7 +19,7 @@ from psycopg import pq
 
 from holdfast import events
 from holdfast.errors import StoreError
-from holdfast.store.postgres.connect import Connection
+from holdfast.store.postgres.connect import Connection, ready
 from holdfast.store.postgres.copy import array
 
 SEND = b"select pg_notify(c, p) from unnest($1::text[], $2::text[]) as w (c, p)"
@@ -27,7 +27,15 @@ IDLE = 10.0  # seconds without a wake-up after which thread and connection are g
 FLUSH = 1.0  # seconds a process that exits waits for its last wake-ups
 REST = 9  # times as long as the last one took until the next: where that takes long, many want to send one
 LONGEST_REST = 0.05  # seconds
+QUICK = 0.0003  # seconds one takes where few want to send: assumed of what was done when somebody looked
+LONGEST = 2000  # characters of a wake-up; the server takes 8,000 bytes
 ANSWER = 5.0  # seconds the server has to answer one
+
+
+def lane_wakeup(queue: str, task: str, priority: int) -> str:
+    """Tells of a due job, and of its lane; where the names are too long for a wake-up, of its queue alone."""
+    text = json.dumps([queue, task, priority])
+    return "l" + text if len(text) < LONGEST else "q" + queue
 
 
 _left_behind: list[Connection | None] = []
@@ -68,6 +76,20 @@ class Notifier:
                     return
                 self._thread = thread
             self._changed.notify_all()
+
+    def turn(self) -> bool:
+        """May one be sent on another connection now? Then it counts as sent."""
+        now = time.monotonic()
+        with self._changed:
+            if self._waiting or self._under_way or now < self._rest_until:
+                return False
+            self._rest_until = now + REST * QUICK
+            return True
+
+    def took(self, seconds: float) -> None:
+        """The one that had the turn took so long."""
+        with self._changed:
+            self._rest_until = max(self._rest_until, time.monotonic() + min(REST * seconds, LONGEST_REST))
 
     def flush(self, timeout: float = FLUSH) -> None:
         with self._changed:
@@ -166,7 +188,7 @@ class Notifier:
                 if not self._under_way:
                     return
                 descriptor = self._connection.pgconn.socket if self._connection is not None else -1
-            if descriptor >= 0 and not select.select([descriptor], [], [], ANSWER)[0]:
+            if descriptor >= 0 and not ready(descriptor, timeout=ANSWER):
                 with self._changed:
                     self._give_up(TimeoutError(f"no answer within {ANSWER:g} s"))
 

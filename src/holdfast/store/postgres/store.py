@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import psycopg
 
-from holdfast.errors import LeaseLost, StoreError, StoreUnavailable
+from holdfast.errors import LeaseLost, StoreError, StoreUnavailable, ValueRefused
 from holdfast.model.job import Claimed, Held, Look, Request, Wants
 from holdfast.model.outcome import Outcome
 from holdfast.settings import Settings
@@ -30,6 +30,7 @@ from holdfast.store.pool import Pool
 from holdfast.store.postgres.connect import LOCK_TIMEOUT, Connection, connect, translate, translated, usable
 from holdfast.store.postgres.enqueue import PostgresEnqueue
 from holdfast.store.postgres.notify import Notifier
+from holdfast.store.postgres.post import Post
 from holdfast.store.statements import Statements, source
 
 MIGRATION_TURN = 60  # seconds to wait while another process migrates
@@ -58,10 +59,20 @@ class PostgresStore(PostgresEnqueue):
         self._endings = {verb: self._with_history(verb) for verb in ("fail", "reschedule", "release", "park", "stop")}
         self.channel = _channel(settings.schema)
         self._pool: Pool[Connection] = Pool(self._connect, usable)
+        self._posts: Pool[Post] = Pool(self._open_post, Post.usable)
         self._notifier = Notifier(lambda: connect(settings, durable=False))
 
     def _connect(self) -> Connection:
         return connect(self.settings)
+
+    def _open_post(self) -> Post:
+        connection = connect(self.settings)
+        try:
+            with translated(self.shown_url, connection):
+                return Post(connection, self._numbers(self.statements["enqueue"])[0])
+        except BaseException:
+            connection.close()
+            raise
 
     def _with_history(self, verb: str) -> str:
         """The verb's update, and the row of history it leaves, as one statement."""
@@ -120,6 +131,7 @@ class PostgresStore(PostgresEnqueue):
 
     def close(self) -> None:
         self._notifier.close()
+        self._posts.close()
         self._pool.close()
 
     # -- primitives --------------------------------------------------------------------------------------------
@@ -136,12 +148,15 @@ class PostgresStore(PostgresEnqueue):
 
     def _execute(self, connection: Connection, text: str, parameters: dict[str, Any]) -> psycopg.RawCursor[Any]:
         """One of our statements, its parameters numbered once: the driver would do it anew with every long one."""
+        query, names = self._numbers(text)
+        given = self._parameters(parameters)
+        return psycopg.RawCursor(connection).execute(query, [given[name] for name in names], binary=True)
+
+    def _numbers(self, text: str) -> tuple[bytes, tuple[str, ...]]:
         numbered = self._numbered.get(text)
         if numbered is None:
             numbered = self._numbered[text] = _number(text)
-        query, names = numbered
-        given = self._parameters(parameters)
-        return psycopg.RawCursor(connection).execute(query, [given[name] for name in names], binary=True)
+        return numbered
 
     def _rows(self, connection: Connection, text: str, parameters: dict[str, Any]) -> list[Row]:
         cursor = self._execute(connection, text, parameters)
@@ -216,7 +231,7 @@ class PostgresStore(PostgresEnqueue):
         # a timeout of the server's taking notice.
         # (A lone statement needs neither.)
         lone = not finished and not drained
-        with nullcontext() if lone else connection.pipeline(), self._whole(connection):
+        with nullcontext() if lone else connection.pipeline(), self._whole(connection), _abandoned_on_error(connection):
             for verb, outcomes in by_verb(finished).items():
                 if verb == "succeed":
                     for fence, plain, results in by_fence(outcomes):
@@ -237,12 +252,7 @@ class PostgresStore(PostgresEnqueue):
             if drained:
                 send(statements["drop_leases"], fences=_array(drained))
             if wants is not None and wants.limit + wants.ahead > 0:
-                n = wants.limit + wants.ahead
-                claim = send(
-                    statements["claim"], tasks=list(wants.tasks),
-                    queues=None if wants.queues is None else list(wants.queues), fence=wants.fence,
-                    worker=wants.worker, lease=wants.lease, held=wants.held, limit=wants.limit, n=n, reach=2 * n + 16,
-                )  # fmt: skip
+                claim = send(statements["claim_from" if wants.told else "claim"], **wanted(wants, only_claims=lone))
         doubtful: list[Outcome] = []
         for outcomes, cursor in batches:
             count, awaited = cursor.fetchone()
@@ -283,13 +293,16 @@ class PostgresStore(PostgresEnqueue):
             )
         return {str(row["fence"]) for row in renewed}, [Request(**row) for row in concerns]
 
-    def look(self, worker: str, tasks: Sequence[str], queues: Sequence[str] | None) -> Look:
+    def look(self, worker: str, tasks: Sequence[str], queues: Sequence[str] | None, crons: Sequence[str] = ()) -> Look:
         with self._use() as connection:
             rows = self._rows(
                 connection,
                 self.statements["look"],
-                {"worker": worker, "tasks": list(tasks), "queues": None if queues is None else list(queues)},
-            )
+                {
+                    "worker": worker, "tasks": list(tasks), "queues": None if queues is None else list(queues),
+                    "crons": list(crons),
+                },
+            )  # fmt: skip
         why = misfit("postgres", self.shown_url, rows[0].pop("version"), rows[0].pop("oldest_code"))
         return Look(**rows[0], misfit=why)
 
@@ -368,7 +381,7 @@ class PostgresStore(PostgresEnqueue):
         return None if stored is None else bytes(stored)
 
 
-_KINDS = {"q": "queue", "f": "finished", "r": "requests"}
+_KINDS = {"q": "queue", "l": "lane", "f": "finished", "r": "requests"}
 
 
 class _Transaction:
@@ -381,6 +394,45 @@ class _Transaction:
             if list_of_ids in parameters:
                 parameters[list_of_ids] = _array(parameters[list_of_ids])
         return self._store._rows(self._connection, self._store.statements[name], parameters)
+
+
+@contextmanager
+def _abandoned_on_error(connection: Connection) -> Iterator[None]:
+    """What the driver refuses in the middle of a pipeline must not commit the part that was sent: leaving the pipeline
+    would. Without its connection the server drops it."""
+    try:
+        yield
+    except psycopg.DataError as error:
+        if error.sqlstate:
+            raise
+        connection.close()
+        raise ValueRefused(f"the driver refused a value: {error}") from error
+    except psycopg.Error:
+        raise
+    except BaseException:
+        connection.close()
+        raise
+
+
+def wanted(wants: Wants, *, only_claims: bool) -> dict[str, Any]:
+    """The parameters of claim and claim_from."""
+    n = wants.limit + wants.ahead
+    queues, tasks, priorities = zip(*wants.told, strict=True) if wants.told else ((), (), ())
+    return {
+        "fence": wants.fence,
+        "worker": wants.worker,
+        "lease": wants.lease,
+        "held": wants.held,
+        "limit": wants.limit,
+        "n": n,
+        "only_claims": only_claims,
+        "tasks": list(wants.tasks),
+        "queues": None if wants.queues is None else list(wants.queues),
+        "reach": 2 * n + 16,
+        "lane_queues": list(queues),
+        "lane_tasks": list(tasks),
+        "lane_priorities": _array(priorities),
+    }
 
 
 def _ending(outcome: Outcome) -> dict[str, Any]:

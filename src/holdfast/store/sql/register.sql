@@ -1,2 +1,2 @@
-insert into @workers (id, name, host, pid, queues, tasks, slots, started_at, seen_at)
-values (:id, :name, :host, :pid, :queues, :tasks, :slots, @clock, @clock)
+insert into @workers (id, name, host, pid, queues, tasks, crons, slots, started_at, seen_at)
+values (:id, :name, :host, :pid, :queues, :tasks, :crons, :slots, @clock, @clock)

@@ -1,1 +1,1 @@
-select id, name, host, pid, queues, tasks, slots, started_at, seen_at from @workers order by started_at, id
+select id, name, host, pid, queues, tasks, crons, slots, started_at, seen_at from @workers order by started_at, id

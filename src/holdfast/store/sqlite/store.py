@@ -278,24 +278,25 @@ class SqliteStore(SqliteEnqueue):
         ]
         return {row["fence"] for row in renewed}, requests
 
-    def look(self, worker: str, tasks: Sequence[str], queues: Sequence[str] | None) -> Look:
+    def look(self, worker: str, tasks: Sequence[str], queues: Sequence[str] | None, crons: Sequence[str] = ()) -> Look:
         scope = {"tasks": list(tasks), "queues": None if queues is None else list(queues)}
         with self._use() as connection:
             with connection.writing() as db:
                 self.rows(db, self.statements["seen"], {"worker": worker})
             now = self._clock()
-            [seen] = self.rows(connection.db, self.statements["look"], {})
+            [seen] = self.rows(connection.db, self.statements["look"], {"crons": list(crons)})
             lanes = self.rows(connection.db, self.statements["lanes"], dict(scope))
             suspects = self.rows(connection.db, self.statements["suspects"], dict(scope))
             [ends] = self.rows(connection.db, self.statements["pause_ends"], {})
         upcoming = [lane["ready_at"] for lane in lanes] + [suspect["suspect_at"] for suspect in suspects]
         upcoming += [moment for moment in ends.values() if moment]
-        lease_end = seen["next_lease_end"]
+        lease_end, tick = seen["next_lease_end"], seen["next_tick"]
         return Look(
             next_lease_end=lease_end and _seconds(lease_end, now),
             next_due=_seconds(min(upcoming), now) if upcoming else None,
             expired_leases=bool(seen["expired_leases"]),
             expired_jobs=bool(seen["expired_jobs"]),
+            next_tick=tick and _seconds(tick, now),
             misfit=misfit("sqlite", self.shown_url, seen["version"], seen["oldest_code"]),
         )
 

@@ -4,33 +4,58 @@ decision what follows."""
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol
 
+from holdfast.errors import HoldfastError, LeaseLost
 from holdfast.model.outcome import Error, Outcome, clean
 from holdfast.settings import Settings
 from holdfast.store.base import Store
 from holdfast.work.attempt import Attempt
+from holdfast.work.context import JobContext, info_of
+from holdfast.work.hooks import ErrorHook, errored
 from holdfast.work.manifest import manifest_of
 from holdfast.work.runners.decide import on_raise, on_return
-from holdfast.work.tasks import Task
+from holdfast.work.tasks import Task, TaskDefaults
 
 Finished = Callable[[Attempt, Outcome | None], None]
 
 
+class Handler(Protocol):
+    """A task as a runner calls it: as declared, or with its resources."""
+
+    @property
+    def defaults(self) -> TaskDefaults: ...
+
+    def run(self, context: JobContext, args: bytes) -> Any: ...
+
+
 class InlineRunner:
     def __init__(
-        self, slots: int, tasks: Iterable[Task[..., object]], store: Store, settings: Settings, finished: Finished
-    ) -> None:
-        tasks = list(tasks)
+        self, slots: int, tasks: Iterable[Task[..., object]], store: Store, settings: Settings, finished: Finished,
+        on_error: Sequence[ErrorHook] = (),
+    ) -> None:  # fmt: skip
+        self.tasks = tasks = list(tasks)
         self.slots = slots
         self.busy = 0
         self.manifest = manifest_of(settings.url, tasks)
-        self._handlers = {name: task for task in tasks for name in (task.name, *task.defaults.aliases)}
+        self._on_error = on_error
+        self._handlers: dict[str, Handler] = {
+            name: task for task in tasks for name in (task.name, *task.defaults.aliases)
+        }
         self._store = store
         self._settings = settings
         self._finished = finished
         # Filled by the desk, emptied by slots; each attempt is taken out once, by whoever comes first.
         self._waiting: deque[Attempt] = deque()
+
+    def equip(self, task: Task[..., object], values: Mapping[str, Any]) -> None:
+        """Hand these resources to the handler from now on."""
+        equipped = task.equipped(dict(values))
+        self._handlers.update(dict.fromkeys((task.name, *task.defaults.aliases), equipped))
+
+    def close(self, timeout: float) -> None:
+        raise NotImplementedError
 
     def waiting_since(self) -> float | None:
         try:
@@ -49,11 +74,23 @@ class InlineRunner:
 
     def _on_return(self, attempt: Attempt, value: object) -> Outcome | None:
         policy = self._handlers[attempt.held.task].defaults.retry
-        return _surely(attempt, lambda: on_return(attempt, value, policy, max_result=self._settings.max_result))
+        outcome = _surely(attempt, lambda: on_return(attempt, value, policy, max_result=self._settings.max_result))
+        return self._told(attempt, outcome, None)
 
     def _on_raise(self, attempt: Attempt, error: BaseException) -> Outcome | None:
         policy = self._handlers[attempt.held.task].defaults.retry
-        return _surely(attempt, lambda: on_raise(attempt, error, policy))
+        return self._told(attempt, _surely(attempt, lambda: on_raise(attempt, error, policy)), error)
+
+    def _told(self, attempt: Attempt, outcome: Outcome | None, error: BaseException | None) -> Outcome | None:
+        """The same outcome; if it is an error, the application's hooks have heard of it."""
+        if not self._on_error or isinstance(error, LeaseLost):
+            return outcome
+        if outcome is not None and outcome.error is not None and not outcome.recorded:
+            if outcome.attempt == "timed_out":
+                error = TimeoutError(outcome.error.message)
+            if outcome.attempt in ("errored", "timed_out"):
+                errored(self._on_error, info_of(attempt.held), error or HoldfastError(outcome.error.message))
+        return outcome
 
 
 def _surely(attempt: Attempt, decide: Callable[[], Outcome | None]) -> Outcome | None:

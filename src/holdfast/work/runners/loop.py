@@ -14,6 +14,7 @@ from holdfast.settings import Settings
 from holdfast.store.base import Store
 from holdfast.work.attempt import Attempt
 from holdfast.work.context import JobContext, current
+from holdfast.work.hooks import ErrorHook
 from holdfast.work.runners.inline import Finished, InlineRunner
 from holdfast.work.tasks import Task
 
@@ -50,13 +51,14 @@ class Slot:
 
 class LoopRunner(InlineRunner):
     def __init__(
-        self, slots: int, tasks: Iterable[Task[..., object]], store: Store, settings: Settings, finished: Finished
-    ) -> None:
-        super().__init__(slots, tasks, store, settings, finished)
+        self, slots: int, tasks: Iterable[Task[..., object]], store: Store, settings: Settings, finished: Finished,
+        on_error: Sequence[ErrorHook] = (),
+    ) -> None:  # fmt: skip
+        super().__init__(slots, tasks, store, settings, finished, on_error)
         self._idle: list[asyncio.Future[None]] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._closing = False
-        self._loop = asyncio.new_event_loop()
+        self.loop = self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._serve, name="holdfast-loop", daemon=True)
         self._thread.start()
 

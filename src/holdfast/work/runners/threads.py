@@ -12,15 +12,17 @@ from holdfast.settings import Settings
 from holdfast.store.base import Store
 from holdfast.work.attempt import Attempt
 from holdfast.work.context import JobContext, current
+from holdfast.work.hooks import ErrorHook
 from holdfast.work.runners.inline import Finished, InlineRunner
 from holdfast.work.tasks import Task
 
 
 class ThreadRunner(InlineRunner):
     def __init__(
-        self, slots: int, tasks: Iterable[Task[..., object]], store: Store, settings: Settings, finished: Finished
-    ) -> None:
-        super().__init__(slots, tasks, store, settings, finished)
+        self, slots: int, tasks: Iterable[Task[..., object]], store: Store, settings: Settings, finished: Finished,
+        on_error: Sequence[ErrorHook] = (),
+    ) -> None:  # fmt: skip
+        super().__init__(slots, tasks, store, settings, finished, on_error)
         self._calls: queue.SimpleQueue[None] = queue.SimpleQueue()  # one for each attempt that came to wait
         self._threads: list[threading.Thread] = []
         self._closing = False

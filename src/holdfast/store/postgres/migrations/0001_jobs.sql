@@ -97,17 +97,32 @@ create table @workers (
     pid        integer not null,
     queues     text[],
     tasks      text[] not null,
+    crons      text[] not null default '{}',
     slots      integer not null,
     started_at timestamptz not null,
     seen_at    timestamptz not null
 ) with (fillfactor = 50);
 
 create table @pauses (
-    kind       text not null check (kind in ('queue', 'task')),
+    kind       text not null check (kind in ('queue', 'task', 'cron')),
     name       text not null,
     by         text,
     reason     text,
     until      timestamptz,
     created_at timestamptz not null,
     primary key (kind, name)
+);
+
+-- One row a cron: what to enqueue, and when. Whoever moves `next_at` on enqueues the job, in the same transaction.
+create table @crons (
+    name         text primary key,               -- of its task
+    expression   text not null,
+    timezone     text not null,
+    catch_up     text not null check (catch_up in ('none', 'latest', 'all')),
+    queue        text not null,
+    priority     smallint not null,
+    max_attempts integer not null,
+    tags         text[],
+    next_at      timestamptz not null,
+    last_at      timestamptz                     -- the newest tick that was taken
 );

@@ -95,17 +95,32 @@ create table @workers (
     pid        integer not null,
     queues     text,
     tasks      text not null,
+    crons      text not null default '[]',
     slots      integer not null,
     started_at text not null,
     seen_at    text not null
 );
 
 create table @pauses (
-    kind       text not null check (kind in ('queue', 'task')),
+    kind       text not null check (kind in ('queue', 'task', 'cron')),
     name       text not null,
     by         text,
     reason     text,
     until      text,
     created_at text not null,
     primary key (kind, name)
+);
+
+-- One row a cron: what to enqueue, and when. Whoever moves `next_at` on enqueues the job, in the same transaction.
+create table @crons (
+    name         text primary key,               -- of its task
+    expression   text not null,
+    timezone     text not null,
+    catch_up     text not null check (catch_up in ('none', 'latest', 'all')),
+    queue        text not null,
+    priority     integer not null,
+    max_attempts integer not null,
+    tags         text,
+    next_at      text not null,
+    last_at      text                            -- the newest tick that was taken
 );

@@ -1,0 +1,152 @@
+"""`cron`: look at crons, pause them, run one out of turn."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import click
+
+from holdfast.cli.base import ago, cli, open_app, output_option, print_data, print_table, to_json, url_option
+from holdfast.errors import BadSettings
+from holdfast.model.cron import CronRecord
+
+
+@cli.group()
+def cron() -> None:
+    """Look at crons, pause them, run one out of turn.
+
+    \b
+    Examples:
+      holdfast cron list
+      holdfast cron run nightly_report
+    """
+
+
+@cron.command("list")
+@click.option(
+    "--next", "count", type=click.IntRange(1, 100), default=1, show_default=True, help="How many coming ticks to show."
+)
+@output_option
+@url_option
+def list_crons(count: int, output: str, url: str | None) -> None:
+    """List crons with their next and their last tick, each in the cron's own time zone.
+
+    \b
+    Examples:
+      holdfast cron list --next 5
+      holdfast cron list -o json
+    """
+    found = open_app(url).crons()
+    if output != "table":
+        print_data([cron_data(one, count) for one in found], output)
+        return
+    print_table(
+        ("cron", "expression", "zone", "next", "last", "state"),
+        [
+            (
+                one.name, one.expression, one.timezone,
+                "\n".join(f"{local(tick, one)} ({ago(tick)})" for tick in coming(one, count)),
+                "never" if one.last_at is None else f"{local(one.last_at, one)} ({ago(one.last_at)})", shown_state(one),
+            )
+            for one in found
+        ],
+    )  # fmt: skip
+
+
+@cron.command("pause")
+@click.argument("name")
+@click.option("--by", help="Who asks.")
+@click.option("--why", help="Why: shown by `cron list`.")
+@click.option("--hours", type=click.FloatRange(0, min_open=True), help="End the pause by itself after so long.")
+@url_option
+def pause_cron(name: str, by: str | None, why: str | None, hours: float | None, url: str | None) -> None:
+    """Let the ticks of a cron go until it is resumed. They are not made up for.
+
+    \b
+    Examples:
+      holdfast cron pause nightly_report --by ops --why "the provider is down"
+      holdfast cron pause nightly_report --hours 2
+    """
+    open_app(url).pause(cron=name, by=by, why=why, until=None if hours is None else timedelta(hours=hours))
+    click.echo(f"{name} is paused", err=True)
+
+
+@cron.command("resume")
+@click.argument("name")
+@url_option
+def resume_cron(name: str, url: str | None) -> None:
+    """End the pause of a cron: it goes on with its next tick.
+
+    \b
+    Examples:
+      holdfast cron resume nightly_report
+      holdfast cron resume nightly_report --url sqlite:///jobs.db
+    """
+    ended = open_app(url).resume(cron=name)
+    click.echo(f"{name} goes on" if ended else f"{name} was not paused", err=True)
+
+
+@cron.command("run")
+@click.argument("name")
+@output_option
+@url_option
+def run_cron(name: str, output: str, url: str | None) -> None:
+    """Enqueue a job of a cron now, apart from its schedule. Prints the job's id.
+
+    \b
+    Examples:
+      holdfast cron run nightly_report
+      holdfast cron run nightly_report -o json
+    """
+    job = open_app(url).run_cron(name)
+    click.echo(job.id if output == "table" else to_json({"id": job.id}))
+
+
+def local(tick: datetime, one: CronRecord) -> str:
+    return tick.astimezone(one.schedule.zone if readable(one) else UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def coming(one: CronRecord, count: int) -> list[datetime]:
+    return one.upcoming(count) if readable(one) else [one.next_at]
+
+
+def readable(one: CronRecord) -> bool:
+    """Others may have declared it, in a zone that is not known here."""
+    try:
+        return bool(one.schedule)
+    except BadSettings:
+        return False
+
+
+def shown_state(one: CronRecord) -> str:
+    told = []
+    if one.paused:
+        by = f" by {one.paused_by}" if one.paused_by else ""
+        until = f" until {one.paused_until:%Y-%m-%d %H:%M} UTC" if one.paused_until else ""
+        told.append(f"paused{by}{until}" + (f": {one.paused_why}" if one.paused_why else ""))
+    if not one.workers:
+        told.append("no worker declares it")
+    if not readable(one):
+        told.append(f"the time zone {one.timezone} is not known here")
+    return "; ".join(told) or "active"
+
+
+def cron_data(one: CronRecord, count: int) -> dict[str, Any]:
+    return {
+        "name": one.name,
+        "expression": one.expression,
+        "timezone": one.timezone,
+        "catch_up": one.catch_up,
+        "queue": one.queue,
+        "priority": one.priority,
+        "max_attempts": one.max_attempts,
+        "tags": list(one.tags),
+        "next": [tick.isoformat() for tick in coming(one, count)],
+        "last_at": one.last_at and one.last_at.isoformat(),
+        "paused": one.paused,
+        "paused_by": one.paused_by if one.paused else None,
+        "paused_why": one.paused_why if one.paused else None,
+        "paused_until": one.paused_until.isoformat() if one.paused and one.paused_until else None,
+        "workers": one.workers,
+    }

@@ -1,0 +1,99 @@
+"""The part of a Store that keeps crons: one row each, and whoever moves it on to the next tick enqueues the job, in the
+same transaction. So there is one job a tick, however many workers try, and whichever of them die (I17)."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections import Counter
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from holdfast.model.cron import CronRecord, Step, correlation_of, cron_tag
+
+if TYPE_CHECKING:
+    from holdfast.model.job import WorkerRecord
+    from holdfast.store.base import Row, Transaction
+
+
+class KeepsCrons:
+    if TYPE_CHECKING:  # what the rest of a Store brings
+
+        @abstractmethod
+        def transaction(self) -> AbstractContextManager[Transaction]: ...
+        @abstractmethod
+        def read(self, name: str, /, **parameters: Any) -> list[Row]: ...
+        @abstractmethod
+        def notify(self, queues: Iterable[str] = ()) -> None: ...
+        @abstractmethod
+        def workers(self) -> list[WorkerRecord]: ...
+        @abstractmethod
+        def moment(self, stored: Any) -> datetime | None: ...
+        @abstractmethod
+        def instant(self, moment: datetime | None) -> Any: ...
+        @abstractmethod
+        def words(self, stored: Any) -> tuple[str, ...]: ...
+
+    def now(self) -> datetime:
+        """The database's clock."""
+        [row] = self.read("now")
+        return self._instant_of(row["now"])
+
+    def _instant_of(self, stored: Any) -> datetime:
+        moment = self.moment(stored)
+        assert moment is not None
+        return moment
+
+    def declare_cron(self, cron: CronRecord) -> None:
+        """Keep what a worker's code says of a cron. Its next tick changes only if its schedule does."""
+        with self.transaction() as tx:
+            tx.rows(
+                "declare_cron", name=cron.name, expression=cron.expression, timezone=cron.timezone,
+                catch_up=cron.catch_up, queue=cron.queue, priority=cron.priority, max_attempts=cron.max_attempts,
+                tags=list(cron.tags), next_at=self.instant(cron.next_at),
+            )  # fmt: skip
+
+    def fire(self, cron: CronRecord, step: Step) -> str | None:
+        """Take a tick and enqueue its job, both or neither; None: another took it, or there was none to take."""
+        with self.transaction() as tx:
+            taken = tx.rows(
+                "advance_cron", name=cron.name, expression=cron.expression, timezone=cron.timezone,
+                due=self.instant(cron.next_at), tick=self.instant(step.tick), next_at=self.instant(step.next_at),
+            )  # fmt: skip
+            if not taken or step.tick is None:
+                return None
+            [job] = self._enqueue_cron(tx, cron.name, step.tick)
+        self.notify([job["queue"]])
+        return str(job["id"])
+
+    def run_cron(self, name: str) -> str | None:
+        """Enqueue a job of this cron now, apart from its schedule. None: there is no such cron."""
+        with self.transaction() as tx:
+            made = self._enqueue_cron(tx, name, None)
+        self.notify([job["queue"] for job in made])
+        return str(made[0]["id"]) if made else None
+
+    def _enqueue_cron(self, tx: Transaction, name: str, tick: datetime | None) -> list[Row]:
+        known_by = cron_tag(name) if tick is None else correlation_of(name, tick)
+        return tx.rows("enqueue_cron", name=name, tick=self.instant(tick), correlation_id=known_by)
+
+    def crons(self, heard_within: float | None = None) -> list[CronRecord]:
+        """Every cron; told how recently a worker must have been heard, also how many declare each."""
+        rows = self.read("crons")
+        declared: Counter[str] = Counter()
+        if rows and heard_within is not None:
+            since = self._instant_of(rows[0]["now"]) - timedelta(seconds=heard_within)
+            declared.update(name for worker in self.workers() if worker.seen_at >= since for name in worker.crons)
+        moments = ("next_at", "last_at", "paused_at", "paused_until", "now")
+        return [
+            CronRecord(
+                **{
+                    **row,
+                    **{name: self.moment(row[name]) for name in moments},
+                    "tags": self.words(row["tags"]),
+                    "workers": declared[row["name"]],
+                }
+            )
+            for row in rows
+        ]

@@ -1,0 +1,52 @@
+-- As claim, from lanes that a worker was told of: what it does not know, it need not find. Where a suspect waits it takes
+-- nothing: who runs what in whose company is for claim to say.
+with told as materialized (
+    select l.queue, l.task, l.priority
+      from unnest(:lane_queues::text[], :lane_tasks::text[], :lane_priorities::smallint[]) l (queue, task, priority)
+     where not exists (select 1 from @pauses p
+                        where ((p.kind = 'queue' and p.name = l.queue) or (p.kind = 'task' and p.name = l.task))
+                          and (p.until is null or p.until > @now))
+       and not exists (select 1 from (select 1 from @jobs where suspect_at is not null order by task, suspect_at
+                                       limit 1) suspect)
+),
+candidate as materialized (
+    select c.id, told.priority, c.ready_at
+      from told cross join lateral
+           (select j.id, j.ready_at from @jobs j
+             where j.ready_at is not null and j.queue = told.queue and j.task = told.task
+               and j.priority = told.priority and j.ready_at <= @now
+               and (j.expires_at is null or j.attempt > 0 or j.expires_at > @now)
+             order by j.queue, j.task, j.priority, j.ready_at, j.id
+             limit :n) c
+),
+picked as materialized (
+    select id, attempt = 0 and max_attempts > 1 as fresh, row_number() over () as rank
+      from (select j.id, j.attempt, j.max_attempts from @jobs j
+             where j.id = any(array(select id from candidate order by priority desc, ready_at, id limit :n))
+               and coalesce(j.ready_at, 'infinity') <= @now
+             order by j.priority desc, j.ready_at, j.id
+               for update of j skip locked) found
+),
+taken as (
+    update @jobs j
+       set state = 'running', fence = :fence::uuid, worker = :worker, started_at = @clock,
+           attempt = j.attempt + 1, ready_at = null, suspect_at = null, suspect_until = null
+     where j.id = any(array(select id from picked where rank <= :limit or fresh)) and j.state = 'queued'
+    returning j.id, j.task, j.queue, j.args, j.attempt, j.max_attempts, j.priority, j.checkpoint,
+              j.correlation_id, j.run_at
+),
+lease as (
+    insert into @leases (fence, worker, expires_at, held, job_ids)
+    select :fence::uuid, :worker, @after(lease), :held + count(*), array_agg(id order by id)
+      from taken having count(*) > 0
+)
+(select id, task, queue, args, attempt, max_attempts, priority, checkpoint, correlation_id,
+        null::float8 as next_due, false as more, false as passed, false as alone, false as hold_back
+   from taken order by priority desc, run_at, id)
+union all
+select null, null, null, null, null, null, null, null, null, null,
+       (select count(*) from picked) < least((select count(*) from candidate), :n),
+       exists (select 1 from picked where rank > :limit and not fresh), false, false
+  -- As in claim: where all may be tried again, the commit does not wait for the disk.
+  from (select case when :only_claims and not exists (select 1 from picked where not fresh)
+                    then set_config('synchronous_commit', 'off', true) end) hasty

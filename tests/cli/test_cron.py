@@ -1,0 +1,141 @@
+"""`holdfast cron`, and what a worker's process does with its resources, run as a user runs it."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.settings import Settings
+from holdfast.store import open_store
+from holdfast.store.base import Store
+from tests.cli.test_cli import Shell
+from tests.waiting import wait_until
+
+APP = """
+import os, pathlib, time
+from holdfast import Holdfast
+
+hf = Holdfast()
+
+def note(text):
+    with open("notes", "a") as notes:
+        notes.write(text + "\\n")
+
+@hf.resource
+def pool():
+    if os.environ.get("BROKEN"):
+        raise ConnectionRefusedError("nobody there")
+    note("open pool")
+    yield "pool"
+    note("close pool")
+
+@hf.resource
+async def browser():
+    note("open browser")
+    yield "browser"
+    note("close browser")
+
+@hf.on_start
+def started():
+    note("start")
+
+@hf.on_stop
+def stopped():
+    note("stop")
+
+@hf.task(cron="30 6 * * MON-FRI", timezone="Europe/Berlin", queue="reports")
+async def report(pool=pool.injected, browser=browser.injected):
+    note(f"report with {pool} and {browser}")
+
+@hf.task(cron="0 0 29 2 *", catch_up="none")
+def leap_day():
+    pass
+"""
+
+
+@pytest.fixture
+def shell(tmp_path: Path, settings: Settings) -> Shell:
+    shell = Shell(tmp_path, settings)
+    (tmp_path / "app.py").write_text(APP)
+    shell.environment["HOLDFAST_APP"] = "app:hf"
+    return shell
+
+
+@pytest.fixture
+def kept(settings: Settings) -> Iterator[Store]:
+    store = open_store(settings)
+    store.migrate()
+    yield store
+    store.close()
+
+
+def test_crons_are_listed_paused_resumed_and_run(shell: Shell, kept: Store) -> None:
+    """Also by who has only the database: what a cron is stands in it, once a worker has said so."""
+    table = shell("cron", "list").stdout.splitlines()
+    assert table[0].split() == ["cron", "expression", "zone", "next", "last", "state"]
+    assert [line.split()[0] for line in table[1:]] == ["leap_day", "report"]
+    assert shell("drain").stdout == "0\n"
+    report = json.loads(shell("cron", "list", "--next", "5", "-o", "jsonl", HOLDFAST_APP="").stdout.splitlines()[1])
+    assert (report["name"], report["expression"], report["timezone"]) == ("report", "30 6 * * MON-FRI", "Europe/Berlin")
+    assert (report["queue"], report["catch_up"], report["last_at"], report["workers"]) == ("reports", "latest", None, 0)
+    assert len(report["next"]) == 5
+    assert "paused" in shell("cron", "pause", "report", "--by", "ops", "--why", "too loud", HOLDFAST_APP="").stderr
+    words = shell("cron", "list", HOLDFAST_APP="").stdout
+    assert "paused by ops: too loud; no worker declares it" in words
+    [leap_day, paused] = json.loads(shell("cron", "list", "-o", "json", HOLDFAST_APP="").stdout)
+    assert (leap_day["paused"], paused["paused"], paused["paused_why"]) == (False, True, "too loud")
+    id = shell("cron", "run", "report", HOLDFAST_APP="").stdout.strip()
+    assert kept.get(id).queue == "reports"
+    assert json.loads(shell("cron", "run", "leap_day", "-o", "json").stdout)["id"] != id
+    assert "goes on" in shell("cron", "resume", "report", HOLDFAST_APP="").stderr
+    assert "was not paused" in shell("cron", "resume", "report", HOLDFAST_APP="").stderr
+    assert shell("drain").stdout == "2\n"
+    wrong = shell("cron", "run", "reprot", code=2).stderr
+    assert "there is no cron 'reprot'" in wrong
+    assert "there are: leap_day, report" in wrong
+
+
+def test_five_ticks_are_shown_in_the_zone_of_the_cron(shell: Shell, kept: Store) -> None:
+    lines = shell("cron", "list", "--next", "5").stdout.splitlines()
+    assert len(lines) == 1 + 5 + 5
+    assert len([line for line in lines if " 06:30:00 (in " in line]) == 5
+    assert len([line for line in lines if "-02-29 00:00:00 (in " in line]) == 5
+
+
+def test_sigterm_closes_resources_in_good_order(shell: Shell, kept: Store) -> None:
+    worker = shell.start("worker")
+    notes = shell.directory / "notes"
+    try:
+        wait_until(lambda: worker.poll() is not None or kept.workers())
+        shell("cron", "run", "report")
+        wait_until(lambda: worker.poll() is not None or "report with" in notes.read_text())
+        worker.send_signal(signal.SIGTERM)
+        _, said = worker.communicate(timeout=30)
+    finally:
+        worker.kill()
+    assert worker.returncode == 0, said
+    assert notes.read_text().splitlines() == [
+        "open pool", "open browser", "start", "report with pool and browser", "stop", "close browser", "close pool",
+    ]  # fmt: skip
+
+
+def test_a_worker_whose_resource_can_not_be_opened_exits_with_one_sentence(shell: Shell, kept: Store) -> None:
+    shell("cron", "run", "report")
+    said = shell("worker", code=1, BROKEN="1").stderr
+    assert "the resource pool could not be opened" in said
+    assert "ConnectionRefusedError: nobody there" in said
+    assert "Traceback" not in said
+    [job] = kept.jobs()
+    assert (job.state.value, job.attempt) == ("queued", 0)
+    assert kept.workers() == []
+
+
+def test_every_command_shows_two_examples(tmp_path: Path) -> None:
+    shell = Shell(tmp_path, Settings(url=f"sqlite:///{tmp_path}/jobs.db"))
+    for command in (["cron"], ["cron", "list"], ["cron", "pause"], ["cron", "resume"], ["cron", "run"]):
+        text = shell(*command, "--help").stdout
+        assert len([line for line in text.splitlines() if line.strip().startswith("holdfast ")]) == 2, command

@@ -1,0 +1,133 @@
+"""Claims from the lanes that a worker was told of: they take what a claim from everywhere would take there. SQLite may
+ignore what a worker was told, and does."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import Any
+
+import psycopg
+import pytest
+
+from holdfast.model.lifecycle import State
+from holdfast.settings import Settings
+from holdfast.store import open_store
+from holdfast.store.base import Store
+from tests.factories import BOOM, HOUR, LEASE, Clock, a_queued_job, claim, ref
+
+pytestmark = pytest.mark.parametrize("engine", ["postgres"])
+HERE = ("default", "greet", 0)
+LANES = [(queue, task, priority) for queue in ("a", "b") for task in ("greet", "scan") for priority in (-1, 0, 5)]
+TASKS = ("greet", "scan")
+
+
+def ids(claimed: Any) -> list[str]:
+    return [str(job.id) for job in claimed.jobs]
+
+
+def test_only_the_lanes_told_of_are_taken_from(store: Store) -> None:
+    made = {lane: a_queued_job(store, queue=lane[0], task=lane[1], priority=lane[2]) for lane in LANES}
+    told = [LANES[0], LANES[4], LANES[10]]
+    claimed = claim(store, 10, tasks=TASKS, told=told)
+    assert ids(claimed) == [made[lane] for lane in sorted(told, key=lambda lane: (-lane[2], int(made[lane])))]
+    assert not claimed.more
+    assert {store.get(id).state for lane, id in made.items() if lane not in told} == {State.QUEUED}
+    assert store.get(made[told[0]]).fence == claimed.jobs[0].fence
+    assert not claim(store, 10, tasks=TASKS, told=told).jobs
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_told_of_all_lanes_it_takes_what_the_order_says(store: Store, clock: Clock, seed: int) -> None:
+    draw = random.Random(seed)
+    tried = set[str]()
+    for _ in range(20):
+        queue, task, priority = draw.choice(LANES)
+        kind = draw.choice(["due", "due", "future", "expired", "once", "tried"])
+        options: dict[str, Any] = {"queue": queue, "task": task, "max_attempts": 1 if kind == "once" else 3}
+        if kind == "tried":
+            id = a_queued_job(store, priority=100, **options)
+            [held] = claim(store, tasks=TASKS).jobs
+            store.reschedule(ref(held), 0, BOOM)
+            store.change(id, priority=priority)
+            tried.add(id)
+        else:
+            expires_in = 0.5 if kind == "expired" else None
+            a_queued_job(
+                store, priority=priority, delay=HOUR if kind == "future" else 0, expires_in=expires_in, **options
+            )
+        clock.advance(1)
+    jobs = [job for job in store.jobs(limit=100) if job.run_at <= clock.now]
+    live = [job for job in jobs if job.expires_at is None or job.expires_at > clock.now or job.id in tried]
+    order = sorted(live, key=lambda job: (-job.priority, job.run_at, int(job.id)))
+    limit, ahead = draw.randrange(6), draw.randrange(1, 6)
+    seen = order[: limit + ahead]
+    fresh = [job.id not in tried and job.max_attempts > 1 for job in seen]
+    claimed = claim(store, limit, ahead=ahead, tasks=TASKS, told=LANES)
+    assert ids(claimed) == [job.id for n, job in enumerate(seen) if n < limit or fresh[n]]
+    assert claimed.passed == any(not fresh[n] for n in range(limit, len(seen)))
+    assert not claimed.more
+
+
+def test_a_paused_queue_or_task_gives_nothing_until_its_pause_ends(store: Store, clock: Clock) -> None:
+    id = a_queued_job(store)
+    for kind, name in (("queue", "default"), ("task", "greet")):
+        store.hold(kind, name, delay=60)
+        assert not claim(store, told=[HERE]).jobs
+        store.let_go(kind, name)
+    store.hold("queue", "default", delay=60)
+    clock.advance(61)
+    assert ids(claim(store, told=[HERE])) == [id]
+
+
+def test_where_a_suspect_waits_nothing_is_taken(store: Store, clock: Clock) -> None:
+    suspects = [a_queued_job(store, task="scan") for _ in range(2)]
+    assert ids(claim(store, 2, tasks=("scan",), held=1)) == suspects
+    clock.advance(LEASE + 1)
+    assert len(store.rescue()) == 2
+    id = a_queued_job(store)
+    assert not claim(store, told=[HERE]).jobs
+    assert ids(claim(store)) == [id], "a claim from everywhere decides"
+
+
+def test_what_others_have_locked_is_told_of(store: Store, settings: Settings) -> None:
+    first, second = a_queued_job(store), a_queued_job(store)
+    with psycopg.connect(settings.url) as other:
+        other.execute(f'select 1 from "{settings.schema}".jobs where id = %s for update', (int(first),))
+        claimed = claim(store, 2, told=[HERE])
+        assert ids(claimed) == [second]
+        assert claimed.more
+    assert ids(claim(store, 2, told=[HERE])) == [first]
+
+
+@pytest.mark.parametrize("told", [[], [HERE]], ids=["everywhere", "told"])
+def test_a_claim_waits_for_the_disk_only_where_it_is_the_last_try(
+    settings: Settings, told: list[tuple[str, str, int]]
+) -> None:
+    """Nothing of a claim is lost that matters if the server crashes before it is on disk: the job is queued, and who
+    claimed it is fenced off (docs/decisions/0010). But a job that may be tried once must not be tried twice."""
+    database = f"durable_{settings.schema}"
+    with psycopg.connect(settings.url, autocommit=True) as server:  # the tests' server waits for no disk at all
+        server.execute(f"create database {database}")
+        server.execute(f"alter database {database} set synchronous_commit = on")
+    durable = replace(settings, url=settings.url.rpartition("/")[0] + "/" + database)
+    store = open_store(durable)
+    store.migrate()
+    behind = "select pg_current_wal_flush_lsn() < pg_current_wal_insert_lsn()"
+
+    def unflushed(max_attempts: int) -> int:
+        found = 0
+        with psycopg.connect(durable.url, autocommit=True) as server:
+            for _ in range(30):
+                a_queued_job(store, max_attempts=max_attempts)
+                assert claim(store, told=told).jobs
+                found += server.execute(behind).fetchone() == (True,)
+        return found
+
+    try:
+        assert unflushed(3) > 10
+        assert unflushed(1) < 10, "only what others write meanwhile"
+    finally:
+        store.close()
+        with psycopg.connect(settings.url, autocommit=True) as server:
+            server.execute(f"drop database {database} with (force)")
