@@ -19,6 +19,10 @@ $(VENV)/ready-check: $(VENV)/ready
 	$(BIN)/python -m pip install --quiet --group check
 	@touch $@
 
+$(VENV)/ready-docs: $(VENV)/ready
+	$(BIN)/python -m pip install --quiet --group docs
+	@touch $@
+
 demo: $(VENV)/ready ## watch a few thousand jobs survive a killed worker (SQLite, under a minute)
 	$(BIN)/holdfast demo
 
@@ -35,7 +39,13 @@ test-16: $(VENV)/ready-check ## the store, the API and the worker once more, on 
 	HOLDFAST_TEST_POSTGRES_VERSION=16 $(BIN)/python -m pytest -q -n $(RUN_JOBS) tests/contract tests/api tests/work -k postgres
 
 test-fast: $(VENV)/ready ## the tests that take seconds
-	$(BIN)/python -m pytest -q -n $(RUN_JOBS) --ignore tests/crash --ignore tests/plans --ignore tests/types --ignore tests/bench/test_figures.py
+	$(BIN)/python -m pytest -q -n $(RUN_JOBS) --ignore tests/crash --ignore tests/plans --ignore tests/types --ignore tests/docs --ignore tests/bench/test_figures.py
+
+docs: $(VENV)/ready-docs ## the documentation as a site, in site/; broken links fail
+	$(BIN)/python -m scripts.lifecycle
+	$(BIN)/python -m scripts.guarantees
+	$(BIN)/python -m scripts.settings
+	$(BIN)/zensical build --clean --strict
 
 bench: $(VENV)/ready ## measure this machine: raw limits, ourselves, ratios, bars (about 4 minutes)
 	$(BIN)/holdfast bench
@@ -46,4 +56,4 @@ bench-long: $(VENV)/ready ## also million-row tables, memory and a pinned snapsh
 bench-peers: $(VENV)/ready ## measure other job systems beside ours, in turns: who wins each row (about 20 minutes)
 	$(BIN)/python -m bench.peers
 
-.PHONY: help demo check test test-16 test-fast bench bench-long bench-peers
+.PHONY: help demo check docs test test-16 test-fast bench bench-long bench-peers

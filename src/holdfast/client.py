@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar,
 import msgspec
 
 from holdfast import events
-from holdfast.errors import BadArguments, BadSettings, StoreError, UnknownTask
+from holdfast.errors import BadArguments, BadSettings, SchemaOutdated, StoreError, StoreUnavailable, UnknownTask
 from holdfast.handle import Job
 from holdfast.model.cron import CatchUp, CronRecord
 from holdfast.model.filter import BadFilter, Filter, parse
@@ -210,14 +210,26 @@ class Holdfast:
     def _opened(self) -> Store:
         store = open_store(self.settings)
         try:
-            if self.settings.url.startswith("sqlite"):
-                store.migrate()
-            else:
-                store.check()
+            self._fit(store)
         except BaseException:
             store.close()
             raise
         return store
+
+    def _fit(self, store: Store) -> None:
+        try:
+            store.check()
+        except SchemaOutdated:
+            if not self.settings.url.startswith("sqlite"):
+                raise
+            # Only now: migrating writes, and the caller may have a transaction open that no other writer gets past.
+            try:
+                store.migrate()
+            except StoreUnavailable as error:
+                raise StoreUnavailable(
+                    f"the tables for jobs can't be made now: {error}. "
+                    "Call hf.migrate() or `holdfast migrate` before you open a transaction of your own"
+                ) from None
 
     def reconfigure(self, **settings: Any) -> None:
         """Change settings of an application that is declared already: the command line over the code."""

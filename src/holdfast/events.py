@@ -69,6 +69,7 @@ TEXTS: dict[str, tuple[int, str]] = {
     "listening": (logging.DEBUG, "listening for notifications"),
     "unavailable": (logging.WARNING, "{error}; trying again in {wait:g} s"),
     "available": (logging.WARNING, "{where} answers again"),
+    "schema_outdated": (logging.ERROR, "{error}; worker {worker} claims no more and stops"),
     "poll_failed": (logging.ERROR, "a poll failed ({consecutive_errors} in a row): {error}"),
     "outcomes_wait": (logging.WARNING, "{count} outcomes wait for the database: {error}"),
     "notify_failed": (logging.DEBUG, "a wake-up could not be sent: {error}"),

@@ -7,13 +7,15 @@ import sqlite3
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import asdict
 from typing import Any
 
 import psycopg
 import pytest
 
-from holdfast import BadSettings, Holdfast, HoldfastError, JobContext, LeaseLost, State
+from holdfast import BadSettings, Holdfast, HoldfastError, JobContext, LeaseLost, State, StoreUnavailable
 from holdfast.settings import Settings
+from holdfast.store.sqlite import connect as sqlite_connect
 from tests.running import HASTY, Heard, await_state, take_over, working
 from tests.waiting import wait_until
 
@@ -121,6 +123,37 @@ def test_a_rollback_leaves_no_job_and_no_wake_up(hf: Holdfast, ledger: Ledger) -
     assert ledger.rows == 1
     if not ledger.is_sqlite:  # where a wake-up says what it is about
         assert heard == [("listening", ""), ("queue", "committed")]
+
+
+def test_the_first_thing_a_process_does_may_be_to_enqueue_on_its_own_transaction(
+    hf: Holdfast, ledger: Ledger, settings: Settings
+) -> None:
+    """Opening the store must not write: on SQLite nobody gets past the transaction that is open."""
+    with Holdfast(**asdict(settings)) as fresh, ledger.connect() as connection:
+
+        @fresh.task
+        def task() -> None: ...
+
+        ledger.write(connection)
+        task.using(conn=connection).enqueue()
+        connection.commit()
+    assert len(hf.jobs()) == ledger.rows == 1
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
+def test_tables_that_cannot_be_made_within_a_transaction_are_told(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_connect, "BUSY", 0.05)
+    with Ledger(settings).connect() as connection, Holdfast(**asdict(settings)) as app:
+
+        @app.task
+        def task() -> None: ...
+
+        connection.execute("create table mine (x)")
+        connection.execute("insert into mine values (1)")
+        with pytest.raises(StoreUnavailable, match=r"Call hf\.migrate\(\) or `holdfast migrate` before"):
+            task.using(conn=connection).enqueue()
 
 
 def test_an_asynchronous_transaction_is_taken_by_aenqueue(hf: Holdfast, ledger: Ledger) -> None:

@@ -60,7 +60,7 @@ def test_the_worker_runs_until_it_is_told_to_stop(shell: Shell, kept: Store) -> 
     assert worker.returncode == 0
     assert kept.get(job).result == b"10"
     assert out == ""  # stdout is data; a worker has none
-    assert "1 jobs processed" in said
+    assert "1 job processed" in said
     assert kept.workers() == []
 
 

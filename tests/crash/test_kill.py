@@ -1,4 +1,5 @@
-"""kill -9: what a worker held is rescued, by a neighbour at once, from another host when the lease has run out."""
+"""kill -9: what a worker held is rescued, by a neighbour at once, from another host when the lease has run out (R1.4,
+R1.5)."""
 
 from __future__ import annotations
 

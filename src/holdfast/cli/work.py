@@ -47,7 +47,7 @@ def worker(
     )
     with stopped_by_signals(running):
         processed = running.run()
-    click.echo(f"stopped; {processed} jobs processed", err=True)
+    click.echo(f"stopped; {processed} {'job' if processed == 1 else 'jobs'} processed", err=True)
 
 
 @cli.command()

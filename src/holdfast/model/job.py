@@ -8,6 +8,7 @@ from datetime import datetime
 
 import msgspec
 
+from holdfast.errors import SchemaOutdated
 from holdfast.model.lifecycle import State
 
 DEFAULT_QUEUE = "default"
@@ -212,13 +213,15 @@ class Rescued:
 @dataclass(frozen=True, slots=True)
 class Look:
     """What the watchdog sees, in seconds from now: when the next lease ends, when the next job and the next tick of a
-    cron fall due; and whether there are leases to rescue or queued jobs past their expiry."""
+    cron fall due; whether there are leases to rescue or queued jobs past their expiry; and whether the schema has
+    changed under this code and no longer serves it."""
 
     next_lease_end: float | None
     next_due: float | None
     expired_leases: bool
     expired_jobs: bool
     next_tick: float | None = None
+    misfit: SchemaOutdated | None = None
 
 
 @dataclass(frozen=True, slots=True)

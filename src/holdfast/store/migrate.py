@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from functools import cache
 
 from holdfast.errors import SchemaOutdated
 from holdfast.store.statements import HERE, Statements
@@ -23,6 +24,7 @@ def migrations(engine: str) -> list[Migration]:
     return [Migration(int(f.name[:4]), f.stem, f.read_text()) for f in files]
 
 
+@cache
 def newest(engine: str) -> int:
     return migrations(engine)[-1].version
 
@@ -89,3 +91,12 @@ def check_version(engine: str, where: str, found: int | None, oldest_code: int |
             "upgrade Holdfast",
             number="HF2103",
         )
+
+
+def misfit(engine: str, where: str, found: int | None, oldest_code: int | None) -> SchemaOutdated | None:
+    """Why database and code don't fit; None if they do."""
+    try:
+        check_version(engine, where, found, oldest_code)
+    except SchemaOutdated as error:
+        return error
+    return None

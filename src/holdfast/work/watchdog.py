@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 
 from holdfast import events
-from holdfast.errors import OutcomeUnknown, StoreError
+from holdfast.errors import OutcomeUnknown, SchemaOutdated, StoreError
 from holdfast.model.job import Look, Rescued
 from holdfast.model.lifecycle import State
 from holdfast.settings import Settings
@@ -48,6 +48,7 @@ class Watchdog:
         self._loop = Loop("watchdog", self._step)
         self.start = self._loop.start
         self.stop = self._loop.stop
+        self.misfit: Callable[[SchemaOutdated], None] = lambda error: None  # the schema changed under us
         self.rescued = 0
         self.looked = False  # at least once
         self.owes_a_look = True  # not looked yet, or seen leases that ran out and may be rescued only later
@@ -115,6 +116,8 @@ class Watchdog:
             self.distrust()  # the database was held up: so was everyone who would have renewed
         if look.next_due is not None:
             self._due_in(look.next_due)
+        if look.misfit is not None:
+            self.misfit(look.misfit)
         trusted = _now() >= self._trust_after
         if look.expired_leases and trusted:
             self._rescue(by_expiry=True)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from holdfast import events
-from holdfast.errors import BadSettings, StoreError
+from holdfast.errors import BadSettings, SchemaOutdated, StoreError
 from holdfast.model.outcome import given_back
 from holdfast.settings import Settings
 from holdfast.store.base import Store
@@ -79,6 +79,8 @@ class Worker:
             due_in=self.desk.due_in, crons=self.crons,
         )  # fmt: skip
         self.desk.broken = self._heartbeat.broken = self.watchdog.distrust
+        self.watchdog.misfit = self._stop_for
+        self._misfit: SchemaOutdated | None = None
         self._listener = Listener(
             store,
             queues=self._queues,
@@ -102,7 +104,7 @@ class Worker:
             self._finish_gracefully()
         finally:
             self._end()
-        return self.desk.meters.processed
+        return self._processed()
 
     def drain(self, *, seconds: float | None = None, jobs: int | None = None) -> int:
         """Work until nothing is due or the budget is used up; returns how many jobs were processed (R3.13). Jobs of
@@ -121,7 +123,7 @@ class Worker:
             self._finish_gracefully()
         finally:
             self._end()
-        return self.desk.meters.processed
+        return self._processed()
 
     def stop(self) -> int:
         """End in good order: claim no more, let what runs finish within its grace, give back the rest. Called twice,
@@ -130,6 +132,18 @@ class Worker:
         self.desk.claiming = False
         self.desk.wake()
         return self._stop_asked
+
+    def _stop_for(self, misfit: SchemaOutdated) -> None:
+        """The database was upgraded past this code while it ran: end in good order, and say why."""
+        if self._misfit is None:
+            self._misfit = misfit
+            events.emit("schema_outdated", error=str(misfit), worker=self.id)
+            self.stop()
+
+    def _processed(self) -> int:
+        if self._misfit is not None:
+            raise self._misfit
+        return self.desk.meters.processed
 
     # -- the parts -----------------------------------------------------------------------------------------------------
 

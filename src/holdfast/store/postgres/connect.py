@@ -116,7 +116,7 @@ def _ended(connection: Connection, error: psycopg.Error) -> bool:
 def translate(where: str, error: psycopg.Error, *, broken: bool = False) -> StoreError:
     code = error.sqlstate or ""
     said = scrub(str(error).strip().partition("\n")[0])
-    if isinstance(error, pg.UndefinedTable | pg.InvalidSchemaName):
+    if isinstance(error, pg.UndefinedTable | pg.UndefinedColumn | pg.InvalidSchemaName):
         return SchemaOutdated(
             f"{where} has no Holdfast tables, or others than this version knows: run `holdfast migrate`",
             number="HF2102",

@@ -18,6 +18,7 @@ from holdfast.model.job import Enqueued, NewJob
 from holdfast.model.lifecycle import State
 from holdfast.settings import Settings
 from holdfast.store.base import Row, Store
+from holdfast.store.foreign import aunderlying, underlying
 from holdfast.store.pool import Pool
 from holdfast.store.postgres.connect import Connection, translated
 from holdfast.store.postgres.copy import COPIED, CopyLines
@@ -101,10 +102,12 @@ class PostgresEnqueue(Store):
         return cast(Enqueued, run_steps(self._enqueue_steps_on(job), execute))
 
     async def aenqueue_on(self, connection: Any, job: NewJob) -> Enqueued:
-        execute = self._aexecute_on(connection)
+        execute = await self._aexecute_on(connection)
         return cast(Enqueued, await arun_steps(self._enqueue_steps_on(job), execute))
 
     def _execute_on(self, connection: Any) -> Callable[[str, dict[str, Any]], list[Row]]:
+        if not isinstance(connection, psycopg.Connection):
+            connection = underlying(connection)
         if not isinstance(connection, psycopg.Connection):
             raise BadSettings(_wrong_connection(connection, psycopg.AsyncConnection, "aenqueue"), number="HF1112")
 
@@ -116,7 +119,9 @@ class PostgresEnqueue(Store):
 
         return execute
 
-    def _aexecute_on(self, connection: Any) -> Callable[[str, dict[str, Any]], Any]:
+    async def _aexecute_on(self, connection: Any) -> Callable[[str, dict[str, Any]], Any]:
+        if not isinstance(connection, psycopg.AsyncConnection):
+            connection = await aunderlying(connection)
         if not isinstance(connection, psycopg.AsyncConnection):
             raise BadSettings(_wrong_connection(connection, psycopg.Connection, "enqueue"), number="HF1112")
 

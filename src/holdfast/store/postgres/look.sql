@@ -1,5 +1,5 @@
--- The watchdog's one statement: mark the worker present; tell when the next lease ends, and the next job and the
--- next tick of its crons fall due.
+-- The watchdog's one statement: mark the worker present; tell when the next lease ends, when the next job and the next
+-- tick of its crons fall due, and which code the schema serves.
 with recursive
 @lanes,
 seen as (
@@ -16,4 +16,5 @@ select (select extract(epoch from min(expires_at) - @now)::float8 from @leases) 
        exists (select 1 from @leases where expires_at < @now) as expired_leases,
        coalesce((select expires_at from @jobs
                   where expires_at is not null and ready_at is not null and attempt = 0
-                  order by expires_at limit 1) <= @now, false) as expired_jobs
+                  order by expires_at limit 1) <= @now, false) as expired_jobs,
+       (select version from @meta) as version, (select oldest_code from @meta) as oldest_code

@@ -24,7 +24,7 @@ from holdfast.store.base import (
     by_verb,
     may_be_lost,
 )
-from holdfast.store.migrate import OLDEST_CODE, check_version, pending, turn
+from holdfast.store.migrate import OLDEST_CODE, check_version, misfit, pending, turn
 from holdfast.store.pool import Pool
 from holdfast.store.postgres.catalogue import found_and_fresh
 from holdfast.store.postgres.connect import LOCK_TIMEOUT, Connection, connect, translate, translated, usable
@@ -319,7 +319,8 @@ class PostgresStore(PostgresEnqueue):
                     "crons": list(crons),
                 },
             )  # fmt: skip
-        return Look(**rows[0])
+        why = misfit("postgres", self.shown_url, rows[0].pop("version"), rows[0].pop("oldest_code"))
+        return Look(**rows[0], misfit=why)
 
     def ahead(
         self, *, tasks: Sequence[str], queues: Sequence[str] | None, priority: int, due_at: Any, id: JobId, most: int
@@ -350,7 +351,8 @@ class PostgresStore(PostgresEnqueue):
 
     async def asucceed_on(self, connection: Any, ref: Ref, result: bytes | None) -> None:
         parameters = {"id": ref.id, "fence": ref.fence, "result": None if result is None else result.decode()}
-        _must_hold(ref, await self._aexecute_on(connection)(self.statements["succeed_on"], parameters))
+        execute = await self._aexecute_on(connection)
+        _must_hold(ref, await execute(self.statements["succeed_on"], parameters))
 
     @contextmanager
     def user_transaction(self) -> Iterator[Any]:

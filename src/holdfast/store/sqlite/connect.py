@@ -173,7 +173,7 @@ def translate(where: str, error: sqlite3.Error) -> StoreError:
         return StoreError(f"{where} can't be opened: {error}", number="HF3301")
     if code == sqlite3.SQLITE_READONLY:
         return StoreError(f"{where} is read-only: jobs can't be kept in it", number="HF3304")
-    if "no such table" in str(error):
+    if "no such table" in str(error) or "no such column" in str(error):
         return SchemaOutdated(
             f"{where} has no Holdfast tables, or others than this version knows: run `holdfast migrate`",
             number="HF2102",

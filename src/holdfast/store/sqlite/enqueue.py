@@ -16,6 +16,7 @@ from holdfast.errors import BadSettings
 from holdfast.model.job import Enqueued, NewJob
 from holdfast.settings import Settings
 from holdfast.store.base import Row, Store
+from holdfast.store.foreign import underlying
 from holdfast.store.sqlite.connect import Connection
 from holdfast.store.statements import Statements
 from holdfast.store.steps import Steps, keyed_steps, run_steps
@@ -92,6 +93,8 @@ class SqliteEnqueue(Store):
         return self.enqueue_on(connection, job)
 
     def _execute_on(self, connection: Any) -> Callable[[str, dict[str, Any]], list[Row]]:
+        if not isinstance(connection, sqlite3.Connection):
+            connection = underlying(connection)
         if not isinstance(connection, sqlite3.Connection):
             kind = f"{type(connection).__module__}.{type(connection).__qualname__}"
             raise BadSettings(f"conn= needs a sqlite3 connection to {self.path}, not a {kind}", number="HF1112")

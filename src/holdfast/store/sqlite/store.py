@@ -30,7 +30,7 @@ from holdfast.store.base import (
     by_verb,
     may_be_lost,
 )
-from holdfast.store.migrate import OLDEST_CODE, check_version, pending
+from holdfast.store.migrate import OLDEST_CODE, check_version, misfit, pending
 from holdfast.store.pool import Pool
 from holdfast.store.sqlite.catalogue import fresh, parts, things
 from holdfast.store.sqlite.connect import Connection, path_of, prepare_file, translated
@@ -311,6 +311,7 @@ class SqliteStore(SqliteEnqueue):
             expired_leases=bool(seen["expired_leases"]),
             expired_jobs=bool(seen["expired_jobs"]),
             next_tick=tick and _seconds(tick, now),
+            misfit=misfit("sqlite", self.shown_url, seen["version"], seen["oldest_code"]),
         )
 
     def ahead(
