@@ -156,10 +156,10 @@ def test_names_are_data(store: Store, name: str) -> None:
 def test_a_paused_queue_or_task_takes_no_new_attempts(store: Store, clock: Clock, kind: str, name: str) -> None:
     held_up = a_queued_job(store, queue="mail", task="scan", priority=50)
     other = a_queued_job(store, queue="web", task="greet")
-    store.hold(kind, name, by="ada", reason="the mail server is down")
+    store.hold(kind, name, by="usr", reason="the mail server is down")
     [pause] = store.pauses()
     assert (pause.kind, pause.name, pause.by, pause.reason, pause.until) == (
-        kind, name, "ada", "the mail server is down", None,
+        kind, name, "usr", "the mail server is down", None,
     )  # fmt: skip
     assert pause.created_at == clock.now
     assert ids(store) == [other]
@@ -194,7 +194,7 @@ def test_what_runs_goes_on_in_a_paused_queue(store: Store) -> None:
 
 
 def test_pausing_again_replaces_who_why_and_until(store: Store) -> None:
-    store.hold("task", "greet", by="ada", reason="first", delay=MINUTE)
+    store.hold("task", "greet", by="usr", reason="first", delay=MINUTE)
     store.hold("task", "greet", by="bob", reason="second")
     [pause] = store.pauses()
     assert (pause.by, pause.reason, pause.until) == ("bob", "second", None)

@@ -188,9 +188,9 @@ def free_port() -> int:
 
 
 def test_an_unreachable_server_is_unavailable() -> None:
-    url = f"postgresql://ada:secret@127.0.0.1:{free_port()}/jobs"
+    url = f"postgresql://usr:secret@127.0.0.1:{free_port()}/jobs"
     said = refusal(lambda: open_at(url), StoreUnavailable)
-    assert "can't reach postgresql://ada:***@127.0.0.1:" in said
+    assert "can't reach postgresql://usr:***@127.0.0.1:" in said
     assert "secret" not in said
 
 
@@ -265,7 +265,7 @@ MOUNTS = """\
 /dev/sda1 / ext4 rw 0 0
 server:/home /home nfs4 rw 0 0
 //server/share /mnt/with\\040space cifs rw 0 0
-tmpfs /home/ada/fast tmpfs rw 0 0
+tmpfs /home/usr/fast tmpfs rw 0 0
 host /mnt/p9 9p rw 0 0
 """
 
@@ -274,8 +274,8 @@ host /mnt/p9 9p rw 0 0
     ("place", "kind"),
     [
         ("/srv/jobs", "ext4"),
-        ("/home/ada", "nfs4"),
-        ("/home/ada/fast/x", "tmpfs"),
+        ("/home/usr", "nfs4"),
+        ("/home/usr/fast/x", "tmpfs"),
         ("/homes", "ext4"),
         ("/mnt/with space/x", "cifs"),
         ("/mnt/p9", "9p"),

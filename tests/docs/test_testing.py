@@ -39,7 +39,7 @@ def test_the_message_on_the_page_is_the_message(tmp_path: Path) -> None:
     code = (
         "from datetime import UTC, datetime\nfrom holdfast import testing\nfrom mail import hf, send, sign_up\n"
         "with testing.store(hf, now=datetime(2026, 11, 16, 3, tzinfo=UTC)) as kit:\n"
-        "    sign_up.enqueue('ada', password='correct horse')\n    kit.run_due()\n"
+        "    sign_up.enqueue('new@example.org', password='correct horse')\n    kit.run_due()\n"
         "    kit.assert_enqueued(send, to='you')\n"
     )
     done = subprocess.run(

@@ -23,7 +23,7 @@ from tests.servers import own_postgres
 from tests.waiting import wait_until
 
 CANARY = "c4n4ry"
-DSN = f"postgresql://ada:{CANARY}-dsn@db.example/app"
+DSN = f"postgresql://usr:{CANARY}-dsn@db.example/app"
 
 APP = """
 import asyncio, logging, os, time
@@ -69,7 +69,12 @@ async def steer(how: str, token: str, options: dict[str, str]) -> None:
         group.create_task(asyncio.to_thread(int, secret))
 """
 
-ARGS = {"user": "ada", "password": f"{CANARY}-pw", "pin": f"{CANARY}-pin", "where": f"https://ada:{CANARY}@host/x"}
+ARGS = {
+    "user": "usr",
+    "password": f"{CANARY}-pw",
+    "pin": f"{CANARY}-pin",
+    "where": f"https://usr:{CANARY}@host/x",
+}
 
 
 RUN = """
@@ -182,13 +187,13 @@ def test_the_canary_is_nowhere_but_in_the_arguments(
     assert CANARY not in place.said
     assert columns_with_the_canary(secret_settings) == {"jobs.args"}
     # It was all said, without the secrets.
-    assert "ada with *** and *** at https://ada:***@host/x" in said
-    assert "login of ada with ***, *** at https://ada:***@host/x and postgresql://ada:***@db.example/app" in said
+    assert "usr with *** and *** at https://usr:***@host/x" in said
+    assert "login of usr with ***, *** at https://usr:***@host/x and postgresql://usr:***@db.example/app" in said
     [record] = [record for record in app.jobs() if record.task == "login"]
     assert record.error_code == "Refused"
-    assert record.note == "as ada with ***, *** at https://ada:***@host/x"
+    assert record.note == "as usr with ***, *** at https://usr:***@host/x"
     [*_, attempt] = app.store.attempts(ids[0])
-    assert "ConnectionError: can't reach postgresql://ada:***@db.example/app" in (attempt.traceback or "")
+    assert "ConnectionError: can't reach postgresql://usr:***@db.example/app" in (attempt.traceback or "")
     assert {app.job(id).refresh().error_code for id in ids} == {
         "Refused", "NO-***", "CANCELLED", "RETRY", "ValueError", "ExceptionGroup",
     }  # fmt: skip
@@ -211,13 +216,13 @@ def test_an_argument_marked_as_secret_is_hidden_where_the_code_is_not_known_too(
 @pytest.mark.parametrize(
     "url",
     [
-        f"postgresql://ada:{CANARY}@127.0.0.1:1/jobs",
-        f"postgresql://ada:{CANARY}@127.0.0.1:port/jobs",
-        f"postgresql://ada@127.0.0.1:1/jobs?password={CANARY}",
-        f"postgresql://ada:{CANARY}@no-such-host.invalid/jobs?no_such_option=1",
-        f"mysql://ada:{CANARY}@db/jobs",
+        f"postgresql://usr:{CANARY}@127.0.0.1:1/jobs",
+        f"postgresql://usr:{CANARY}@127.0.0.1:port/jobs",
+        f"postgresql://usr@127.0.0.1:1/jobs?password={CANARY}",
+        f"postgresql://usr:{CANARY}@no-such-host.invalid/jobs?no_such_option=1",
+        f"mysql://usr:{CANARY}@db/jobs",
         f"host=127.0.0.1 port=1 password={CANARY}",
-        f"sqlite://ada:{CANARY}@host/jobs.db",
+        f"sqlite://usr:{CANARY}@host/jobs.db",
         f"sqlite:///no/such/directory/jobs.db?password={CANARY}",
     ],
 )

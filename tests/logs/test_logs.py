@@ -73,7 +73,7 @@ def app() -> Iterator[Holdfast]:
         try:
             raise PermissionError(f"not with {pin}")
         except PermissionError:
-            log.exception("refused, at postgresql://ada:canary@db/x")
+            log.exception("refused, at postgresql://usr:canary@db/x")
 
     with testing.store(app):
         yield app
@@ -164,13 +164,13 @@ def test_lines_for_people_end_in_what_job_it_was(app: Holdfast, lines: Lines) ->
 
 @pytest.mark.parametrize("lines", [JsonFormatter, TextFormatter], indirect=True)
 def test_secrets_are_hidden_in_a_handlers_own_lines(app: Holdfast, lines: Lines) -> None:
-    app.find_task("login").enqueue("ada", "pin-canary", "key-canary")
+    app.find_task("login").enqueue("usr", "pin-canary", "key-canary")
     app.drain()
     text = "\n".join(lines)
     assert "canary" not in text
-    assert "login of ada with *** and ***" in text
+    assert "login of usr with *** and ***" in text
     assert "PermissionError: not with ***" in text
-    assert "postgresql://ada:***@db/x" in text
+    assert "postgresql://usr:***@db/x" in text
 
 
 def test_any_value_and_any_text_makes_a_line() -> None:

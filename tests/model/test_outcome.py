@@ -85,8 +85,8 @@ def test_what_is_given_back_is_history_only_if_it_started() -> None:
 
 def test_requests_obeyed() -> None:
     assert parked(held()) == Outcome("park", 7, "fence", "parked")
-    assert stopped(held(), "by ada") == Outcome(
-        "stop", 7, "fence", "cancelled", error=Error("CANCELLED", "by ada")
+    assert stopped(held(), "by usr") == Outcome(
+        "stop", 7, "fence", "cancelled", error=Error("CANCELLED", "by usr")
     )  # fmt: skip
 
 

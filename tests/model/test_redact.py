@@ -17,14 +17,14 @@ from holdfast.redact import hide_secrets, hiding, is_secret_name, scrub, scrubbe
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
-        ("at postgresql://ada:canary@db/jobs, twice", "at postgresql://ada:***@db/jobs, twice"),
-        ("https://ada:can/ary@host and ftp://b:canary@c", "https://ada:***@host and ftp://b:***@c"),
+        ("at postgresql://usr:canary@db/jobs, twice", "at postgresql://usr:***@db/jobs, twice"),
+        ("https://usr:can/ary@host and ftp://b:canary@c", "https://usr:***@host and ftp://b:***@c"),
         ("redis://:canary@host/0", "redis://:***@host/0"),
         ("amqp://a:can@ary@host", "amqp://a:***@host"),
         ("'POSTGRESQL://a:canary@b/c'", "'POSTGRESQL://a:***@b/c'"),
-        ("host=db password=canary user=ada", "host=db password=*** user=ada"),
-        ("host=db password='can ary' user=ada", "host=db password=*** user=ada"),
-        ("host=db password=ca,na)ry user=ada", "host=db password=*** user=ada"),
+        ("host=db password=canary user=usr", "host=db password=*** user=usr"),
+        ("host=db password='can ary' user=usr", "host=db password=*** user=usr"),
+        ("host=db password=ca,na)ry user=usr", "host=db password=*** user=usr"),
         ("https://h/x?access_token=canary&b=2", "https://h/x?access_token=***&b=2"),
         ("{'token': 'canary', 'x': 1}", "{'token': ***, 'x': 1}"),
         ('{"api_key":"can\\"ary","y":2}', '{"api_key":***,"y":2}'),
@@ -46,7 +46,7 @@ def test_what_looks_like_a_secret_is_hidden(text: str, shown: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "", "postgresql://ada@db/jobs", "https://example.org/a:b@c", "max_tokens=5, tokens: 500", "KeyError: 'token'",
+        "", "postgresql://usr@db/jobs", "https://example.org/a:b@c", "max_tokens=5, tokens: 500", "KeyError: 'token'",
         "unexpected token: }", "a token expired", "tokenizer: fast", "secretary=5", "the password is wrong",
         "12:30@noon", "basic authentication failed", "bearer authentication",
         "job 7 failed: it ran longer than its timeout of 5 s",
@@ -75,9 +75,14 @@ def test_names_that_do_not(name: str) -> None:
 
 
 def test_values_are_hidden_by_name_at_any_depth() -> None:
-    data = {"user": "ada", "auth": {"token": "t", "n": [{"password": 1}, "at x://a:b@c"]}, "pin": 1234, "secret": None}
+    data = {
+        "user": "usr",
+        "auth": {"token": "t", "n": [{"password": 1}, "at x://a:b@c"]},
+        "pin": 1234,
+        "secret": None,
+    }
     assert hide_secrets(data, {"pin"}) == {
-        "user": "ada", "auth": {"token": "***", "n": [{"password": "***"}, "at x://a:***@c"]}, "pin": "***",
+        "user": "usr", "auth": {"token": "***", "n": [{"password": "***"}, "at x://a:***@c"]}, "pin": "***",
         "secret": None,
     }  # fmt: skip
     assert sorted(secret_values(data, {"pin"})) == ["1", "1234", "t"]

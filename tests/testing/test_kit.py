@@ -401,13 +401,13 @@ def test_an_argument_the_task_does_not_have_is_a_mistake_of_the_test(kit: Kit) -
 
 
 def test_secret_arguments_are_not_in_the_messages(kit: Kit) -> None:
-    login.enqueue("ada", password="canary-1", pin="canary-2")
+    login.enqueue("usr", password="canary-1", pin="canary-2")
     kit.run_due()
     with pytest.raises(AssertionError) as wrong:
         kit.assert_enqueued(login, password="canary-3", pin="canary-4")
     assert "canary" not in str(wrong.value)
-    assert "login(user='ada', password='***', pin='***')" in str(wrong.value)
-    assert "PermissionError: ada may not, with *** and ***" in str(wrong.value)
+    assert "login(user='usr', password='***', pin='***')" in str(wrong.value)
+    assert "PermissionError: usr may not, with *** and ***" in str(wrong.value)
 
 
 def test_more_jobs_than_a_page_are_all_seen(kit: Kit) -> None:
@@ -449,3 +449,18 @@ def test_a_handler_cannot_move_its_own_application(kit: Kit) -> None:
         assert "can't move its own application" in (ran.error or "")
     finally:
         del hf.tasks["mover"], hf._names["mover"]
+
+
+def test_the_kit_tells_why_a_job_would_not_run(kit: Kit) -> None:
+    job = send.enqueue("you")
+    assert kit.why(job) == []
+    hf.pause(queue="mail", why="the provider is down")
+    assert kit.why(job) == ["QUEUE_PAUSED"]
+    with pytest.raises(AssertionError, match="the provider is down"):
+        kit.run_due(expect="succeeded")
+    hf.resume(queue="mail")
+    with kit.failing(send, ConnectionError("down")):
+        kit.run_due()
+    assert kit.why(job) == ["BACKOFF"]
+    kit.advance("1h")
+    assert kit.why(job) == []

@@ -25,7 +25,7 @@ from holdfast.store import open_store
 from holdfast.testing.clock import Clock, Duration
 from holdfast.testing.inline import Inline
 from holdfast.testing.matching import as_json, fits, matches
-from holdfast.testing.words import listed, told
+from holdfast.testing.words import blocking, listed, told
 from holdfast.work.context import in_handler
 from holdfast.work.tasks import Enqueuer, Task
 
@@ -147,6 +147,11 @@ class Kit:
         name = task.task.name if isinstance(task, Enqueuer) else task
         found = self._records(name, None if state is None else _state(state))
         return [Job(self.app, record.id, record.task, created=False) for record in found]
+
+    def why(self, job: Job[Any]) -> list[str]:
+        """What stands between this job and `run_due()`, as codes of `job.why()`: `["BACKOFF"]`. Empty: nothing. (That
+        no worker is up is no reason here: `run_due` is one.)"""
+        return [reason.code.value for reason in blocking(job.why())]
 
     def assert_enqueued(self, task: Enqueuer[..., Any], /, *args: Any, **kwargs: Any) -> Job[Any]:
         """There is a job of this task with these arguments, whatever became of it; the others may be anything. Options

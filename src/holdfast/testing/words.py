@@ -10,8 +10,10 @@ import msgspec
 from holdfast.client import Holdfast
 from holdfast.model.job import JobRecord
 from holdfast.model.lifecycle import State
+from holdfast.model.why import Reason, Why
 from holdfast.redact import hide_secrets
 
+UNSAID = (Why.QUEUE_PAUSED, Why.TASK_PAUSED, Why.EXPIRED)  # what the job's own row does not tell
 SHOWN = 20  # jobs listed in one message
 
 
@@ -29,9 +31,13 @@ def told(app: Holdfast, record: JobRecord, now: datetime) -> str:
     """One job: what it is, and how it stands."""
     args = hide_secrets(msgspec.json.decode(record.args), app.secrets(record.task))
     call = ", ".join(f"{name}={value!r:.100}" for name, value in args.items()) if isinstance(args, dict) else repr(args)
-    line = f"job {record.id} {record.task}({call}) in queue {record.queue}: {standing(record, now)}"
-    # The one place to add what `why` knows: pauses, missing handlers, …
-    return line
+    holds = "".join(f"; {reason.text}" for reason in blocking(app.why(record.id)) if reason.code in UNSAID)
+    return f"job {record.id} {record.task}({call}) in queue {record.queue}: {standing(record, now)}{holds}"
+
+
+def blocking(reasons: Sequence[Reason]) -> list[Reason]:
+    """Those that keep a job from being run by the kit, which is a worker that has every task."""
+    return [reason for reason in reasons if reason.blocks and reason.code not in (Why.NO_WORKER, Why.NO_HANDLER)]
 
 
 def standing(record: JobRecord, now: datetime) -> str:
