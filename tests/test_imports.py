@@ -24,7 +24,9 @@ MAY_IMPORT = {
     "work": {"errors", "events", "model", "redact", "settings", "store"},
     "handle": {"errors", "model", "redact", "work"},
     "doctor": {"errors", "model", "settings", "store"},
-    "client": {"doctor", "errors", "events", "handle", "model", "settings", "store", "work"},
+    "waiting": {"errors", "store"},
+    "people": {"doctor", "errors", "handle", "model", "settings", "store", "work"},
+    "client": {"errors", "events", "handle", "model", "people", "settings", "store", "waiting", "work"},
 }  # everything else (the package itself, the command line, demo, bench, web) stands on top and may import all of it
 
 

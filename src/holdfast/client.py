@@ -1,37 +1,32 @@
-"""Holdfast, the object users hold: each public verb, one short method."""
+"""Holdfast, the object users hold: each public verb, one short method. Those of who operates it are in people.py."""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
-import os
 import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing
 from dataclasses import replace
-from datetime import datetime, timedelta
 from difflib import get_close_matches
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, overload
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 
 import msgspec
 
 from holdfast import events
-from holdfast.errors import BadArguments, BadSettings, SchemaOutdated, StoreError, StoreUnavailable, UnknownTask
+from holdfast.errors import BadArguments, BadSettings, SchemaOutdated, StoreUnavailable, UnknownTask
 from holdfast.handle import Job
-from holdfast.model.cron import CatchUp, CronRecord
-from holdfast.model.filter import BadFilter, Filter, parse
-from holdfast.model.job import DEFAULT_MAX_ATTEMPTS, DEFAULT_QUEUE, Changed, Enqueued, NewJob, Page, Pause
-from holdfast.model.lifecycle import State
+from holdfast.model.cron import CatchUp
+from holdfast.model.job import DEFAULT_MAX_ATTEMPTS, DEFAULT_QUEUE, Enqueued, NewJob
 from holdfast.model.retry import DEFAULT_RETRY, RetryLike, retry_policy
-from holdfast.model.why import QueueWhy, Reason
+from holdfast.people import People
 from holdfast.settings import load_settings, sources
 from holdfast.store import open_store
 from holdfast.store.base import Store
-from holdfast.store.why import why, why_queue
+from holdfast.waiting import Hub
 from holdfast.work.context import JobContext, current
-from holdfast.work.cron import declaration
 from holdfast.work.hooks import ErrorHook, Hook, Hooks, checked_error_hook
 from holdfast.work.resources import Resource, Use
 from holdfast.work.tasks import (
@@ -40,17 +35,10 @@ from holdfast.work.tasks import (
     Seconds,
     SyncTask,
     Task,
-    aware,
-    name_of,
     names_of,
-    priority_of,
-    seconds,
     task_defaults,
 )
 from holdfast.work.worker import Worker
-
-if TYPE_CHECKING:
-    from holdfast.doctor import Finding
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -59,7 +47,7 @@ H = TypeVar("H", bound=Hook)
 E = TypeVar("E", bound=ErrorHook)
 
 
-class Holdfast:
+class Holdfast(People):
     """An application: its tasks, and the database its jobs are kept in.
 
     `Holdfast("sqlite:///jobs.db")` or `Holdfast("postgresql://…")`; without a URL, HOLDFAST_URL or the settings file
@@ -322,147 +310,6 @@ class Holdfast:
         for task, count in created.items():
             events.emit("enqueued", count=count, task=task, committed=True)
 
-    # -- people --------------------------------------------------------------------------------------------------------
-
-    def job(self, id: str) -> Job[Any]:
-        """The job with this id."""
-        return Job(self, str(id), self.store.get(str(id)).task, created=False)
-
-    def jobs(
-        self,
-        filter: str = "",
-        *,
-        state: State | str | None = None,
-        queue: str | None = None,
-        task: str | None = None,
-        before: str | None = None,
-        limit: int = 50,
-    ) -> Page:
-        """The jobs a filter means (`"state:failed queue:mail since:1h"`), newest first; `.next` is where to go on."""
-        return self.store.jobs(parse(filter), state=state, queue=queue, task=task, before=before, limit=limit)
-
-    def retry(self, filter: str) -> Changed:
-        """Another life for every failed or cancelled job the filter means."""
-        return self.store.bulk("retry", _some(filter))
-
-    def cancel(self, filter: str, reason: str = "cancelled on request") -> Changed:
-        """End every job the filter means that has not finished; failed ones are dismissed, running ones asked."""
-        return self.store.bulk("cancel", _some(filter), reason=reason)
-
-    def delete(self, filter: str) -> Changed:
-        """Forget every finished job the filter means, with its history."""
-        return self.store.bulk("delete", _some(filter), unfinished=False)
-
-    def change(
-        self,
-        id: str,
-        *,
-        priority: int | None = None,
-        delay: Seconds | None = None,
-        run_at: datetime | None = None,
-        tags: Sequence[str] | None = None,
-    ) -> State:
-        """Change priority, due time or tags of a queued job."""
-        return self.store.change(id, **changes(priority=priority, delay=delay, run_at=run_at, tags=tags))
-
-    @overload
-    def pause(self, filter: str, /) -> Changed: ...
-    @overload
-    def pause(
-        self, *, queue: str | None = None, task: str | None = None, cron: str | None = None, by: str | None = None,
-        why: str | None = None, until: datetime | timedelta | None = None,
-    ) -> None: ...  # fmt: skip
-
-    def pause(
-        self,
-        filter: str | None = None,
-        *,
-        queue: str | None = None,
-        task: str | None = None,
-        cron: str | None = None,
-        by: str | None = None,
-        why: str | None = None,
-        until: datetime | timedelta | None = None,
-    ) -> Changed | None:
-        """Pause a queue or a task: no new attempts start until `resume`, or until the time given. Or a cron: its ticks
-        are let go until then. Or the jobs a filter means: queued ones are held, running ones asked to park."""
-        if filter is not None:
-            _alone(filter, queue, task, cron, by, why, until)
-            return self.store.bulk("pause", _some(filter))
-        kind, name = _which(queue, task, cron)
-        if kind == "cron":
-            self._cron(name)
-        if isinstance(until, timedelta):
-            self.store.hold(kind, name, by=by, reason=why, delay=seconds("pause: until", until))
-        else:
-            self.store.hold(kind, name, by=by, reason=why, until=aware("pause: until", until))
-        return None
-
-    @overload
-    def resume(self, filter: str, /) -> Changed: ...
-    @overload
-    def resume(self, *, queue: str | None = None, task: str | None = None, cron: str | None = None) -> bool: ...
-
-    def resume(
-        self, filter: str | None = None, *, queue: str | None = None, task: str | None = None, cron: str | None = None
-    ) -> Changed | bool:
-        """End the pause of a queue, a task or a cron, which goes on with its next tick; False: it was not paused. Or of
-        the jobs a filter means."""
-        if filter is not None:
-            _alone(filter, queue, task, cron)
-            return self.store.bulk("resume", _some(filter))
-        kind, name = _which(queue, task, cron)
-        next_at = None
-        if kind == "cron":
-            paused = self._cron(name)
-            next_at = paused.schedule.after(paused.now)
-        return self.store.let_go(kind, name, next_at=next_at)
-
-    def pauses(self) -> list[Pause]:
-        return self.store.pauses()
-
-    def why(self, id: str) -> list[Reason]:
-        """Why a job does not run, or what became of it: every reason that holds, in order."""
-        return why(self.store, str(id))
-
-    def why_queue(self, queue: str) -> QueueWhy:
-        """What the jobs of a queue wait for, counted by reason over a bounded window."""
-        return why_queue(self.store, name_of("the name of a queue", queue))
-
-    def doctor(self) -> list[Finding]:
-        """What is wrong with the database, or soon will be; what is in order is told as well. Changes nothing."""
-        from holdfast.doctor import examine
-
-        return examine(self.settings)
-
-    # -- crons ---------------------------------------------------------------------------------------------------------
-
-    def crons(self) -> list[CronRecord]:
-        """The crons this database knows, and those this application declares, by name."""
-        known = {cron.name: cron for cron in self.store.crons(with_workers=True)}
-        mine = [task for task in self.tasks.values() if task.schedule is not None and task.name not in known]
-        now = self.store.now() if mine else None
-        known |= {task.name: declaration(task, now) for task in mine if now is not None}
-        return [known[name] for name in sorted(known)]
-
-    def run_cron(self, name: str) -> Job[Any]:
-        """Enqueue a job of this cron now; its schedule goes on as it was."""
-        self._cron(name)
-        id = self.store.run_cron(name)
-        if id is None:
-            raise UnknownTask(f"the cron {name!r} is gone")
-        return Job(self, id, name, created=True)
-
-    def _cron(self, name: str) -> CronRecord:
-        """The cron of this name, as the database has it; one that only this application knows is made known to it."""
-        known = {cron.name: cron for cron in self.crons()}
-        if name not in known:
-            there = ", ".join(known) or "none"
-            raise UnknownTask(f"there is no cron {name!r} in {self.settings.shown_url}; there are: {there}")
-        if name not in {cron.name for cron in self.store.crons()}:
-            self.store.declare_cron(known[name])
-        return known[name]
-
     # -- work ----------------------------------------------------------------------------------------------------------
 
     def worker(self, queues: Iterable[str] | None = None) -> Worker:
@@ -499,58 +346,6 @@ class Holdfast:
         return f"<Holdfast {self.settings.shown_url}: {len(self.tasks)} tasks>"
 
 
-class Hub:
-    """Wakes those who wait for a job: one listener per application, only while somebody waits."""
-
-    def __init__(self, store: Callable[[], Store]) -> None:
-        self._store = store
-        self._pid = os.getpid()
-        self._lock = threading.Lock()
-        self._waiting: dict[str, list[Callable[[], object]]] = {}
-        self._thread: threading.Thread | None = None
-
-    @contextmanager
-    def expecting(self, id: str, wake: Callable[[], object]) -> Iterator[None]:
-        if os.getpid() != self._pid:  # forked: the listener is the parent's, and so is who held the lock
-            self.__init__(self._store)  # type: ignore[misc]
-        with self._lock:
-            self._waiting.setdefault(id, []).append(wake)
-            if self._thread is None and self._store().can_listen:
-                self._thread = threading.Thread(target=self._listen, name="holdfast-waiting", daemon=True)
-                self._thread.start()
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._waiting[id].remove(wake)
-                if not self._waiting[id]:
-                    del self._waiting[id]
-
-    def _listen(self) -> None:
-        deaf = False
-        while True:
-            with self._lock:
-                if deaf or not self._waiting:
-                    self._thread = None
-                    return
-            try:
-                self._store().listen(self._heard, self._nobody, finished=True)
-            except StoreError:
-                deaf = True  # those who wait look by themselves, a little later
-
-    def _nobody(self) -> bool:
-        with self._lock:
-            return not self._waiting
-
-    def _heard(self, kind: str, what: str) -> None:
-        with self._lock:
-            concerned = [self._waiting.get(what, [])] if kind == "finished" else self._waiting.values()
-            for wakes in concerned:
-                for wake in wakes:
-                    with suppress(RuntimeError):  # its event loop is closed
-                        wake()
-
-
 class TaskDecorator:
     """What `@hf.task(…)` gives: turns a function into a task of the same signature, less its context."""
 
@@ -577,41 +372,3 @@ def _tell(bound: Bound[Any], done: Enqueued) -> None:
     if done.created:
         # On the caller's own transaction it is not committed yet.
         events.emit("enqueued", count=1, task=bound.task.name, job=done.id, committed=bound.conn is None)
-
-
-def changes(
-    *,
-    priority: int | None = None,
-    delay: Seconds | None = None,
-    run_at: datetime | None = None,
-    tags: Sequence[str] | None = None,
-) -> dict[str, Any]:
-    """What is to change of a job, checked."""
-    if delay is not None and run_at is not None:
-        raise BadArguments("change: delay and run_at exclude each other")
-    return {
-        "priority": None if priority is None else priority_of("change", priority),
-        "delay": None if delay is None else seconds("change: delay", delay),
-        "run_at": aware("change: run_at", run_at),
-        "tags": None if tags is None else names_of("change: tags", tags),
-    }
-
-
-def _which(queue: str | None, task: str | None, cron: str | None) -> tuple[str, str]:
-    named = [(kind, name) for kind, name in (("queue", queue), ("task", task), ("cron", cron)) if name is not None]
-    if len(named) != 1:
-        raise BadSettings("name either a queue, a task or a cron")
-    [(kind, name)] = named
-    return kind, name_of(f"the name of a {kind}", name)
-
-
-def _some(text: str) -> Filter:
-    filter = parse(text)
-    if not filter:
-        raise BadFilter("an empty filter means every job there is: say which, as in state:failed or id:42")
-    return filter
-
-
-def _alone(filter: str, *others: object) -> None:
-    if any(other is not None for other in others):
-        raise BadArguments(f"a filter ({filter!r}) means jobs: name a queue or a task apart from it")

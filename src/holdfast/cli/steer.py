@@ -14,10 +14,11 @@ import click
 
 from holdfast.cli.base import open_app, output_option, print_data, talk, url_option
 from holdfast.cli.jobs import jobs, print_jobs
-from holdfast.client import Holdfast, changes
+from holdfast.client import Holdfast
 from holdfast.errors import BadArguments, Refused
 from holdfast.model.filter import BadFilter, Filter, duration, parse
 from holdfast.model.job import Changed
+from holdfast.people import changes
 from holdfast.store.base import Store
 from holdfast.store.find import CHUNK
 

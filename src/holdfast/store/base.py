@@ -8,7 +8,7 @@ clock alone; a test passes `clock`.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -16,27 +16,22 @@ from datetime import datetime
 from typing import Any, NamedTuple, Protocol
 
 from holdfast import events
-from holdfast.errors import JobNotFound, LeaseLost, Refused
+from holdfast.errors import LeaseLost, Refused
 from holdfast.model.filter import ALL, Filter
 from holdfast.model.job import (
     DEFAULT_LEASE,
-    AttemptRecord,
     Changed,
     Claimed,
     Depth,
     Enqueued,
     Held,
-    JobRecord,
     Look,
     NewJob,
     Page,
-    Pause,
     Request,
     Rescued,
     Thing,
-    Waiting,
     Wants,
-    WorkerRecord,
 )
 from holdfast.model.lifecycle import IN_PLACE, REQUESTS, TRANSITIONS, State
 from holdfast.model.outcome import Error, Outcome, Verb
@@ -45,9 +40,8 @@ from holdfast.store.bulk import bulk
 from holdfast.store.crons import KeepsCrons
 from holdfast.store.depth import depths
 from holdfast.store.find import chunks, page
-
-Row = dict[str, Any]
-JobId = int | str
+from holdfast.store.reading import JobId as JobId
+from holdfast.store.reading import Row as Row
 
 RESCUE_BATCH = 20  # leases taken back in one transaction
 RESCUE_ROUNDS = 50  # transactions in one call, while they find only leases with nothing left under them
@@ -78,7 +72,7 @@ class Exchanged:
     requeued: set[str] = field(default_factory=set)
 
 
-class Store(KeepsCrons, ABC):
+class Store(KeepsCrons):
     """Where jobs are kept."""
 
     can_listen: bool = False  # can it wake a sleeping worker?
@@ -120,16 +114,6 @@ class Store(KeepsCrons, ABC):
         """One statement that writes, committed by itself."""
         with self.transaction() as tx:
             return tx.rows(name, **parameters)
-
-    @abstractmethod
-    def read(self, name: str, /, **parameters: Any) -> list[Row]:
-        """One statement that only reads."""
-
-    def key_of(self, job_id: str) -> JobId:
-        """The store's own kind of id for what people write; JobNotFound if it can't be one."""
-        if not (job_id.isascii() and job_id.isdigit() and len(job_id) < 19):
-            raise JobNotFound(f"there is no job {job_id!r}: ids here are numbers")
-        return int(job_id)
 
     # -- enqueue -----------------------------------------------------------------------------------------------
 
@@ -406,12 +390,6 @@ class Store(KeepsCrons, ABC):
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
-    def get(self, job_id: str) -> JobRecord:
-        rows = self.read("get", id=self.key_of(job_id))
-        if not rows:
-            raise JobNotFound(f"there is no job {job_id} in {self.shown_url}")
-        return self._record(rows[0])
-
     def jobs(
         self,
         filter: Filter = ALL,
@@ -426,66 +404,9 @@ class Store(KeepsCrons, ABC):
         it short."""
         return page(self, filter.narrowed(state=state, queue=queue, task=task), before, limit)
 
-    def records(self, ids: Sequence[JobId]) -> list[JobRecord]:
-        """These jobs, newest first; those that are gone are left out."""
-        return [self._record(row) for row in self.read("list", ids=list(ids))] if ids else []
-
-    def attempts(self, job_id: str) -> list[AttemptRecord]:
-        """The attempts that did not succeed, in order."""
-        return [
-            AttemptRecord(
-                **{
-                    **row,
-                    "job_id": str(row["job_id"]),
-                    "fence": str(row["fence"]),
-                    "started_at": self.moment(row["started_at"]),
-                    "ended_at": self.moment(row["ended_at"]),
-                }
-            )
-            for row in self.read("attempts", id=self.key_of(job_id))
-        ]
-
     def depths(self) -> list[Depth]:
         """How much waits, runs and failed, by queue and task; counted up to a cap."""
         return depths(self)
-
-    def counts(self) -> list[Row]:
-        """Jobs by queue, task and state. Reads the whole table."""
-        return self.read("counts")
-
-    def failures(self) -> list[Row]:
-        """Failed jobs by task and error code."""
-        return self.read("failures")
-
-    def outcomes(self) -> list[Row]:
-        """Attempts that did not succeed, by how they ended. Reads the whole history."""
-        return self.read("outcomes")
-
-    def now(self) -> datetime:
-        """The database's clock."""
-        return _known(self.moment(self.read("now")[0]["now"]))
-
-    def waiting(self, lanes: int = 1000, most: int = 1000) -> list[Waiting]:
-        """What is queued, by queue and task, whether anybody serves it or not; counted up to `most` each."""
-        return [
-            Waiting(row["queue"], row["task"], row["jobs"], row["jobs"] >= most, _known(self.moment(row["due_at"])))
-            for row in self.read("waiting", lanes=lanes, most=most, tasks=[], queues=None)
-        ]
-
-    @abstractmethod
-    def ahead(
-        self, *, tasks: Sequence[str], queues: Sequence[str] | None, priority: int, due_at: Any, id: JobId, most: int
-    ) -> tuple[int, JobId | None]:
-        """How many jobs, up to `most`, workers of these tasks and queues would take before this one; and the first id
-        among them. `due_at` is as it is stored."""
-
-    def pauses(self) -> list[Pause]:
-        return [
-            Pause(
-                **{**row, "until": self.moment(row["until"]), "created_at": _known(self.moment(row["created_at"]))}
-            )
-            for row in self.read("pauses")
-        ]  # fmt: skip
 
     def await_finish(self, job_id: str) -> None:
         """Ask whoever finishes this job to say so."""
@@ -511,54 +432,6 @@ class Store(KeepsCrons, ABC):
     def forget_workers(self, older_than: float) -> None:
         with self.transaction() as tx:
             tx.rows("forget_workers", minus_age=-older_than)
-
-    def workers(self) -> list[WorkerRecord]:
-        return [
-            WorkerRecord(
-                **{
-                    **row,
-                    "queues": None if row["queues"] is None else self.words(row["queues"]),
-                    "tasks": self.words(row["tasks"]),
-                    "crons": self.words(row["crons"]),
-                    "started_at": _known(self.moment(row["started_at"])),
-                    "seen_at": _known(self.moment(row["seen_at"])),
-                }
-            )
-            for row in self.read("workers")
-        ]
-
-    # -- how values are stored -----------------------------------------------------------------------------------------
-
-    @abstractmethod
-    def moment(self, stored: Any) -> datetime | None:
-        """An instant as it is stored -> aware UTC."""
-
-    @abstractmethod
-    def instant(self, moment: datetime | None) -> Any:
-        """An instant as it is to be stored."""
-
-    @abstractmethod
-    def words(self, stored: Any) -> tuple[str, ...]:
-        """A stored list of words."""
-
-    @abstractmethod
-    def json(self, stored: Any) -> bytes | None:
-        """Stored JSON as bytes."""
-
-    def _record(self, row: Row) -> JobRecord:
-        moments = ("created_at", "run_at", "started_at", "finished_at", "failed_at", "expires_at")
-        return JobRecord(
-            **{
-                **row,
-                **{name: self.moment(row[name]) for name in moments},
-                **{name: self.json(row[name]) for name in ("args", "result", "checkpoint")},
-                **{name: bool(row[name]) for name in ("pause_requested", "cancel_requested", "holds_key")},
-                "id": str(row["id"]),
-                "state": State(row["state"]),
-                "fence": None if row["fence"] is None else str(row["fence"]),
-                "tags": self.words(row["tags"]),
-            }
-        )
 
 
 def by_verb(outcomes: Sequence[Outcome]) -> dict[Verb, list[Outcome]]:
@@ -594,8 +467,3 @@ def may_be_lost(outcome: Outcome) -> bool:
 
 def _text(value: bytes | None) -> str | None:
     return None if value is None else value.decode()
-
-
-def _known(moment: datetime | None) -> datetime:
-    assert moment is not None
-    return moment

@@ -8,34 +8,22 @@ from collections import Counter
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from holdfast.model.cron import CronRecord, Step, correlation_of, cron_tag
+from holdfast.store.reading import Reading, Row
 
 if TYPE_CHECKING:
-    from holdfast.model.job import WorkerRecord
-    from holdfast.store.base import Row, Transaction
+    from holdfast.store.base import Transaction
 
 
-class KeepsCrons:
+class KeepsCrons(Reading):
     if TYPE_CHECKING:  # what the rest of a Store brings
 
         @abstractmethod
         def transaction(self) -> AbstractContextManager[Transaction]: ...
         @abstractmethod
-        def read(self, name: str, /, **parameters: Any) -> list[Row]: ...
-        @abstractmethod
         def notify(self, queues: Iterable[str] = ()) -> None: ...
-        @abstractmethod
-        def now(self) -> datetime: ...
-        @abstractmethod
-        def workers(self) -> list[WorkerRecord]: ...
-        @abstractmethod
-        def moment(self, stored: Any) -> datetime | None: ...
-        @abstractmethod
-        def instant(self, moment: datetime | None) -> Any: ...
-        @abstractmethod
-        def words(self, stored: Any) -> tuple[str, ...]: ...
 
     def declare_cron(self, cron: CronRecord) -> None:
         """Keep what a worker's code says of a cron. Its next tick changes only if its schedule does."""

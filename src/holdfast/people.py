@@ -1,0 +1,212 @@
+"""What people do with jobs, queues, tasks and crons: look, steer, ask why. The part of `Holdfast` for whoever operates
+it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, cast, overload
+
+from holdfast.errors import BadArguments, BadSettings, UnknownTask
+from holdfast.handle import Job
+from holdfast.model.cron import CronRecord
+from holdfast.model.filter import BadFilter, Filter, parse
+from holdfast.model.job import Changed, Page, Pause
+from holdfast.model.lifecycle import State
+from holdfast.model.why import QueueWhy, Reason
+from holdfast.settings import Settings
+from holdfast.store.base import Store
+from holdfast.store.why import why, why_queue
+from holdfast.work.cron import declaration
+from holdfast.work.tasks import Seconds, Task, aware, name_of, names_of, priority_of, seconds
+
+if TYPE_CHECKING:
+    from holdfast.client import Holdfast
+    from holdfast.doctor import Finding
+
+
+class People:
+    settings: Settings
+    tasks: dict[str, Task[..., Any]]
+
+    if TYPE_CHECKING:
+
+        @property
+        def store(self) -> Store: ...
+
+    def job(self, id: str) -> Job[Any]:
+        """The job with this id."""
+        return Job(cast("Holdfast", self), str(id), self.store.get(str(id)).task, created=False)
+
+    def jobs(
+        self,
+        filter: str = "",
+        *,
+        state: State | str | None = None,
+        queue: str | None = None,
+        task: str | None = None,
+        before: str | None = None,
+        limit: int = 50,
+    ) -> Page:
+        """The jobs a filter means (`"state:failed queue:mail since:1h"`), newest first; `.next` is where to go on."""
+        return self.store.jobs(parse(filter), state=state, queue=queue, task=task, before=before, limit=limit)
+
+    def retry(self, filter: str) -> Changed:
+        """Another life for every failed or cancelled job the filter means."""
+        return self.store.bulk("retry", _some(filter))
+
+    def cancel(self, filter: str, reason: str = "cancelled on request") -> Changed:
+        """End every job the filter means that has not finished; failed ones are dismissed, running ones asked."""
+        return self.store.bulk("cancel", _some(filter), reason=reason)
+
+    def delete(self, filter: str) -> Changed:
+        """Forget every finished job the filter means, with its history."""
+        return self.store.bulk("delete", _some(filter), unfinished=False)
+
+    def change(
+        self,
+        id: str,
+        *,
+        priority: int | None = None,
+        delay: Seconds | None = None,
+        run_at: datetime | None = None,
+        tags: Sequence[str] | None = None,
+    ) -> State:
+        """Change priority, due time or tags of a queued job."""
+        return self.store.change(id, **changes(priority=priority, delay=delay, run_at=run_at, tags=tags))
+
+    @overload
+    def pause(self, filter: str, /) -> Changed: ...
+    @overload
+    def pause(
+        self, *, queue: str | None = None, task: str | None = None, cron: str | None = None, by: str | None = None,
+        why: str | None = None, until: datetime | timedelta | None = None,
+    ) -> None: ...  # fmt: skip
+
+    def pause(
+        self,
+        filter: str | None = None,
+        *,
+        queue: str | None = None,
+        task: str | None = None,
+        cron: str | None = None,
+        by: str | None = None,
+        why: str | None = None,
+        until: datetime | timedelta | None = None,
+    ) -> Changed | None:
+        """Pause a queue or a task: no new attempts start until `resume`, or until the time given. Or a cron: its ticks
+        are let go until then. Or the jobs a filter means: queued ones are held, running ones asked to park."""
+        if filter is not None:
+            _alone(filter, queue, task, cron, by, why, until)
+            return self.store.bulk("pause", _some(filter))
+        kind, name = _which(queue, task, cron)
+        if kind == "cron":
+            self._cron(name)
+        if isinstance(until, timedelta):
+            self.store.hold(kind, name, by=by, reason=why, delay=seconds("pause: until", until))
+        else:
+            self.store.hold(kind, name, by=by, reason=why, until=aware("pause: until", until))
+        return None
+
+    @overload
+    def resume(self, filter: str, /) -> Changed: ...
+    @overload
+    def resume(self, *, queue: str | None = None, task: str | None = None, cron: str | None = None) -> bool: ...
+
+    def resume(
+        self, filter: str | None = None, *, queue: str | None = None, task: str | None = None, cron: str | None = None
+    ) -> Changed | bool:
+        """End the pause of a queue, a task or a cron, which goes on with its next tick; False: it was not paused. Or of
+        the jobs a filter means."""
+        if filter is not None:
+            _alone(filter, queue, task, cron)
+            return self.store.bulk("resume", _some(filter))
+        kind, name = _which(queue, task, cron)
+        next_at = None
+        if kind == "cron":
+            paused = self._cron(name)
+            next_at = paused.schedule.after(paused.now)
+        return self.store.let_go(kind, name, next_at=next_at)
+
+    def pauses(self) -> list[Pause]:
+        return self.store.pauses()
+
+    def why(self, id: str) -> list[Reason]:
+        """Why a job does not run, or what became of it: every reason that holds, in order."""
+        return why(self.store, str(id))
+
+    def why_queue(self, queue: str) -> QueueWhy:
+        """What the jobs of a queue wait for, counted by reason over a bounded window."""
+        return why_queue(self.store, name_of("the name of a queue", queue))
+
+    def doctor(self) -> list[Finding]:
+        """What is wrong with the database, or soon will be; what is in order is told as well. Changes nothing."""
+        from holdfast.doctor import examine
+
+        return examine(self.settings)
+
+    # -- crons ---------------------------------------------------------------------------------------------------------
+
+    def crons(self) -> list[CronRecord]:
+        """The crons this database knows, and those this application declares, by name."""
+        known = {cron.name: cron for cron in self.store.crons(with_workers=True)}
+        mine = [task for task in self.tasks.values() if task.schedule is not None and task.name not in known]
+        now = self.store.now() if mine else None
+        known |= {task.name: declaration(task, now) for task in mine if now is not None}
+        return [known[name] for name in sorted(known)]
+
+    def run_cron(self, name: str) -> Job[Any]:
+        """Enqueue a job of this cron now; its schedule goes on as it was."""
+        self._cron(name)
+        id = self.store.run_cron(name)
+        if id is None:
+            raise UnknownTask(f"the cron {name!r} is gone")
+        return Job(cast("Holdfast", self), id, name, created=True)
+
+    def _cron(self, name: str) -> CronRecord:
+        """The cron of this name, as the database has it; one that only this application knows is made known to it."""
+        known = {cron.name: cron for cron in self.crons()}
+        if name not in known:
+            there = ", ".join(known) or "none"
+            raise UnknownTask(f"there is no cron {name!r} in {self.settings.shown_url}; there are: {there}")
+        if name not in {cron.name for cron in self.store.crons()}:
+            self.store.declare_cron(known[name])
+        return known[name]
+
+
+def changes(
+    *,
+    priority: int | None = None,
+    delay: Seconds | None = None,
+    run_at: datetime | None = None,
+    tags: Sequence[str] | None = None,
+) -> dict[str, Any]:
+    """What is to change of a job, checked."""
+    if delay is not None and run_at is not None:
+        raise BadArguments("change: delay and run_at exclude each other")
+    return {
+        "priority": None if priority is None else priority_of("change", priority),
+        "delay": None if delay is None else seconds("change: delay", delay),
+        "run_at": aware("change: run_at", run_at),
+        "tags": None if tags is None else names_of("change: tags", tags),
+    }
+
+
+def _which(queue: str | None, task: str | None, cron: str | None) -> tuple[str, str]:
+    named = [(kind, name) for kind, name in (("queue", queue), ("task", task), ("cron", cron)) if name is not None]
+    if len(named) != 1:
+        raise BadSettings("name either a queue, a task or a cron")
+    [(kind, name)] = named
+    return kind, name_of(f"the name of a {kind}", name)
+
+
+def _some(text: str) -> Filter:
+    filter = parse(text)
+    if not filter:
+        raise BadFilter("an empty filter means every job there is: say which, as in state:failed or id:42")
+    return filter
+
+
+def _alone(filter: str, *others: object) -> None:
+    if any(other is not None for other in others):
+        raise BadArguments(f"a filter ({filter!r}) means jobs: name a queue or a task apart from it")

@@ -1,0 +1,147 @@
+"""What a Store tells: jobs, attempts, pauses and workers as values, whatever the database keeps them as."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from holdfast.errors import JobNotFound
+from holdfast.model.job import AttemptRecord, JobRecord, Pause, Waiting, WorkerRecord
+from holdfast.model.lifecycle import State
+
+Row = dict[str, Any]
+JobId = int | str
+
+
+class Reading(ABC):
+    shown_url: str
+
+    @abstractmethod
+    def read(self, name: str, /, **parameters: Any) -> list[Row]:
+        """One statement that only reads."""
+
+    def key_of(self, job_id: str) -> JobId:
+        """The store's own kind of id for what people write; JobNotFound if it can't be one."""
+        if not (job_id.isascii() and job_id.isdigit() and len(job_id) < 19):
+            raise JobNotFound(f"there is no job {job_id!r}: ids here are numbers")
+        return int(job_id)
+
+    # -- jobs ----------------------------------------------------------------------------------------------------------
+
+    def get(self, job_id: str) -> JobRecord:
+        rows = self.read("get", id=self.key_of(job_id))
+        if not rows:
+            raise JobNotFound(f"there is no job {job_id} in {self.shown_url}")
+        return self._record(rows[0])
+
+    def records(self, ids: Sequence[JobId]) -> list[JobRecord]:
+        """These jobs, newest first; those that are gone are left out."""
+        return [self._record(row) for row in self.read("list", ids=list(ids))] if ids else []
+
+    def attempts(self, job_id: str) -> list[AttemptRecord]:
+        """The attempts that did not succeed, in order."""
+        return [
+            AttemptRecord(
+                **{
+                    **row,
+                    "job_id": str(row["job_id"]),
+                    "fence": str(row["fence"]),
+                    "started_at": self.moment(row["started_at"]),
+                    "ended_at": self.moment(row["ended_at"]),
+                }
+            )
+            for row in self.read("attempts", id=self.key_of(job_id))
+        ]
+
+    def counts(self) -> list[Row]:
+        """Jobs by queue, task and state. Reads the whole table."""
+        return self.read("counts")
+
+    def failures(self) -> list[Row]:
+        """Failed jobs by task and error code."""
+        return self.read("failures")
+
+    def outcomes(self) -> list[Row]:
+        """Attempts that did not succeed, by how they ended. Reads the whole history."""
+        return self.read("outcomes")
+
+    def now(self) -> datetime:
+        """The database's clock."""
+        return _known(self.moment(self.read("now")[0]["now"]))
+
+    def waiting(self, lanes: int = 1000, most: int = 1000) -> list[Waiting]:
+        """What is queued, by queue and task, whether anybody serves it or not; counted up to `most` each."""
+        return [
+            Waiting(row["queue"], row["task"], row["jobs"], row["jobs"] >= most, _known(self.moment(row["due_at"])))
+            for row in self.read("waiting", lanes=lanes, most=most, tasks=[], queues=None)
+        ]
+
+    @abstractmethod
+    def ahead(
+        self, *, tasks: Sequence[str], queues: Sequence[str] | None, priority: int, due_at: Any, id: JobId, most: int
+    ) -> tuple[int, JobId | None]:
+        """How many jobs, up to `most`, workers of these tasks and queues would take before this one; and the first id
+        among them. `due_at` is as it is stored."""
+
+    def pauses(self) -> list[Pause]:
+        return [
+            Pause(
+                **{**row, "until": self.moment(row["until"]), "created_at": _known(self.moment(row["created_at"]))}
+            )
+            for row in self.read("pauses")
+        ]  # fmt: skip
+
+    def workers(self) -> list[WorkerRecord]:
+        return [
+            WorkerRecord(
+                **{
+                    **row,
+                    "queues": None if row["queues"] is None else self.words(row["queues"]),
+                    "tasks": self.words(row["tasks"]),
+                    "crons": self.words(row["crons"]),
+                    "started_at": _known(self.moment(row["started_at"])),
+                    "seen_at": _known(self.moment(row["seen_at"])),
+                }
+            )
+            for row in self.read("workers")
+        ]
+
+    # -- how values are stored -----------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def moment(self, stored: Any) -> datetime | None:
+        """An instant as it is stored -> aware UTC."""
+
+    @abstractmethod
+    def instant(self, moment: datetime | None) -> Any:
+        """An instant as it is to be stored."""
+
+    @abstractmethod
+    def words(self, stored: Any) -> tuple[str, ...]:
+        """A stored list of words."""
+
+    @abstractmethod
+    def json(self, stored: Any) -> bytes | None:
+        """Stored JSON as bytes."""
+
+    def _record(self, row: Row) -> JobRecord:
+        moments = ("created_at", "run_at", "started_at", "finished_at", "failed_at", "expires_at")
+        return JobRecord(
+            **{
+                **row,
+                **{name: self.moment(row[name]) for name in moments},
+                **{name: self.json(row[name]) for name in ("args", "result", "checkpoint")},
+                **{name: bool(row[name]) for name in ("pause_requested", "cancel_requested", "holds_key")},
+                "id": str(row["id"]),
+                "state": State(row["state"]),
+                "fence": None if row["fence"] is None else str(row["fence"]),
+                "tags": self.words(row["tags"]),
+            }
+        )
+
+
+def _known(moment: datetime | None) -> datetime:
+    assert moment is not None
+    return moment
