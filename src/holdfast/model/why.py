@@ -190,7 +190,7 @@ def _waiting(facts: Facts) -> Iterator[Reason]:
 
 def _not_due(facts: Facts) -> Reason:
     when = _at(facts.due_at, facts.now)
-    now = "to run it now: job.change(delay=0)"
+    now = f"to run it now: holdfast jobs set {facts.id} delay=0"
     told: dict[str, Any] = {"until": facts.due_at}
     if not facts.attempt:
         return Reason(Why.SCHEDULED, f"it is due {when}; {now}", details=told)
