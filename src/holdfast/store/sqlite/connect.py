@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from holdfast.errors import BadSettings, SchemaOutdated, StoreError, StoreUnavailable, ValueRefused
@@ -61,6 +62,14 @@ class Connection:
                     self.db.execute("rollback")
                 raise
             self._limit_log()
+
+    def insert(self, text: str, row: tuple[Any, ...]) -> int:
+        """One row in a transaction of its own; returns its id. (The statement begins and commits it by itself.)"""
+        with self.gate.held():
+            id = self.db.execute(text, row).lastrowid
+            self._limit_log()
+        assert id is not None
+        return id
 
     def _log_is_long(self) -> bool:
         """Each frame of the log that counts has the salt of its header; frames left from before have another."""

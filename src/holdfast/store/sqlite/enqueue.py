@@ -52,11 +52,12 @@ class SqliteEnqueue(Store):
     def rows(self, db: sqlite3.Connection, text: str, parameters: dict[str, Any]) -> list[Row]: ...
 
     def enqueue(self, job: NewJob) -> Enqueued:
-        with self._use() as connection, connection.writing() as db:
-            if job.key is not None:
+        with self._use() as connection:
+            if job.key is None:
+                [row] = self._plain_rows([job])
+                return Enqueued(str(connection.insert(self.statements.fill(INSERT), row)), True)
+            with connection.writing() as db:
                 return self._enqueue(db, job)
-            [row] = self._plain_rows([job])
-            return Enqueued(str(db.execute(self.statements.fill(INSERT), row).lastrowid), True)
 
     def _enqueue(self, db: sqlite3.Connection, job: NewJob) -> Enqueued:
         return cast(Enqueued, run_steps(self._enqueue_steps(job), lambda t, p: self.rows(db, t, p)))
