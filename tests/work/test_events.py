@@ -36,6 +36,7 @@ def work(ctx: JobContext, how: str) -> str:
             ctx.progress(2, total=5)
             wait_until(lambda: ctx.job.id in SEEN)
         case "park":
+            SEEN.add("begun")  # asked before that, it would be given back, not parked
             wait_until(lambda: ctx.should_stop())
             ctx.checkpoint(None)
         case "renew":
@@ -68,7 +69,7 @@ def watched(how: str, until: str) -> Callable[[Holdfast], Job[Any]]:
             with working(app):
                 job: Job[Any] = app.find_task("work").enqueue(how)
                 if how == "park":
-                    wait_until(lambda: job.state is State.RUNNING)
+                    wait_until(lambda: "begun" in SEEN)
                     job.pause()
                 wait_until(lambda: until in heard)
                 SEEN.update({until, job.id})
