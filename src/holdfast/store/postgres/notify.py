@@ -27,7 +27,7 @@ IDLE = 10.0  # seconds without a wake-up after which thread and connection are g
 FLUSH = 1.0  # seconds a process that exits waits for its last wake-ups
 REST = 9  # times as long as the last one took until the next: where that takes long, many want to send one
 LONGEST_REST = 0.05  # seconds
-QUICK = 0.0003  # seconds one takes where few want to send: assumed of what was done when somebody looked
+QUICK = 0.0001  # seconds one takes where few want to send: assumed of what was done when somebody looked
 LONGEST = 2000  # characters of a wake-up; the server takes 8,000 bytes
 ANSWER = 5.0  # seconds the server has to answer one
 
