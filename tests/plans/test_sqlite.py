@@ -175,7 +175,7 @@ def busy(store: SqliteStore, steps: Steps) -> Iterator[str]:
 
 
 STATEMENTS = (
-    "lanes", "lane_jobs", "lane_future", "suspects", "claim", "claim_of", "look", "enqueue", "key_given_up", "key_held",
+    "lanes", "lane_jobs", "next_due", "suspects", "claim", "claim_of", "look", "enqueue", "key_given_up", "key_held",
     "succeed", "succeed_on", "recorded", "renew", "requests", "drop_leases", "leased_jobs", "rescue", "expire",
     "fail", "reschedule", "release", "park", "stop", "checkpoint", "progress", "pause", "resume", "cancel", "retry",
     "change", "delete", "get", "purge", "purge_step",
