@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.model.job import Wants
+from holdfast.model.job import Held, Wants
 from holdfast.model.outcome import Outcome
 from holdfast.settings import Settings
 from holdfast.store.base import Ref
@@ -25,11 +25,15 @@ from tests.plans.crowd import (
     DUE,
     HELD_UNDER_A_LEASE,
     KINDS,
+    LANE_TASKS,
+    LANES,
+    LAYOUTS,
     PAUSED_QUEUE,
     PAUSED_TASK,
     QUEUE,
     TASK,
     UNSERVED,
+    WANTED,
     selected,
 )
 
@@ -88,8 +92,8 @@ class Steps:
 
     def __init__(self, store: SqliteStore) -> None:
         self.counted = 0
-        with store.user_transaction() as db:
-            db.set_progress_handler(self._count, COUNTED)
+        with store._use() as connection:
+            connection.db.set_progress_handler(self._count, COUNTED)
 
     def _count(self) -> int:
         self.counted += COUNTED
@@ -172,6 +176,30 @@ def busy(store: SqliteStore, steps: Steps) -> Iterator[str]:
         spent = steps.of(act)
         if spent > allowed:
             yield f"{name} takes {spent} steps, more than {allowed}"
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_claim_from_many_lanes_takes_steps_for_what_it_takes(tmp_path: Path, clock: Clock, layout: str) -> None:
+    """Not for so many of each lane."""
+    store = SqliteStore(Settings(url=f"sqlite:///{tmp_path}/jobs.db", synchronous="off"), clock=clock)
+    store.migrate()
+    due, many = LAYOUTS[layout]
+    now = stored(clock.now)
+    with store.user_transaction() as db:
+        db.execute(
+            f"with recursive lanes (lane) as (select 0 union all select lane + 1 from lanes where lane < {LANES - 1}), "
+            f"numbers (lane, n) as (select lane, 1 from lanes union all "
+            f"select lane, n + 1 from numbers where n < {many}), jobs as (select *, strftime('%Y-%m-%d %H:%M:%f000', "
+            f"'{now}', '-3 days', '+' || ({due}) || ' seconds') as at from numbers) "
+            f"insert into holdfast_jobs (task, queue, priority, run_at, ready_at, args, created_at) "
+            f"select '{TASK}' || (lane % 10), 'q' || (lane / 20), lane / 10 % 2, at, at, '{{}}', '{now}' from jobs"
+        )
+    steps = Steps(store)
+    taken: list[Held] = []
+    spent = steps.of(lambda: taken.extend(claim(store, 100, ahead=WANTED - 100, tasks=LANE_TASKS).jobs))
+    store.close()
+    assert len(taken) == WANTED
+    assert spent <= 300 * (WANTED + LANES)
 
 
 STATEMENTS = (

@@ -51,7 +51,7 @@ cut (priority, due_at, id, depth, open, horizon) as (
       from due where not exists (select 1 from only_lane) having count(*) > 0
     union all
     select coalesce(nearer.priority, cut.priority), coalesce(nearer.due_at, cut.due_at), coalesce(nearer.id, cut.id),
-           least(cut.depth * 4, :reach::bigint), nearer.deep > 0 and cut.depth < :reach::bigint, cut.horizon
+           least(cut.depth * 2, :reach::bigint), nearer.deep > 0 and cut.depth < :reach::bigint, cut.horizon
       from cut cross join lateral
            (select (array_agg(priority))[(:reach::bigint - 1) / cut.depth + 1] as priority,
                    (array_agg(ready_at))[(:reach::bigint - 1) / cut.depth + 1] as due_at,

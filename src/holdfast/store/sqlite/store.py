@@ -262,7 +262,7 @@ class SqliteStore(SqliteEnqueue):
         return ids, Claimed(next_due=next_due, passed=len(ids) < len(picked), hold_back=hold_back)
 
     def _first(self, db: sqlite3.Connection, due: list[Row], lapsed: list[Row], n: int) -> list[Found]:
-        """The first n of all lanes together. Lanes of a lower priority are read only where those above are not enough."""
+        """The first n of all lanes together. Those of a lower priority are read only if the others are not enough."""
         found: list[Found] = []
         for priority in sorted({row["priority"] for row in (*due, *lapsed)}, reverse=True):
             lanes = [lane for lane in due if lane["priority"] == priority]
