@@ -53,6 +53,29 @@ def test_batches_one_after_the_other_keep_the_order(store: Store, clock: Clock, 
     assert taken == [id for *_, id in sorted(expected)]
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_many_lanes_of_uneven_length_give_their_jobs_in_order(store: Store, clock: Clock, seed: int) -> None:
+    draw = random.Random(seed)  # R4.14
+    lanes = [(f"q{draw.randrange(8)}", task, draw.randint(-2, 2)) for task in TASKS for _ in range(15)]
+    jobs = []
+    for queue, task, priority in set(lanes):
+        start = draw.randrange(50)
+        spread = draw.choice([0, 0, 3, 60])  # many due at one moment, soon after each other, or all along
+        for _ in range(draw.choice([1, 2, 5, 20, 150])):
+            jobs.append(new_job(task=task, queue=queue, priority=priority, delay=start + draw.randint(0, spread)))
+    draw.shuffle(jobs)
+    for _ in store.enqueue_many(jobs):
+        pass
+    clock.advance(80)
+    due = [job for job in store.jobs(limit=len(jobs)) if job.run_at <= clock.now]
+    expected = [job.id for job in sorted(due, key=lambda job: (-job.priority, job.run_at, int(job.id)))]
+    while expected:
+        n = draw.choice([1, 7, 40, 300])
+        assert ids(store, n) == expected[:n]
+        del expected[:n]
+    assert ids(store) == []
+
+
 def test_a_claim_takes_no_more_than_its_limit_and_returns_what_it_moved(store: Store) -> None:  # I19, F24
     for n in range(50):
         a_queued_job(store, task=TASKS[n % 3], queue="ab"[n % 2], priority=n % 4)
@@ -337,6 +360,36 @@ def test_a_claim_passes_by_a_row_that_somebody_else_has_locked(store: Store, set
         assert [str(job.id) for job in claimed.jobs] == [free]
         assert claimed.more, "there was more than could be locked"
     assert ids(store) == [locked]
+
+
+@pytest.mark.parametrize("engine", ["postgres"])  # SQLite has no row locks
+@pytest.mark.parametrize("held", [30, 400])
+def test_a_claim_gets_past_what_others_have_locked_in_many_lanes(
+    store: Store, settings: Settings, clock: Clock, held: int
+) -> None:
+    made = [a_queued_job(store, task=TASKS[n % 3], queue="ab"[n % 2], delay=n / 1000) for n in range(held + 25)]
+    clock.advance(10)
+    with raw(settings) as sql:
+        sql("select 1 from {jobs} where id <= ? for update", int(made[held - 1]))
+        first, second, third = (claim(store, 10, tasks=TASKS) for _ in range(3))
+        assert [str(job.id) for job in first.jobs] == made[held : held + 10]
+        assert [str(job.id) for job in second.jobs] == made[held + 10 : held + 20]
+        assert [str(job.id) for job in third.jobs] == made[held + 20 :]
+        assert third.more, "there was more than could be locked"
+        assert claim(store, 10, tasks=TASKS).more
+    assert ids(store, 10) == made[:10]
+
+
+@pytest.mark.parametrize("engine", ["postgres"])  # SQLite has no row locks
+def test_what_was_locked_keeps_its_place(store: Store, settings: Settings) -> None:
+    """Whether a row is locked can't be read from it: one whose locks are gone looks the same as long as an older
+    transaction is under way."""
+    made = [a_queued_job(store, task=TASKS[n % 3]) for n in range(30)]
+    with raw(settings) as older:
+        older("create temporary table written (id int) on commit drop")
+        with raw(settings) as sql:
+            sql("select 1 from {jobs} where id <= ? for update", int(made[19]))
+        assert [ids(store, 5) for _ in range(6)] == [made[n : n + 5] for n in range(0, 30, 5)]
 
 
 def test_a_claim_asked_again_by_its_fence_tells_the_same(store: Store) -> None:  # I21, F43

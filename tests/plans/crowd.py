@@ -11,6 +11,17 @@ DUE = 3  # jobs that can be claimed: one of each priority -1, 0, 1
 HELD_UNDER_A_LEASE = 10  # running jobs that share a fence
 
 
+# Many lanes with much to do: how their jobs follow each other is what makes a merge of them cheap or dear.
+LANES, WANTED = 300, 2000
+LANE_TASKS = [f"{TASK}{n}" for n in range(10)]
+LAYOUTS = {  # lane, n and per_lane -> seconds until due, from some time in the past
+    "in turn": ("n + lane / 1000.0", 400),
+    "lane after lane": ("lane * 10 + n / 1000.0", 400),
+    "at once": ("0", 400),
+    "one long": ("n", "case lane when 7 then 100000 else 1 end"),
+}
+
+
 @dataclass(frozen=True)
 class Kind:
     """`share` thousandths of the crowd, and the columns that make them what they are; {n} is a running number,

@@ -71,11 +71,10 @@ def test_why_reads_a_bounded_part_of_a_crowded_table_on_postgres() -> None:
 def test_why_takes_a_bounded_number_of_steps_on_sqlite(
     tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite, "SCALE", SCALE)
     monkeypatch.setattr("holdfast.store.why.POSITIONS", MOST)
     store = SqliteStore(Settings(url=f"sqlite:///{tmp_path}/jobs.db", synchronous="off"), clock=clock)
     store.migrate()
-    sqlite.fill(store, clock)
+    sqlite.fill(store, clock, SCALE)
     register(store, tasks=[TASK, PAUSED_TASK])
     steps = sqlite.Steps(store)
     [newest] = (row["newest"] for row in store.read("why", id=0))

@@ -32,31 +32,63 @@ only_lane as materialized (
      where (select count(*) from due) = 1 and not exists (select 1 from lapsed) and not exists (select 1 from alone)
 ),
 straight as materialized (
-    select j.id, j.attempt = 0 and j.max_attempts > 1 as fresh from @jobs j
-     where j.ready_at is not null and j.queue = (select queue from only_lane)
-       and j.task = (select task from only_lane) and j.priority = (select priority from only_lane)
-       and j.ready_at <= @now
-       and (j.expires_at is null or j.attempt > 0 or j.expires_at > @now)
-     order by j.queue, j.task, j.priority, j.ready_at, j.id
-     limit :n for update of j skip locked
-),
--- Where several are, candidates are read from each without locks, a few more than wanted, and locked in order.
-candidate as materialized (
-    select c.id, c.priority, c.due_at
-      from due cross join lateral
-           (select j.id, j.priority, j.ready_at as due_at from @jobs j
-             where j.ready_at is not null and j.queue = due.queue and j.task = due.task and j.priority = due.priority
-               and j.ready_at <= @now
+    select s.* from only_lane cross join lateral
+           (select j.id, j.attempt = 0 and j.max_attempts > 1 as fresh from @jobs j
+             where j.ready_at is not null and j.queue = only_lane.queue and j.task = only_lane.task
+               and j.priority = only_lane.priority and j.ready_at <= @now
                and (j.expires_at is null or j.attempt > 0 or j.expires_at > @now)
              order by j.queue, j.task, j.priority, j.ready_at, j.id
-             limit :reach) c
-     where not exists (select 1 from only_lane)
+             limit :n for update of j skip locked) s
+),
+-- Where several are, candidates are read without locks, a few more than wanted, and locked in order. They are read up to a
+-- cut in that order: if k lanes have `depth` jobs each before it, k * depth is enough. A few jobs deep in all lanes a
+-- first cut is found, then nearer ones, deeper in the lanes that reach so far: none is read through for what others have.
+-- Jobs that others may have locked (`xmax` is no older than the oldest transaction under way) are read but not counted, so
+-- there is always enough behind them. The row comparison stands alone: beside `ready_at <= @now` it would not end the scan.
+cut (priority, due_at, id, depth, open, horizon) as (
+    select -101::smallint, @now, 0::bigint, least(:reach::bigint / count(*) + 4, :reach::bigint), true,
+           age(pg_snapshot_xmin(pg_current_snapshot())::xid)
+      from due where not exists (select 1 from only_lane) having count(*) > 0
     union all
-    select id, priority, suspect_at from lapsed
+    select coalesce(nearer.priority, cut.priority), coalesce(nearer.due_at, cut.due_at), coalesce(nearer.id, cut.id),
+           least(cut.depth * 2, :reach::bigint), nearer.deep > 0 and cut.depth < :reach::bigint, cut.horizon
+      from cut cross join lateral
+           (select (array_agg(priority))[(:reach::bigint - 1) / cut.depth + 1] as priority,
+                   (array_agg(ready_at))[(:reach::bigint - 1) / cut.depth + 1] as due_at,
+                   (array_agg(id))[(:reach::bigint - 1) / cut.depth + 1] as id, count(*) as deep
+              from (select d.* from due cross join lateral
+                           (select j.id, j.priority, j.ready_at from @jobs j
+                             where j.ready_at is not null and j.queue = due.queue and j.task = due.task
+                               and j.priority = due.priority
+                               and (j.ready_at, j.id) <= (
+                                       case when due.priority > cut.priority then @now else cut.due_at end,
+                                       case when due.priority > cut.priority then 9223372036854775807 else cut.id end)
+                               and (j.expires_at is null or j.attempt > 0 or j.expires_at > @now)
+                               and age(j.xmax) > cut.horizon
+                             order by j.queue, j.task, j.priority, j.ready_at, j.id
+                            offset cut.depth - 1 limit 1) d
+                     where due.priority >= cut.priority
+                     order by d.priority desc, d.ready_at, d.id) in_order) nearer
+     where cut.open
+),
+candidate as materialized (
+    select c.* from cut cross join due cross join lateral
+           (select j.id, j.priority, j.ready_at as due_at, age(j.xmax) <= cut.horizon as locked from @jobs j
+             where j.ready_at is not null and j.queue = due.queue and j.task = due.task and j.priority = due.priority
+               and (j.ready_at, j.id) <= (
+                       case when due.priority > cut.priority then @now else cut.due_at end,
+                       case when due.priority > cut.priority then 9223372036854775807 else cut.id end)
+               and (j.expires_at is null or j.attempt > 0 or j.expires_at > @now)
+             order by j.queue, j.task, j.priority, j.ready_at, j.id
+             limit :reach::bigint * 20) c
+     where not cut.open and due.priority >= cut.priority
+    union all
+    select id, priority, suspect_at, true from lapsed
 ),
 merged as materialized (
     select j.id, j.attempt = 0 and j.max_attempts > 1 and j.suspect_at is null as fresh from @jobs j
-     where j.id = any(array(select id from candidate order by priority desc, due_at, id limit :reach))
+     where j.id = any(array(select id from candidate order by priority desc, due_at, id
+                             limit :reach + (select count(*) from candidate where locked)))
        and coalesce(j.ready_at, j.suspect_at) <= @now
        and not exists (select 1 from alone)
      order by j.priority desc, coalesce(j.ready_at, j.suspect_at), j.id
@@ -102,13 +134,12 @@ select null, null, null, null, null, null, null, null, null,
        case when (select count(*) from picked) < :n and not exists (select 1 from alone)
             then (select count(*) from picked) < (
                      select count(*) from candidate) + (
-                     select count(*) from (
-                         select 1 from @jobs j
-                          where j.ready_at is not null and j.queue = (select queue from only_lane)
-                            and j.task = (select task from only_lane)
-                            and j.priority = (select priority from only_lane) and j.ready_at <= @now
-                            and (j.expires_at is null or j.attempt > 0 or j.expires_at > @now)
-                          order by j.queue, j.task, j.priority, j.ready_at, j.id limit :n) there)
+                     select count(*) from only_lane cross join lateral
+                            (select 1 from @jobs j
+                              where j.ready_at is not null and j.queue = only_lane.queue and j.task = only_lane.task
+                                and j.priority = only_lane.priority and j.ready_at <= @now
+                                and (j.expires_at is null or j.attempt > 0 or j.expires_at > @now)
+                              order by j.queue, j.task, j.priority, j.ready_at, j.id limit :n) there)
             else false end,
        exists (select 1 from picked where rank > :limit and not fresh),
        exists (select 1 from alone),

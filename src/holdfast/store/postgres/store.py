@@ -454,7 +454,7 @@ def wanted(wants: Wants, *, only_claims: bool) -> dict[str, Any]:
         "only_claims": only_claims,
         "tasks": list(wants.tasks),
         "queues": None if wants.queues is None else list(wants.queues),
-        "reach": 2 * n + 16,
+        "reach": n + n // 2 + 16,  # others may lock some of the first in the meantime
         "lane_queues": list(queues),
         "lane_tasks": list(tasks),
         "lane_priorities": _array(priorities),

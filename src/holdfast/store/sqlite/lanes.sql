@@ -30,9 +30,10 @@ head (id) as (
                  order by n.task, n.priority, n.ready_at, n.id limit 1))
       from head join @jobs j on j.id = head.id
 )
-select j.queue, j.task, j.priority, j.ready_at
-  from head join @jobs j on j.id = head.id
- where j.task in (select value from json_each(:tasks))
+-- (`limit -1` keeps SQLite, once it has analysed the table, from making a filter of all of it for this join.)
+select lane.queue, lane.task, lane.priority, lane.ready_at
+  from (select j.queue, j.task, j.priority, j.ready_at from head join @jobs j on j.id = head.id limit -1) lane
+ where lane.task in (select value from json_each(:tasks))
    and not exists (select 1 from @pauses p
                     where (p.until is null or p.until > @now)
-                      and ((p.kind = 'queue' and p.name = j.queue) or (p.kind = 'task' and p.name = j.task)))
+                      and ((p.kind = 'queue' and p.name = lane.queue) or (p.kind = 'task' and p.name = lane.task)))

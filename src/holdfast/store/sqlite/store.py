@@ -40,6 +40,8 @@ from holdfast.store.statements import Statements
 DOCUMENT = 200  # jobs read in one document: their arguments may be long
 CHANGE_CHECK = 0.015  # seconds between looks at the file's change counter while a worker waits
 
+Found = tuple[int, str, int, int]  # a due job: -priority, due time, id; whether it may be claimed ahead of a free slot
+
 
 class SqliteStore(SqliteEnqueue):
     def __init__(self, settings: Settings, *, clock: Callable[[], datetime] | None = None) -> None:
@@ -169,7 +171,7 @@ class SqliteStore(SqliteEnqueue):
                 wants = None
             if wants is not None and not finished and not drained:
                 # An empty poll takes no write lock.
-                ids, done.claimed = self._choose(connection.db, wants)
+                ids, done.claimed = self._choose(connection.db, _one(wants))
                 if not ids:
                     return done
             if finished or drained or wants is not None:
@@ -253,8 +255,10 @@ class SqliteStore(SqliteEnqueue):
         upcoming += [s["suspect_at"] for s in suspects if s["suspect_at"] > now]
         if wants.held:
             upcoming += [s["suspect_until"] for s in waiting if s["suspect_until"] and s["suspect_until"] > now]
-        for lane in due:
-            upcoming += [row["ready_at"] for row in self.rows(db, statements["lane_future"], dict(lane))]
+        if due:
+            names = [[lane["queue"], lane["task"], lane["priority"]] for lane in due]
+            [later] = self.rows(db, statements["next_due"], {"lanes": names})
+            upcoming += [moment for moment in later.values() if moment]
         [ends] = self.rows(db, statements["pause_ends"], {})
         upcoming += [moment for moment in ends.values() if moment]
         next_due = _seconds(min(upcoming), clock) if upcoming else None
@@ -265,15 +269,45 @@ class SqliteStore(SqliteEnqueue):
             # waiting for that is over, then it is a job like any other.
             return alone[:1], Claimed(next_due=next_due, alone=True)
         n = wants.limit + wants.ahead
-        found = [sorted((-s["priority"], s["suspect_at"], s["id"], 0) for s in lapsed)]
-        for lane in due:
-            [document] = self.rows(db, statements["lane_jobs"], {**lane, "n": n})
-            found.append(_FOUND.decode(_only(document)))
-        picked = list(islice(heapq.merge(*found), n))
+        picked = self._first(db, due, lapsed, n)
         # The first may be any; those ahead of a free slot only what may wait for one (as in claim.sql of PostgreSQL).
         ids = [id for rank, (_, _, id, fresh) in enumerate(picked) if rank < wants.limit or fresh]
         hold_back = any(s["suspect_until"] is None for s in waiting)
         return ids, Claimed(next_due=next_due, passed=len(ids) < len(picked), hold_back=hold_back)
+
+    def _first(self, db: sqlite3.Connection, due: list[Row], lapsed: list[Row], n: int) -> list[Found]:
+        """The first n of all lanes together. Those of a lower priority are read only if the others are not enough."""
+        found: list[Found] = []
+        for priority in sorted({row["priority"] for row in (*due, *lapsed)}, reverse=True):
+            lanes = [lane for lane in due if lane["priority"] == priority]
+            waited = sorted((-priority, s["suspect_at"], s["id"], 0) for s in lapsed if s["priority"] == priority)
+            found += islice(heapq.merge(waited, *self._in_turn(db, lanes, n - len(found))), n - len(found))
+            if len(found) == n:
+                break
+        return found
+
+    def _in_turn(self, db: sqlite3.Connection, lanes: list[Row], n: int) -> list[Iterator[Found]]:
+        """The jobs of each lane. All begin with a few, read at once; whoever wants more of one reads on there."""
+        if not lanes:
+            return []
+        few = min(n, n // len(lanes) + 4)
+        starts = [[lane["queue"], lane["task"], lane["priority"], "", 0] for lane in lanes]
+
+        def read(places: list[list[Any]], many: int) -> list[list[Found]]:
+            [document] = self.rows(db, self.statements["lane_jobs"], {"lanes": places, "n": many})
+            return _FOUND.decode(_only(document))
+
+        def jobs(start: list[Any], found: list[Found]) -> Iterator[Found]:
+            many = few
+            while found:
+                yield from found
+                if len(found) < many:
+                    return
+                many = min(n, many * 4)
+                _, after_at, after_id, _ = found[-1]
+                [found] = read([[*start[:3], after_at, after_id]], many)
+
+        return [jobs(start, found) for start, found in zip(starts, read(starts, few), strict=True)]
 
     def claim_of(self, fence: str) -> list[Held]:
         with self._use() as connection:
@@ -420,8 +454,13 @@ class _Transaction:
 
 
 # The documents of lane_jobs.sql and claimed.sql.
-_FOUND = msgspec.json.Decoder(list[tuple[int, str, int, int]])
+_FOUND = msgspec.json.Decoder(list[list[Found]])
 _TAKEN = msgspec.json.Decoder(list[tuple[int, str, str, str, int, int, int, str | None, str | None]])
+
+
+def _one(wants: Wants) -> Wants:
+    """Enough to know whether there is anything to take. (Ahead of free slots that depends on what stands in front.)"""
+    return msgspec.structs.replace(wants, limit=1, ahead=0) if wants.limit else wants
 
 
 def _only(row: Row) -> str:
