@@ -70,10 +70,53 @@ def test_who_records_looks_where_the_last_job_came_from(bench: Bench) -> None:
     bench.desk.told(*HERE)
     bench.desk.turn()
     bench.finish(bench.runner.running[0])
+    bench.desk.turn()
+    assert asked(bench)[-1] == (HERE,)
+    assert len(bench.store.recorded) == 1
+
+
+def test_a_job_we_are_told_of_does_not_wait_for_outcomes_to_be_recorded(bench: Bench) -> None:
+    """They go with the next trip, whatever we are told by then."""
+    bench.store.answers = [one_job]
+    bench.desk.told(*HERE)
+    bench.desk.turn()
+    bench.finish(bench.runner.running[0])
     bench.desk.told("default", "greet", 7)
     bench.desk.turn()
     assert set(asked(bench)[-1]) == {HERE, ("default", "greet", 7)}
+    assert not bench.store.recorded
+    bench.desk.told(*HERE)
+    bench.desk.turn()
     assert len(bench.store.recorded) == 1
+    assert asked(bench)[-1] == (HERE,)
+
+
+def test_leases_with_nothing_left_are_dropped_by_the_next_look_everywhere(bench: Bench) -> None:
+    bench.store.answers = [one_job]
+    bench.desk.told(*HERE)
+    bench.desk.turn()
+    attempt = bench.runner.running[0]
+    bench.finish(attempt)
+    bench.until_idle()
+    assert attempt.held.fence not in bench.store.drained[-1]
+    bench.next_trip()
+    assert asked(bench)[-1] == ()
+    assert bench.store.drained[-1] == [attempt.held.fence]
+    assert bench.desk.idle()
+
+
+def test_leases_with_nothing_left_are_dropped_before_it_stops(bench: Bench) -> None:
+    bench.store.answers = [one_job]
+    bench.desk.told(*HERE)
+    bench.desk.turn()
+    attempt = bench.runner.running[0]
+    bench.finish(attempt)
+    bench.until_idle()
+    bench.desk.claiming = False
+    assert not bench.desk.idle()
+    bench.until_idle()
+    assert bench.store.drained[-1] == [attempt.held.fence]
+    assert bench.desk.idle()
 
 
 def test_after_a_trip_that_failed_it_looks_everywhere(bench: Bench) -> None:

@@ -34,6 +34,7 @@ RECONNECT = 0.1  # seconds before a connection that broke is made anew; if that 
 CONTENDED = 0.05  # seconds before the next look when all that is due was locked
 TRIP = 2_000  # jobs recorded, and jobs claimed, in one trip: what is in hand beyond them runs meanwhile
 TOO_LATE = 1.0  # seconds after which what was claimed ahead and has not begun is given back
+SPENT = 50  # leases with nothing left under them that may wait to be dropped
 LOCKED = 20.0  # seconds before an outcome is tried again whose row someone has locked
 ONCE_MORE = 0.1  # seconds after which a look that found something, but not all it wanted, is repeated
 PEEK = 10.0  # seconds after which a worker that holds back for a suspect sees whether that one still waits
@@ -58,6 +59,8 @@ class Desk:
         self._blocked: list[tuple[float, Outcome]] = []  # outcomes whose row is locked, and when to try them again
         self._given_back: set[Ref] = set()  # attempts whose end is decided without them
         self._emptied: list[str] = []  # fences with nothing left under them, and no outcome to say so
+        self._spent: list[str] = []  # the same, recorded by a trip in a hurry: another will drop their leases
+        self._claimed_first = False  # the last trip claimed, and left outcomes to the next
         self._to_start: list[tuple[Lane, list[Held]]] = []  # claimed, not handed out yet
         self._wake = Bell()
         # When to look for work next: at a time others have seen, at a time of our own. Instants are monotonic.
@@ -160,9 +163,12 @@ class Desk:
         if self._unknown:
             return self._try(self._recover, poll=False)
         lanes = self._hungry()
+        # A job we were told of should not wait until the outcomes of others are on disk; they go next, without a claim.
+        first = bool(self._outcomes) and not self._claimed_first and all(lane.told and not lane.look for lane in lanes)
+        self._claimed_first = first and bool(lanes)
         if lanes:
-            return self._try(lambda: self._look(lanes))
-        if self._outcomes or self._emptied:
+            return self._try(lambda: self._look(lanes, record=not first))
+        if self._outcomes or self._emptied or (self._spent and not self.claiming):
             return self._try(self._exchange)
         return False
 
@@ -195,6 +201,7 @@ class Desk:
             or self._to_verify
             or self._to_start
             or self._emptied
+            or (self._spent and not self.claiming)
         )
 
     def _take_finished(self) -> None:
@@ -260,7 +267,7 @@ class Desk:
         if now < self._not_before or not self._may_claim():
             return []
         # Who goes to record something anyway looks again where there was work: hints get lost among others.
-        going = bool(self._outcomes)
+        going = bool(self._outcomes) and not self._claimed_first
         return [lane for lane in self.lanes if (lane.wanted or (going and lane.again)) and self._limits(lane) != (0, 0)]
 
     def _may_claim(self) -> bool:
@@ -275,8 +282,9 @@ class Desk:
         then, to see whether it still waits. So nobody stands still for a suspect that another has long run."""
         return bool(self._hand) and any(lane.holds_back for lane in self.lanes)
 
-    def _look(self, lanes: Sequence[Lane]) -> None:
-        """Claim for each runner that has room. What wakes us from here on is about something newer than this look."""
+    def _look(self, lanes: Sequence[Lane], *, record: bool) -> None:
+        """Claim for each runner that has room, and record what is to be recorded with it. What wakes us from here on is
+        about something newer than this look."""
         self.nothing_due = True
         if len(lanes) == len(self.lanes) and all(lane.look for lane in lanes):
             self._look_at = None  # this is that look
@@ -284,7 +292,7 @@ class Desk:
             limit, ahead = self._limits(lane)
             if limit + ahead > 0 and self._may_claim():
                 try:
-                    self._exchange(self._wants(lane, limit, ahead, lane.where()), lane)
+                    self._exchange(self._wants(lane, limit, ahead, lane.where(), record), lane, record=record)
                 except BaseException:
                     lane.look = True
                     self.nothing_due = False
@@ -300,12 +308,12 @@ class Desk:
         limit = max(0, min(lane.free, room))
         return limit, max(0, room - limit)
 
-    def _wants(self, lane: Lane, limit: int, ahead: int, told: tuple[LaneName, ...]) -> Wants:
+    def _wants(self, lane: Lane, limit: int, ahead: int, told: tuple[LaneName, ...], record: bool) -> Wants:
         # With nothing in hand once the outcomes are recorded, in the same trip, a suspect may be claimed.
         return Wants(
             fence=str(uuid.uuid4()), worker=self._worker, tasks=lane.tasks, limit=limit, ahead=ahead,
-            lease=self._settings.lease, queues=self._queues, held=self._held_after(self._outcomes[:TRIP]),
-            told=told,
+            lease=self._settings.lease, queues=self._queues, told=told,
+            held=self._held_after(self._outcomes[:TRIP] if record else ()),
         )  # fmt: skip
 
     def _held_after(self, recorded: Sequence[Outcome]) -> int:
@@ -313,10 +321,14 @@ class Desk:
 
     # -- the trip ------------------------------------------------------------------------------------------------------
 
-    def _exchange(self, wants: Wants | None = None, lane: Lane | None = None) -> None:
-        outcomes = self._outcomes[: 1 if self._one_by_one else TRIP]
+    def _exchange(self, wants: Wants | None = None, lane: Lane | None = None, *, record: bool = True) -> None:
+        outcomes = self._outcomes[: 1 if self._one_by_one else TRIP] if record else []
+        spent = [*self._spent, *self._hand.emptied_by(outcomes)]
         emptied = list(self._emptied)
-        drained = [*self._hand.emptied_by(outcomes), *emptied]
+        # Dropping leases can wait for the next look everywhere, or until there are some.
+        looking = self.claiming and self.poller.listening  # so there is a next look, soon
+        hurried = not record or (looking and len(spent) < SPENT and (wants is None or bool(wants.told)))
+        drained = [*emptied, *([] if hurried else spent)]
         self.meters.polls += wants is not None
         self._start_claimed()
         try:
@@ -344,6 +356,7 @@ class Desk:
             raise
         self._outcomes = self._outcomes[len(outcomes) :]
         self._emptied = self._emptied[len(emptied) :]
+        self._spent = spent if hurried else []
         self._one_by_one = self._one_by_one and bool(self._outcomes)
         try:
             if wants is not None and lane is not None:
