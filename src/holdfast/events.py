@@ -30,7 +30,7 @@ TEXTS: dict[str, tuple[int, str]] = {
     "worker_started": (logging.INFO, "worker {worker} started: {tasks} on {queues}, {slots}"),
     "unserved": (
         logging.WARNING,
-        "{many} due jobs in queue {queue} wait for task {task}, which no worker that is up can run{nearest}",
+        "{many} due jobs of task {task} wait in queue {queue}: {because}",
     ),
     "worker_stopping": (logging.INFO, "worker {worker} stops: {running} still running, up to {grace:g} s to finish"),
     "worker_stopped": (logging.INFO, "worker {worker} stopped after {processed} jobs"),

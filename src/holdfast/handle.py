@@ -63,9 +63,11 @@ class Job(Generic[R_co]):
 
     @property
     def error(self) -> Error | None:
-        """The last error, if there was one."""
+        """The last error of a job that has not succeeded, if there was one."""
         record = self.refresh()
-        return Error(record.error_code, record.error_message or "") if record.error_code else None
+        if record.state is State.SUCCEEDED or not record.error_code:
+            return None
+        return Error(record.error_code, record.error_message or "")
 
     @property
     def attempts(self) -> list[AttemptRecord]:

@@ -105,7 +105,10 @@ class People:
         if isinstance(until, timedelta):
             self.store.hold(kind, name, by=by, reason=why, delay=seconds("pause: until", until))
         else:
-            self.store.hold(kind, name, by=by, reason=why, until=aware("pause: until", until))
+            until = aware("pause: until", until)
+            if until is not None and until <= self.store.now():
+                raise BadArguments(f"pause: until {until.isoformat()} is past: a pause needs an end that lies ahead")
+            self.store.hold(kind, name, by=by, reason=why, until=until)
         return None
 
     @overload
@@ -201,6 +204,8 @@ def _which(queue: str | None, task: str | None, cron: str | None) -> tuple[str, 
 
 
 def _some(text: str) -> Filter:
+    if not isinstance(text, str):
+        raise BadFilter(f"a filter is a text, as in 'state:failed' or 'id:42', not {text!r:.80}")
     filter = parse(text)
     if not filter:
         raise BadFilter("an empty filter means every job there is: say which, as in state:failed or id:42")

@@ -196,7 +196,8 @@ def test_a_pause_ends_by_itself(hf: Holdfast) -> None:
     with working(hf):
         assert job.wait(timeout=10) == "done"
     assert time.monotonic() - began >= 0.55
-    hf.pause(queue="default", until=datetime.now(UTC) - timedelta(seconds=1))
+    with pytest.raises(BadArguments, match="is past"):
+        hf.pause(queue="default", until=datetime.now(UTC) - timedelta(seconds=1))
     task.enqueue()
     assert hf.drain() == 1
 

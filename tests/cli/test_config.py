@@ -87,8 +87,15 @@ def test_a_wrong_name_lists_what_was_found(shell: Shell, name: str, said: str) -
 
 def test_what_the_application_lacks_is_not_called_a_wrong_name(shell: Shell) -> None:
     (shell.directory / "app.py").write_text("import no_such_library\n")
-    done = shell("drain", "app:hf", code=1)
-    assert "ModuleNotFoundError: No module named 'no_such_library'" in done.stderr
+    said = "can't be imported: ModuleNotFoundError: No module named 'no_such_library'"
+    for name in ("app:hf", "app.py"):
+        done = shell("drain", name, code=2)
+        assert said in done.stderr
+        assert "Traceback" not in done.stderr
+    (shell.directory / "application.py").write_text("import app\n")
+    assert said in shell("drain", "application:hf", code=2).stderr
+    (shell.directory / "app.py").write_text("def (\n")
+    assert "app.py, line 1" in shell("drain", "app.py", code=2).stderr
 
 
 @pytest.mark.parametrize("name", ["bash", "zsh", "fish"])

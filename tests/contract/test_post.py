@@ -3,13 +3,20 @@ before it is used."""
 
 from __future__ import annotations
 
+from enum import Enum
+from typing import Any
+
+import psycopg
 import pytest
 
-from holdfast.errors import StoreError, ValueRefused
+from holdfast import events
+from holdfast.errors import ValueRefused
+from holdfast.model.outcome import returned
 from holdfast.settings import Settings
 from holdfast.store.base import Store
+from holdfast.store.postgres.store import PostgresStore
 from tests.contract.places import raw
-from tests.factories import a_queued_job, new_job
+from tests.factories import a_queued_job, a_running_job, new_job, wants
 
 pytestmark = pytest.mark.parametrize("engine", ["postgres"])
 
@@ -21,7 +28,7 @@ def test_after_a_refused_job_the_next_gets_its_own_answer(store: Store) -> None:
             store.enqueue(new_job(args=b"not json"))
         with pytest.raises(ValueRefused):
             store.enqueue(new_job(priority=101))
-        with pytest.raises(StoreError, match="NUL"):
+        with pytest.raises(ValueRefused, match="NUL"):
             store.enqueue(new_job(queue="a\0b"))
     made = [a_queued_job(store, queue=f"q{n}") for n in range(5)]
     assert [store.get(id).queue for id in [first, *made]] == ["default", *(f"q{n}" for n in range(5))]
@@ -50,3 +57,70 @@ def test_a_connection_that_ended_while_nobody_used_it_is_not_used(store: Store, 
             "and application_name = 'holdfast' and strpos(query, 'pg_notify') > 0"
         ) == [(True,)]
     assert store.get(a_queued_job(store)).queue == "default"
+
+
+def test_what_fails_when_it_is_committed_was_not_enqueued(store: Store, settings: Settings) -> None:
+    """Its row was sent by then."""
+    with psycopg.connect(settings.url, autocommit=True) as db:
+        jobs = f'"{settings.schema}".jobs'
+        db.execute(
+            f'create function "{settings.schema}".refuse() returns trigger language plpgsql as '
+            "$$ begin raise exception 'not today' using errcode = '23514'; end $$".encode()
+        )
+        db.execute(
+            f"create constraint trigger refused after insert on {jobs} deferrable initially deferred "
+            f'for each row execute function "{settings.schema}".refuse()'.encode()
+        )
+        for _ in range(3):
+            with pytest.raises(ValueRefused, match="not today"):
+                store.enqueue(new_job())
+        assert store.jobs() == []
+        db.execute(f"drop trigger refused on {jobs}".encode())
+    assert store.get(a_queued_job(store)).queue == "default"
+
+
+def test_what_fails_when_outcomes_are_committed_is_told_as_what_it_is(store: Store, settings: Settings) -> None:
+    """Not as a broken connection: the desk narrows it down, job by job."""
+    held = a_running_job(store)
+    with psycopg.connect(settings.url, autocommit=True) as db:
+        db.execute(
+            f'create function "{settings.schema}".refuse() returns trigger language plpgsql as '
+            "$$ begin raise exception 'not today' using errcode = '23514'; end $$".encode()
+        )
+        db.execute(
+            f'create constraint trigger refused after update on "{settings.schema}".jobs deferrable initially deferred '
+            f'for each row execute function "{settings.schema}".refuse()'.encode()
+        )
+    with pytest.raises(ValueRefused, match="not today"):
+        store.exchange([returned(held, None)], wants())
+    assert store.get(str(held.id)).state == "running"
+
+
+def test_members_of_enumerations_are_kept_as_what_they_stand_for(store: Store) -> None:
+    class Queue(str, Enum):  # noqa: UP042 - as people write it
+        MAIL = "mail"
+
+    class Urgency(int, Enum):
+        HIGH = 7
+
+    id = store.enqueue(new_job(queue=Queue.MAIL, priority=Urgency.HIGH)).id
+    assert (store.get(id).queue, store.get(id).priority) == ("mail", 7)
+
+
+def test_who_hears_of_a_lost_wake_up_may_enqueue(store: Store) -> None:
+    """As an alert would: nothing of ours is locked while it is told."""
+    told: list[str] = []
+
+    def alert(name: str, fields: dict[str, Any]) -> None:
+        if name == "notify_failed" and not told:
+            told.append(a_queued_job(store, queue="alerts"))
+
+    unsubscribe = events.subscribe(alert)
+    try:
+        assert isinstance(store, PostgresStore)
+        with store._posts.use() as post:
+            post.failure = "the queue is full"
+        a_queued_job(store)
+    finally:
+        unsubscribe()
+    assert [store.get(id).queue for id in told] == ["alerts"]

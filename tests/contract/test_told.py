@@ -86,7 +86,9 @@ def test_where_a_suspect_waits_nothing_is_taken(store: Store, clock: Clock) -> N
     clock.advance(LEASE + 1)
     assert len(store.rescue()) == 2
     id = a_queued_job(store)
-    assert not claim(store, told=[HERE]).jobs
+    claimed = claim(store, told=[HERE])
+    assert not claimed.jobs
+    assert claimed.alone, "so the desk looks everywhere at once"
     assert ids(claim(store)) == [id], "a claim from everywhere decides"
 
 
@@ -97,6 +99,8 @@ def test_what_others_have_locked_is_told_of(store: Store, settings: Settings) ->
         claimed = claim(store, 2, told=[HERE])
         assert ids(claimed) == [second]
         assert claimed.more
+        third = a_queued_job(store)
+        assert ids(claim(store, 1, told=[HERE])) == [third], "one that is locked does not stand before it"
     assert ids(claim(store, 2, told=[HERE])) == [first]
 
 

@@ -26,8 +26,11 @@ def test_a_worker_says_at_start_which_due_jobs_nobody_can_run(hf: Holdfast, hear
     with working(hf, ["mail"]):
         wait_until(lambda: heard.of("unserved"))
         wait_until(lambda: hf.jobs(state="succeeded"))
-    told = sorted((event["queue"], event["task"], event["many"], event["nearest"]) for event in heard.of("unserved"))
-    assert told == [("img", "resize", "1", ""), ("mail", "sent_mail", "2", " (nearest: send_mail)")]
+    told = sorted((event["queue"], event["task"], event["many"], event["because"]) for event in heard.of("unserved"))
+    assert told == [
+        ("img", "resize", "1", "no worker that is up serves that queue"),
+        ("mail", "sent_mail", "2", "no worker that serves it has that task (nearest: send_mail)"),
+    ]
 
 
 def test_a_worker_that_can_run_all_that_waits_says_nothing(hf: Holdfast, heard: Heard) -> None:

@@ -7,14 +7,17 @@ import importlib
 import importlib.util
 import re
 import sys
+import traceback
+from contextlib import closing
 from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from holdfast.client import Holdfast
-from holdfast.errors import BadSettings
+from holdfast.errors import BadSettings, HoldfastError
 from holdfast.settings import load_settings
+from holdfast.store import open_store
 from holdfast.store.sqlite.connect import path_of
 
 _DECLARED = re.compile(r"^(\w+)\s*(?::[^=\n]+)?=\s*(?:\w+\.)?Holdfast\(", re.MULTILINE)
@@ -29,6 +32,8 @@ def open_app(url: str | None) -> Holdfast:
         raise BadSettings(
             f"there is no file {path_of(app.settings)}: name the database with --url or HOLDFAST_URL", number="HF1109"
         )
+    with closing(open_store(app.settings)) as store:
+        store.check()  # looking sets nothing up
     return app
 
 
@@ -70,11 +75,13 @@ def load(place: str) -> ModuleType:
         try:
             return importlib.import_module(place)
         except ModuleNotFoundError as missing:
-            if missing.name is None or not place.startswith(missing.name):
-                raise  # something the module itself needs
+            if missing.name is None or not f"{place}.".startswith(f"{missing.name}."):
+                raise _broken(place, missing) from missing  # something the module itself needs
             raise BadSettings(
                 f"there is no module {place!r} here ({Path.cwd()}); {applications(place)}", number="HF1107"
             ) from None
+        except Exception as error:
+            raise _broken(place, error) from error
     if not path.is_file():
         raise BadSettings(f"there is no file {place}; {applications(place)}", number="HF1107")
     spec = importlib.util.spec_from_file_location(path.stem, path)
@@ -83,8 +90,25 @@ def load(place: str) -> ModuleType:
     sys.path.insert(0, str(path.parent.absolute()))  # what stands beside it can be imported, as when it is run
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except HoldfastError:
+        raise
+    except Exception as error:
+        raise _broken(place, error) from error
     return module
+
+
+def _broken(place: str, error: Exception) -> Exception:
+    """What the application's own code raised when it was imported, and where; what Holdfast raised there, as it is."""
+    if isinstance(error, HoldfastError):
+        return error
+    if isinstance(error, SyntaxError):
+        where, what = f"{error.filename}, line {error.lineno}", f"{type(error).__name__}: {error.msg}"
+    else:
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        where, what = f"{frame.filename}, line {frame.lineno}", f"{type(error).__name__}: {error}"
+    return BadSettings(f"{place} can't be imported: {what} ({where}); --debug shows more", number="HF1113")
 
 
 def applications(wanted: str = "") -> str:

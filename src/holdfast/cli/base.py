@@ -76,7 +76,7 @@ class Cli(Group):
             if ctx.params.get("debug"):
                 traceback.print_exception(error)
             ctx.exit(next(code for kind, code in EXIT_CODES if isinstance(error, kind)))
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, click.Abort):
             ctx.exit(INTERRUPTED)
 
 

@@ -18,6 +18,7 @@ from holdfast.client import Holdfast
 from holdfast.errors import BadArguments, Refused
 from holdfast.model.filter import BadFilter, Filter, duration, parse
 from holdfast.model.job import Changed
+from holdfast.model.lifecycle import State
 from holdfast.people import changes
 from holdfast.store.base import Store
 from holdfast.store.find import CHUNK
@@ -29,6 +30,8 @@ PAST = {
     "retry": "retried", "cancel": "cancelled", "pause": "paused", "resume": "resumed", "delete": "deleted",
     "change": "changed",
 }  # fmt: skip
+
+ASKED = {"cancel": "stops", "pause": "parks"}  # what a running job is asked for
 
 Command = Callable[..., Any]
 
@@ -198,7 +201,8 @@ def _one(store: Store, verb: str, id: str, parameters: dict[str, Any]) -> Change
             raise Refused(f"can't delete job {id}: it is {record.state}, and must have finished; cancel it first")
         store.delete(id)
     else:
-        getattr(store, verb)(id, **parameters)
+        if getattr(store, verb)(id, **parameters) is State.RUNNING and verb in ASKED:
+            talk(f"job {id} runs: it is asked, and {ASKED[verb]} when its handler looks")
     return Changed(1, 0)
 
 

@@ -107,6 +107,8 @@ def not_found(id: str, where: str, newest: int | None) -> list[Reason]:
     """What can be said of a job that is not there."""
     if not (id.isascii() and id.isdigit()):
         guess = "ids here are numbers; is it from another database?"
+    elif len(id) > 18:
+        guess = "no id is that long; is it from another database?"
     elif newest is None:
         guess = "there are no jobs at all; is this the right database?"
     elif int(id) > newest:

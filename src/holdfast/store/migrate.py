@@ -78,11 +78,13 @@ def check_version(engine: str, where: str, found: int | None, oldest_code: int |
     needed = newest(engine)
     if found is None:
         raise SchemaOutdated(
-            f"{where} has no Holdfast tables yet: run `holdfast migrate --url {where}`", number="HF2102"
+            f"{where} has no Holdfast tables yet, or they are in another schema: run `holdfast migrate APP` (as in "
+            f"app:hf), or `holdfast migrate` where the URL and the schema are set",
+            number="HF2102",
         )
     if found < needed:
         raise SchemaOutdated(
-            f"the schema in {where} is at {found}, this version needs {needed}: run `holdfast migrate --url {where}`, "
+            f"the schema in {where} is at {found}, this version needs {needed}: run `holdfast migrate APP`, "
             f"or apply `holdfast sql upgrade --from {found} --engine {engine}`"
         )
     if oldest_code is not None and oldest_code > needed:

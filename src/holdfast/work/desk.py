@@ -26,7 +26,7 @@ from holdfast.settings import Settings
 from holdfast.store.base import Exchanged, Ref, Store, by_verb
 from holdfast.work.attempt import Attempt, about, ended
 from holdfast.work.hand import Hand
-from holdfast.work.lane import Lane, LaneName, Meters, Runner
+from holdfast.work.lane import FEW, Lane, LaneName, Meters, Runner
 from holdfast.work.loop import Bell
 from holdfast.work.poller import Poller
 
@@ -100,7 +100,10 @@ class Desk:
         """A due job was enqueued there: a hint."""
         lane = self._lane_of.get(task)
         if lane is not None:
-            lane.told.append((queue, task, priority))
+            if len(lane.told) < FEW:
+                lane.told.append((queue, task, priority))
+            else:
+                lane.look = True  # it is not emptied while there is no room
             self._wake.ring()
 
     def due_in(self, seconds: float) -> None:

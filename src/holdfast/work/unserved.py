@@ -7,7 +7,7 @@ from itertools import islice
 
 from holdfast import events
 from holdfast.errors import StoreError
-from holdfast.model.unserved import unserved
+from holdfast.model.unserved import Unserved, unserved
 from holdfast.store.base import Store
 
 TOLD = 10  # kinds of jobs that are named
@@ -23,5 +23,12 @@ def warn_of_unserved(store: Store) -> None:
         waiting = one.waiting
         events.emit(
             "unserved", queue=waiting.queue, task=waiting.task, many=f"{waiting.jobs}{'+' * waiting.more}",
-            nearest=f" (nearest: {', '.join(one.nearest)})" if one.nearest else "",
+            because=_because(one),
         )  # fmt: skip
+
+
+def _because(one: Unserved) -> str:
+    if not one.served:
+        return "no worker that is up serves that queue"
+    nearest = f" (nearest: {', '.join(one.nearest)})" if one.nearest else ""
+    return f"no worker that serves it has that task{nearest}"

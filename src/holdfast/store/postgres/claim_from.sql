@@ -1,13 +1,15 @@
 -- As claim, from lanes that a worker was told of: what it does not know, it need not find. Where a suspect waits it takes
--- nothing: who runs what in whose company is for claim to say.
-with told as materialized (
+-- nothing, and says so (`alone`): who runs what in whose company is for claim to say.
+with suspect as materialized (
+    select 1 from @jobs where suspect_at is not null order by task, suspect_at limit 1
+),
+told as materialized (
     select l.queue, l.task, l.priority
       from unnest(:lane_queues::text[], :lane_tasks::text[], :lane_priorities::smallint[]) l (queue, task, priority)
      where not exists (select 1 from @pauses p
                         where ((p.kind = 'queue' and p.name = l.queue) or (p.kind = 'task' and p.name = l.task))
                           and (p.until is null or p.until > @now))
-       and not exists (select 1 from (select 1 from @jobs where suspect_at is not null order by task, suspect_at
-                                       limit 1) suspect)
+       and not exists (select 1 from suspect)
 ),
 candidate as materialized (
     select c.id, told.priority, c.ready_at
@@ -17,15 +19,15 @@ candidate as materialized (
                and j.priority = told.priority and j.ready_at <= @now
                and (j.expires_at is null or j.attempt > 0 or j.expires_at > @now)
              order by j.queue, j.task, j.priority, j.ready_at, j.id
-             limit :n) c
+             limit :reach) c
 ),
 picked as materialized (
     select id, attempt = 0 and max_attempts > 1 as fresh, row_number() over () as rank
       from (select j.id, j.attempt, j.max_attempts from @jobs j
-             where j.id = any(array(select id from candidate order by priority desc, ready_at, id limit :n))
+             where j.id = any(array(select id from candidate order by priority desc, ready_at, id limit :reach))
                and coalesce(j.ready_at, 'infinity') <= @now
              order by j.priority desc, j.ready_at, j.id
-               for update of j skip locked) found
+             limit :n for update of j skip locked) found
 ),
 taken as (
     update @jobs j
@@ -46,7 +48,7 @@ lease as (
 union all
 select null, null, null, null, null, null, null, null, null, null,
        (select count(*) from picked) < least((select count(*) from candidate), :n),
-       exists (select 1 from picked where rank > :limit and not fresh), false, false
+       exists (select 1 from picked where rank > :limit and not fresh), exists (select 1 from suspect), false
   -- As in claim: where all may be tried again, the commit does not wait for the disk.
   from (select case when :only_claims and not exists (select 1 from picked where not fresh)
                     then set_config('synchronous_commit', 'off', true) end) hasty

@@ -13,6 +13,7 @@ from typing import Any, cast
 import psycopg
 from psycopg.rows import dict_row
 
+from holdfast import events
 from holdfast.errors import BadSettings
 from holdfast.model.job import Enqueued, NewJob
 from holdfast.model.lifecycle import State
@@ -74,6 +75,9 @@ class PostgresEnqueue(Store):
             id = post.enqueue([values[name] for name in names], self.channel, wakeup if along else None)
             if post.waited:
                 self._notifier.took(post.waited)
+            failure, post.failure = post.failure, ""
+        if failure:
+            events.emit("notify_failed", error=failure)
         if not along:
             self._notifier.send([(self.channel, wakeup)])
         return id

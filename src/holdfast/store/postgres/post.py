@@ -16,14 +16,17 @@ import psycopg
 from psycopg import pq
 from psycopg.errors import error_from_result
 
-from holdfast import events
+from holdfast.errors import StoreError, ValueRefused
 from holdfast.store.postgres.connect import Connection, ready
 from holdfast.store.postgres.copy import array
 
 ENQUEUE = b"holdfast_enqueue"
 WAKE = b"holdfast_wake"
-# A wake-up need not outlive a crash of the server: its commit does not wait for the disk.
-SEND = b"select set_config('synchronous_commit', 'off', true), pg_notify($1, $2)"
+# A wake-up need not outlive a crash of the server: its commit does not wait for the disk; nor for long in the queue for
+# the one lock that all of them take, as the next job would wait behind it.
+SEND = (
+    b"select set_config('synchronous_commit', 'off', true), set_config('lock_timeout', '50ms', true), pg_notify($1, $2)"
+)
 
 
 class Post:
@@ -39,6 +42,7 @@ class Post:
         self._pgconn.enter_pipeline_mode()
         self._wake_sent = 0.0  # when the wake-up was sent whose answer is still to be read; 0: none
         self.waited = 0.0  # seconds the newest wake-up took, if it kept the next job waiting
+        self.failure = ""  # why the newest wake-up whose answer was read could not be sent
 
     def usable(self) -> bool:
         """Is there still a server at the other end? Never waits."""
@@ -55,11 +59,13 @@ class Post:
     def enqueue(self, values: list[Any], channel: str, payload: str | None) -> int:
         """Commit one job and return its id; send the wake-up behind it, if there is one to send."""
         pgconn = self._pgconn
+        job = [self._encoded(value) for value in values]
+        wake = None if payload is None else [self._encoded(channel), self._encoded(payload)]
         try:
-            pgconn.send_query_prepared(ENQUEUE, [self._encoded(value) for value in values])
+            pgconn.send_query_prepared(ENQUEUE, job)
             pgconn.pipeline_sync()
-            if payload is not None:
-                pgconn.send_query_prepared(WAKE, [self._encoded(channel), self._encoded(payload)])
+            if wake is not None:
+                pgconn.send_query_prepared(WAKE, wake)
                 pgconn.pipeline_sync()
             while pgconn.flush():
                 ready(pgconn.socket, select.POLLIN | select.POLLOUT)
@@ -70,7 +76,7 @@ class Post:
                 began, self._wake_sent = self._wake_sent, 0.0
                 self._read_wake_answer()
                 self.waited = time.monotonic() - began
-            if payload is not None:
+            if wake is not None:
                 self._wake_sent = sent
             answer = self._answer()
         except BaseException:
@@ -78,7 +84,10 @@ class Post:
             raise
         if answer.status == pq.ExecStatus.FATAL_ERROR:
             raise error_from_result(answer, self._encoding)
-        return int(answer.get_value(0, 0) or 0)
+        id = answer.get_value(0, 0) if answer.ntuples else None
+        if id is None:
+            raise StoreError("the database took the job and kept nothing: is there a trigger on the table of jobs?")
+        return int(id)
 
     def close(self) -> None:
         self.connection.close()
@@ -86,7 +95,7 @@ class Post:
     def _read_wake_answer(self) -> None:
         answer = self._answer()
         if answer.status == pq.ExecStatus.FATAL_ERROR:
-            events.emit("notify_failed", error=str(error_from_result(answer, self._encoding)))
+            self.failure = str(error_from_result(answer, self._encoding))
 
     def _answer(self) -> pq.abc.PGresult:
         """The answer to one message, all of it up to its end."""
@@ -99,7 +108,9 @@ class Post:
             if result is not None and result.status == pq.ExecStatus.PIPELINE_SYNC:
                 assert found is not None
                 return found
-            found = found or result
+            # What fails when it is committed fails after its rows were sent: the worst of its answers counts.
+            if found is None or (result is not None and result.status == pq.ExecStatus.FATAL_ERROR):
+                found = result
             if self._pgconn.status != pq.ConnStatus.OK:  # it was not the server's answer, but its end
                 raise psycopg.OperationalError(self._pgconn.get_error_message(self._encoding))
 
@@ -110,7 +121,12 @@ class Post:
             value = array(value)
         elif isinstance(value, datetime):
             value = value.isoformat()
-        encoded = str(value).encode(self._encoding)
+        # Members of an enumeration are what they stand for, whatever they call themselves.
+        if isinstance(value, str):
+            text = str.__str__(value)
+        else:
+            text = int.__repr__(value) if isinstance(value, int) else float.__repr__(value)
+        encoded = text.encode(self._encoding)
         if b"\0" in encoded:
-            raise psycopg.DataError("PostgreSQL text fields cannot contain NUL (0x00) bytes")
+            raise ValueRefused("PostgreSQL keeps no text with a NUL character in it")
         return encoded

@@ -247,7 +247,11 @@ class PostgresStore(PostgresEnqueue):
         # a timeout of the server's taking notice.
         # (A lone statement needs neither.)
         lone = not finished and not drained
-        with nullcontext() if lone else connection.pipeline(), self._whole(connection), _abandoned_on_error(connection):
+        with (
+            nullcontext() if lone else connection.pipeline() as pipeline,
+            self._whole(connection),
+            _abandoned_on_error(connection),
+        ):
             for verb, outcomes in by_verb(finished).items():
                 if verb == "succeed":
                     for fence, plain, results in by_fence(outcomes):
@@ -269,6 +273,8 @@ class PostgresStore(PostgresEnqueue):
                 send(statements["drop_leases"], fences=_array(drained))
             if wants is not None and wants.limit + wants.ahead > 0:
                 claim = send(statements["claim_from" if wants.told else "claim"], **wanted(wants, only_claims=lone))
+            if pipeline is not None and self.settings.prepare:
+                pipeline.sync()  # so that what fails when it is committed is told as what it is
         doubtful: list[Outcome] = []
         for outcomes, cursor in batches:
             count, awaited = cursor.fetchone()
@@ -428,12 +434,12 @@ def _abandoned_on_error(connection: Connection) -> Iterator[None]:
     would. Without its connection the server drops it."""
     try:
         yield
-    except psycopg.DataError as error:
+    except psycopg.Error as error:
         if error.sqlstate:
             raise
         connection.close()
-        raise ValueRefused(f"the driver refused a value: {error}") from error
-    except psycopg.Error:
+        if isinstance(error, psycopg.DataError):
+            raise ValueRefused(f"the driver refused a value: {error}") from error
         raise
     except BaseException:
         connection.close()
