@@ -64,4 +64,15 @@ def test_import_holdfast_brings_no_driver_and_nothing_for_terminals_or_the_web()
     ran = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     loaded = set(ran.stdout.split())
     assert "holdfast" in loaded
-    assert not loaded & {"psycopg", "rich", "click", "starlette", "uvicorn", "jinja2", "httpx", "http", "sqlalchemy"}
+    assert not loaded & {
+        "asyncio",
+        "psycopg",
+        "rich",
+        "click",
+        "starlette",
+        "uvicorn",
+        "jinja2",
+        "httpx",
+        "http",
+        "sqlalchemy",
+    }

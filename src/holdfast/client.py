@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import threading
 from collections import Counter
@@ -11,7 +10,7 @@ from contextlib import AbstractContextManager, closing
 from dataclasses import replace
 from difflib import get_close_matches
 from functools import cached_property
-from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 
 import msgspec
 
@@ -26,7 +25,7 @@ from holdfast.settings import load_settings, sources
 from holdfast.store import open_store
 from holdfast.store.base import Store
 from holdfast.waiting import Hub
-from holdfast.work.context import JobContext, current
+from holdfast.work.context import JobContext, current, in_thread
 from holdfast.work.hooks import ErrorHook, Hook, Hooks, checked_error_hook
 from holdfast.work.resources import Resource, Use
 from holdfast.work.tasks import (
@@ -38,7 +37,9 @@ from holdfast.work.tasks import (
     names_of,
     task_defaults,
 )
-from holdfast.work.worker import Worker
+
+if TYPE_CHECKING:
+    from holdfast.work.worker import Worker
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -266,7 +267,7 @@ class Holdfast(People):
 
     async def asubmit(self, bound: Bound[R]) -> Job[R]:
         if bound.conn is None:
-            return await asyncio.to_thread(self.submit, bound)
+            return await in_thread(self.submit, bound)
         done = await self.store.aenqueue_on(bound.conn, bound.new)
         _tell(bound, done)
         return Job(self, done.id, bound.task.name, created=done.created)
@@ -280,7 +281,7 @@ class Holdfast(People):
         return sum(len(chunk) for chunk in self._stream(jobs))
 
     async def aenqueue_many(self, jobs: Iterable[Bound[R]]) -> list[Job[R]]:
-        return await asyncio.to_thread(self.enqueue_many, jobs)
+        return await in_thread(self.enqueue_many, jobs)
 
     def _stream(self, jobs: Iterable[Bound[Any]]) -> Iterator[list[tuple[Enqueued, str]]]:
         # Answers come in the order of the jobs within what the store calls a chunk.
@@ -314,6 +315,8 @@ class Holdfast(People):
 
     def worker(self, queues: Iterable[str] | None = None) -> Worker:
         """A worker for this application: `hf.worker().run()`."""
+        from holdfast.work.worker import Worker  # who only enqueues does not need it
+
         served = None if queues is None else names_of("worker: queues", queues)
         return Worker(
             self.store, self.settings, self.tasks.values(), queues=served, resources=self._resources, hooks=self._hooks

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
 from collections.abc import Generator, Sequence
@@ -16,12 +15,12 @@ from holdfast.errors import HoldfastError, JobFailed, StoreUnavailable, WaitTime
 from holdfast.model.job import AttemptRecord, JobRecord
 from holdfast.model.lifecycle import State
 from holdfast.model.outcome import Error
-from holdfast.model.why import Reason
 from holdfast.redact import MARKS
 from holdfast.work.context import in_handler
 
 if TYPE_CHECKING:
     from holdfast.client import Holdfast
+    from holdfast.model.why import Reason
 
 R_co = TypeVar("R_co", covariant=True)
 
@@ -91,6 +90,8 @@ class Job(Generic[R_co]):
         """`wait` without blocking the loop, and without keeping a thread: thousands may be awaited at once."""
         self._refuse_in_handler()
         patience = _Patience(timeout)
+        import asyncio  # it takes long to import, and many never await
+
         woken, loop = asyncio.Event(), asyncio.get_running_loop()
         await asyncio.to_thread(self._ask_to_be_told)
         with self._app.expecting(self.id, lambda: loop.call_soon_threadsafe(woken.set)):

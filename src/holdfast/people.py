@@ -1,5 +1,5 @@
 """What people do with jobs, queues, tasks and crons: look, steer, ask why. The part of `Holdfast` for whoever operates
-it."""
+it. What few of them need is imported when they do: `import holdfast` is to be quick."""
 
 from __future__ import annotations
 
@@ -13,16 +13,14 @@ from holdfast.model.cron import CronRecord
 from holdfast.model.filter import BadFilter, Filter, parse
 from holdfast.model.job import Changed, Page, Pause
 from holdfast.model.lifecycle import State
-from holdfast.model.why import QueueWhy, Reason
 from holdfast.settings import Settings
 from holdfast.store.base import Store
-from holdfast.store.why import why, why_queue
-from holdfast.work.cron import declaration
 from holdfast.work.tasks import Seconds, Task, aware, name_of, names_of, priority_of, seconds
 
 if TYPE_CHECKING:
     from holdfast.client import Holdfast
     from holdfast.doctor import Finding
+    from holdfast.model.why import QueueWhy, Reason
 
 
 class People:
@@ -136,10 +134,14 @@ class People:
 
     def why(self, id: str) -> list[Reason]:
         """Why a job does not run, or what became of it: every reason that holds, in order."""
+        from holdfast.store.why import why
+
         return why(self.store, str(id))
 
     def why_queue(self, queue: str) -> QueueWhy:
         """What the jobs of a queue wait for, counted by reason over a bounded window."""
+        from holdfast.store.why import why_queue
+
         return why_queue(self.store, name_of("the name of a queue", queue))
 
     def doctor(self) -> list[Finding]:
@@ -152,6 +154,8 @@ class People:
 
     def crons(self) -> list[CronRecord]:
         """The crons this database knows, and those this application declares, by name."""
+        from holdfast.work.cron import declaration
+
         known = {cron.name: cron for cron in self.store.crons(with_workers=True)}
         mine = [task for task in self.tasks.values() if task.schedule is not None and task.name not in known]
         now = self.store.now() if mine else None

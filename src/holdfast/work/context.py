@@ -3,14 +3,13 @@ own writes."""
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import Collection, Iterable, Iterator, Sized
+from collections.abc import Callable, Collection, Iterable, Iterator, Sized
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import msgspec
 
@@ -25,10 +24,13 @@ from holdfast.store.base import Ref
 from holdfast.work.attempt import Attempt, StopAttempt
 
 if TYPE_CHECKING:
+    import asyncio
+
     from holdfast.settings import Settings
     from holdfast.store.base import Store
 
 T = TypeVar("T")
+Q = ParamSpec("Q")
 
 OUTAGE_WAIT = 1.0  # seconds between two tries to save a checkpoint while the database is away
 
@@ -163,7 +165,7 @@ class JobContext:
 
     async def acheckpoint(self, state: Any, *, pending: int = 0, done: int | None = None) -> None:
         """`checkpoint` for asynchronous handlers: the loop goes on meanwhile."""
-        await asyncio.to_thread(self.checkpoint, state, pending=pending, done=done)
+        await in_thread(self.checkpoint, state, pending=pending, done=done)
 
     def progress(self, done: int, *, total: int | None = None, note: str | None = None) -> None:
         """Report how far the work is. Cheap: kept in memory, written about once a second by the heartbeat."""
@@ -270,6 +272,8 @@ class HandlerTransaction:
             raise
 
     async def __aenter__(self) -> HandlerTransaction:
+        import asyncio
+
         entering = asyncio.ensure_future(asyncio.to_thread(self.__enter__))
         try:
             return await asyncio.shield(entering)
@@ -279,12 +283,14 @@ class HandlerTransaction:
             raise
 
     def _leave(self, entered: asyncio.Future[HandlerTransaction]) -> None:
+        from asyncio import CancelledError
+
         if not entered.cancelled() and entered.exception() is None:
-            stopped = asyncio.CancelledError()
+            stopped = CancelledError()
             self.__exit__(type(stopped), stopped, None)
 
     async def __aexit__(self, kind: Any, error: Any, trace: Any) -> None:
-        await asyncio.to_thread(self.__exit__, kind, error, trace)
+        await in_thread(self.__exit__, kind, error, trace)
 
 
 def _check_counts(**counts: int | None) -> None:
@@ -295,3 +301,10 @@ def _check_counts(**counts: int | None) -> None:
 
 def in_handler() -> bool:
     return current.get() is not None
+
+
+async def in_thread(call: Callable[Q, T], /, *args: Q.args, **kwargs: Q.kwargs) -> T:
+    """`asyncio.to_thread`, which is imported when it is needed: that takes as long as all of ours."""
+    import asyncio
+
+    return await asyncio.to_thread(call, *args, **kwargs)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast import events
 from holdfast.errors import BadSettings, HoldfastError
 from holdfast.work.context import JobInfo
+from holdfast.work.resources import on_loop
+
+if TYPE_CHECKING:
+    import asyncio
 
 Hook = Callable[[], Any]
 ErrorHook = Callable[[JobInfo, BaseException], object]
@@ -60,9 +63,11 @@ def _call(hook: Hook, loop: asyncio.AbstractEventLoop | None) -> None:
     if not inspect.iscoroutinefunction(hook):
         hook()
     elif loop is None:
+        import asyncio
+
         asyncio.run(hook())
     else:
-        asyncio.run_coroutine_threadsafe(hook(), loop).result()
+        on_loop(hook(), loop).result()
 
 
 def _name(hook: Callable[..., Any]) -> str:

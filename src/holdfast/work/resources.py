@@ -7,15 +7,18 @@ closed in the same task. The others are opened on the thread the worker runs on,
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import typing
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
-from typing import Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from holdfast import events
 from holdfast.errors import BadSettings, HoldfastError
+
+if TYPE_CHECKING:
+    import asyncio
+    from concurrent.futures import Future
 
 T = TypeVar("T")
 
@@ -211,10 +214,12 @@ class _Keeper:
         self._loop = loop
 
     def open(self) -> Any:
-        return asyncio.run_coroutine_threadsafe(self._start(), self._loop).result()
+        return on_loop(self._start(), self._loop).result()
 
     async def _start(self) -> Any:
-        self._closing = asyncio.Event()
+        from asyncio import Event
+
+        self._closing = Event()
         ready = self._loop.create_future()
         self._task = self._loop.create_task(self._keep(ready))
         return await ready
@@ -230,8 +235,15 @@ class _Keeper:
         await self._context.__aexit__(None, None, None)
 
     def close(self) -> None:
-        asyncio.run_coroutine_threadsafe(self._stop(), self._loop).result(CLOSING)
+        on_loop(self._stop(), self._loop).result(CLOSING)
 
     async def _stop(self) -> None:
         self._closing.set()
         await self._task
+
+
+def on_loop(coroutine: Coroutine[Any, Any, Any], loop: asyncio.AbstractEventLoop) -> Future[Any]:
+    """Run this there. (asyncio is imported when it is needed: that takes as long as all of ours.)"""
+    from asyncio import run_coroutine_threadsafe
+
+    return run_coroutine_threadsafe(coroutine, loop)
