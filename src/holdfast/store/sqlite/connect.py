@@ -26,7 +26,6 @@ CACHE_KIB = 16 * 1024  # a trip of thousands of jobs fits: pages that don't are 
 LOG_LIMIT = 4 * 1024 * 1024  # bytes of write-ahead log after which whoever sees it runs a checkpoint
 LOG_KEPT = 16 * 1024 * 1024  # bytes it keeps when it starts anew
 CHECKPOINT_BUSY_MS = 1000
-LOOK_AFTER = 8  # single rows inserted until the log's length is looked at: each makes it a few pages longer
 CHECKPOINT_AGAIN = 30.0  # seconds before a checkpoint that could not be made is tried again
 NETWORK_FILE_SYSTEMS = frozenset(
     ["nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "fuse.sshfs", "fuse.glusterfs", "ncpfs"]
@@ -48,7 +47,6 @@ class Connection:
             self.db.execute(f"pragma journal_size_limit = {LOG_KEPT}")
         self._log = -1  # its descriptor
         self._checkpoint_after = 0.0
-        self._inserts = 0
         self.gate = Gate(Path(f"{path}-gate"), BUSY)
 
     @contextmanager
@@ -69,9 +67,7 @@ class Connection:
         """One row in a transaction of its own; returns its id. (The statement begins and commits it by itself.)"""
         with self.gate.held():
             id = self.db.execute(text, row).lastrowid
-            self._inserts += 1
-            if not self._inserts % LOOK_AFTER:
-                self._limit_log()
+            self._limit_log()
         assert id is not None
         return id
 
