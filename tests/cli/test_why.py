@@ -3,30 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 
-from holdfast.settings import Settings
-from holdfast.store import open_store
 from holdfast.store.base import Store
 from tests.cli.shell import Shell
 from tests.factories import new_job
-
-
-@pytest.fixture
-def shell(tmp_path: Path, settings: Settings) -> Shell:
-    return Shell(tmp_path, settings)
-
-
-@pytest.fixture
-def kept(settings: Settings) -> Iterator[Store]:
-    store = open_store(settings)
-    store.migrate()
-    yield store
-    store.close()
 
 
 def test_why_tells_every_reason_in_every_format(shell: Shell, kept: Store) -> None:

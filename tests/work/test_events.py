@@ -240,8 +240,8 @@ def test_nothing_is_said_of_single_jobs_when_nobody_listens(monkeypatch: pytest.
     def never(*_: object) -> dict[str, Any]:
         raise AssertionError("made for nobody")
 
-    monkeypatch.setattr("holdfast.work.desk.ended", never)
-    monkeypatch.setattr("holdfast.work.desk.about", never)
+    monkeypatch.setattr("holdfast.work.telling.ended", never)
+    monkeypatch.setattr("holdfast.work.telling.about", never)
     assert not events.wanted("succeeded")
     jobs = [by_handler(how)(app) for how in ("succeed", "fail", "reschedule")]
     assert [job.state for job in jobs] == [State.SUCCEEDED, State.FAILED, State.QUEUED]

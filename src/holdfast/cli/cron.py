@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from holdfast.cli.base import ago, cli, open_app, output_option, print_data, print_table, talk, to_json, url_option
-from holdfast.cli.queues import moment, user
+from holdfast.cli.queues import moment, pausing, user
 from holdfast.errors import BadSettings
 from holdfast.model.cron import CronRecord
 
@@ -57,10 +57,7 @@ def list_crons(count: int, output: str, url: str | None) -> None:
 
 @cron.command("pause")
 @click.argument("name")
-@click.option("--why", help="Shown to whoever wonders.")
-@click.option("--until", help="When it ends by itself: 30m, 1h, 2d, or 2030-01-31T12:00Z. Default: when resumed.")
-@click.option("--by", help="Who asks. Default: the user's name.")
-@url_option
+@pausing
 def pause_cron(name: str, why: str | None, until: str | None, by: str | None, url: str | None) -> None:
     """Let the ticks of a cron go until it is resumed. They are not made up for.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import getpass
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
@@ -29,6 +29,19 @@ from holdfast.model.filter import duration
 from holdfast.model.job import COUNTED, Depth, Pause
 
 Row = dict[str, Any]
+
+
+def pausing(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options of a pause, whatever is paused."""
+    until = "When it ends by itself: 30m, 1h, 2d, or 2030-01-31T12:00Z. Default: when resumed."
+    for option in (
+        url_option,
+        click.option("--by", help="Who asks. Default: the user's name."),
+        click.option("--until", help=until),
+        click.option("--why", help="Shown to whoever wonders."),
+    ):
+        command = option(command)
+    return command
 
 
 @cli.group()
@@ -83,10 +96,7 @@ def list_tasks(output: str, url: str | None) -> None:
 
 @queues.command("pause")
 @click.argument("queue")
-@click.option("--why", help="Shown to whoever wonders.")
-@click.option("--until", help="When it ends by itself: 30m, 1h, 2d, or 2030-01-31T12:00Z. Default: when resumed.")
-@click.option("--by", help="Who asks. Default: the user's name.")
-@url_option
+@pausing
 def pause_queue(queue: str, why: str | None, until: str | None, by: str | None, url: str | None) -> None:
     """Start no more jobs of a QUEUE, whichever worker looks. What runs goes on.
 
@@ -100,10 +110,7 @@ def pause_queue(queue: str, why: str | None, until: str | None, by: str | None, 
 
 @tasks.command("pause")
 @click.argument("task")
-@click.option("--why", help="Shown to whoever wonders.")
-@click.option("--until", help="When it ends by itself: 30m, 1h, 2d, or 2030-01-31T12:00Z. Default: when resumed.")
-@click.option("--by", help="Who asks. Default: the user's name.")
-@url_option
+@pausing
 def pause_task(task: str, why: str | None, until: str | None, by: str | None, url: str | None) -> None:
     """Start no more jobs of a TASK, whichever worker looks. What runs goes on.
 

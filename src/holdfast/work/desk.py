@@ -12,7 +12,6 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from msgspec.structs import replace
 
@@ -20,15 +19,16 @@ from holdfast import events
 from holdfast.errors import HoldfastError, OutcomeUnknown, RowLocked, StoreError, StoreUnavailable, ValueRefused
 from holdfast.model.backoff import POLL_TRIES, error_delay, outcome_delay
 from holdfast.model.job import Claimed, Held, Wants
-from holdfast.model.outcome import Error, Outcome, Verb, given_back, returned
+from holdfast.model.outcome import Error, Outcome, given_back
 from holdfast.model.rescue import alone_for
 from holdfast.settings import Settings
-from holdfast.store.base import Exchanged, Ref, Store, by_verb
-from holdfast.work.attempt import Attempt, about, ended
+from holdfast.store.base import Exchanged, Ref, Store
+from holdfast.work.attempt import Attempt
 from holdfast.work.hand import Hand
 from holdfast.work.lane import FEW, Lane, LaneName, Meters, Runner
 from holdfast.work.loop import Bell
 from holdfast.work.poller import Poller
+from holdfast.work.telling import Telling
 
 RECONNECT = 0.1  # seconds before a connection that broke is made anew; if that fails, the waits of R3.10 follow
 CONTENDED = 0.05  # seconds before the next look when all that is due was locked
@@ -52,6 +52,7 @@ class Desk:
         self.lanes: list[Lane] = []
         self._lane_of: dict[str, Lane] = {}
         self._hand = Hand()
+        self._telling = Telling(worker, self._hand)
         self._done: deque[tuple[Attempt, Outcome | None]] = deque()
         self._outcomes: list[Outcome] = []  # decided, not recorded yet
         self._unknown: list[str] = []  # fences of claims whose reply was lost
@@ -247,7 +248,7 @@ class Desk:
         held = attempt.held
         if self._store.read("recorded", id=held.id, fence=held.fence):
             self.meters.processed += 1
-            self._tell("succeed", 1, [returned(held, None)])
+            self._telling.succeeded(held)
             self.forget(held)
             self._store.notify(finished=[held.id])  # its own transaction told nobody
         else:
@@ -397,7 +398,7 @@ class Desk:
     def _recorded(self, outcomes: Sequence[Outcome], done: Exchanged) -> None:
         lost = [(outcome, self._hand.get(outcome.id, outcome.fence)) for outcome in done.lost]
         others = [outcome for outcome in outcomes if outcome.verb != "succeed"]
-        self._tell_all(outcomes, others, done)
+        self._telling.recorded(outcomes, done)
         self._hand.drop((outcome.id, outcome.fence) for outcome in outcomes)
         self.meters.recorded += len(outcomes)
         self.meters.processed += len(outcomes) - sum(1 for o in others if o.verb == "release") - len(done.lost)
@@ -412,28 +413,6 @@ class Desk:
         if done.requeued or done.awaited:
             self._store.notify(done.requeued, done.awaited)
 
-    def _tell_all(self, outcomes: Sequence[Outcome], others: Sequence[Outcome], done: Exchanged) -> None:
-        """One event for each verb among what was recorded just now, for each job where it failed."""
-        unsure = [*done.lost, *done.already]
-        succeeded = len(outcomes) - len(others) - sum(1 for outcome in unsure if outcome.verb == "succeed")
-        if succeeded:
-            self._tell("succeed", succeeded, outcomes, unsure)
-        for verb, told in by_verb([outcome for outcome in others if outcome not in unsure]).items():
-            if verb != "fail":
-                self._tell(verb, len(told), told)
-                continue
-            for outcome in told:
-                self._tell(verb, 1, [outcome], job=str(outcome.id))
-
-    def _tell(
-        self, verb: Verb, count: int, outcomes: Sequence[Outcome], but: Sequence[Outcome] = (), **fields: str
-    ) -> None:
-        def jobs() -> list[dict[str, Any]]:
-            found = [outcome for outcome in outcomes if outcome.verb == verb and outcome not in but]
-            return [ended(outcome, self._hand.get(outcome.id, outcome.fence)) for outcome in found]
-
-        events.emit(events.VERBS[verb], jobs=jobs, count=count, worker=self._worker, **fields)
-
     def _hand_out(self, wants: Wants, lane: Lane, claimed: Claimed) -> None:
         if claimed.jobs:
             self._to_start.append((lane, claimed.jobs))
@@ -447,10 +426,7 @@ class Desk:
                 self._start_claimed()
                 self._alone = self._hand.get(claimed.jobs[0].id, claimed.jobs[0].fence)
                 self._alone_until = time.monotonic() + self._time_alone(claimed.jobs[0])
-            jobs = claimed.jobs
-            events.emit(
-                "claimed", jobs=lambda: [about(held) for held in jobs], count=len(jobs), worker=self._worker
-            )  # fmt: skip
+            self._telling.claimed(claimed.jobs)
         self.meters.last_poll = time.monotonic()
         lane.holds_back = claimed.hold_back
         lane.passed = claimed.passed
