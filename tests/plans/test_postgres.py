@@ -16,7 +16,8 @@ from holdfast.model.filter import Filter
 from holdfast.model.job import Wants
 from holdfast.settings import Settings
 from holdfast.store.find import parameters
-from holdfast.store.postgres.store import PostgresStore, wanted
+from holdfast.store.postgres.store import PostgresStore
+from holdfast.store.postgres.trip import ENDINGS, wanted
 from tests.factories import claim
 from tests.plans.crowd import (
     DUE,
@@ -145,7 +146,7 @@ def cases(connection: Connection, store: PostgresStore) -> list[Case]:
         *claims(store, limit=10, rows=50, pages=200),
         Case("look", statements["look"], {**scope(None), "worker": "me", "crons": ["a", "b"]}, pages=150),
         *(Case(name, statements[name], parameters) for name, parameters in by_name.items()),
-        *(Case(verb, text, ending) for verb, text in store._endings.items()),
+        *(Case(verb, store._with_history(verb), ending) for verb in ENDINGS),
         *(Case(name, statements[name], keyed, pages=400) for name in MANY_KEYS),
         Case("every_lane", statements["every_lane"], {"limit": 100}, pages=400),
         Case("lane_depth", statements["lane_depth"], {"queue": QUEUE, "task": TASK, "priority": 0, "limit": 20}),
@@ -246,7 +247,7 @@ def claim_parameters(
         fence=str(uuid.uuid4()), worker="me", tasks=(TASK, PAUSED_TASK), limit=limit, ahead=ahead, lease=20.0,
         queues=None if queues is None else tuple(queues), held=held, told=tuple(told),
     )  # fmt: skip
-    return wanted(wants, only_claims=True)
+    return wanted(wants)
 
 
 @pytest.mark.parametrize("version", [18, 16])
@@ -279,7 +280,7 @@ def claim_from_many_lanes(store: PostgresStore) -> Case:
         fence=str(uuid.uuid4()), worker="me", tasks=tuple(LANE_TASKS), limit=100, ahead=WANTED - 100, lease=20
     )
     return Case(
-        f"claim {WANTED} from {LANES} lanes", store.statements["claim"], wanted(wants, only_claims=True),
+        f"claim {WANTED} from {LANES} lanes", store.statements["claim"], wanted(wants),
         rows=25 * (WANTED + LANES), pages=40 * (WANTED + LANES),
     )  # fmt: skip
 
