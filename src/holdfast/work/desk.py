@@ -391,6 +391,7 @@ class Desk:
         if outcomes:
             events.emit("recorded", count=len(outcomes))
         if done.requeued:
+            self.nothing_due = False  # when we looked, they were not there yet
             self._look_everywhere()  # to learn when they fall due
         if done.requeued or done.awaited:
             self._store.notify(done.requeued, done.awaited)

@@ -18,7 +18,7 @@ from holdfast.store.base import Exchanged, HandOut, JobId, Ref, Row, Transaction
 from holdfast.store.migrate import OLDEST_CODE, check_version, misfit, pending, turn
 from holdfast.store.pool import Pool
 from holdfast.store.postgres.catalogue import found_and_fresh
-from holdfast.store.postgres.connect import LOCK_TIMEOUT, Connection, connect, translated, usable
+from holdfast.store.postgres.connect import LOCK_TIMEOUT, Connection, connect, ready, translated, usable
 from holdfast.store.postgres.enqueue import PostgresEnqueue
 from holdfast.store.postgres.line import Line
 from holdfast.store.postgres.notify import Notifier
@@ -317,11 +317,13 @@ class PostgresStore(PostgresEnqueue):
                     number="HF3402",
                 )
             heard("listening", "")
+            pgconn, encoding = connection.pgconn, connection.info.encoding
             while not stop():
-                for wakeup in connection.notifies(timeout=0.5):
-                    heard(_KINDS.get(wakeup.payload[:1], "other"), wakeup.payload[1:])
-                    if stop():
-                        return
+                while (wakeup := pgconn.notifies()) is not None:
+                    payload = wakeup.extra.decode(encoding)
+                    heard(_KINDS.get(payload[:1], "other"), payload[1:])
+                if ready(pgconn.socket, timeout=0.5):
+                    pgconn.consume_input()
 
     # -- how values are stored -----------------------------------------------------------------------------------------
 
