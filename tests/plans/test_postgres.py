@@ -14,6 +14,7 @@ import pytest
 
 from holdfast.model.filter import Filter
 from holdfast.model.job import Wants
+from holdfast.model.outcome import Outcome
 from holdfast.settings import Settings
 from holdfast.store.find import parameters
 from holdfast.store.postgres.store import PostgresStore
@@ -33,6 +34,7 @@ from tests.plans.crowd import (
 )
 from tests.plans.postgres import Connection, Plan, explain, fill
 from tests.servers import own_postgres
+from tests.waiting import wait_until
 
 MODES = ("force_custom_plan", "force_generic_plan")
 MANY_KEYS = ("give_up_keys", "enqueue_keyed_many", "keys_held")
@@ -322,3 +324,44 @@ def new_job(key: str, args: Any = "{}") -> dict[str, Any]:
 
 def array(values: Iterable[Any]) -> str:
     return "{" + ",".join(map(str, values)) + "}"
+
+
+@pytest.mark.parametrize("version", [18, 16])
+def test_plans_made_while_the_table_was_empty_serve_when_it_has_grown(version: int) -> None:
+    """A worker's connection plans once, often on the day everything is installed; no statistics come to its help."""
+    with own_postgres(version, autovacuum="off") as server, psycopg.connect(server.url, autocommit=True) as connection:
+        store = PostgresStore(Settings(url=server.url))
+        store.migrate()
+        every_kind_of_trip(store)
+        jobs = f'"{store.settings.schema}".jobs'
+        connection.execute(
+            f"insert into {jobs} (task, queue, run_at, ready_at, args) select '{TASK}', '{QUEUE}', at, at, '{{}}' "
+            "from generate_series(1, 20000) n, "
+            "lateral (select now() - interval '1 day' + n * interval '1 second') due (at)".encode()
+        )
+        every_kind_of_trip(store)
+        store.close()  # whoever ends tells what it read
+        counted = "select seq_tup_read, idx_tup_fetch, n_tup_upd from pg_stat_user_tables where relname = 'jobs'"
+
+        def read() -> tuple[Any, ...]:
+            row = connection.execute(counted).fetchone()
+            assert row is not None
+            return row
+
+        wait_until(lambda: read()[2] > 0)
+        by_scan, by_index, _ = read()
+    assert by_scan == 0
+    assert by_index < 2000, "some for each of the few that were wanted"
+
+
+def every_kind_of_trip(store: PostgresStore) -> None:
+    for told in ((), ((QUEUE, TASK, 0),)):
+        wants = Wants(fence=str(uuid.uuid4()), worker="me", tasks=(TASK,), limit=10, lease=20, held=1, told=told)
+        jobs = store.claim(wants).jobs
+        verbs = ("succeed", "succeed", *ENDINGS)
+        some = [(job.id, job.fence) for job in jobs] or [(1, wants.fence)] * len(verbs)
+        outcomes = [
+            Outcome(verb, id, fence, None if verb == "succeed" else "errored", b"1" if n else None)  # type: ignore[arg-type]
+            for n, ((id, fence), verb) in enumerate(zip(some, verbs, strict=False))
+        ]
+        store.exchange(outcomes, None, [wants.fence])

@@ -35,9 +35,12 @@ SESSION_ENDED = ("57P01", "57P02", "57P03", "57P05", "08006", "08003", "25P03")
 READ_ONLY = "25006"  # we are talking to a standby: after a failover a new connection finds the primary
 
 
-def connect(settings: Settings, *, application: str = "holdfast", durable: bool = True) -> Connection:
+def connect(
+    settings: Settings, *, application: str = "holdfast", durable: bool = True, by_index: bool = False
+) -> Connection:
     """Deafness and half-open connections are noticed by the kernel within half a lease. What is not `durable` need not
-    outlive a crash of the server: its commits don't wait for the disk."""
+    outlive a crash of the server: its commits don't wait for the disk. `by_index`: a plan is made once and used for
+    hours. Made while the table was empty, it would read all of it for every job, so it may only go by indexes."""
     patience = max(2, int(settings.lease / 2))
     options: dict[str, Any] = {
         "connect_timeout": 10,
@@ -62,6 +65,8 @@ def connect(settings: Settings, *, application: str = "holdfast", durable: bool 
         }
         if not durable:
             session["synchronous_commit"] = "off"
+        if by_index:
+            session |= {"enable_seqscan": "off", "enable_bitmapscan": "off"}
         options["options"] = " ".join(f"-c {name}={value}" for name, value in session.items())
     _check_url(settings)
     with translated(settings.shown_url):

@@ -74,7 +74,7 @@ class PostgresStore(PostgresEnqueue):
         )
 
     def _open(self, line: Callable[[Connection], L]) -> L:
-        connection = connect(self.settings)
+        connection = connect(self.settings, by_index=True)
         try:
             with translated(self.shown_url, connection):
                 return line(connection)
