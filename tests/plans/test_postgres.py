@@ -16,6 +16,7 @@ from holdfast.model.filter import Filter
 from holdfast.model.job import Wants
 from holdfast.model.outcome import Outcome
 from holdfast.settings import Settings
+from holdfast.store.base import Ref
 from holdfast.store.find import parameters
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.postgres.trip import ENDINGS, wanted
@@ -365,3 +366,6 @@ def every_kind_of_trip(store: PostgresStore) -> None:
             for n, ((id, fence), verb) in enumerate(zip(some, verbs, strict=False))
         ]
         store.exchange(outcomes, None, [wants.fence])
+    fences, held = [uuid.uuid4().hex], [Ref(id, uuid.uuid4().hex) for id in range(1, 50)]
+    store.renew(fences, held, 20)
+    store.look("me", [TASK], None)

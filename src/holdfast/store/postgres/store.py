@@ -74,7 +74,7 @@ class PostgresStore(PostgresEnqueue):
         )
 
     def _open(self, line: Callable[[Connection], L]) -> L:
-        connection = connect(self.settings, by_index=True)
+        connection = connect(self.settings)
         try:
             with translated(self.shown_url, connection):
                 return line(connection)
