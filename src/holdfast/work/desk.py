@@ -324,6 +324,7 @@ class Desk:
             assert lane is not None
             self._hand_out(wants, lane, claimed)
             unsure = None
+            self._take_finished()  # while the outcomes of this trip are recorded, those of the next are collected
 
         try:
             done = self._store.exchange(outcomes, wants, drained, hand_out)
