@@ -8,7 +8,10 @@ from collections.abc import Iterable
 import msgspec
 
 from holdfast.model.cron import CatchUp
+from holdfast.model.retry import DEFAULT_RETRY, Exponential, Fixed, NoDelay, RetryPolicy
 from holdfast.work.tasks import Task
+
+DELAYS = 20  # attempts whose delays are told; the last one repeats
 
 
 class CronInfo(msgspec.Struct, frozen=True):
@@ -27,6 +30,11 @@ class TaskInfo(msgspec.Struct, frozen=True):
     tags: tuple[str, ...] = ()
     is_async: bool = False
     cron: CronInfo | None = None
+    delays: tuple[float | None, ...] = ()  # after an attempt that was ended from outside; None: it fails
+
+    def delay(self, attempt: int, error: BaseException) -> float | None:
+        """As a retry policy has it."""
+        return self.delays[min(attempt, len(self.delays)) - 1] if self.delays else None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -53,4 +61,12 @@ def info_of(task: Task[..., object]) -> TaskInfo:
         task.name, defaults.aliases, defaults.queue, defaults.max_attempts, defaults.timeout, defaults.priority,
         defaults.tags, task.is_async,
         None if schedule is None else CronInfo(schedule.expression, schedule.timezone, defaults.catch_up),
+        tuple(_delay(defaults.retry, attempt) for attempt in range(1, min(defaults.max_attempts, DELAYS))),
     )  # fmt: skip
+
+
+def _delay(policy: RetryPolicy, attempt: int) -> float | None:
+    """A user's own policy is asked when there is an error to ask about, which only a runner can: where that is gone,
+    the default stands in."""
+    known = policy if isinstance(policy, NoDelay | Fixed | Exponential) else DEFAULT_RETRY
+    return known.delay(attempt, TimeoutError())
