@@ -15,6 +15,7 @@ from holdfast.errors import BadSettings, SchemaOutdated, StoreError
 from holdfast.model.outcome import given_back
 from holdfast.settings import Settings
 from holdfast.store.base import Store
+from holdfast.work.attempt import Attempt
 from holdfast.work.cron import Crons
 from holdfast.work.desk import Desk
 from holdfast.work.heartbeat import Heartbeat
@@ -25,6 +26,7 @@ from holdfast.work.resources import Open, Resource
 from holdfast.work.runners.inline import InlineRunner
 from holdfast.work.runners.loop import LoopRunner
 from holdfast.work.runners.threads import ThreadRunner
+from holdfast.work.stacks import absent
 from holdfast.work.tasks import Task
 from holdfast.work.unserved import warn_of_unserved
 from holdfast.work.watchdog import Watchdog
@@ -72,6 +74,7 @@ class Worker:
         self.tasks = tuple(name for lane in self.desk.lanes for name in lane.tasks)
         self._slots = sum(lane.runner.slots for lane in self.desk.lanes)
         self._heartbeat = Heartbeat(store, self.desk.in_hand, every=settings.heartbeat, lease=settings.lease)
+        self._heartbeat.stack_of = self._tell_stack
         self._neighbours = Neighbours(meeting_place(store, self.host), self.id)
         self.crons = Crons(store, tasks, self.desk.due_in)
         self.watchdog = Watchdog(
@@ -193,6 +196,10 @@ class Worker:
             self.watchdog.distrust()
         self.desk.poller.listening = listening
         self.desk.wake()
+
+    def _tell_stack(self, attempt: Attempt) -> None:
+        stacks = (runner.stack(attempt) for runner in self._runners)
+        self._heartbeat.answer(attempt, next((told for told in stacks if told), None) or absent(attempt))
 
     def _finish_gracefully(self) -> None:
         self.desk.claiming = False
