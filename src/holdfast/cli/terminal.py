@@ -4,6 +4,7 @@ everything as it was when the view ends, however it ends."""
 from __future__ import annotations
 
 import os
+import re
 import select
 import signal
 import sys
@@ -13,6 +14,7 @@ from typing import Any
 
 SUSPEND = "suspend"
 QUIT = "q"
+_ARROWS = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|O.|.)?", re.DOTALL)  # what keys send that are no letters
 
 
 class Terminal:
@@ -24,6 +26,7 @@ class Terminal:
         for end in (self._wakes, self._wake):
             os.set_blocking(end, False)
         self._suspend = False
+        self._pressed = ""  # and not asked for yet
 
     def __enter__(self) -> Terminal:
         import termios
@@ -64,18 +67,20 @@ class Terminal:
 
     def wait(self, seconds: float) -> str:
         """A key; SUSPEND; or nothing, after so many seconds or when woken."""
+        if not self._pressed:
+            self._read(seconds)
+        if self._suspend:
+            return SUSPEND
+        key, self._pressed = self._pressed[:1], self._pressed[1:]
+        return key
+
+    def _read(self, seconds: float) -> None:
         ready, _, _ = select.select([self._wakes] if self._in is None else [self._in, self._wakes], [], [], seconds)
         if self._wakes in ready:
             os.read(self._wakes, 4096)
-        if self._suspend:
-            return SUSPEND
         if self._in is not None and self._in in ready:
-            pressed = os.read(self._in, 64)
-            if not pressed:
-                return QUIT  # the terminal is gone
-            # What arrow keys and the like send begins with ESC: it is no letter.
-            return "" if pressed.startswith(b"\x1b") else pressed[:1].decode(errors="replace")
-        return ""
+            pressed = os.read(self._in, 1024).decode(errors="replace")
+            self._pressed = _ARROWS.sub("", pressed) if pressed else QUIT  # nothing: the terminal is gone
 
 
 def _end(number: int, frame: object) -> None:

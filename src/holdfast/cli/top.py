@@ -198,5 +198,5 @@ class Live:
         if seen is None:
             return ""
         wait = pause_after(seen, self._every)
-        slow = "" if wait == self._every else f", the database takes {seen['took_seconds']:.1f} s to answer"
-        return f"every {wait:.3g} s{slow}"
+        slow = "" if wait == self._every else f", the database takes {1000 * seen['took_seconds']:.0f} ms to answer"
+        return f"every {wait:.2g} s{slow}"
