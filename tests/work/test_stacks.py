@@ -6,6 +6,7 @@ import asyncio
 import re
 import threading
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast, Job, Refused, Secret, State, WaitTimeout
-from holdfast.model.stack import Stack
+from holdfast.model.stack import Stack, taken
 from tests.contract.places import raw
 from tests.running import MakeApp, working
 from tests.waiting import wait_until
@@ -290,3 +291,46 @@ def test_the_heartbeat_goes_on_where_questions_cannot_be_read(hf: Holdfast, held
         job.cancel()
         wait_until(lambda: worker.desk.in_hand()[0].reason == "cancel")
         held.door.set()
+
+
+def test_looking_disturbs_nothing_however_busy_it_is(hf: Holdfast) -> None:
+    """From another thread, while handlers come and go: each look finds a stack, or that there is none."""
+    seen: Counter[str] = Counter()
+
+    async def child() -> None:
+        await asyncio.sleep(0)
+
+    @hf.task
+    async def coroutine() -> None:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(5):
+                group.create_task(child())
+
+    def fibonacci(n: int) -> int:
+        return n if n < 2 else fibonacci(n - 1) + fibonacci(n - 2)
+
+    @hf.task
+    def thread() -> None:
+        fibonacci(16)
+
+    many = hf.enqueue_many([task.bind() for _ in range(400) for task in (coroutine, thread)])
+    with working(hf) as worker:
+        while worker.desk.meters.processed < len(many):
+            for attempt in worker.desk.in_hand():
+                told = taken(worker._crew.stack_of(attempt)).text  # type: ignore[attr-defined]
+                assert "could not be taken" not in told, told
+                seen.update(functions(told)[:1] or [told])
+    assert {"coroutine", "thread"} <= seen.keys()
+    assert {job.state for job in hf.jobs(limit=1000)} == {State.SUCCEEDED}
+
+
+def test_a_stack_that_cannot_be_taken_is_told_and_costs_nothing_else(hf: Holdfast, held: Held) -> None:
+    job: Job[Any] = hf.task(name="handler")(held.wait_in_thread).enqueue()
+    with working(hf) as worker:
+        assert held.started.acquire(timeout=20)
+        [runner] = worker._crew.runners
+        runner._at = None  # type: ignore[attr-defined]
+        assert "could not be taken: AttributeError" in job.stack(timeout=20).text
+        runner._at = {}  # type: ignore[attr-defined]
+        held.door.set()
+        job.wait(timeout=20)

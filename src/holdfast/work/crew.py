@@ -17,7 +17,7 @@ from holdfast.work.resources import Open, Resource
 from holdfast.work.runners.inline import InlineRunner
 from holdfast.work.runners.loop import LoopRunner
 from holdfast.work.runners.threads import ThreadRunner
-from holdfast.work.stacks import absent
+from holdfast.work.stacks import absent, untold
 from holdfast.work.tasks import Task
 
 
@@ -89,8 +89,11 @@ class InlineCrew:
         self.answer(attempt, self.stack_of(attempt))
 
     def stack_of(self, attempt: Attempt) -> str:
-        found = (runner.stack(attempt) for runner in self.runners)
-        return next((stack for stack in found if stack is not None), None) or absent(attempt)
+        try:
+            found = (runner.stack(attempt) for runner in self.runners)
+            return next((stack for stack in found if stack is not None), None) or absent(attempt)
+        except Exception as error:  # noqa: BLE001 - who only looks must not hurt what runs
+            return untold(error)
 
     def abandon(self) -> None:
         """A thread can't be ended; coroutines were cancelled."""

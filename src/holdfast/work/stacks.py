@@ -42,6 +42,11 @@ def absent(attempt: Attempt) -> str:
     return Taken(os.getpid(), "", why + "\n").encoded()
 
 
+def untold(error: Exception) -> str:
+    """What is told if a stack could not be taken."""
+    return Taken(os.getpid(), "", f"Its stack could not be taken: {type(error).__name__}.\n").encoded()
+
+
 def of_thread(ident: int) -> str | None:
     """Where a thread is, from the handler on. None: there is no such thread."""
     places = thread_places(ident)

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Awaitable, Iterable, Sequence
 from contextlib import suppress
 from contextvars import copy_context
-from weakref import WeakSet
+from typing import Any
 
 from holdfast.model.outcome import returned
 from holdfast.settings import Settings
@@ -26,7 +26,7 @@ BREATH = 32  # attempts a slot runs without a pause before it lets the loop do o
 class Slot:
     """A place where attempts run one after the other: the task behind it, and what runs there now."""
 
-    __slots__ = ("__weakref__", "_loop", "attempt", "interrupt", "task")
+    __slots__ = ("_loop", "attempt", "interrupt", "task")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         task = asyncio.current_task()
@@ -59,7 +59,7 @@ class LoopRunner(InlineRunner):
         super().__init__(slots, tasks, store, settings, on_error=on_error)
         self._idle: list[asyncio.Future[None]] = []
         self._tasks: set[asyncio.Task[None]] = set()
-        self._places: WeakSet[Slot] = WeakSet()
+        self._places: dict[asyncio.Task[Any], Slot] = {}
         self._closing = False
         self.loop = self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._serve, name="holdfast-loop", daemon=True)
@@ -76,7 +76,7 @@ class LoopRunner(InlineRunner):
         self._thread.join(timeout)
 
     def stack(self, attempt: Attempt) -> str | None:
-        slot = next((one for one in list(self._places) if one.attempt is attempt), None)
+        slot = next((one for one in list(self._places.values()) if one.attempt is attempt), None)
         if slot is None or self._thread.ident is None:
             return None
         # Not by way of the loop: a handler that blocks it is what people look for.
@@ -119,6 +119,7 @@ class LoopRunner(InlineRunner):
 
     def _slot_ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
+        self._places.pop(task, None)
         if self._waiting and not self._closing:
             self._open_slot()
 
@@ -127,7 +128,7 @@ class LoopRunner(InlineRunner):
         working.set(self.worker)
         clean = copy_context()
         slot = Slot(self._loop)
-        self._places.add(slot)
+        self._places[slot.task] = slot
         breath = 0
         while not self._closing:
             try:
