@@ -16,7 +16,7 @@ from datetime import datetime
 from typing import Any, NamedTuple, Protocol
 
 from holdfast import events
-from holdfast.errors import LeaseLost, Refused
+from holdfast.errors import LeaseLost, Refused, StoreError
 from holdfast.model.filter import ALL, Filter
 from holdfast.model.job import (
     DEFAULT_LEASE,
@@ -64,13 +64,18 @@ class Transaction(Protocol):
 @dataclass(slots=True)
 class Exchanged:
     """What one trip to the database brought: which outcomes found their lease gone, or another outcome recorded before,
-    which of the finished jobs somebody waits for, in which queues jobs wait again, and what was claimed."""
+    which of the finished jobs somebody waits for, in which queues jobs wait again, and what was claimed. `refused`: why
+    nothing was, though the outcomes were recorded."""
 
     claimed: Claimed = field(default_factory=Claimed)
+    refused: StoreError | None = None
     lost: list[Outcome] = field(default_factory=list)
     already: list[Outcome] = field(default_factory=list)
     awaited: list[JobId] = field(default_factory=list)
     requeued: set[str] = field(default_factory=set)
+
+
+HandOut = Callable[[Claimed], None]
 
 
 class Store(KeepsCrons, KeepsStacks):
@@ -138,9 +143,13 @@ class Store(KeepsCrons, KeepsStacks):
     # -- the worker's trip ---------------------------------------------------------------------------------------
 
     @abstractmethod
-    def exchange(self, finished: Sequence[Outcome], wants: Wants | None, drained: Sequence[str] = ()) -> Exchanged:
-        """Record these outcomes and claim what is wanted, in one transaction. `drained`: fences with nothing left
-        under them."""
+    def exchange(
+        self, finished: Sequence[Outcome], wants: Wants | None, drained: Sequence[str] = (),
+        hand_out: HandOut | None = None,
+    ) -> Exchanged:  # fmt: skip
+        """Record these outcomes, all or none, and claim what is wanted: in one transaction, or the claim first.
+        `drained`: fences with nothing left under them. `hand_out` is called with what was claimed as soon as that is
+        sure; what is raised from then on concerns the outcomes alone."""
 
     @abstractmethod
     def claim_of(self, fence: str) -> list[Held]:

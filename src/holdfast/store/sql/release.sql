@@ -2,9 +2,9 @@
 -- To paused or cancelled if that was asked meanwhile (R2.5).
 update @jobs
    set state = case when cancel_requested then 'cancelled' when pause_requested then 'paused' else 'queued' end,
-       run_at = case when :delay > 0 then @after(delay) else run_at end,
+       run_at = case when :delay > 0.0 then @after(delay) else run_at end,
        ready_at = case when not cancel_requested and not pause_requested
-                       then case when :delay > 0 then @after(delay) else run_at end end,
+                       then case when :delay > 0.0 then @after(delay) else run_at end end,
        finished_at = case when cancel_requested then @clock end,
        pause_requested = false, cancel_requested = false,
        fence = null, attempt = attempt - 1,

@@ -22,6 +22,7 @@ from holdfast.model.outcome import Outcome
 from holdfast.settings import Settings
 from holdfast.store.base import (
     Exchanged,
+    HandOut,
     JobId,
     Ref,
     Row,
@@ -164,7 +165,16 @@ class SqliteStore(SqliteEnqueue):
 
     # -- the worker's trip ---------------------------------------------------------------------------------------
 
-    def exchange(self, finished: Sequence[Outcome], wants: Wants | None, drained: Sequence[str] = ()) -> Exchanged:
+    def exchange(
+        self, finished: Sequence[Outcome], wants: Wants | None, drained: Sequence[str] = (),
+        hand_out: HandOut | None = None,
+    ) -> Exchanged:  # fmt: skip
+        done = self._exchange(finished, wants, drained)
+        if hand_out is not None and wants is not None:
+            hand_out(done.claimed)
+        return done
+
+    def _exchange(self, finished: Sequence[Outcome], wants: Wants | None, drained: Sequence[str]) -> Exchanged:
         done = Exchanged()
         with self._use() as connection:
             if wants is not None and wants.limit + wants.ahead <= 0:
