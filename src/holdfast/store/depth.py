@@ -39,6 +39,7 @@ def depths(store: Store) -> list[Depth]:
     for row in store.read("running_depth", ids=ids) if ids else ():
         running.setdefault((row["queue"], row["task"]), {})[row["worker"] or ""] = row["jobs"]
     failed = {(row["queue"], row["task"]): row["jobs"] for row in store.read("failed_depth", limit=limit)}
+    work = {(row["queue"], row["task"]): (row["running"], row["unfinished"]) for row in store.read("pending_work")}
     cut = sum(failed.values()) >= limit
     return [
         Depth(
@@ -49,7 +50,9 @@ def depths(store: Store) -> list[Depth]:
             running=running.get(place, {}),
             failed=failed.get(place, 0),
             oldest_due_at=oldest.get(place),
+            pending_running=work.get(place, (0, 0))[0],
+            pending=work.get(place, (0, 0))[1],
             capped=max(due.get(place, 0), scheduled.get(place, 0)) >= limit or (cut and place in failed),
         )
-        for place in sorted({*due, *scheduled, *running, *failed})
+        for place in sorted({*due, *scheduled, *running, *failed, *work})
     ]
