@@ -202,6 +202,8 @@ class JobContext:
             _check_counts(done=done)
         if total is not None and (type(total) is not int or not 0 <= total <= MAX_COUNT):
             _check_counts(total=total)
+        if note is not None and not isinstance(note, str):
+            raise HoldfastError(f"note must be a text, not {note!r:.80}", number="HF1202")
         attempt = self._attempt
         if attempt is not None:
             attempt.done = done

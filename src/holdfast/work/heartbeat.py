@@ -107,7 +107,7 @@ class Heartbeat:
                 continue
             try:
                 cancel, pause = self._store.progress(
-                    Ref(attempt.held.id, attempt.held.fence), *progress, rate=_rate(attempt, progress[0])
+                    Ref(attempt.held.id, attempt.held.fence), *progress, _rate(attempt, progress[0])
                 )
             except LeaseLost:
                 self._lost(attempt)
