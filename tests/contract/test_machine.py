@@ -997,7 +997,8 @@ class JobMachine(RuleBasedStateMachine):
 
     def fenced(self, then: Kept, now: Kept, verb: str, ended: Sequence[Outcome]) -> None:
         if then.state is R:
-            asked = {"pause_requested", "cancel_requested"} if verb in ("pause", "resume", "cancel") else set()
+            requests = {"pause_requested", "cancel_requested", "asked_at"}
+            asked = requests if verb in ("pause", "resume", "cancel") else set()
             changed = {f.name for f in fields(Kept) if getattr(then, f.name) != getattr(now, f.name)} - asked
             holder = any((outcome.id, outcome.fence) == (then.id, then.fence) for outcome in ended)
             assert not changed or holder or verb == "rescue", f"I5: {verb} changed {changed} without the fence"

@@ -32,10 +32,13 @@ def seconds_until_stopped(fleet: Fleet, id: str, asked: float) -> float:
     return fleet.traces("stopped", id)[-1].at - asked
 
 
+@pytest.mark.parametrize("processes", [0, 1])
 @pytest.mark.parametrize("verb", ["pause", "cancel"])
-def test_what_people_ask_reaches_the_handler_of_another_process_within_a_second(fleet: Fleet, verb: str) -> None:
+def test_what_people_ask_reaches_the_handler_of_another_process_within_a_second(
+    fleet: Fleet, verb: str, processes: int
+) -> None:
     """R2.2, with the default settings: the next beat would come after five seconds."""
-    fleet.start()
+    fleet.start(processes=processes)
     waited = []
     for way in WAYS:
         id = begin(fleet, way)
@@ -105,21 +108,22 @@ def test_a_handler_on_a_thread_that_does_not_listen_keeps_its_slot_and_lease_and
     assert fleet.job(id).state is State.SUCCEEDED  # recorded before the cancel took effect
 
 
+@pytest.mark.parametrize("processes", [0, 1])
 def test_the_next_attempt_finds_the_newest_checkpoint_whose_call_returned_whenever_its_worker_is_killed(
-    fleet: Fleet, tmp_path: Path
+    fleet: Fleet, tmp_path: Path, processes: int
 ) -> None:
     """R8.1: SIGKILL at a random moment, again and again."""
     moments = random.Random(8)
     [id] = fleet.enqueue("count", until=str(tmp_path / "enough"), max_attempts=100)
     for kill in range(KILLS):
-        worker = fleet.start(quarantine_after=0)
+        worker = fleet.start(quarantine_after=0, processes=processes)
         wait_until(lambda kill=kill: len(founds(fleet, id)) > kill, what="it is run again")  # type: ignore[misc]
         wait_until(lambda: fleet.traces(job=id)[-1].what.startswith("saved:"), what="it saves")
         time.sleep(moments.uniform(0.0, 0.3))
         fleet.kill(worker)
         assert fleet.store.depths()[0].pending > 0  # nobody runs it, and its work is still counted
     (tmp_path / "enough").touch()
-    last = fleet.start(quarantine_after=0)
+    last = fleet.start(quarantine_after=0, processes=processes)
     wait_until(lambda: fleet.job(id).state is State.SUCCEEDED)
     fleet.stop(last)
     saved = 0
