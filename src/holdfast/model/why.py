@@ -181,7 +181,8 @@ def _requested(facts: Facts, code: Why, what: str, *, told: bool = True) -> Reas
     else:
         words += (
             ", and has not yet: its handler has come to no ctx.track, ctx.checkpoint, ctx.should_stop or await since; "
-            "one that runs on a thread of its worker can't be killed, and keeps its slot and lease until it returns"
+            "a process for handlers is ended for it when its grace time is over, but a thread of the worker itself "
+            "can't be killed, and keeps its slot and lease until it returns"
         )
     return Reason(code, words, details=_asked(facts) | {"waits_seconds": waits})
 
