@@ -38,6 +38,7 @@ def depths(store: Store, running_ids: Sequence[JobId] | None = None) -> list[Dep
     for row in store.read("running_depth", ids=list(ids)) if ids else ():
         running.setdefault((row["queue"], row["task"]), {})[row["worker"] or ""] = row["jobs"]
     failed = {(row["queue"], row["task"]): row["jobs"] for row in store.read("failed_depth", limit=limit)}
+    work = {(row["queue"], row["task"]): (row["running"], row["unfinished"]) for row in store.read("pending_work")}
     cut = sum(failed.values()) >= limit
     return [
         Depth(
@@ -48,7 +49,9 @@ def depths(store: Store, running_ids: Sequence[JobId] | None = None) -> list[Dep
             running=running.get(place, {}),
             failed=failed.get(place, 0),
             oldest_due_at=oldest.get(place),
+            pending_running=work.get(place, (0, 0))[0],
+            pending=work.get(place, (0, 0))[1],
             capped=max(due.get(place, 0), scheduled.get(place, 0)) >= limit or (cut and place in failed),
         )
-        for place in sorted({*due, *scheduled, *running, *failed})
+        for place in sorted({*due, *scheduled, *running, *failed, *work})
     ]

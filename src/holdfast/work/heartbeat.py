@@ -11,6 +11,7 @@ from contextlib import suppress
 from holdfast import events
 from holdfast.errors import LeaseLost, StoreError
 from holdfast.model.job import Request
+from holdfast.model.speed import Speed
 from holdfast.store.base import Ref, Store
 from holdfast.work.attempt import Attempt
 from holdfast.work.loop import Loop
@@ -61,12 +62,10 @@ class Heartbeat:
             self._heard_at = now
             self._hear(attempts)
         self._write_answers()
-        busy = self._write_progress(attempts)
-        busy |= self._enforce_timeouts(attempts)
+        self._write_progress(attempts)
+        self._enforce_timeouts(attempts)
         until = max(0.01, self._next - time.monotonic())
-        if self._asked:
-            until = min(until, HEAR_EVERY)
-        return min(until, TICK) if busy else until
+        return min(until, HEAR_EVERY if self._asked else TICK)
 
     def _beat(self, attempts: list[Attempt]) -> bool:
         refs = {Ref(a.held.id, a.held.fence): a for a in attempts}
@@ -128,15 +127,15 @@ class Heartbeat:
         if attempt in self._in_hand() and not attempt.recorded and attempt.ask("lost"):
             events.emit("lease_lost", job=str(attempt.held.id))
 
-    def _write_progress(self, attempts: list[Attempt]) -> bool:
-        wrote = False
+    def _write_progress(self, attempts: list[Attempt]) -> None:
         for attempt in attempts:
             progress, attempt.progress = attempt.progress, None
             if progress is None:
                 continue
-            wrote = True
             try:
-                cancel, pause = self._store.progress(Ref(attempt.held.id, attempt.held.fence), *progress)
+                cancel, pause = self._store.progress(
+                    Ref(attempt.held.id, attempt.held.fence), *progress, _rate(attempt, progress[0])
+                )
             except LeaseLost:
                 self._lost(attempt)
             except StoreError:
@@ -149,12 +148,16 @@ class Heartbeat:
                     attempt.ask("cancel")
                 elif pause:
                     attempt.ask("pause")
-        return wrote
 
-    def _enforce_timeouts(self, attempts: list[Attempt]) -> bool:
+    def _enforce_timeouts(self, attempts: list[Attempt]) -> None:
         now = time.monotonic()
-        limited = [a for a in attempts if a.timeout is not None]
-        for attempt in limited:
-            if attempt.started and now - attempt.started > (attempt.timeout or 0.0):
+        for attempt in attempts:
+            if attempt.timeout is not None and attempt.started and now - attempt.started > attempt.timeout:
                 attempt.ask("timeout")
-        return bool(limited)
+
+
+def _rate(attempt: Attempt, done: int) -> float | None:
+    now = time.monotonic()
+    if attempt.speed is None:
+        attempt.speed = Speed(now, done)
+    return attempt.speed.now(now, done)
