@@ -122,9 +122,11 @@ def overrun(ctx: JobContext) -> None:
 
 
 @hf.task
-def die(ctx: JobContext, how: str, after: float = 0.0) -> None:
+def die(ctx: JobContext, how: str, after: float = 0.0, reached: int = 0) -> None:
     """Takes its worker with it."""
     note(ctx, "start")
+    if reached:
+        ctx.progress(reached, total=10)
     time.sleep(after)
     if how == "exit":
         os._exit(3)

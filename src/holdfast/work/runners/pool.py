@@ -250,8 +250,7 @@ class Pool:
                 self._done(process, message)
             case Moved(progress):
                 for number, done, total, note in progress:
-                    if (attempt := process.get(number)) is not None:
-                        attempt.progress = (done, total, note)
+                    process.reached(number, done, total, note)
             case Here(number, stack):
                 if (attempt := process.get(number)) is not None:
                     self.answer(attempt, stack)
@@ -331,7 +330,7 @@ class Pool:
             if doomed and begun and attempt.must_stop:
                 self.finished(attempt, self._forced(attempt))
             elif attempt in suspects:
-                told = f"its runner process {cause}{_how_far(attempt)}"
+                told = f"its runner process {cause}{process.how_far(attempt)}"
                 self.finished(attempt, Crash(told, company=len(suspects) > 1))
             else:
                 self.finished(attempt, given_back(attempt.held, started=begun))
@@ -369,13 +368,6 @@ class Pool:
             with self._changed:
                 self._trouble = error
                 self._changed.notify_all()
-
-
-def _how_far(attempt: Attempt) -> str:
-    if attempt.progress is None:
-        return ""
-    done, total, _ = attempt.progress
-    return f" (at {done} of {total})" if total is not None else f" (at {done})"
 
 
 def _error_of(message: Unfit) -> HoldfastError:

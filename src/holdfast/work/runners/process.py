@@ -77,6 +77,7 @@ class Process:
         self._number = 0
         self._in_hand: dict[int, Attempt] = {}
         self._waiting: dict[bool, deque[Attempt]] = {True: deque(), False: deque()}  # by colour, in the order given
+        self._far: dict[int, str] = {}  # how far those are that reported it
         self._timed: set[Attempt] = set()  # those with a timeout that have not begun, as far as we know
         self._owes_back: dict[bool, float] = {}  # colour -> since when it owes us an answer to Withdraw
 
@@ -129,10 +130,22 @@ class Process:
 
     def taken(self, number: int) -> Attempt | None:
         """An attempt that ended, or was given back."""
+        if self._far:
+            self._far.pop(number, None)
         return self._in_hand.pop(number, None)
 
     def get(self, number: int) -> Attempt | None:
         return self._in_hand.get(number)
+
+    def reached(self, number: int, done: int, total: int | None, note: str | None) -> None:
+        """An attempt reports how far it is."""
+        if (attempt := self._in_hand.get(number)) is not None:
+            attempt.progress = (done, total, note)
+            self._far[number] = f" (at {done})" if total is None else f" (at {done} of {total})"
+
+    def how_far(self, attempt: Attempt) -> str:
+        """In words, as far as it was reported."""
+        return self._far.get(attempt.number, "")
 
     def in_hand(self) -> list[Attempt]:
         with self._lock:
