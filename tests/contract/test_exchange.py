@@ -40,6 +40,7 @@ def test_mixed_verbs_in_one_trip(store: Store) -> None:
         a_queued_job(store, queue=f"q{n}")
     one, two, three, four, five, six, seven = claim(store, 7).jobs
     fence = one.fence
+    store.pause(str(six.id))
     done = store.exchange(
         [
             Outcome("succeed", one.id, fence, result=b'"r"'),

@@ -9,6 +9,7 @@ update @jobs
        pause_requested = false, cancel_requested = false,
        fence = null, attempt = attempt - 1,
        error_code = case when cancel_requested then 'CANCELLED' else error_code end,
-       error_message = case when cancel_requested then 'cancelled on request' else error_message end
+       error_message = case when cancel_requested then coalesce(asked_why, 'cancelled on request') else error_message end
  where id = :id and state = 'running' and fence = :fence
-returning id, life, attempt + 1 as number, worker, started_at, state, queue, awaited
+returning id, life, attempt + 1 as number, worker, started_at, state, queue, awaited,
+          cast(null as text) as error_code, cast(null as text) as error_message

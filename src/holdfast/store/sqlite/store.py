@@ -29,6 +29,7 @@ from holdfast.store.base import (
     Transaction,
     by_fence,
     by_verb,
+    forget,
     may_be_lost,
 )
 from holdfast.store.migrate import OLDEST_CODE, check_version, misfit, pending
@@ -231,7 +232,8 @@ class SqliteStore(SqliteEnqueue):
             history = {
                 "id": outcome.id, "fence": outcome.fence, "life": row["life"], "number": row["number"],
                 "worker": row["worker"], "outcome": outcome.attempt, "started_at": row["started_at"],
-                "traceback": error and error.traceback, **told,
+                "traceback": error and error.traceback,
+                "error_code": row["error_code"], "error_message": row["error_message"],
             }  # fmt: skip
             self.rows(db, self.statements["attempt"], history)
         return rows
@@ -399,8 +401,26 @@ class SqliteStore(SqliteEnqueue):
             gone = tx.rows(
                 "purge", after_id=after_id, reached=step["reached"], minus_finished=-finished, minus_failed=-failed
             )
-            tx.rows("purge_attempts", ids=[row["id"] for row in gone])
+            forget(tx, [row["id"] for row in gone])
         return len(gone), None if step["young"] else step["reached"]
+
+    # -- under the lease: where PostgreSQL has one statement, these are several in a transaction -----------------------
+
+    def checkpoint(self, ref: Ref, state: bytes | None, pending: int = 0, done: int | None = None) -> tuple[bool, bool]:
+        with self.transaction() as tx:
+            rows = tx.rows(
+                "checkpoint", id=ref.id, fence=ref.fence, checkpoint=_json(state), pending=pending, done=done
+            )
+            if rows and pending:
+                tx.rows("list_pending", ids=[ref.id])
+        return self._told(ref, "checkpoint", rows)
+
+    def keep_step(self, ref: Ref, name: str, result: bytes) -> tuple[bool, bool]:
+        with self.transaction() as tx:
+            rows = tx.rows("step", id=ref.id, fence=ref.fence, name=name)
+            if rows:
+                tx.rows("keep_step", id=ref.id, fence=ref.fence, name=name, result=_json(result))
+        return self._told(ref, "step", rows)
 
     def ids_of(self, stored_ids: Any) -> list[JobId]:
         return cast(list[JobId], json.loads(stored_ids))
