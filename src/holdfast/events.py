@@ -23,6 +23,7 @@ VERBS: dict[str, str] = {
     "release": "released", "park": "parked", "stop": "stopped", "rescue": "rescued", "expire": "expired",
     "pause": "paused", "resume": "resumed", "cancel": "cancelled", "retry": "retried", "change": "changed",
     "delete": "deleted", "purge": "purged", "hold": "held", "let_go": "let_go",
+    "free": "freed",
 }  # fmt: skip
 
 # event -> level and text. Texts that other systems match word for word keep their wording (R6.3).
@@ -54,6 +55,7 @@ TEXTS: dict[str, tuple[int, str]] = {
     "deleted": (logging.INFO, "job {job} was deleted: it was {state}"),
     "held": (logging.INFO, "{kind} {name} was paused"),
     "let_go": (logging.INFO, "the pause of {kind} {name} was ended"),
+    "freed": (logging.INFO, "{count} jobs go on: the pause that had set them aside is over"),
     "lease_lost": (
         logging.WARNING,
         "job {job} was taken over by someone else; its handler is told to stop, its result dropped",

@@ -83,6 +83,7 @@ class JobRecord:
     note: str | None
     error_code: str | None
     error_message: str | None
+    barred_by: str | None  # the pause by filter that holds it
 
     @property
     def finished(self) -> bool:
@@ -213,21 +214,25 @@ class Rescued:
 @dataclass(frozen=True, slots=True)
 class Look:
     """What the watchdog sees, in seconds from now: when the next lease ends, when the next job and the next tick of a
-    cron fall due; whether there are leases to rescue or queued jobs past their expiry; and whether the schema has
-    changed under this code and no longer serves it."""
+    cron fall due; whether there are leases to rescue or queued jobs past their expiry; of pauses by filter, when the next
+    one ends, whether there are any (`switched`), and whether jobs are set aside by some that are over (`freed`); and
+    whether the schema has changed under this code and no longer serves it."""
 
     next_lease_end: float | None
     next_due: float | None
     expired_leases: bool
     expired_jobs: bool
     next_tick: float | None = None
+    next_pause_end: float | None = None
+    switched: bool = False
+    freed: bool = False
     misfit: SchemaOutdated | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """A queue or a task that takes no new attempts, or a cron that lets its ticks go, with who asked, why, and until
-    when."""
+    """A queue or a task that takes no new attempts, or a cron that lets its ticks go, or a filter whose jobs are set
+    aside, with who asked, why, and until when. `jobs`: how many a filter has set aside, counted up to a cap."""
 
     kind: str
     name: str
@@ -235,6 +240,7 @@ class Pause:
     reason: str | None
     until: datetime | None
     created_at: datetime
+    jobs: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,9 @@
 -- are materialised before the update, so that no plan can run the LIMIT twice (F24). Rows are found again by an array of
 -- ids, not by a join: the estimates of what the lanes bring are far off, and a join would be planned as one with the
 -- whole table. `coalesce` there keeps the planner from going by another index than that of the ids.
+--
+-- What was picked and is meant by a pause by filter is set aside (as in bar.sql) instead of taken. Where there is no such
+-- pause, no job is looked at for it.
 with recursive
 @lanes,
 due as materialized (
@@ -98,11 +101,30 @@ picked as materialized (
     select id, fresh, row_number() over () as rank
       from (select * from straight union all select * from merged) found
 ),
+switch as materialized (
+    select name, queues, tasks, arguments from paused where kind = 'filter'
+),
+barred as materialized (
+    select b.id, b.name
+      from (select j.id, (select s.name from switch s where @meant order by s.name limit 1) as name from @jobs j
+             where exists (select 1 from switch)
+               and j.id = any(array(select id from picked union all select id from alone))) b
+     where b.name is not null
+),
+aside as (
+    update @jobs j
+       set barred_by = (select b.name from barred b where b.id = j.id),
+           suspect_until = case when suspect_at is not null then coalesce(suspect_until, '9999-12-31 00:00:00+00') end,
+           ready_at = null, suspect_at = null
+     where j.id = any(array(select id from barred)) and j.state = 'queued'
+),
 taken as (
     update @jobs j
        set state = 'running', fence = :fence::uuid, worker = :worker, started_at = @clock,
            attempt = j.attempt + 1, ready_at = null, suspect_at = null, suspect_until = null
-     where j.id = any(array(select id from picked where rank <= :limit or fresh union all select id from alone))
+     where j.id = any(array(select id from (select id from picked where rank <= :limit or fresh
+                                            union all select id from alone) free
+                             where id not in (select id from barred)))
        and j.state = 'queued'
     returning j.id, j.task, j.queue, j.args, j.attempt, j.max_attempts, j.priority, j.checkpoint,
               j.correlation_id, j.run_at
@@ -141,7 +163,7 @@ select null, null, null, null, null, null, null, null, null,
                                 and (j.expires_at is null or j.attempt > 0 or j.expires_at > @now)
                               order by j.queue, j.task, j.priority, j.ready_at, j.id limit :n) there)
             else false end,
-       exists (select 1 from picked where rank > :limit and not fresh),
+       exists (select 1 from picked where rank > :limit and not fresh) or exists (select 1 from barred),
        exists (select 1 from alone),
        :held > 0 and exists (select 1 from suspect where suspect_at <= @now and suspect_until is null)
   -- A claim of jobs that may be tried again does not wait until it is on disk: should the server crash in that moment,

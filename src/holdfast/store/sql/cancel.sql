@@ -5,6 +5,6 @@ update @jobs
        finished_at = case when state = 'running' then null when state = 'failed' then finished_at else @clock end,
        error_code = case when state in ('queued', 'paused') then 'CANCELLED' else error_code end,
        error_message = case when state in ('queued', 'paused') then :reason else error_message end,
-       ready_at = null, suspect_at = null, failed_at = null
+       ready_at = null, suspect_at = null, barred_by = null, failed_at = null
  where id @any(ids) and state in ('queued', 'paused', 'failed', 'running')
 returning id, state, queue, awaited

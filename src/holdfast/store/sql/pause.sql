@@ -2,6 +2,6 @@
 update @jobs
    set state = case when state = 'queued' then 'paused' else state end,
        pause_requested = (state = 'running'),
-       ready_at = null, suspect_at = null
+       ready_at = null, suspect_at = null, barred_by = null
  where id @any(ids) and state in ('queued', 'running')
 returning id, state, queue
