@@ -3,16 +3,17 @@ it. What few of them need is imported when they do: `import holdfast` is to be q
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, cast, overload
 
 from holdfast.errors import BadArguments, BadSettings, UnknownTask
 from holdfast.handle import Job
 from holdfast.model.cron import CronRecord
-from holdfast.model.filter import BadFilter, Filter, parse
+from holdfast.model.filter import ALL, BadFilter, Filter, parse
 from holdfast.model.job import Changed, Page, Pause
 from holdfast.model.lifecycle import State
+from holdfast.model.standing import meant, text
 from holdfast.settings import Settings
 from holdfast.store.base import Store
 from holdfast.work.tasks import Seconds, Task, aware, name_of, names_of, priority_of, seconds
@@ -77,8 +78,9 @@ class People:
     def pause(self, filter: str, /) -> Changed: ...
     @overload
     def pause(
-        self, *, queue: str | None = None, task: str | None = None, cron: str | None = None, by: str | None = None,
-        why: str | None = None, until: datetime | timedelta | None = None,
+        self, *, queue: str | None = None, task: str | None = None, cron: str | None = None,
+        where: str | Mapping[str, Any] | None = None, by: str | None = None, reason: str | None = None,
+        until: datetime | timedelta | None = None,
     ) -> None: ...  # fmt: skip
 
     def pause(
@@ -88,41 +90,55 @@ class People:
         queue: str | None = None,
         task: str | None = None,
         cron: str | None = None,
+        where: str | Mapping[str, Any] | None = None,
         by: str | None = None,
-        why: str | None = None,
+        reason: str | None = None,
         until: datetime | timedelta | None = None,
     ) -> Changed | None:
-        """Pause a queue or a task: no new attempts start until `resume`, or until the time given. Or a cron: its ticks
-        are let go until then. Or the jobs a filter means: queued ones are held, running ones asked to park."""
+        """Pause a queue or a task: no new attempts start until `resume`, or until the time given. `where` narrows that
+        to jobs with these arguments (`"args.customer:42"` or `{"customer": 42}`), or means them wherever they are:
+        those that wait and those that come. Or a cron: its ticks are let go until then.
+
+        Or the jobs there are that a filter means, `pause("tag:import")`: queued ones are paused, running ones asked to
+        park."""
         if filter is not None:
-            _alone(filter, queue, task, cron, by, why, until)
+            _alone(filter, queue, task, cron, where, by, reason, until)
             return self.store.bulk("pause", _some(filter))
-        kind, name = _which(queue, task, cron)
+        kind, name, jobs = _which(queue, task, cron, where)
         if kind == "cron":
             self._cron(name)
         if isinstance(until, timedelta):
-            self.store.hold(kind, name, by=by, reason=why, delay=seconds("pause: until", until))
+            self.store.hold(kind, name, by=by, reason=reason, delay=seconds("pause: until", until), filter=jobs)
         else:
             until = aware("pause: until", until)
             if until is not None and until <= self.store.now():
                 raise BadArguments(f"pause: until {until.isoformat()} is past: a pause needs an end that lies ahead")
-            self.store.hold(kind, name, by=by, reason=why, until=until)
+            self.store.hold(kind, name, by=by, reason=reason, until=until, filter=jobs)
         return None
 
     @overload
     def resume(self, filter: str, /) -> Changed: ...
     @overload
-    def resume(self, *, queue: str | None = None, task: str | None = None, cron: str | None = None) -> bool: ...
+    def resume(
+        self, *, queue: str | None = None, task: str | None = None, cron: str | None = None,
+        where: str | Mapping[str, Any] | None = None,
+    ) -> bool: ...  # fmt: skip
 
     def resume(
-        self, filter: str | None = None, *, queue: str | None = None, task: str | None = None, cron: str | None = None
+        self,
+        filter: str | None = None,
+        *,
+        queue: str | None = None,
+        task: str | None = None,
+        cron: str | None = None,
+        where: str | Mapping[str, Any] | None = None,
     ) -> Changed | bool:
-        """End the pause of a queue, a task or a cron, which goes on with its next tick; False: it was not paused. Or of
-        the jobs a filter means."""
+        """End a pause, named as it was made: of a queue, a task, the jobs `where` means, or a cron, which goes on with
+        its next tick. False: there was no such pause. Or of the paused jobs a filter means."""
         if filter is not None:
-            _alone(filter, queue, task, cron)
+            _alone(filter, queue, task, cron, where)
             return self.store.bulk("resume", _some(filter))
-        kind, name = _which(queue, task, cron)
+        kind, name, _ = _which(queue, task, cron, where)
         next_at = None
         if kind == "cron":
             paused = self._cron(name)
@@ -130,6 +146,7 @@ class People:
         return self.store.let_go(kind, name, next_at=next_at)
 
     def pauses(self) -> list[Pause]:
+        """What is paused: queues, tasks, crons, and filters with the number of jobs they have set aside."""
         return self.store.pauses()
 
     def why(self, id: str) -> list[Reason]:
@@ -199,12 +216,25 @@ def changes(
     }
 
 
-def _which(queue: str | None, task: str | None, cron: str | None) -> tuple[str, str]:
-    named = [(kind, name) for kind, name in (("queue", queue), ("task", task), ("cron", cron)) if name is not None]
-    if len(named) != 1:
-        raise BadSettings("name either a queue, a task or a cron")
-    [(kind, name)] = named
-    return kind, name_of(f"the name of a {kind}", name)
+def _which(
+    queue: str | None, task: str | None, cron: str | None, where: str | Mapping[str, Any] | None
+) -> tuple[str, str, Filter]:
+    """What is paused: its kind, its name, and if that is a filter, which jobs it means."""
+    named = {
+        kind: name_of(f"the name of a {kind}", name)
+        for kind, name in (("queue", queue), ("task", task), ("cron", cron))
+        if name is not None
+    }
+    if (cron is not None and (where is not None or len(named) > 1)) or (not named and where is None):
+        raise BadSettings("name a queue, a task, jobs by their arguments (where=…), or a cron")
+    if where is not None or len(named) > 1:
+        filter = meant(where or "", queue=named.get("queue"), task=named.get("task"))
+        one = [("queue", name) for name in filter.queues] + [("task", name) for name in filter.tasks]
+        if filter.args or len(one) > 1:
+            return "filter", text(filter), filter
+        named = dict(one)
+    [(kind, name)] = named.items()
+    return kind, name, ALL
 
 
 def _some(text: str) -> Filter:

@@ -12,7 +12,6 @@ import pytest
 from holdfast import events
 from holdfast.errors import RowLocked, StoreError
 from holdfast.model.filter import parse
-from holdfast.model.job import COUNTED
 from holdfast.model.lifecycle import State
 from holdfast.settings import Settings
 from holdfast.store import bar
@@ -128,7 +127,8 @@ def test_it_ends_by_itself(store: Store, clock: Clock) -> None:
     id = a_queued_job(store, args=THEIRS)
     hold(store, delay=MINUTE)
     look = store.look("w1", ["greet"], None)
-    assert (look.switched, look.freed, look.next_pause_end) == (True, False, pytest.approx(MINUTE))
+    assert (look.switched, look.freed) == (True, False)
+    assert look.next_pause_end == pytest.approx(MINUTE)
     assert claim(store).next_due == pytest.approx(MINUTE)
     assert store.free() == 0
     clock.advance(MINUTE + 1)
@@ -256,9 +256,9 @@ def test_nothing_is_queued_that_can_never_be_claimed(store: Store, settings: Set
     id = a_queued_job(store, args=THEIRS)
     hold(store)
     for change in ("barred_by = null", "state = 'paused'", "ready_at = run_at"):
-        with pytest.raises(Exception, match="(?i)check"), raw(settings) as sql:
-            sql(f"update {{jobs}} set {change} where id = ?", int(id))  # noqa: S608 - our own words
-    with pytest.raises(Exception, match="(?i)check"), raw(settings) as sql:
+        with pytest.raises(Exception, match=r"(?i)check"), raw(settings) as sql:
+            sql(f"update {{jobs}} set {change} where id = ?", int(id))
+    with pytest.raises(Exception, match=r"(?i)check"), raw(settings) as sql:
         sql("update {jobs} set ready_at = null, barred_by = null where id = ?", int(id))
     assert barred(store, id) == [True]
 
@@ -274,7 +274,6 @@ def test_pauses_tell_how_many_jobs_a_filter_holds(store: Store, clock: Clock) ->
     )  # fmt: skip
     assert filter.until == clock.now + timedelta(hours=1)
     assert queue.jobs is None
-    assert filter.jobs <= COUNTED
 
 
 def test_events_tell_of_it(store: Store) -> None:
@@ -353,7 +352,7 @@ def test_a_claim_under_way_is_waited_for(settings: Settings, stores: Callable[..
     id = a_queued_job(store, args=THEIRS)
     with psycopg.connect(settings.url) as other:
         other.execute(f'select 1 from "{settings.schema}".jobs where id = %s for update'.encode(), (int(id),))
-        with pytest.raises(RowLocked, match="HF3004 the pause stands, .* but 1 could not be set aside"):
+        with pytest.raises(RowLocked, match=r"HF3004 the pause stands, .* could not all be set aside"):
             hold(store)
     assert claimed(store) == []  # it was caught all the same
     assert barred(store, id) == [True]

@@ -126,7 +126,7 @@ def purged(app: Holdfast) -> Job[Any]:
 
 
 def held(app: Holdfast) -> None:
-    app.pause(queue="default", by="ops", why="provider down")
+    app.pause(queue="default", by="ops", reason="provider down")
 
 
 def let_go(app: Holdfast) -> None:

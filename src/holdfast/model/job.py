@@ -214,9 +214,9 @@ class Rescued:
 @dataclass(frozen=True, slots=True)
 class Look:
     """What the watchdog sees, in seconds from now: when the next lease ends, when the next job and the next tick of a
-    cron fall due; whether there are leases to rescue or queued jobs past their expiry; of pauses by filter, when the next
-    one ends, whether there are any (`switched`), and whether jobs are set aside by some that are over (`freed`); and
-    whether the schema has changed under this code and no longer serves it."""
+    cron fall due; whether there are leases to rescue or queued jobs past their expiry; of pauses by filter, when the
+    next one ends, whether there are any (`switched`), and whether jobs are set aside by some that are over (`freed`);
+    and whether the schema has changed under this code and no longer serves it."""
 
     next_lease_end: float | None
     next_due: float | None

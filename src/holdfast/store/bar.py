@@ -1,10 +1,10 @@
 """A pause by filter: jobs it means are set aside, out of the claim's sight, so that however many there are, they stand
-in front of nobody. Those that wait when it begins are set aside here; those that come later, by the claim that would have
-taken them. When it is over, by its end or by people, they go back to their old places.
+in front of nobody. Those that wait when it begins are set aside here; those that come later, by the claim that would
+have taken them. When it is over, by its end or by people, they go back to their old places.
 
-What `bar` promises, once the pause itself is committed: every job it means that waited then is set aside, or was taken by
-a claim before. A claim under way holds a lock on what it takes; whoever sets that aside waits for it. One that begins
-later sees the pause."""
+What `bar` promises, once the pause itself is committed: every job it means that waited then is set aside, or was taken
+by a claim before. A claim under way holds a lock on what it takes; whoever sets that aside waits for it. One that
+begins later sees the pause."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.errors import RowLocked, StoreUnavailable
 from holdfast.model.filter import Filter
+from holdfast.store.bulk import LOCKED
 from holdfast.store.find import CHUNK
 
 if TYPE_CHECKING:
@@ -37,23 +38,31 @@ def bar(store: Store, filter: Filter, *, most: int | None = None) -> int:
             done, trouble = _set_aside(store, ids[start : start + CHUNK])
             barred += done
             locked += trouble
+            if len(locked) >= LOCKED:
+                raise _complaint(locked)
     if locked:
-        raise RowLocked(
-            f"the pause stands, and jobs that come from now on are caught; but {len(locked)} could not be set aside, as "
-            f"someone's open transaction holds them: {locked[0].message}"
-        )
+        raise _complaint(locked)
     return barred
+
+
+def _complaint(locked: list[RowLocked]) -> RowLocked:
+    return RowLocked(
+        "the pause stands, and whoever claims from now on keeps to it, but jobs that wait could not all be set aside: "
+        f"someone's open transaction holds them: {locked[0].message}; pause once more when it has ended"
+    )
 
 
 def _waiting(store: Store, filter: Filter, *, heads: bool) -> Iterator[list[JobId]]:
     yield [row["id"] for row in store.read("suspect_ids")]
     for lane in store.read("every_lane", limit=LANES):
-        if (filter.queues and lane["queue"] not in filter.queues) or (filter.tasks and lane["task"] not in filter.tasks):
+        place = {name: lane[name] for name in ("queue", "task", "priority")}
+        if (filter.queues and place["queue"] not in filter.queues) or (
+            filter.tasks and place["task"] not in filter.tasks
+        ):
             continue
         after_at, after_id = store.instant(BEFORE_ALL), 0
         rows: list[Row] = [{}] * PAGE
         while len(rows) == PAGE:
-            place = {name: lane[name] for name in ("queue", "task", "priority")}
             rows = store.read("lane_page", **place, after_at=after_at, after_id=after_id, limit=PAGE)
             meant = [row["id"] for row in rows if row["meant"]]
             yield meant
@@ -77,6 +86,8 @@ def _set_aside(store: Store, ids: Sequence[JobId]) -> tuple[int, list[RowLocked]
             done += _bar(store, [id])
         except RowLocked as error:
             locked.append(error)
+            if len(locked) == LOCKED:
+                break
     return done, locked
 
 
@@ -86,8 +97,8 @@ def _bar(store: Store, ids: Sequence[JobId]) -> int:
 
 
 def free(store: Store) -> tuple[int, list[str]]:
-    """Let go of a bounded number of jobs whose pause is over, or gone; returns how many, and the queues of those that go
-    on: what another pause means is set aside by that one. Call again while it returns any."""
+    """Let go of a bounded number of jobs whose pause is over, or gone; returns how many, and the queues of those that
+    go on: what another pause means is set aside by that one. Call again while it returns any."""
     looked_at, queues = 0, []
     with store.transaction() as tx:
         for pause in tx.rows("barred_by"):

@@ -373,8 +373,8 @@ class Store(KeepsCrons):
         delay: float | None = None,
         filter: Filter = ALL,
     ) -> int:
-        """Pause a queue, a task or what a filter means: no new attempts start, whichever worker looks. What runs goes on.
-        Returns how many jobs a filter has set aside."""
+        """Pause a queue, a task or what a filter means: no new attempts start, whichever worker looks. What runs
+        goes on. Returns how many jobs a filter has set aside."""
         with self.transaction() as tx:
             tx.rows(
                 "hold", kind=kind, name=name, by=by, reason=reason, until=self.instant(until), delay=delay,
@@ -384,7 +384,7 @@ class Store(KeepsCrons):
         return bar(self, filter) if kind == "filter" else 0
 
     def free(self) -> int:
-        """Let go of jobs set aside by a pause by filter that is over: a bounded batch. Call again while it returns any."""
+        """Let go of jobs set aside by a pause by filter that is over: a bounded batch. Call while it returns any."""
         looked_at, queues = free(self)
         if queues:
             self.notify(set(queues))
@@ -396,7 +396,7 @@ class Store(KeepsCrons):
         return bar(self, ALL, most=most)
 
     def let_go(self, kind: str, name: str, *, next_at: datetime | None = None) -> bool:
-        """End the pause of a queue, a task, a filter or a cron (which goes on with this tick). False: there was none."""
+        """End the pause of a queue, a task, a filter or a cron (it goes on with this tick). False: there was none."""
         with self.transaction() as tx:
             ended = bool(tx.rows("let_go", kind=kind, name=name))
             if ended and next_at is not None:

@@ -247,8 +247,8 @@ class SqliteStore(SqliteEnqueue):
         return msgspec.structs.replace(chosen, jobs=[taken[id] for id in ids])
 
     def _choose(self, db: sqlite3.Connection, wants: Wants) -> tuple[list[int], Claimed, bool]:
-        """Which jobs this worker would take now, the most urgent first: priority, then due time, then id. And whether there
-        are pauses by filter, which may mean some of them."""
+        """Which jobs this worker would take now, the most urgent first: priority, then due time, then id. And
+        whether there are pauses by filter, which may mean some of them."""
         statements, clock = self.statements, self._clock()
         now = stored(clock)
         scope = {"tasks": list(wants.tasks), "queues": None if wants.queues is None else list(wants.queues)}
