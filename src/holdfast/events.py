@@ -4,6 +4,7 @@ batch, never per job on the worker's path: what is to be said of each job (`jobs
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -129,4 +130,13 @@ def emit(name: str, /, *, jobs: Callable[[], list[dict[str, Any]]] | None = None
 def write_log(name: str, fields: dict[str, Any]) -> None:
     level, text = TEXTS[name]
     if log.isEnabledFor(level):
-        log.log(level, text.format_map(fields), extra={"holdfast": {"event": name, **fields}})
+        log.log(level, singular(text.format_map(fields)), extra={"holdfast": {"event": name, **fields}})
+
+
+def singular(text: str) -> str:
+    """ "1 jobs were given back" as it is said."""
+    return _ONE.sub(lambda found: f"1 {found[1]}{_VERBS.get(found[2] or '', '')}", text)
+
+
+_ONE = re.compile(r"(?<![\w.,-])1 ((?:due |old finished )?(?:job|outcome|lease))s\b( were\b| are\b| wait\b| go\b)?")
+_VERBS = {" were": " was", " are": " is", " wait": " waits", " go": " goes"}

@@ -17,6 +17,7 @@ from holdfast.model.lifecycle import State
 from holdfast.model.outcome import Error
 from holdfast.redact import MARKS
 from holdfast.work.context import in_handler
+from holdfast.work.tasks import reason_of
 
 if TYPE_CHECKING:
     from holdfast.client import Holdfast
@@ -130,7 +131,7 @@ class Job(Generic[R_co]):
         return self._app.store.resume(self.id)
 
     def cancel(self, reason: str = "cancelled on request") -> State:
-        return self._app.store.cancel(self.id, reason)
+        return self._app.store.cancel(self.id, reason_of("cancel", reason))
 
     def change(
         self,
@@ -147,7 +148,8 @@ class Job(Generic[R_co]):
         return self._app.store.retry(self.id)
 
     def delete(self) -> State:
-        return self._app.store.delete(self.id)
+        """Forget it and its history, once it has finished."""
+        return self._app.store.delete(self.id, unfinished=False)
 
     def _refuse_in_handler(self) -> None:
         if in_handler():

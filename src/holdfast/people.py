@@ -16,7 +16,7 @@ from holdfast.model.lifecycle import State
 from holdfast.model.standing import meant, text
 from holdfast.settings import Settings
 from holdfast.store.base import Store
-from holdfast.work.tasks import Seconds, Task, aware, name_of, names_of, priority_of, seconds
+from holdfast.work.tasks import Seconds, Task, aware, name_of, names_of, priority_of, reason_of, seconds
 
 if TYPE_CHECKING:
     from holdfast.client import Holdfast
@@ -48,6 +48,8 @@ class People:
         limit: int = 50,
     ) -> Page:
         """The jobs a filter means (`"state:failed queue:mail since:1h"`), newest first; `.next` is where to go on."""
+        if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+            raise BadArguments(f"jobs: limit must be a whole number of 1 or more, not {limit!r}")
         return self.store.jobs(parse(filter), state=state, queue=queue, task=task, before=before, limit=limit)
 
     def retry(self, filter: str) -> Changed:
@@ -56,7 +58,7 @@ class People:
 
     def cancel(self, filter: str, reason: str = "cancelled on request") -> Changed:
         """End every job the filter means that has not finished; failed ones are dismissed, running ones asked."""
-        return self.store.bulk("cancel", _some(filter), reason=reason)
+        return self.store.bulk("cancel", _some(filter), reason=reason_of("cancel", reason))
 
     def delete(self, filter: str) -> Changed:
         """Forget every finished job the filter means, with its history."""
@@ -105,6 +107,8 @@ class People:
             _alone(filter, queue, task, cron, where, by, reason, until)
             return self.store.bulk("pause", _some(filter))
         kind, name, jobs = _which(queue, task, cron, where)
+        by = None if by is None else name_of("pause: by", by)
+        reason = None if reason is None else reason_of("pause", reason)
         if kind == "cron":
             self._cron(name)
         if isinstance(until, timedelta):

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from holdfast import BadArguments, BadSettings, Fail, Holdfast, JobNotFound, Refused, State
+from holdfast import BadArguments, BadSettings, Fail, Holdfast, Job, JobNotFound, Refused, State
+from holdfast.model.job import Changed
+from tests.factories import wants
 from tests.running import working
 from tests.waiting import wait_until
 
@@ -264,3 +267,46 @@ def test_the_end_of_a_pause_wakes_sleeping_workers(hf: Holdfast) -> None:
         assert job.state is State.QUEUED
         hf.resume(task="task")
         assert job.wait(timeout=10) == "done"
+
+
+def test_a_job_is_forgotten_only_when_it_has_finished(hf: Holdfast) -> None:
+    @hf.task
+    def task() -> None: ...
+
+    job = task.enqueue()
+    with pytest.raises(Refused, match=r"can't delete job \d+: it is queued, and must have finished; cancel it first"):
+        job.delete()
+    assert hf.delete("task:task") == Changed(0, 1)
+    job.cancel()
+    assert job.delete() is State.CANCELLED
+
+
+@pytest.mark.parametrize(
+    ("ask", "complaint"),
+    [
+        (lambda hf, job: job.cancel(5), "HF1202 cancel: reason must be a text"),
+        (lambda hf, job: hf.cancel("task:task", reason=None), "HF1202 cancel: reason must be a text"),
+        (lambda hf, job: hf.jobs(limit=-1), "HF1202 jobs: limit must be a whole number of 1 or more, not -1"),
+        (lambda hf, job: hf.jobs(limit="5"), "HF1202 jobs: limit must be a whole number"),
+        (lambda hf, job: hf.pause(queue="a", reason=7), "HF1202 pause: reason must be a text"),
+        (lambda hf, job: hf.pause(queue="a", by=7), "HF1202 pause: by must be a text"),
+    ],
+)
+def test_values_that_are_none_are_refused_in_our_words(
+    hf: Holdfast, ask: Callable[[Holdfast, Job[None]], object], complaint: str
+) -> None:
+    @hf.task
+    def task() -> None: ...
+
+    with pytest.raises(BadArguments, match=complaint):
+        ask(hf, task.enqueue())
+
+
+def test_what_was_only_asked_of_running_jobs_is_counted_apart(hf: Holdfast) -> None:
+    @hf.task
+    def task() -> None: ...
+
+    jobs = [task.enqueue() for _ in range(3)]
+    hf.store.claim(wants(2, tasks=["task"]))
+    assert hf.cancel("task:task") == Changed(1, 0, 2)
+    assert [job.state for job in jobs] == [State.RUNNING, State.RUNNING, State.CANCELLED]

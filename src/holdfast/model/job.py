@@ -102,10 +102,12 @@ class Page(list[JobRecord]):
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """What a verb did to many jobs: how many it changed, and how many were not in a state for it."""
+    """What a verb did to many jobs: how many it changed, how many were not in a state for it, and how many run and were
+    only asked: they stop or pause when their handlers look."""
 
     changed: int
     refused: int
+    asked: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -321,9 +321,9 @@ class Store(KeepsCrons):
         """Change what a queued job waits for."""
         return self._act("change", job_id, priority=priority, delay=delay, run_at=run_at, tags=tags)
 
-    def delete(self, job_id: str) -> State:
-        """Forget a job and its history. Returns the state it was in."""
-        return self._act("delete", job_id, unfinished=True)
+    def delete(self, job_id: str, *, unfinished: bool = True) -> State:
+        """Forget a job and its history, one that has not finished only if allowed. Returns the state it was in."""
+        return self._act("delete", job_id, unfinished=unfinished)
 
     def bulk(
         self, verb: str, filter: Filter, *, told: Callable[[Changed], None] | None = None, **parameters: Any
@@ -339,7 +339,10 @@ class Store(KeepsCrons):
         rows = self.act(verb, [self.key_of(job_id)], **parameters)
         if not rows:
             found = self.get(job_id).state
-            raise Refused(f"can't {verb} job {job_id}: it is {found}, and must be {_possible_in(verb)}")
+            needed = f"must be {_possible_in(verb)}"
+            if parameters.get("unfinished") is False:
+                needed = "must have finished; cancel it first"
+            raise Refused(f"can't {verb} job {job_id}: it is {found}, and {needed}")
         return State(rows[0]["state"])
 
     def act(self, verb: str, ids: Sequence[JobId], **parameters: Any) -> list[Row]:
