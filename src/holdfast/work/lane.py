@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from holdfast.model.job import Held
+from holdfast.model.outcome import Crash, Outcome
 from holdfast.work.attempt import Attempt
 from holdfast.work.manifest import Manifest
 from holdfast.work.pace import Pace
 
+Ended = Callable[[Attempt, Outcome | None], None]  # what a runner in this process calls
+Finished = Callable[[Attempt, Outcome | Crash | None], None]
 LaneName = tuple[str, str, int]  # queue, task, priority
 FEW = 100  # jobs after which, and lanes beyond which, the next look is at all lanes
 
@@ -21,9 +24,11 @@ class Runner(Protocol):
     """Where attempts run. It announces what it has handlers for, and returns decided outcomes. `busy` counts the slots
     taken, by whichever desk."""
 
-    slots: int
     busy: int
     manifest: Manifest
+
+    @property
+    def slots(self) -> int: ...
 
     def start(self, attempts: Sequence[Attempt]) -> None:
         """Run these as slots are free: beyond them, as others end."""

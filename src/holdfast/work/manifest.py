@@ -7,7 +7,17 @@ from collections.abc import Iterable
 
 import msgspec
 
+from holdfast.model.cron import CatchUp
+from holdfast.model.retry import DEFAULT_RETRY, Exponential, Fixed, NoDelay, RetryPolicy
 from holdfast.work.tasks import Task
+
+DELAYS = 20  # attempts whose delays are told; the last one repeats
+
+
+class CronInfo(msgspec.Struct, frozen=True):
+    expression: str
+    timezone: str
+    catch_up: CatchUp
 
 
 class TaskInfo(msgspec.Struct, frozen=True):
@@ -16,23 +26,47 @@ class TaskInfo(msgspec.Struct, frozen=True):
     queue: str
     max_attempts: int
     timeout: float | None
+    priority: int = 0
+    tags: tuple[str, ...] = ()
+    is_async: bool = False
+    cron: CronInfo | None = None
+    delays: tuple[float | None, ...] = ()  # after an attempt that was ended from outside; None: it fails
+
+    def delay(self, attempt: int, error: BaseException) -> float | None:
+        """As a retry policy has it."""
+        return self.delays[min(attempt, len(self.delays)) - 1] if self.delays else None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every name a job of this task may carry."""
+        return (self.name, *self.aliases)
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    url: str
     tasks: tuple[TaskInfo, ...]
 
     @property
     def names(self) -> tuple[str, ...]:
         """Every name a job of these tasks may carry."""
-        return tuple(sorted(name for task in self.tasks for name in (task.name, *task.aliases)))
+        return tuple(sorted(name for task in self.tasks for name in task.names))
 
 
-def manifest_of(url: str, tasks: Iterable[Task[..., object]]) -> Manifest:
-    return Manifest(
-        url,
-        tuple(
-            TaskInfo(t.name, t.defaults.aliases, t.defaults.queue, t.defaults.max_attempts, t.defaults.timeout)
-            for t in tasks
-        ),
-    )
+def manifest_of(tasks: Iterable[Task[..., object]]) -> Manifest:
+    return Manifest(tuple(info_of(task) for task in tasks))
+
+
+def info_of(task: Task[..., object]) -> TaskInfo:
+    defaults, schedule = task.defaults, task.schedule
+    return TaskInfo(
+        task.name, defaults.aliases, defaults.queue, defaults.max_attempts, defaults.timeout, defaults.priority,
+        defaults.tags, task.is_async,
+        None if schedule is None else CronInfo(schedule.expression, schedule.timezone, defaults.catch_up),
+        tuple(_delay(defaults.retry, attempt) for attempt in range(1, min(defaults.max_attempts, DELAYS))),
+    )  # fmt: skip
+
+
+def _delay(policy: RetryPolicy, attempt: int) -> float | None:
+    """A user's own policy is asked when there is an error to ask about, which only a runner can: where that is gone,
+    the default stands in."""
+    known = policy if isinstance(policy, NoDelay | Fixed | Exponential) else DEFAULT_RETRY
+    return known.delay(attempt, TimeoutError())
