@@ -55,7 +55,8 @@ def test_many_are_shown_and_only_changed_with_a_yes(shell: Shell, kept: Store) -
     named = shell("jobs", "cancel", *ids[:2], "999", "--yes", code=3)
     assert named.stdout == "cancelled 2 jobs\n"
     assert "HF1301 there is no job 999; the others are done" in named.stderr
-    assert "HF1301 there is no job 9998, 9999\n" in shell("jobs", "retry", "9998", "9999", code=3).stderr
+    for flag in ("--dry-run", "--yes"):
+        assert "HF1301 there is no job 9998, 9999\n" in shell("jobs", "retry", "9998", "9999", flag, code=3).stderr
     assert shell("jobs", "set", "queue:other", "priority=9", "--yes").stdout == "changed 1 job\n"
     assert kept.get(other).priority == 9
     assert "no job is meant by this" in shell("jobs", "delete", "queue:none", "--yes").stderr

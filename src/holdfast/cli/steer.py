@@ -178,6 +178,7 @@ def steer(
             if output != "table":
                 row = {"verb": verb, "jobs": min(count, CAP), "capped": count > CAP}
                 print_data([row], output, one=True)
+            _complain_of(missing)
             return
         if count > 1 and not yes:
             _ask(verb, count)
@@ -193,10 +194,7 @@ def steer(
         click.echo("; ".join(told))
     else:
         print_data([{"verb": verb, **asdict(done)}], output, one=True)
-    if missing:
-        raise JobNotFound(
-            f"there is no job {_few(missing)}" + "; the others are done" * bool(done.changed + done.asked)
-        )
+    _complain_of(missing, "; the others are done" * bool(done.changed + done.asked))
     if done.refused and not done.changed and not done.asked:
         raise Refused(f"none of {jobs_(done.refused)} was in a state for {verb}", number="HF1302")
 
@@ -236,8 +234,9 @@ def _missing(store: Store, filter: Filter) -> list[str]:
     return [id for id in filter.ids if id not in found]
 
 
-def _few(names: Sequence[str]) -> str:
-    return f"{', '.join(names[:20])}{', …' if len(names) > 20 else ''}"
+def _complain_of(missing: Sequence[str], besides: str = "") -> None:
+    if missing:
+        raise JobNotFound(f"there is no job {', '.join(missing[:20])}{', …' * (len(missing) > 20)}{besides}")
 
 
 def _preview(app: Holdfast, verb: str, filter: Filter, count: int, others: int) -> None:

@@ -179,7 +179,7 @@ class Claimed(msgspec.Struct, frozen=True):
     """What a claim brought. `next_due`: seconds until the next job that this worker could take falls due (None:
     none known). `more`: there was more than could be locked just now. `passed`: some were left because they may only be
     taken by a free slot. `alone`: the one job is a suspect and must run without company. `hold_back`: a suspect waits
-    for a worker with nothing else in hand."""
+    for a worker with nothing else in hand. `switched`: there are pauses by filter."""
 
     jobs: list[Held] = []
     next_due: float | None = None
@@ -187,6 +187,7 @@ class Claimed(msgspec.Struct, frozen=True):
     passed: bool = False
     alone: bool = False
     hold_back: bool = False
+    switched: bool = False
 
 
 @dataclass(frozen=True, slots=True)

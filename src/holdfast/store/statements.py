@@ -61,6 +61,10 @@ class Statements:
             found = self._ready[name] = self.fill(source(self._engine, name))
         return found
 
+    def define(self, name: str, text: str) -> None:
+        """A statement made of others, or of one with something in its place."""
+        self._ready[name] = self.fill(text)
+
     def fill(self, text: str) -> str:
         """A statement of ours with its names filled in; the same text is filled once."""
         found = self._ready.get(text)

@@ -10,24 +10,27 @@
 -- ids, not by a join: the estimates of what the lanes bring are far off, and a join would be planned as one with the
 -- whole table. `coalesce` there keeps the planner from going by another index than that of the ids.
 --
--- What was picked and is meant by a pause by filter is set aside (as in bar.sql) instead of taken. Where there is no such
--- pause, no job is looked at for it.
+-- Where pauses by filter stand, it takes nothing and says so (`switched`). Then it is sent once more with what sets aside
+-- those that they mean (barred.sql) in the place of `@barred`: so that costs nothing where there are none.
 with recursive
 @lanes,
+switch as materialized (
+    select name, queues, tasks, arguments from paused where kind = 'filter'
+),
 due as materialized (
-    select * from open_lane where ready_at <= @now
+    select * from open_lane where ready_at <= @now and @may_take
 ),
 -- A worker with nothing in hand runs a suspect before anything else, and runs it alone: until its time of waiting for
 -- that is over, then it is a job like any other.
 alone as materialized (
     select j.id from @jobs j
      where j.id = any(array(select s.id from suspect s where s.suspect_until is null or s.suspect_until > @now))
-       and :held = 0 and coalesce(j.suspect_at, 'infinity') <= @now
+       and :held = 0 and coalesce(j.suspect_at, 'infinity') <= @now and @may_take
      order by j.priority desc, j.suspect_at, j.id
      limit 1 for update of j skip locked
 ),
 lapsed as materialized (
-    select id, priority, suspect_at from suspect where suspect_at <= @now and suspect_until <= @now
+    select id, priority, suspect_at from suspect where suspect_at <= @now and suspect_until <= @now and @may_take
 ),
 -- Where one lane alone is due, its jobs are locked as the index brings them.
 only_lane as materialized (
@@ -101,31 +104,13 @@ picked as materialized (
     select id, fresh, row_number() over () as rank
       from (select * from straight union all select * from merged) found
 ),
-switch as materialized (
-    select name, queues, tasks, arguments from paused where kind = 'filter'
-),
-barred as materialized (
-    select b.id, b.name
-      from (select j.id, (select s.name from switch s where @meant order by s.name limit 1) as name from @jobs j
-             where exists (select 1 from switch)
-               and j.id = any(array(select id from picked union all select id from alone))) b
-     where b.name is not null
-),
-aside as (
-    update @jobs j
-       set barred_by = (select b.name from barred b where b.id = j.id),
-           suspect_until = case when suspect_at is not null then coalesce(suspect_until, '9999-12-31 00:00:00+00') end,
-           ready_at = null, suspect_at = null
-     where j.id = any(array(select id from barred)) and j.state = 'queued'
-),
+@barred
 taken as (
     update @jobs j
        set state = 'running', fence = :fence::uuid, worker = :worker, started_at = @clock,
            attempt = j.attempt + 1, ready_at = null, suspect_at = null, suspect_until = null
-     where j.id = any(array(select id from (select id from picked where rank <= :limit or fresh
-                                            union all select id from alone) free
-                             where id not in (select id from barred)))
-       and j.state = 'queued'
+     where j.id = any(array(select id from picked where rank <= :limit or fresh union all select id from alone))
+       and @unbarred and j.state = 'queued'
     returning j.id, j.task, j.queue, j.args, j.attempt, j.max_attempts, j.priority, j.checkpoint,
               j.correlation_id, j.run_at
 ),
@@ -135,7 +120,7 @@ lease as (
       from taken having count(*) > 0
 )
 (select id, task, queue, args, attempt, max_attempts, priority, checkpoint, correlation_id,
-        null::float8 as next_due, false as more, false as passed, false as alone, false as hold_back
+        null::float8 as next_due, false as more, false as passed, false as alone, false as hold_back, false as switched
    from taken order by priority desc, run_at, id)
 union all
 select null, null, null, null, null, null, null, null, null,
@@ -163,9 +148,10 @@ select null, null, null, null, null, null, null, null, null,
                                 and (j.expires_at is null or j.attempt > 0 or j.expires_at > @now)
                               order by j.queue, j.task, j.priority, j.ready_at, j.id limit :n) there)
             else false end,
-       exists (select 1 from picked where rank > :limit and not fresh) or exists (select 1 from barred),
+       exists (select 1 from picked where rank > :limit and not fresh) or @any_barred,
        exists (select 1 from alone),
-       :held > 0 and exists (select 1 from suspect where suspect_at <= @now and suspect_until is null)
+       :held > 0 and exists (select 1 from suspect where suspect_at <= @now and suspect_until is null),
+       exists (select 1 from switch)
   -- A claim of jobs that may be tried again does not wait until it is on disk: should the server crash in that moment,
   -- they are queued as before, and the fence keeps out whoever had claimed them. Outcomes recorded with it do wait.
   from (select case when :only_claims and not exists (select 1 from picked where not fresh)

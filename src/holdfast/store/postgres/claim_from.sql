@@ -3,13 +3,16 @@
 with suspect as materialized (
     select 1 from @jobs where suspect_at is not null order by task, suspect_at limit 1
 ),
+switch as materialized (
+    select name, queues, tasks, arguments from @pauses where kind = 'filter' and (until is null or until > @now)
+),
 told as materialized (
     select l.queue, l.task, l.priority
       from unnest(:lane_queues::text[], :lane_tasks::text[], :lane_priorities::smallint[]) l (queue, task, priority)
      where not exists (select 1 from @pauses p
                         where ((p.kind = 'queue' and p.name = l.queue) or (p.kind = 'task' and p.name = l.task))
                           and (p.until is null or p.until > @now))
-       and not exists (select 1 from suspect)
+       and not exists (select 1 from suspect) and @may_take
 ),
 candidate as materialized (
     select c.id, told.priority, c.ready_at
@@ -29,26 +32,12 @@ picked as materialized (
              order by j.priority desc, j.ready_at, j.id
              limit :n for update of j skip locked) found
 ),
-switch as materialized (
-    select name, queues, tasks, arguments from @pauses where kind = 'filter' and (until is null or until > @now)
-),
-barred as materialized (
-    select b.id, b.name
-      from (select j.id, (select s.name from switch s where @meant order by s.name limit 1) as name from @jobs j
-             where exists (select 1 from switch) and j.id = any(array(select id from picked))) b
-     where b.name is not null
-),
-aside as (
-    update @jobs j set barred_by = (select b.name from barred b where b.id = j.id), ready_at = null
-     where j.id = any(array(select id from barred)) and j.state = 'queued'
-),
+@barred
 taken as (
     update @jobs j
        set state = 'running', fence = :fence::uuid, worker = :worker, started_at = @clock,
            attempt = j.attempt + 1, ready_at = null, suspect_at = null, suspect_until = null
-     where j.id = any(array(select id from picked
-                             where (rank <= :limit or fresh) and id not in (select id from barred)))
-       and j.state = 'queued'
+     where j.id = any(array(select id from picked where rank <= :limit or fresh)) and @unbarred and j.state = 'queued'
     returning j.id, j.task, j.queue, j.args, j.attempt, j.max_attempts, j.priority, j.checkpoint,
               j.correlation_id, j.run_at
 ),
@@ -58,13 +47,13 @@ lease as (
       from taken having count(*) > 0
 )
 (select id, task, queue, args, attempt, max_attempts, priority, checkpoint, correlation_id,
-        null::float8 as next_due, false as more, false as passed, false as alone, false as hold_back
+        null::float8 as next_due, false as more, false as passed, false as alone, false as hold_back, false as switched
    from taken order by priority desc, run_at, id)
 union all
 select null, null, null, null, null, null, null, null, null, null,
        (select count(*) from picked) < least((select count(*) from candidate), :n),
-       exists (select 1 from picked where rank > :limit and not fresh) or exists (select 1 from barred),
-       exists (select 1 from suspect), false
+       exists (select 1 from picked where rank > :limit and not fresh) or @any_barred,
+       exists (select 1 from suspect), false, exists (select 1 from switch)
   -- As in claim: where all may be tried again, the commit does not wait for the disk.
   from (select case when :only_claims and not exists (select 1 from picked where not fresh)
                     then set_config('synchronous_commit', 'off', true) end) hasty

@@ -58,6 +58,10 @@ class PostgresStore(PostgresEnqueue):
         )
         self._numbered: dict[str, tuple[bytes, tuple[str, ...]]] = {}
         self._endings = {verb: self._with_history(verb) for verb in ("fail", "reschedule", "release", "park", "stop")}
+        self._switched = False  # there were pauses by filter when we last looked
+        for name, picked in PICKED.items():
+            self.statements.define(name, _claim_where_none(source("postgres", name)))
+            self.statements.define(f"{name}_switched", _claim_past_pauses(source("postgres", name), picked))
         self.channel = _channel(settings.schema)
         self._pool: Pool[Connection] = Pool(self._connect, usable)
         self._posts: Pool[Post] = Pool(self._open_post, Post.usable)
@@ -213,7 +217,11 @@ class PostgresStore(PostgresEnqueue):
         done = Exchanged()
         with self._pool.use() as connection:
             with translated(self.shown_url, connection):
-                doubtful = self._exchange(connection, finished, wants, drained, done)
+                past_pauses = self._switched
+                doubtful = self._exchange(connection, finished, wants, drained, done, past_pauses)
+                if done.claimed.switched and not past_pauses:  # it took nothing
+                    self._exchange(connection, [], wants, [], done, past_pauses=True)
+                self._switched = done.claimed.switched if wants is not None else past_pauses
             # Not changed is not always lost: it may have been recorded before, and the reply was lost.
             for outcome in filter(may_be_lost, doubtful):
                 try:
@@ -232,6 +240,7 @@ class PostgresStore(PostgresEnqueue):
         wants: Wants | None,
         drained: Sequence[str],
         done: Exchanged,
+        past_pauses: bool,
     ) -> list[Outcome]:
         """The trip itself. Returns the outcomes that changed nothing."""
         statements = self.statements
@@ -272,7 +281,8 @@ class PostgresStore(PostgresEnqueue):
             if drained:
                 send(statements["drop_leases"], fences=_array(drained))
             if wants is not None and wants.limit + wants.ahead > 0:
-                claim = send(statements["claim_from" if wants.told else "claim"], **wanted(wants, only_claims=lone))
+                name = ("claim_from" if wants.told else "claim") + "_switched" * past_pauses
+                claim = send(statements[name], **wanted(wants, only_claims=lone))
             if pipeline is not None and self.settings.prepare:
                 pipeline.sync()  # so that what fails when it is committed is told as what it is
         doubtful: list[Outcome] = []
@@ -486,8 +496,36 @@ def _held(fence: str, row: tuple[Any, ...]) -> Held:
 
 
 def _claimed(fence: str, rows: list[tuple[Any, ...]]) -> Claimed:
-    next_due, more, passed, alone, hold_back = rows.pop()[9:]
-    return Claimed([_held(fence, row) for row in rows], next_due, more, passed, alone, hold_back)
+    next_due, more, passed, alone, hold_back, switched = rows.pop()[9:]
+    return Claimed([_held(fence, row) for row in rows], next_due, more, passed, alone, hold_back, switched)
+
+
+# What a claim picks: pauses by filter may mean it.
+PICKED = {
+    "claim": "select id from picked union all select id from alone",
+    "claim_from": "select id from picked",
+}
+
+
+def _claim_where_none(text: str) -> str:
+    """A claim that takes nothing where there are pauses by filter."""
+    for word, instead in {
+        "@may_take": "not exists (select 1 from switch)", "@barred": "", "@unbarred": "true", "@any_barred": "false",
+    }.items():  # fmt: skip
+        text = text.replace(word, instead)
+    return text
+
+
+def _claim_past_pauses(text: str, picked: str) -> str:
+    """A claim that sets aside what pauses by filter mean."""
+    for word, instead in {
+        "@may_take": "true",
+        "@barred": source("postgres", "barred").replace("@picked", picked),
+        "@unbarred": "j.id not in (select id from barred)",
+        "@any_barred": "exists (select 1 from barred)",
+    }.items():
+        text = text.replace(word, instead)
+    return text
 
 
 def _number(text: str) -> tuple[bytes, tuple[str, ...]]:

@@ -171,7 +171,7 @@ class SqliteStore(SqliteEnqueue):
                 wants = None
             if wants is not None and not finished and not drained:
                 # An empty poll takes no write lock.
-                ids, done.claimed, _ = self._choose(connection.db, _one(wants))
+                ids, done.claimed = self._choose(connection.db, _one(wants))
                 if not ids:
                     return done
             if finished or drained or wants is not None:
@@ -227,8 +227,8 @@ class SqliteStore(SqliteEnqueue):
         return rows
 
     def _claim(self, db: sqlite3.Connection, wants: Wants) -> Claimed:
-        ids, chosen, switched = self._choose(db, wants)
-        if switched and ids:
+        ids, chosen = self._choose(db, wants)
+        if chosen.switched and ids:
             barred = {row["id"] for row in self.rows(db, self.statements["bar"], {"ids": ids})}
             ids = [id for id in ids if id not in barred]
             chosen = msgspec.structs.replace(chosen, passed=chosen.passed or bool(barred))
@@ -246,9 +246,9 @@ class SqliteStore(SqliteEnqueue):
         self.rows(db, self.statements["lease"], lease)
         return msgspec.structs.replace(chosen, jobs=[taken[id] for id in ids])
 
-    def _choose(self, db: sqlite3.Connection, wants: Wants) -> tuple[list[int], Claimed, bool]:
-        """Which jobs this worker would take now, the most urgent first: priority, then due time, then id. And
-        whether there are pauses by filter, which may mean some of them."""
+    def _choose(self, db: sqlite3.Connection, wants: Wants) -> tuple[list[int], Claimed]:
+        """Which jobs this worker would take now, the most urgent first: priority, then due time, then id. Pauses
+        by filter, of which it tells, may mean some of them."""
         statements, clock = self.statements, self._clock()
         now = stored(clock)
         scope = {"tasks": list(wants.tasks), "queues": None if wants.queues is None else list(wants.queues)}
@@ -266,20 +266,21 @@ class SqliteStore(SqliteEnqueue):
             upcoming += [moment for moment in later.values() if moment]
         [pauses] = self.rows(db, statements["pause_ends"], {})
         upcoming += [pauses["ends"]] if pauses["ends"] else []
+        switched = bool(pauses["switched"])
         next_due = _seconds(min(upcoming), clock) if upcoming else None
         lapsed = [s for s in waiting if s["suspect_until"] and s["suspect_until"] <= now]
         alone = [s["id"] for s in waiting if not s["suspect_until"] or s["suspect_until"] > now]
         if alone and not wants.held:
             # A worker with nothing in hand runs a suspect before anything else, and runs it alone: until its time of
             # waiting for that is over, then it is a job like any other.
-            return alone[:1], Claimed(next_due=next_due, alone=True), bool(pauses["switched"])
+            return alone[:1], Claimed(next_due=next_due, alone=True, switched=switched)
         n = wants.limit + wants.ahead
         picked = self._first(db, due, lapsed, n)
         # The first may be any; those ahead of a free slot only what may wait for one (as in claim.sql of PostgreSQL).
         ids = [id for rank, (_, _, id, fresh) in enumerate(picked) if rank < wants.limit or fresh]
         hold_back = any(s["suspect_until"] is None for s in waiting)
-        chosen = Claimed(next_due=next_due, passed=len(ids) < len(picked), hold_back=hold_back)
-        return ids, chosen, bool(pauses["switched"])
+        passed = len(ids) < len(picked)
+        return ids, Claimed(next_due=next_due, passed=passed, hold_back=hold_back, switched=switched)
 
     def _first(self, db: sqlite3.Connection, due: list[Row], lapsed: list[Row], n: int) -> list[Found]:
         """The first n of all lanes together. Those of a lower priority are read only if the others are not enough."""
