@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import psycopg
@@ -174,8 +174,9 @@ def cases_of_a_pause(store: PostgresStore) -> list[Case]:
     lane = {"queue": QUEUE, "task": UNSERVED, "priority": 0, "after_at": "2001-01-01", "after_id": 0, "limit": 100}
     ids = {"ids": array(range(5, 15))}
     return [
-        *claims(store, limit=10, rows=80, pages=250),
-        *claims_where_told(store),
+        *claims(store, limit=10, rows=50, pages=200),
+        *(replace(case, text=statements["claim_switched"]) for case in claims(store, limit=10, rows=80, pages=250)),
+        *(replace(case, text=statements["claim_from_switched"]) for case in claims_where_told(store)),
         Case("look", statements["look"], {**scope(None), "worker": "me", "crons": ["a", "b"]}, pages=150),
         Case("barred_by", statements["barred_by"], {}),
         Case("barred_ids", statements["barred_ids"], {"name": FILTER, "limit": 20}),
