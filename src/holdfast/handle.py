@@ -21,6 +21,7 @@ from holdfast.work.tasks import reason_of
 
 if TYPE_CHECKING:
     from holdfast.client import Holdfast
+    from holdfast.model.stack import Stack
     from holdfast.model.why import Reason
 
 R_co = TypeVar("R_co", covariant=True)
@@ -123,6 +124,10 @@ class Job(Generic[R_co]):
     def why(self) -> list[Reason]:
         """Why it does not run, or what became of it: every reason that holds, in order."""
         return self._app.why(self.id)
+
+    def stack(self, *, timeout: float | timedelta = 10.0) -> Stack:
+        """Where its handler is right now, while it runs: its calls, or its awaits, without the values of variables."""
+        return self._app.stack(self.id, timeout=timeout)
 
     def pause(self) -> State:
         return self._app.store.pause(self.id)

@@ -21,7 +21,10 @@ from holdfast.work.tasks import Seconds, Task, aware, name_of, names_of, priorit
 if TYPE_CHECKING:
     from holdfast.client import Holdfast
     from holdfast.doctor import Finding
+    from holdfast.model.stack import Stack
     from holdfast.model.why import QueueWhy, Reason
+
+STACK_TIMEOUT = 10.0  # seconds; a worker that can't be notified hears of it with its next heartbeat
 
 
 class People:
@@ -164,6 +167,13 @@ class People:
         from holdfast.store.why import why_queue
 
         return why_queue(self.store, name_of("the name of a queue", queue))
+
+    def stack(self, id: str, *, timeout: Seconds = STACK_TIMEOUT) -> Stack:
+        """Where the handler of a running job is right now, told by its worker: its calls, or its awaits, without the
+        values of variables. Refused if the job does not run, WaitTimeout if nobody answers in time."""
+        from holdfast.store.asking import ask_for_stack
+
+        return ask_for_stack(self.store, str(id), seconds("stack: timeout", timeout))
 
     def doctor(self) -> list[Finding]:
         """What is wrong with the database, or soon will be; what is in order is told as well. Changes nothing."""

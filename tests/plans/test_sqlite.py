@@ -234,7 +234,8 @@ STATEMENTS = (
     "fail", "reschedule", "release", "park", "stop", "checkpoint", "progress", "pause", "resume", "cancel", "retry",
     "change", "delete", "get", "list", "newest", "find", "find_of", "failed_ids", "failed_depth",
     "barred_by", "barred_ids", "filters_of", "bar", "free", "pauses",
-    "suspect_depth", "running_depth", "every_lane", "lane_depth", "purge", "purge_step",
+    "suspect_depth", "running_depth", "every_lane", "running", "failed_lately", "lately",
+    "purge", "purge_step",
 )  # fmt: skip
 WHOLE_TABLE = re.compile(r"SCAN (j|n|holdfast_jobs)\b(?! USING)")
 

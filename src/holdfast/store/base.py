@@ -43,6 +43,7 @@ from holdfast.store.depth import depths
 from holdfast.store.find import arguments, chunks, page
 from holdfast.store.reading import JobId as JobId
 from holdfast.store.reading import Row as Row
+from holdfast.store.stacks import KeepsStacks
 
 RESCUE_BATCH = 20  # leases taken back in one transaction
 RESCUE_ROUNDS = 50  # transactions in one call, while they find only leases with nothing left under them
@@ -73,7 +74,7 @@ class Exchanged:
     requeued: set[str] = field(default_factory=set)
 
 
-class Store(KeepsCrons):
+class Store(KeepsCrons, KeepsStacks):
     """Where jobs are kept."""
 
     can_listen: bool = False  # can it wake a sleeping worker?

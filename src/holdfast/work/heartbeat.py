@@ -4,7 +4,9 @@ lost; writes progress, coalesced. Beats until the last handler is gone."""
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 
 from holdfast import events
 from holdfast.errors import LeaseLost, StoreError
@@ -27,6 +29,8 @@ class Heartbeat:
         self._asked = False
         self._heard_at = 0.0
         self.broken: Callable[[], None] = lambda: None  # tells that a connection broke
+        self.stack_of: Callable[[Attempt], None] = lambda attempt: None  # has its runner `answer` where the handler is
+        self._answers: deque[tuple[Attempt, str]] = deque()
         self._loop = Loop("heartbeat", self._step)
         self.start = self._loop.start
         self.stop = self._loop.stop
@@ -34,6 +38,11 @@ class Heartbeat:
     def ask(self) -> None:
         """People may have asked something of a running job: look now instead of at the next beat."""
         self._asked = True
+        self._loop.wake()
+
+    def answer(self, attempt: Attempt, stack: str) -> None:
+        """A runner tells where the handler of this attempt is. From any thread, at any time after `stack_of`."""
+        self._answers.append((attempt, stack))
         self._loop.wake()
 
     def _step(self) -> float:
@@ -51,6 +60,7 @@ class Heartbeat:
             self._asked = False
             self._heard_at = now
             self._hear(attempts)
+        self._write_answers()
         busy = self._write_progress(attempts)
         busy |= self._enforce_timeouts(attempts)
         until = max(0.01, self._next - time.monotonic())
@@ -72,6 +82,7 @@ class Heartbeat:
             if ref.fence not in alive:
                 self._lost(attempt)
         self._obey(requests, refs)
+        self._ask_for_stacks(refs)
         return True
 
     def _hear(self, attempts: list[Attempt]) -> None:
@@ -82,9 +93,9 @@ class Heartbeat:
         except StoreError:
             self._asked = True
             return
-        if requests:
-            refs = {Ref(a.held.id, a.held.fence): a for a in attempts}
-            self._obey([request for request in requests if Ref(request.id, request.fence) in refs], refs)
+        refs = {Ref(a.held.id, a.held.fence): a for a in attempts}
+        self._obey([request for request in requests if Ref(request.id, request.fence) in refs], refs)
+        self._ask_for_stacks(refs)
 
     def _obey(self, requests: list[Request], refs: dict[Ref, Attempt]) -> None:
         for request in requests:
@@ -95,6 +106,22 @@ class Heartbeat:
                 attempt.ask("cancel")
             elif request.pause:
                 attempt.ask("pause")
+
+    def _ask_for_stacks(self, refs: dict[Ref, Attempt]) -> None:
+        try:
+            asked = self._store.stack_asks()
+        except StoreError:
+            return  # nobody's job depends on it: whoever asked is told that there is no answer
+        for id, fence in asked:
+            attempt = refs.get(Ref(id, fence))
+            if attempt is not None:
+                self.stack_of(attempt)
+
+    def _write_answers(self) -> None:
+        while self._answers:
+            attempt, stack = self._answers.popleft()
+            with suppress(StoreError):  # as above
+                self._store.answer_stack(attempt.held.id, attempt.held.fence, stack)
 
     def _lost(self, attempt: Attempt) -> None:
         # What finished since the list was made was recorded, not lost.

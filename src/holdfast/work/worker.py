@@ -46,6 +46,7 @@ class Worker:
             self.desk.add(runner)
         self.tasks = tuple(name for lane in self.desk.lanes for name in lane.tasks)
         self._heartbeat = Heartbeat(store, self.desk.in_hand, every=settings.heartbeat, lease=settings.lease)
+        self._heartbeat.stack_of, crew.answer = crew.stack, self._heartbeat.answer
         self._neighbours = Neighbours(meeting_place(store, self.host), self.id)
         self.crons = Crons(store, crew.tasks, self.desk.due_in)
         self.watchdog = Watchdog(

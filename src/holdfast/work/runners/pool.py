@@ -23,7 +23,8 @@ from holdfast.work.lane import Finished
 from holdfast.work.manifest import Manifest, TaskInfo
 from holdfast.work.runners.decide import obeyed
 from holdfast.work.runners.process import Orders, Process, how_it_ended
-from holdfast.work.runners.wire import Back, Done, Hello, Moved, Ready, ToWorker, Unfit
+from holdfast.work.runners.wire import Back, Done, Hello, Here, Moved, Ready, ToWorker, Unfit
+from holdfast.work.stacks import absent
 
 TICK = 0.2  # seconds between looks at attempts that were asked to stop
 CLOSING = 12.0  # seconds processes have to end in good order: resources and hooks of theirs take time
@@ -75,11 +76,10 @@ class PooledRunner:
 class Pool:
     """A crew of processes."""
 
-    def __init__(self, app: str, processes: int, *, verbose: int = 0, **settings: Any) -> None:
-        """Starts the first one, and waits until it has said what it can run."""
+    def __init__(self, app: str, *, verbose: int = 0, **settings: Any) -> None:
+        """Starts the first one, and waits until it has said what it can run, and with how many others."""
         given = {name: value for name, value in settings.items() if value is not None}
         self._orders = Orders(app, os.getpid(), verbose, given)
-        self._count = processes
         self._wake_in, self._wake_out = os.pipe()
         os.set_blocking(self._wake_in, False)
         os.set_blocking(self._wake_out, False)
@@ -89,6 +89,7 @@ class Pool:
             raise _why_not(said, first.bury())
         self._first: Process | None = first
         self.settings = Settings(**said.settings)
+        self._count = self.settings.processes
         self.tasks = said.tasks
         self._of = {name: task for task in self.tasks for name in task.names}
         colours = ((True, self.settings.concurrency), (False, self.settings.threads))
@@ -99,6 +100,7 @@ class Pool:
         ]
         self.finished: Finished = lambda attempt, outcome: None
         self.misfit: Callable[[HoldfastError], None] = lambda error: None
+        self.answer: Callable[[Attempt, str], None] = lambda attempt, stack: None
         self._processes: list[Process] = []
         self._ready: tuple[Process, ...] = ()
         self._selector = selectors.DefaultSelector()
@@ -127,6 +129,13 @@ class Pool:
     def wake(self) -> None:
         with suppress(BlockingIOError):  # then it is awake
             os.write(self._wake_out, b"!")
+
+    def stack(self, attempt: Attempt) -> None:
+        process = next((one for one in list(self._processes) if one.get(attempt.number) is attempt), None)
+        if process is None:
+            self.answer(attempt, absent(attempt))
+        else:
+            process.ask_where(attempt)
 
     def abandon(self) -> None:
         for process in list(self._processes):
@@ -243,6 +252,9 @@ class Pool:
                 for number, done, total, note in progress:
                     if (attempt := process.get(number)) is not None:
                         attempt.progress = (done, total, note)
+            case Here(number, stack):
+                if (attempt := process.get(number)) is not None:
+                    self.answer(attempt, stack)
             case Back(is_async, numbers):
                 process.answered(is_async)
                 for number in numbers:

@@ -33,6 +33,7 @@ from holdfast.work.runners.wire import (
     Tell,
     ToRunner,
     ToWorker,
+    Where,
     Withdraw,
     frame,
     to_worker,
@@ -147,6 +148,11 @@ class Process:
     def tell(self, attempt: Attempt) -> None:
         self.asked = True
         self.send(Tell(attempt.number, attempt.reason, attempt.forced))
+        self._wake()
+
+    def ask_where(self, attempt: Attempt) -> None:
+        """It answers with Here."""
+        self.send(Where(attempt.number))
         self._wake()
 
     def withdraw(self, most: int | None, *, is_async: bool) -> None:

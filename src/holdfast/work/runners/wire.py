@@ -73,6 +73,12 @@ class Withdraw(msgspec.Struct, frozen=True, array_like=True, tag="withdraw"):
     most: int | None
 
 
+class Where(msgspec.Struct, frozen=True, array_like=True, tag="where"):
+    """Somebody asks where the handler of this attempt is."""
+
+    number: int
+
+
 class Close(msgspec.Struct, frozen=True, array_like=True, tag="close"):
     """End in good order."""
 
@@ -98,8 +104,15 @@ class Moved(msgspec.Struct, frozen=True, array_like=True, tag="moved"):
     progress: list[tuple[int, int, int | None, str | None]]
 
 
-ToRunner = Begin | Start | Tell | Withdraw | Close
-ToWorker = Hello | Unfit | Ready | Done | Back | Moved
+class Here(msgspec.Struct, frozen=True, array_like=True, tag="here"):
+    """The answer to Where: a stack, as model/stack.py writes it."""
+
+    number: int
+    stack: str
+
+
+ToRunner = Begin | Start | Tell | Withdraw | Where | Close
+ToWorker = Hello | Unfit | Ready | Done | Back | Moved | Here
 
 _encoder = msgspec.msgpack.Encoder()
 to_runner = msgspec.msgpack.Decoder(ToRunner)

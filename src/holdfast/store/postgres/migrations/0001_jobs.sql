@@ -134,3 +134,13 @@ create table @crons (
     next_at      timestamptz not null,
     last_at      timestamptz                     -- the newest tick that was taken
 );
+
+-- Questions where a running handler is, and what its worker told. A row lives for the seconds that somebody waits.
+create table @stacks (
+    id          uuid primary key,
+    job_id      bigint not null,
+    fence       uuid not null,
+    asked_at    timestamptz not null,
+    answer      text,
+    answered_at timestamptz
+);

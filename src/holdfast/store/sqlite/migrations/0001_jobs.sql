@@ -132,3 +132,13 @@ create table @crons (
     next_at      text not null,
     last_at      text                            -- the newest tick that was taken
 );
+
+-- Questions where a running handler is, and what its worker told. A row lives for the seconds that somebody waits.
+create table @stacks (
+    id          text primary key,
+    job_id      integer not null,
+    fence       text not null,
+    asked_at    text not null,
+    answer      text,
+    answered_at text
+);
