@@ -17,7 +17,7 @@ from holdfast.work.desk import Desk
 from tests.running import HASTY, Heard, MakeApp, working
 from tests.waiting import wait_until
 
-BESIDES = {"enqueue", "renew", "purge", "hold", "let_go"}  # verbs that are no transition of one job
+BESIDES = {"enqueue", "renew", "purge", "hold", "let_go", "free"}  # verbs that are no transition of one job
 
 
 def work(ctx: JobContext, how: str) -> str:
@@ -134,14 +134,20 @@ def let_go(app: Holdfast) -> None:
     app.resume(queue="default")
 
 
+def freed(app: Holdfast) -> None:
+    queued(app)
+    app.pause(queue="default", task="work")
+    app.resume(queue="default", task="work")
+
+
 DOING: dict[str, Callable[[Holdfast], Job[Any] | None]] = {
     "enqueue": queued, "claim": by_handler("succeed"), "succeed": by_handler("succeed"), "fail": by_handler("fail"),
     "reschedule": by_handler("reschedule"), "release": by_handler("release"), "stop": by_handler("stop"),
     "checkpoint": by_handler("checkpoint"), "progress": watched("progress", "progressed"),
     "park": watched("park", "parked"), "renew": watched("renew", "renewed"), "rescue": rescued, "expire": expired,
     "purge": purged, "pause": asked("pause"), "resume": asked("pause", "resume"), "cancel": asked("cancel"),
-    "retry": asked("cancel", "retry"), "change": asked("change"), "delete": asked("delete"), "hold": held,
-    "let_go": let_go,
+    "retry": asked("cancel", "retry"), "change": asked("change"), "delete": asked("cancel", "delete"), "hold": held,
+    "let_go": let_go, "free": freed,
 }  # fmt: skip
 
 
