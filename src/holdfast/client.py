@@ -20,6 +20,7 @@ from holdfast.handle import Job
 from holdfast.model.cron import CatchUp
 from holdfast.model.job import DEFAULT_MAX_ATTEMPTS, DEFAULT_QUEUE, Enqueued, NewJob
 from holdfast.model.retry import DEFAULT_RETRY, RetryLike, retry_policy
+from holdfast.model.words import plural
 from holdfast.people import People
 from holdfast.settings import load_settings, sources
 from holdfast.store import open_store
@@ -351,7 +352,7 @@ class Holdfast(People):
         return Hub(lambda: self.store)
 
     def __repr__(self) -> str:
-        return f"<Holdfast {self.settings.shown_url}: {len(self.tasks)} tasks>"
+        return f"<Holdfast {self.settings.shown_url}: {len(self.tasks)} {plural('task', len(self.tasks))}>"
 
 
 class TaskDecorator:

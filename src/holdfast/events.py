@@ -4,6 +4,7 @@ batch, never per job on the worker's path: what is to be said of each job (`jobs
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -23,6 +24,7 @@ VERBS: dict[str, str] = {
     "release": "released", "park": "parked", "stop": "stopped", "rescue": "rescued", "expire": "expired",
     "pause": "paused", "resume": "resumed", "cancel": "cancelled", "retry": "retried", "change": "changed",
     "delete": "deleted", "purge": "purged", "hold": "held", "let_go": "let_go",
+    "free": "freed",
 }  # fmt: skip
 
 # event -> level and text. Texts that other systems match word for word keep their wording (R6.3).
@@ -55,6 +57,7 @@ TEXTS: dict[str, tuple[int, str]] = {
     "deleted": (logging.INFO, "job {job} was deleted: it was {state}"),
     "held": (logging.INFO, "{kind} {name} was paused"),
     "let_go": (logging.INFO, "the pause of {kind} {name} was ended"),
+    "freed": (logging.INFO, "{count} jobs go on: the pause that had set them aside is over"),
     "lease_lost": (
         logging.WARNING,
         "job {job} was taken over by someone else; its handler is told to stop, its result dropped",
@@ -136,4 +139,13 @@ def emit(name: str, /, *, jobs: Callable[[], list[dict[str, Any]]] | None = None
 def write_log(name: str, fields: dict[str, Any]) -> None:
     level, text = TEXTS[name]
     if log.isEnabledFor(level):
-        log.log(level, text.format_map(fields), extra={"holdfast": {"event": name, **fields}})
+        log.log(level, singular(text.format_map(fields)), extra={"holdfast": {"event": name, **fields}})
+
+
+def singular(text: str) -> str:
+    """ "1 jobs were given back" as it is said."""
+    return _ONE.sub(lambda found: f"1 {found[1]}{_VERBS.get(found[2] or '', '')}", text)
+
+
+_ONE = re.compile(r"(?<![\w.,-])1 ((?:due |old finished )?(?:job|outcome|lease))s\b( were\b| are\b| wait\b| go\b)?")
+_VERBS = {" were": " was", " are": " is", " wait": " waits", " go": " goes"}

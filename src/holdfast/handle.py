@@ -17,6 +17,7 @@ from holdfast.model.lifecycle import State
 from holdfast.model.outcome import Error
 from holdfast.redact import MARKS
 from holdfast.work.context import in_handler
+from holdfast.work.tasks import reason_of
 
 if TYPE_CHECKING:
     from holdfast.client import Holdfast
@@ -138,16 +139,16 @@ class Job(Generic[R_co]):
         """The durable steps (`ctx.step`) that are done."""
         return self._app.store.steps(self.id)
 
-    def pause(self, why: str | None = None, *, by: str | None = None) -> State:
+    def pause(self, reason: str | None = None, *, by: str | None = None) -> State:
         """Hold it until `resume`. While it runs that is a request: it parks when its handler looks."""
-        return self._app.store.pause(self.id, why, by)
+        return self._app.store.pause(self.id, reason_of("pause", reason), by)
 
     def resume(self) -> State:
         return self._app.store.resume(self.id)
 
     def cancel(self, reason: str | None = None, *, by: str | None = None) -> State:
         """End it. While it runs that is a request: it stops when its handler looks."""
-        return self._app.store.cancel(self.id, reason, by)
+        return self._app.store.cancel(self.id, reason_of("cancel", reason), by)
 
     def change(
         self,
@@ -164,7 +165,8 @@ class Job(Generic[R_co]):
         return self._app.store.retry(self.id)
 
     def delete(self) -> State:
-        return self._app.store.delete(self.id)
+        """Forget it and its history, once it has finished."""
+        return self._app.store.delete(self.id, unfinished=False)
 
     def _refuse_in_handler(self) -> None:
         if in_handler():

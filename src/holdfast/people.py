@@ -3,19 +3,20 @@ it. What few of them need is imported when they do: `import holdfast` is to be q
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, cast, overload
 
 from holdfast.errors import BadArguments, BadSettings, UnknownTask
 from holdfast.handle import Job
 from holdfast.model.cron import CronRecord
-from holdfast.model.filter import BadFilter, Filter, parse
+from holdfast.model.filter import ALL, BadFilter, Filter, parse
 from holdfast.model.job import Changed, Page, Pause, QueueSummary, summed
 from holdfast.model.lifecycle import State
+from holdfast.model.standing import meant, text
 from holdfast.settings import Settings
 from holdfast.store.base import Store
-from holdfast.work.tasks import Seconds, Task, aware, name_of, names_of, priority_of, seconds
+from holdfast.work.tasks import Seconds, Task, aware, name_of, names_of, priority_of, reason_of, seconds
 
 if TYPE_CHECKING:
     from holdfast.client import Holdfast
@@ -50,6 +51,8 @@ class People:
         limit: int = 50,
     ) -> Page:
         """The jobs a filter means (`"state:failed queue:mail since:1h"`), newest first; `.next` is where to go on."""
+        if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+            raise BadArguments(f"jobs: limit must be a whole number of 1 or more, not {limit!r}")
         return self.store.jobs(parse(filter), state=state, queue=queue, task=task, before=before, limit=limit)
 
     def queues(self) -> list[QueueSummary]:
@@ -63,7 +66,7 @@ class People:
 
     def cancel(self, filter: str, reason: str | None = None, *, by: str | None = None) -> Changed:
         """End every job the filter means that has not finished; failed ones are dismissed, running ones asked."""
-        return self.store.bulk("cancel", _some(filter), reason=reason, by=by)
+        return self.store.bulk("cancel", _some(filter), reason=reason_of("cancel", reason), by=by)
 
     def delete(self, filter: str) -> Changed:
         """Forget every finished job the filter means, with its history."""
@@ -82,11 +85,12 @@ class People:
         return self.store.change(id, **changes(priority=priority, delay=delay, run_at=run_at, tags=tags))
 
     @overload
-    def pause(self, filter: str, /, *, by: str | None = None, why: str | None = None) -> Changed: ...
+    def pause(self, filter: str, /, *, by: str | None = None, reason: str | None = None) -> Changed: ...
     @overload
     def pause(
-        self, *, queue: str | None = None, task: str | None = None, cron: str | None = None, by: str | None = None,
-        why: str | None = None, until: datetime | timedelta | None = None,
+        self, *, queue: str | None = None, task: str | None = None, cron: str | None = None,
+        where: str | Mapping[str, Any] | None = None, by: str | None = None, reason: str | None = None,
+        until: datetime | timedelta | None = None,
     ) -> None: ...  # fmt: skip
 
     def pause(
@@ -96,41 +100,57 @@ class People:
         queue: str | None = None,
         task: str | None = None,
         cron: str | None = None,
+        where: str | Mapping[str, Any] | None = None,
         by: str | None = None,
-        why: str | None = None,
+        reason: str | None = None,
         until: datetime | timedelta | None = None,
     ) -> Changed | None:
-        """Pause a queue or a task: no new attempts start until `resume`, or until the time given. Or a cron: its ticks
-        are let go until then. Or the jobs a filter means: queued ones are held, running ones asked to park."""
+        """Pause a queue or a task: no new attempts start until `resume`, or until the time given. `where` narrows that
+        to jobs with these arguments (`"args.customer:42"` or `{"customer": 42}`), or means them wherever they are:
+        those that wait and those that come. Or a cron: its ticks are let go until then.
+
+        Or the jobs there are that a filter means, `pause("tag:import")`: queued ones are paused, running ones asked to
+        park."""
         if filter is not None:
-            _alone(filter, queue, task, cron, until)
-            return self.store.bulk("pause", _some(filter), reason=why, by=by)
-        kind, name = _which(queue, task, cron)
+            _alone(filter, queue, task, cron, where, until)
+            return self.store.bulk("pause", _some(filter), reason=reason_of("pause", reason), by=by)
+        kind, name, jobs = _which(queue, task, cron, where)
+        by = None if by is None else name_of("pause: by", by)
+        reason = reason_of("pause", reason)
         if kind == "cron":
             self._cron(name)
         if isinstance(until, timedelta):
-            self.store.hold(kind, name, by=by, reason=why, delay=seconds("pause: until", until))
+            self.store.hold(kind, name, by=by, reason=reason, delay=seconds("pause: until", until), filter=jobs)
         else:
             until = aware("pause: until", until)
             if until is not None and until <= self.store.now():
                 raise BadArguments(f"pause: until {until.isoformat()} is past: a pause needs an end that lies ahead")
-            self.store.hold(kind, name, by=by, reason=why, until=until)
+            self.store.hold(kind, name, by=by, reason=reason, until=until, filter=jobs)
         return None
 
     @overload
     def resume(self, filter: str, /) -> Changed: ...
     @overload
-    def resume(self, *, queue: str | None = None, task: str | None = None, cron: str | None = None) -> bool: ...
+    def resume(
+        self, *, queue: str | None = None, task: str | None = None, cron: str | None = None,
+        where: str | Mapping[str, Any] | None = None,
+    ) -> bool: ...  # fmt: skip
 
     def resume(
-        self, filter: str | None = None, *, queue: str | None = None, task: str | None = None, cron: str | None = None
+        self,
+        filter: str | None = None,
+        *,
+        queue: str | None = None,
+        task: str | None = None,
+        cron: str | None = None,
+        where: str | Mapping[str, Any] | None = None,
     ) -> Changed | bool:
-        """End the pause of a queue, a task or a cron, which goes on with its next tick; False: it was not paused. Or of
-        the jobs a filter means."""
+        """End a pause, named as it was made: of a queue, a task, the jobs `where` means, or a cron, which goes on with
+        its next tick. False: there was no such pause. Or of the paused jobs a filter means."""
         if filter is not None:
-            _alone(filter, queue, task, cron)
+            _alone(filter, queue, task, cron, where)
             return self.store.bulk("resume", _some(filter))
-        kind, name = _which(queue, task, cron)
+        kind, name, _ = _which(queue, task, cron, where)
         next_at = None
         if kind == "cron":
             paused = self._cron(name)
@@ -138,6 +158,7 @@ class People:
         return self.store.let_go(kind, name, next_at=next_at)
 
     def pauses(self) -> list[Pause]:
+        """What is paused: queues, tasks, crons, and filters with the number of jobs they have set aside."""
         return self.store.pauses()
 
     def why(self, id: str) -> list[Reason]:
@@ -215,12 +236,25 @@ def changes(
     }
 
 
-def _which(queue: str | None, task: str | None, cron: str | None) -> tuple[str, str]:
-    named = [(kind, name) for kind, name in (("queue", queue), ("task", task), ("cron", cron)) if name is not None]
-    if len(named) != 1:
-        raise BadSettings("name either a queue, a task or a cron")
-    [(kind, name)] = named
-    return kind, name_of(f"the name of a {kind}", name)
+def _which(
+    queue: str | None, task: str | None, cron: str | None, where: str | Mapping[str, Any] | None
+) -> tuple[str, str, Filter]:
+    """What is paused: its kind, its name, and if that is a filter, which jobs it means."""
+    named = {
+        kind: name_of(f"the name of a {kind}", name)
+        for kind, name in (("queue", queue), ("task", task), ("cron", cron))
+        if name is not None
+    }
+    if (cron is not None and (where is not None or len(named) > 1)) or (not named and where is None):
+        raise BadSettings("name a queue, a task, jobs by their arguments (where=…), or a cron")
+    if where is not None or len(named) > 1:
+        filter = meant(where or "", queue=named.get("queue"), task=named.get("task"))
+        one = [("queue", name) for name in filter.queues] + [("task", name) for name in filter.tasks]
+        if filter.args or len(one) > 1:
+            return "filter", text(filter), filter
+        named = dict(one)
+    [(kind, name)] = named.items()
+    return kind, name, ALL
 
 
 def _some(text: str) -> Filter:

@@ -37,8 +37,15 @@ _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _USER_INFO = re.compile(r"(?<![a-z0-9+.-])([a-z][a-z0-9+.-]{0,30}://[^\s:@/]{0,200}):\S{0,1000}@", re.IGNORECASE)
 _NAME = rf"(?<![\w-])[\w-]{{0,80}}?(?:{_WORDS})(?![A-Za-z])[\w-]{{0,40}}"
 _QUOTED = r"'(?:[^'\\]|\\.){0,8000}'?|\"(?:[^\"\\]|\\.){0,8000}\"?"
+# A type is no secret, but what follows it may be: `password: str`, `token: Secret[str] | None = "…"`.
+_TYPE = (
+    r"(?:[a-z]{1,20}\.)?(?:str|bytes|int|float|bool|None|Any|object|SecretStr|SecretBytes"
+    r"|(?:Secret|Optional|Union|Annotated|Sequence|Mapping|list|dict|tuple|set)\[[^\]\n=]{1,100}\]{1,3})"
+)
+_HINT = rf":\s{{0,3}}{_TYPE}(?:\s{{0,3}}\|\s{{0,3}}{_TYPE}){{0,5}}"
 _PAIR = re.compile(
-    rf"({_NAME}['\"]?\s{{0,3}}[=:]\s{{0,3}})"  # password=  'token':  Authorization:
+    # password=  'token':  Authorization:  password: str =
+    rf"({_NAME}['\"]?\s{{0,3}}(?:{_HINT}\s{{0,3}}=|=|(?!{_HINT}(?:[\s,)\]}}|:=]|$)):)\s{{0,3}})"
     rf"(?!\s|\*\*\*)((?:(?:bearer|basic|digest|token)\s+)?(?:[brf]?(?:{_QUOTED})|[^\s&]{{1,8000}}))",
     re.IGNORECASE,
 )
@@ -61,7 +68,7 @@ def scrub(text: str) -> str:
 
 def _hide_value(pair: re.Match[str]) -> str:
     name, value = pair.groups()
-    if ":" in name and "'" not in name and '"' not in name and len(value) < SHORTEST:
+    if name.rstrip().endswith(":") and "'" not in name and '"' not in name and len(value) < SHORTEST:
         return pair[0]  # prose: "unexpected token: }"
     return f"{name}{HIDDEN}"
 

@@ -150,9 +150,9 @@ def test_bad_names_for_queues_and_states_are_refused(hf: Holdfast) -> None:
         hf.worker(queues="default")
     with pytest.raises(BadArguments, match="there is no state 'done'; there are queued, running, "):
         hf.jobs(state="done")
-    with pytest.raises(BadSettings, match="name either a queue, a task or a cron"):
+    with pytest.raises(BadSettings, match="name a queue, a task, jobs by their arguments"):
         hf.pause()
-    with pytest.raises(BadSettings, match="name either a queue, a task or a cron"):
+    with pytest.raises(BadSettings, match="name a queue, a task, jobs by their arguments"):
         hf.pause(queue="a", task="b")
     with pytest.raises(BadArguments, match="the name of a queue must be a text"):
         hf.pause(queue="\x00")

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from holdfast import BadArguments, Fail, Holdfast, JobNotFound, Refused, State
+from holdfast import BadArguments, BadSettings, Fail, Holdfast, Job, JobNotFound, Refused, State
+from holdfast.model.job import Changed
+from tests.factories import wants
 from tests.running import working
 from tests.waiting import wait_until
 
@@ -170,7 +173,7 @@ def test_a_queue_or_a_task_is_paused_with_who_and_why(hf: Holdfast, kind: str) -
     def free() -> None: ...
 
     jobs = [held.enqueue(), free.enqueue()]
-    hf.pause(**{kind: "held"}, by="operator", why="the printer burns")  # type: ignore[call-overload]
+    hf.pause(**{kind: "held"}, by="operator", reason="the printer burns")  # type: ignore[call-overload]
     [pause] = hf.pauses()
     assert (pause.kind, pause.name, pause.by, pause.reason, pause.until) == (
         kind, "held", "operator", "the printer burns", None,
@@ -202,6 +205,56 @@ def test_a_pause_ends_by_itself(hf: Holdfast) -> None:
     assert hf.drain() == 1
 
 
+def test_jobs_are_paused_by_their_arguments(hf: Holdfast) -> None:
+    @hf.task(queue="sync")
+    def sync(customer: int) -> int:
+        return customer
+
+    @hf.task
+    def bill(customer: int) -> int:
+        return customer
+
+    first, other, bills = sync.enqueue(42), sync.enqueue(7), bill.enqueue(42)
+    hf.pause(task="sync", where={"customer": 42}, by="ana", reason="their API is down", until=timedelta(hours=2))
+    [pause] = hf.pauses()
+    assert (pause.kind, pause.name, pause.by, pause.reason, pause.jobs) == (
+        "filter", "task:sync args.customer:42", "ana", "their API is down", 1,
+    )  # fmt: skip
+    second = sync.enqueue(42)
+    assert hf.drain() == 2
+    assert [job.state for job in (first, second, other, bills)] == [State.QUEUED] * 2 + [State.SUCCEEDED] * 2
+    assert "are paused by ana (their API is down) until" in first.why()[0].text
+    assert hf.resume(where="args.customer:42") is False
+    assert hf.resume(where="args.customer:42", task="sync") is True
+    assert hf.drain() == 2
+    hf.pause(queue="sync", task="sync")
+    assert [(pause.kind, pause.name) for pause in hf.pauses()] == [("filter", "task:sync queue:sync")]
+    assert hf.resume(queue="sync", task="sync") is True
+    hf.pause(where="queue:sync")
+    assert [(pause.kind, pause.name) for pause in hf.pauses()] == [("queue", "sync")]
+    for given in ({}, {"cron": "a", "where": "args.b:1"}, {"cron": "a", "task": "b"}):
+        with pytest.raises(BadSettings, match="name a queue, a task, jobs by their arguments"):
+            hf.pause(**given)  # type: ignore[call-overload]
+    with pytest.raises(BadArguments, match="means jobs"):
+        hf.pause("args.customer:42", where="args.customer:42")  # type: ignore[call-overload]
+
+
+def test_a_pause_by_arguments_ends_by_itself_under_a_worker(hf: Holdfast) -> None:
+    @hf.task
+    def task(n: int) -> str:
+        return "done"
+
+    hf.reconfigure(lease=3.0)
+    with working(hf):
+        hf.pause(where={"n": 1}, until=timedelta(seconds=1))
+        began = time.monotonic()
+        job, other = task.enqueue(1), task.enqueue(2)
+        assert other.wait(timeout=10) == "done"
+        assert job.state is State.QUEUED
+        assert job.wait(timeout=10) == "done"
+        assert time.monotonic() - began >= 0.9
+
+
 def test_the_end_of_a_pause_wakes_sleeping_workers(hf: Holdfast) -> None:
     @hf.task
     def task() -> str:
@@ -214,3 +267,46 @@ def test_the_end_of_a_pause_wakes_sleeping_workers(hf: Holdfast) -> None:
         assert job.state is State.QUEUED
         hf.resume(task="task")
         assert job.wait(timeout=10) == "done"
+
+
+def test_a_job_is_forgotten_only_when_it_has_finished(hf: Holdfast) -> None:
+    @hf.task
+    def task() -> None: ...
+
+    job = task.enqueue()
+    with pytest.raises(Refused, match=r"can't delete job \d+: it is queued, and must have finished; cancel it first"):
+        job.delete()
+    assert hf.delete("task:task") == Changed(0, 1)
+    job.cancel()
+    assert job.delete() is State.CANCELLED
+
+
+@pytest.mark.parametrize(
+    ("ask", "complaint"),
+    [
+        (lambda hf, job: job.cancel(5), "HF1202 cancel: reason must be a text"),
+        (lambda hf, job: hf.cancel("task:task", reason=[]), "HF1202 cancel: reason must be a text"),
+        (lambda hf, job: hf.jobs(limit=-1), "HF1202 jobs: limit must be a whole number of 1 or more, not -1"),
+        (lambda hf, job: hf.jobs(limit="5"), "HF1202 jobs: limit must be a whole number"),
+        (lambda hf, job: hf.pause(queue="a", reason=7), "HF1202 pause: reason must be a text"),
+        (lambda hf, job: hf.pause(queue="a", by=7), "HF1202 pause: by must be a text"),
+    ],
+)
+def test_values_that_are_none_are_refused_in_our_words(
+    hf: Holdfast, ask: Callable[[Holdfast, Job[None]], object], complaint: str
+) -> None:
+    @hf.task
+    def task() -> None: ...
+
+    with pytest.raises(BadArguments, match=complaint):
+        ask(hf, task.enqueue())
+
+
+def test_what_was_only_asked_of_running_jobs_is_counted_apart(hf: Holdfast) -> None:
+    @hf.task
+    def task() -> None: ...
+
+    jobs = [task.enqueue() for _ in range(3)]
+    hf.store.claim(wants(2, tasks=["task"]))
+    assert hf.cancel("task:task") == Changed(1, 0, 2)
+    assert [job.state for job in jobs] == [State.RUNNING, State.RUNNING, State.CANCELLED]

@@ -175,6 +175,7 @@ def test_waiting_for_what_is_not_there(hf: Holdfast) -> None:
     def task() -> None: ...
 
     job = task.enqueue()
+    job.cancel()
     job.delete()
     with pytest.raises(JobNotFound, match=f"there is no job {job.id}"):
         job.wait(timeout=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -121,3 +122,18 @@ def test_errors_come_first_and_tracebacks_only_when_asked_for(shell: Shell, tmp_
     told = shell("--debug", "jobs", "list", "--url", url, code=1).stderr
     assert told.startswith("HF3306 ")
     assert "sqlite3.DatabaseError" in told
+
+
+def test_settings_are_shown_even_if_the_application_is_not_found(shell: Shell) -> None:
+    (shell.directory / "holdfast.toml").write_text('app = "nowhere:hf"\nlease = 33\n')
+    done = shell("config", "-o", "json", code=2)
+    shown = {row["name"]: (row["value"], row["source"]) for row in json.loads(done.stdout)}
+    assert shown["lease"] == (33, "holdfast.toml") or shown["lease"][0] == 33
+    assert "these are the settings without the application's own" in done.stderr
+    assert "HF1107 there is no module 'nowhere' here" in done.stderr
+    assert "HF1107" in shell("config", "ap:hf", code=2).stderr
+
+
+@pytest.mark.parametrize("words", [(), ("jobs",), ("queues",), ("tasks",), ("cron",), ("sql",)])
+def test_no_help_is_cut_off(shell: Shell, words: tuple[str, ...]) -> None:
+    assert "..." not in shell(*words, "--help", COLUMNS="80").stdout.replace("[ARGS]...", "")

@@ -83,11 +83,11 @@ def test_crons_are_listed_paused_resumed_and_run(shell: Shell, kept: Store) -> N
     assert (report["name"], report["expression"], report["timezone"]) == ("report", "30 6 * * MON-FRI", "Europe/Berlin")
     assert (report["queue"], report["catch_up"], report["last_at"], report["workers"]) == ("reports", "latest", None, 0)
     assert len(report["next"]) == 5
-    assert "paused" in shell("cron", "pause", "report", "--by", "ops", "--why", "too loud", HOLDFAST_APP="").stderr
+    assert "paused" in shell("cron", "pause", "report", "--by", "ops", "--reason", "too loud", HOLDFAST_APP="").stderr
     words = shell("cron", "list", HOLDFAST_APP="").stdout
     assert "paused by ops: too loud; no worker declares it" in words
     [leap_day, paused] = json.loads(shell("cron", "list", "-o", "json", HOLDFAST_APP="").stdout)
-    assert (leap_day["paused"], paused["paused"], paused["paused_why"]) == (False, True, "too loud")
+    assert (leap_day["paused"], paused["paused"], paused["paused_reason"]) == (False, True, "too loud")
     id = shell("cron", "run", "report", HOLDFAST_APP="").stdout.strip()
     assert kept.get(id).queue == "reports"
     assert json.loads(shell("cron", "run", "leap_day", "-o", "json").stdout)["id"] != id

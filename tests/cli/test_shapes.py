@@ -15,7 +15,7 @@ from tests.factories import BOOM, a_queued_job, a_running_job, ref
 JOB = """id queue task state priority attempt max_attempts life crashes suspicion pause_requested cancel_requested
 created_at run_at started_at finished_at failed_at expires_at fence worker key holds_key correlation_id tags args result
 checkpoint pending done total note error_code error_message asked_at
-asked_by asked_why progressed_at rate progress"""
+asked_by asked_why progressed_at rate progress barred_by"""
 DEPTH = "due scheduled running failed pending pending_running capped oldest_due_at oldest_due_seconds workers paused"
 
 # command -> the keys of its document, or of each of its rows
@@ -24,10 +24,11 @@ SHAPES = {
     "jobs list state:failed": JOB,
     "jobs show 1": JOB + " attempts steps",
     "jobs retry state:failed --dry-run": "verb jobs capped",
-    "jobs retry 1": "verb changed refused",
-    "jobs set 1 priority=2": "verb changed refused",
+    "jobs retry 1": "verb changed refused asked",
+    "jobs set 1 priority=2": "verb changed refused asked",
     "queues list": "queue " + DEPTH,
     "tasks list": "task " + DEPTH,
+    "pauses": "kind name by reason until since jobs capped",
     "workers": "id name host pid queues tasks slots lease started_at seen_at crons running",
     "config": "name value source",
     "enqueue double n=1 --app app:hf": "id task created state",
@@ -35,7 +36,7 @@ SHAPES = {
     "enqueue double n=2 --app app:hf --key k": "id task created state",
 }
 ATTEMPT = "job_id fence life number worker outcome started_at ended_at error_code error_message traceback"
-PAUSED = "by why until since"
+PAUSED = "by reason until since"
 
 
 @pytest.fixture(scope="module")

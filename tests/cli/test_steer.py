@@ -25,7 +25,7 @@ def test_one_job_is_steered_by_its_id_without_a_question(shell: Shell, kept: Sto
     id = failed(kept)
     assert shell("jobs", "retry", id).stdout == "retried 1 job\n"
     assert shell("jobs", "pause", id).stdout == "paused 1 job\n"
-    assert shell.json("jobs", "resume", id) == {"verb": "resume", "changed": 1, "refused": 0}
+    assert shell.json("jobs", "resume", id) == {"verb": "resume", "changed": 1, "refused": 0, "asked": 0}
     shell("jobs", "set", id, "priority=5", "delay=10m", "tags=a,b")
     job = kept.get(id)
     assert (job.priority, job.tags, 590 < (job.run_at - job.created_at).total_seconds() < 700) == (5, ("a", "b"), True)
@@ -52,13 +52,20 @@ def test_many_are_shown_and_only_changed_with_a_yes(shell: Shell, kept: Store) -
     assert len(kept.jobs(state=State.FAILED)) == 7
     assert shell("jobs", "retry", "task:greet", "--yes").stdout == "retried 7 jobs; 1 not in a state for it\n"
     assert "none of 8 jobs was in a state for retry" in shell("jobs", "retry", "task:greet", "--yes", code=4).stderr
-    named = shell("jobs", "cancel", *ids[:2], "999", "--yes")
+    named = shell("jobs", "cancel", *ids[:2], "999", "--yes", code=3)
     assert named.stdout == "cancelled 2 jobs\n"
-    assert "there is no job 999" in named.stderr
+    assert "HF1301 there is no job 999; the others are done" in named.stderr
+    for flag in ("--dry-run", "--yes"):
+        assert "HF1301 there is no job 9998, 9999\n" in shell("jobs", "retry", "9998", "9999", flag, code=3).stderr
     assert shell("jobs", "set", "queue:other", "priority=9", "--yes").stdout == "changed 1 job\n"
     assert kept.get(other).priority == 9
     assert "no job is meant by this" in shell("jobs", "delete", "queue:none", "--yes").stderr
-    assert shell.json("jobs", "delete", "task:greet", "--yes") == {"verb": "delete", "changed": 2, "refused": 6}
+    assert shell.json("jobs", "delete", "task:greet", "--yes") == {
+        "verb": "delete",
+        "changed": 2,
+        "refused": 6,
+        "asked": 0,
+    }
 
 
 @pytest.mark.parametrize("engine", ["sqlite"])
@@ -129,3 +136,66 @@ def _read(terminal: int) -> bytes:
 )
 def test_what_makes_no_sense_is_refused_in_words(shell: Shell, kept: Store, arguments: list[str], said: str) -> None:
     assert said in shell("jobs", *arguments, code=2).stderr
+
+
+def test_a_preview_counts_only_what_can_change(shell: Shell, kept: Store) -> None:
+    for _ in range(2):
+        failed(kept)
+    a_queued_job(kept)
+    shown = shell("jobs", "retry", "task:greet", "--dry-run").stderr
+    assert "retry: 2 jobs in" in shown
+    assert "(1 more not in a state for it)" in shown
+    assert "queued" not in shown
+    assert shell.json("jobs", "retry", "task:greet", "--dry-run")["jobs"] == 2
+    assert shell.json("jobs", "delete", "task:greet", "--dry-run")["jobs"] == 2
+    assert shell.json("jobs", "pause", "task:greet", "--dry-run")["jobs"] == 1
+    none = shell("jobs", "resume", "task:greet", "--dry-run")
+    assert "none of 3 jobs is in a state for resume" in none.stderr
+    assert "1 job is in a state" not in none.stderr
+
+
+def test_running_jobs_are_counted_as_asked_not_as_cancelled(shell: Shell, kept: Store) -> None:
+    for _ in range(2):
+        a_running_job(kept)
+    a_queued_job(kept)
+    said = shell("jobs", "cancel", "task:greet", "--yes").stdout
+    assert said == "cancelled 1 job; 2 jobs that run are asked: each stops when its handler looks\n"
+    assert shell.json("jobs", "pause", "task:greet", "--yes") == {
+        "verb": "pause", "changed": 0, "refused": 1, "asked": 2,
+    }  # fmt: skip
+    [one, *_] = kept.jobs(state="running")
+    assert shell("jobs", "cancel", one.id).stdout == "1 job that runs is asked: it stops when its handler looks\n"
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
+def test_names_no_job_has_are_pointed_out(shell: Shell, kept: Store) -> None:
+    a_queued_job(kept, queue="mail", task="double")
+    said = shell("jobs", "list", "queue:mial", "task:duoble").stderr
+    assert (
+        said == "no job is of queue 'mial'; did you mean 'mail'?\nno job is of task 'duoble'; did you mean 'double'?\n"
+    )
+    assert "did you mean 'mail'?" in shell("jobs", "retry", "queue:mial", "--yes").stderr
+    assert "no job is of queue 'zzz'\n" in shell("jobs", "list", "--queue", "zzz").stderr
+    assert "no job is of" not in shell("jobs", "list", "queue:mail", "state:failed").stderr
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
+def test_a_list_says_that_there_are_more(shell: Shell, kept: Store) -> None:
+    ids = [a_queued_job(kept) for _ in range(3)]
+    assert "there are more: --before" in shell("jobs", "list", "-n", "2").stderr
+    assert f"--before {ids[1]}," in shell("jobs", "list", "-n", "2").stderr
+    assert shell("jobs", "list", "-n", "3").stderr == ""
+    assert shell("jobs", "list", "-n", "2", "--before", ids[2]).stderr == ""
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
+def test_several_states_queues_and_tasks_mean_any_of_them(shell: Shell, kept: Store) -> None:
+    dead, waiting = failed(kept), a_queued_job(kept, queue="mail")
+    a_running_job(kept, queue="news", task="other")
+
+    def listed(*words: str) -> list[str]:
+        return [job["id"] for job in shell.json("jobs", "list", *words)]
+
+    assert listed("--state", "failed", "--state", "queued") == [waiting, dead]
+    assert listed("--queue", "mail", "--queue", "default") == [waiting, dead]
+    assert listed("--task", "greet") == [waiting, dead]

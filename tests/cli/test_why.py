@@ -21,7 +21,7 @@ def test_why_tells_every_reason_in_every_format(shell: Shell, kept: Store) -> No
     found = json.loads(shell("why", job, "-o", "json").stdout)
     assert [reason["code"] for reason in found] == ["SCHEDULED", "QUEUE_PAUSED", "NO_WORKER"]
     assert set(found[0]) == {"code", "text", "blocks", "details"}
-    assert found[1]["details"] == {"queue": "mail", "by": "ops", "why": "provider down", "until": None}
+    assert found[1]["details"] == {"queue": "mail", "by": "ops", "reason": "provider down", "until": None}
     assert datetime.fromisoformat(found[0]["details"]["until"]) > datetime.now(UTC)
     rows = shell("why", job, "-o", "jsonl").stdout.splitlines()
     assert [json.loads(row)["code"] for row in rows] == ["SCHEDULED", "QUEUE_PAUSED", "NO_WORKER"]

@@ -199,7 +199,7 @@ def test_a_pause_is_seen_with_who_and_why_and_lets_ticks_go(store: Store, clock:
     clock.advance(5 * MINUTE)
     cron = the_cron(store)
     assert cron.paused
-    assert (cron.paused_by, cron.paused_why) == ("ops", "provider down")
+    assert (cron.paused_by, cron.paused_reason) == ("ops", "provider down")
     assert cron.paused_until == START + timedelta(hours=1)
     assert fire(store) == []
     assert the_cron(store).next_at == START + timedelta(minutes=10)

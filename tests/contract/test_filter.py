@@ -192,7 +192,7 @@ def test_each_verb_acts_on_all_the_filter_means_and_counts_the_rest(
 
 def test_bulk_verbs_ask_what_runs(store: Store) -> None:
     held = a_running_job(store)
-    assert store.bulk("cancel", parse("state:running"), reason="stop") == Changed(1, 0)
+    assert store.bulk("cancel", parse("state:running"), reason="stop") == Changed(0, 0, 1)
     assert [(request.id, request.cancel) for request in store.asked()] == [(held.id, True)]
 
 

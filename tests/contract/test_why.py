@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as checking
 from hypothesis import strategies as st
 
+from holdfast.model.filter import parse
 from holdfast.model.why import Reason, Why
 from holdfast.settings import Settings
 from holdfast.store import open_store
@@ -68,13 +69,38 @@ def test_pauses_tell_who_why_and_until_when_and_all_that_hold_are_told(store: St
     store.hold("queue", "other")
     scheduled, queue, task = why(store, job)
     assert scheduled.code is Why.SCHEDULED
-    assert (queue.code, queue.details["by"], queue.details["why"]) == (Why.QUEUE_PAUSED, "ops", "provider down")
+    assert (queue.code, queue.details["by"], queue.details["reason"]) == (Why.QUEUE_PAUSED, "ops", "provider down")
     assert "by ops (provider down) until 2030-01-01 00:01:00 UTC" in queue.text
     assert (task.code, task.details["until"]) == (Why.TASK_PAUSED, None)
     clock.advance(MINUTE)
     assert codes(why(store, job)) == ["TASK_PAUSED"], "a pause that is over holds nothing"
     store.pause(job)
     assert codes(why(store, job)) == ["PAUSED", "TASK_PAUSED"]
+
+
+def test_a_pause_by_filter_is_named_whether_the_job_was_set_aside_yet_or_not(store: Store, clock: Clock) -> None:
+    register(store, lease=HOUR)
+    theirs, other = b'{"customer":42}', b'{"customer":7}'
+    before = a_queued_job(store, args=theirs)
+    filter = "args.customer:42"
+    store.hold("filter", filter, filter=parse(filter), by="ana", reason="their API is down", delay=MINUTE)
+    after, free = a_queued_job(store, args=theirs), a_queued_job(store, args=other)
+    for job in (before, after):
+        reason = only(store, job)
+        assert (reason.code, reason.blocks) == (Why.FILTER_PAUSED, True)
+        assert reason.text.startswith(
+            "jobs with args.customer:42 are paused by ana (their API is down) until 2030-01-01 00:01:00 UTC"
+        )
+        assert reason.text.endswith(": holdfast resume args.customer:42")
+        assert reason.details["filter"] == filter
+    assert not only(store, free).blocks
+    counts = {count.code: count.jobs for count in why_queue(store, "default").reasons}
+    assert counts == {Why.FILTER_PAUSED: 2, Why.READY: 1}
+    clock.advance(MINUTE)
+    [over] = [reason for reason in why(store, before) if reason.code is Why.FILTER_PAUSED]
+    assert "is over: a worker's watchdog lets it go within seconds" in over.text
+    store.free()
+    assert Why.FILTER_PAUSED not in codes(why(store, before))
 
 
 def test_without_a_live_worker_for_its_queue_nobody_serves_it(store: Store, clock: Clock) -> None:

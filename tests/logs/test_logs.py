@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast, JobContext, Secret, testing
+from holdfast.events import singular
 from holdfast.logs import FIELDS, JobFilter, JsonFormatter, TextFormatter, job_fields, to_stderr
 from tests.running import working
 from tests.waiting import wait_until
@@ -266,3 +267,17 @@ def test_an_application_that_set_up_logging_itself_keeps_it_unless_json_is_asked
         [handler] = root.handlers
         assert isinstance(handler.formatter, JsonFormatter)
         assert root.level == logging.ERROR
+
+
+def test_one_is_told_in_the_singular() -> None:
+    said = {
+        "1 jobs were given back, uncharged": "1 job was given back, uncharged",
+        "claimed 1 jobs": "claimed 1 job",
+        "1 jobs go on: the pause is over": "1 job goes on: the pause is over",
+        "1 due jobs of task t wait in queue q": "1 due job of task t wait in queue q",
+        "1,001 jobs were given back": "1,001 jobs were given back",
+        "11 jobs succeeded": "11 jobs succeeded",
+        "worker w-1 jobs": "worker w-1 jobs",
+        "0.1 jobs": "0.1 jobs",
+    }
+    assert {text: singular(text) for text in said} == said

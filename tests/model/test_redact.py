@@ -36,6 +36,11 @@ from holdfast.redact import hide_secrets, hiding, is_secret_name, scrub, scrubbe
         ("clientSecret=canary", "clientSecret=***"),
         ("DB_PASSWORD=canary", "DB_PASSWORD=***"),
         ("Client(secret_key='canary', n=1)", "Client(secret_key=***, n=1)"),
+        ('def f(password: str = "canary", n=1)', "def f(password: str = ***, n=1)"),
+        ("token: Secret[str] | None = 'canary'", "token: Secret[str] | None = ***"),
+        ("api_key: t.Optional[str]=canary", "api_key: t.Optional[str]=***"),
+        ("password: strong", "password: ***"),
+        ("password: str.canary", "password: ***"),
     ],
 )
 def test_what_looks_like_a_secret_is_hidden(text: str, shown: str) -> None:
@@ -48,6 +53,8 @@ def test_what_looks_like_a_secret_is_hidden(text: str, shown: str) -> None:
     [
         "", "postgresql://usr@db/jobs", "https://example.org/a:b@c", "max_tokens=5, tokens: 500", "KeyError: 'token'",
         "unexpected token: }", "a token expired", "tokenizer: fast", "secretary=5", "the password is wrong",
+        "def login(user: str, password: str) -> None:", "    password: str\n    token: Secret[str] | None\n",
+        "lambda api_key: bytes, secret: dict[str, str]: 1", "def f(token: pydantic.SecretStr): ...",
         "12:30@noon", "basic authentication failed", "bearer authentication",
         "job 7 failed: it ran longer than its timeout of 5 s",
     ],

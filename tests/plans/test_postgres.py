@@ -6,23 +6,24 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import psycopg
 import pytest
 
-from holdfast.model.filter import Filter
+from holdfast.model.filter import Filter, parse
 from holdfast.model.job import Wants
 from holdfast.model.outcome import Outcome
 from holdfast.settings import Settings
 from holdfast.store.base import Ref
-from holdfast.store.find import parameters
+from holdfast.store.find import arguments, parameters
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.postgres.trip import ENDINGS, wanted
 from tests.factories import claim
 from tests.plans.crowd import (
     DUE,
+    FILTER,
     LANE_TASKS,
     LANES,
     LAYOUTS,
@@ -65,6 +66,11 @@ def test_statements_look_at_a_bounded_part_of_a_crowded_table(version: int, scal
             complaints = [f"never analysed, {told}" for told in unbounded(connection, cases(connection, store))]
             connection.execute("analyze")
             complaints += [f"analysed, {told}" for told in unbounded(connection, cases(connection, store))]
+            with store.transaction() as tx:  # store.hold would set aside what waits
+                tx.rows("hold", **pause_by_filter())
+            complaints += [f"with a pause, {told}" for told in unbounded(connection, cases_of_a_pause(store))]
+            with store.transaction() as tx:
+                tx.rows("let_go", kind="filter", name=FILTER)
             # Now many are due, and many wait to be run alone: what was learned about the table is wrong.
             crowd_the_front(connection, store)
             complaints += [f"out of date, {told}" for told in unbounded(connection, claims_where_told(store))]
@@ -163,6 +169,33 @@ def cases(connection: Connection, store: PostgresStore) -> list[Case]:
         Case("find", statements["find"], {"before": 2000, "after": 1000, "limit": 50, **nothing}, rows=1000, pages=400),
         Case("find_of", statements["find_of"], {"ids": array(ids), "limit": 50, **nothing}),
         Case("purge", statements["purge"], retention(), rows=2000, pages=4200),
+    ]
+
+
+def pause_by_filter() -> dict[str, Any]:
+    return {
+        "kind": "filter", "name": FILTER, "queues": None, "tasks": None, "arguments": arguments(parse(FILTER)),
+        "by": None, "reason": None, "until": None, "delay": None,
+    }  # fmt: skip
+
+
+def cases_of_a_pause(store: PostgresStore) -> list[Case]:
+    """What it set aside is not looked at; what is picked is looked at once more."""
+    statements = store.statements
+    lane = {"queue": QUEUE, "task": UNSERVED, "priority": 0, "after_at": "2001-01-01", "after_id": 0, "limit": 100}
+    ids = {"ids": array(range(5, 15))}
+    return [
+        *claims(store, limit=10, rows=50, pages=200),
+        *(replace(case, text=statements["claim_switched"]) for case in claims(store, limit=10, rows=80, pages=250)),
+        *(replace(case, text=statements["claim_from_switched"]) for case in claims_where_told(store)),
+        Case("look", statements["look"], {**scope(None), "worker": "me", "crons": ["a", "b"]}, pages=150),
+        Case("barred_by", statements["barred_by"], {}),
+        Case("barred_ids", statements["barred_ids"], {"name": FILTER, "limit": 20}),
+        Case("bar", statements["bar"], ids),
+        Case("free", statements["free"], ids),
+        Case("lane_page", statements["lane_page"], lane, rows=250, pages=400),
+        Case("filters_of", statements["filters_of"], {"id": 5}),
+        Case("pauses", statements["pauses"], {"most": 100}, rows=110, pages=300),
     ]
 
 

@@ -13,16 +13,20 @@ from typing import Any
 
 import pytest
 
+from holdfast.model.filter import parse
 from holdfast.model.job import Held, Wants
 from holdfast.model.outcome import Outcome
 from holdfast.settings import Settings
 from holdfast.store.base import Ref
+from holdfast.store.find import arguments
 from holdfast.store.sqlite.enqueue import stored
 from holdfast.store.sqlite.store import SqliteStore
+from holdfast.store.why import why
 from tests.factories import BOOM, Clock, claim, new_job, wants
 from tests.plans.crowd import (
     COLUMNS,
     DUE,
+    FILTER,
     HELD_UNDER_A_LEASE,
     KINDS,
     LANE_TASKS,
@@ -113,6 +117,12 @@ def test_statements_take_a_bounded_number_of_steps_on_a_crowded_table(store: Sql
         complaints += [f"{told}: {line}" for line in unbounded(store, steps)]
         with store.user_transaction() as db:
             db.execute("analyze")
+    with store.transaction() as tx:  # store.hold would set aside what waits
+        tx.rows(
+            "hold", kind="filter", name=FILTER, queues=None, tasks=None, arguments=arguments(parse(FILTER)),
+            by=None, reason=None, until=None, delay=None,
+        )  # fmt: skip
+    complaints += [f"with a pause: {line}" for line in paused(store, steps)]
     crowd_the_front(store, clock)
     complaints += [f"busy: {line}" for line in busy(store, steps)]
     assert not complaints, "\n".join(complaints)
@@ -142,6 +152,22 @@ def unbounded(store: SqliteStore, steps: Steps) -> Iterator[str]:
         "rescue": (8000, lambda: store.rescue(dead=[worker])),
         "expire": (500, store.expire),
         "purge": (60_000, lambda: store.purge(0, finished=7 * 86400.0, failed=7 * 86400.0)),
+    }
+    for name, (allowed, act) in acts.items():
+        spent = steps.of(act)
+        if spent > allowed:
+            yield f"{name} takes {spent} steps, more than {allowed}"
+
+
+def paused(store: SqliteStore, steps: Steps) -> Iterator[str]:
+    lane = {"queue": QUEUE, "task": UNSERVED, "priority": 0, "after_at": "2001", "after_id": 0, "limit": 100}
+    acts: dict[str, tuple[int, Act]] = {
+        "look": (4000, lambda: store.look("me", (TASK, PAUSED_TASK), None, ("a", "b"))),
+        "claim": (9000, lambda: claim_and_give_back(store, wants(10, tasks=(TASK, PAUSED_TASK), held=1))),
+        "pauses": (400_000, store.pauses),  # counts up to 10,000
+        "look through a lane": (20_000, lambda: store.read("lane_page", **lane)),
+        "free nobody": (1500, store.free),
+        "why": (60_000, lambda: why(store, "5")),
     }
     for name, (allowed, act) in acts.items():
         spent = steps.of(act)
@@ -207,6 +233,7 @@ STATEMENTS = (
     "succeed", "succeed_on", "recorded", "renew", "requests", "drop_leases", "leased_jobs", "rescue", "expire",
     "fail", "reschedule", "release", "park", "stop", "checkpoint", "progress", "pause", "resume", "cancel", "retry",
     "change", "delete", "get", "list", "newest", "find", "find_of", "failed_ids", "failed_depth",
+    "barred_by", "barred_ids", "filters_of", "bar", "free", "pauses",
     "suspect_depth", "running_depth", "every_lane", "running", "failed_lately", "lately",
     "purge", "purge_step",
 )  # fmt: skip

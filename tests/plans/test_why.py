@@ -83,7 +83,7 @@ def test_why_takes_a_bounded_number_of_steps_on_sqlite(
         "why": (30_000, lambda: why(store, str(newest))),
         "ahead": (20_000, lambda: store.ahead(**place, due_at=stored(clock.now), most=MOST)),
         "waiting": (60_000, lambda: store.waiting(most=MOST)),
-        "why_queue": (60_000, lambda: why_queue(store, QUEUE, window=MOST)),
+        "why_queue": (120_000, lambda: why_queue(store, QUEUE, window=MOST)),
     }
     complaints = []
     for told in ("crowded", "busy"):

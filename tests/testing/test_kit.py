@@ -454,7 +454,7 @@ def test_a_handler_cannot_move_its_own_application(kit: Kit) -> None:
 def test_the_kit_tells_why_a_job_would_not_run(kit: Kit) -> None:
     job = send.enqueue("you")
     assert kit.why(job) == []
-    hf.pause(queue="mail", why="the provider is down")
+    hf.pause(queue="mail", reason="the provider is down")
     assert kit.why(job) == ["QUEUE_PAUSED"]
     with pytest.raises(AssertionError, match="the provider is down"):
         kit.run_due(expect="succeeded")

@@ -159,9 +159,9 @@ def test_a_cron_that_no_worker_declares_any_more_is_not_fired_and_shown_as_such(
 
 def test_pausing_lets_ticks_go_and_resuming_goes_on_with_the_next(hf: Holdfast) -> None:
     hf.task(cron="0 0 * * *", name="daily", catch_up="all")(lambda: None)
-    hf.pause(cron="daily", by="ops", why="provider down", until=timedelta(hours=1))
+    hf.pause(cron="daily", by="ops", reason="provider down", until=timedelta(hours=1))
     cron = the_cron(hf, "daily")
-    assert (cron.paused, cron.paused_by, cron.paused_why) == (True, "ops", "provider down")
+    assert (cron.paused, cron.paused_by, cron.paused_reason) == (True, "ops", "provider down")
     assert [(pause.kind, pause.name) for pause in hf.pauses()] == [("cron", "daily")]
     set_back(hf, "daily", 86400 * 5)
     assert hf.drain() == 0

@@ -17,7 +17,7 @@ from holdfast.work.desk import Desk
 from tests.running import HASTY, Heard, MakeApp, working
 from tests.waiting import wait_until
 
-BESIDES = {"enqueue", "renew", "purge", "hold", "let_go"}  # verbs that are no transition of one job
+BESIDES = {"enqueue", "renew", "purge", "hold", "let_go", "free"}  # verbs that are no transition of one job
 
 
 def work(ctx: JobContext, how: str) -> str:
@@ -128,12 +128,18 @@ def purged(app: Holdfast) -> Job[Any]:
 
 
 def held(app: Holdfast) -> None:
-    app.pause(queue="default", by="ops", why="provider down")
+    app.pause(queue="default", by="ops", reason="provider down")
 
 
 def let_go(app: Holdfast) -> None:
     held(app)
     app.resume(queue="default")
+
+
+def freed(app: Holdfast) -> None:
+    queued(app)
+    app.pause(queue="default", task="work")
+    app.resume(queue="default", task="work")
 
 
 DOING: dict[str, Callable[[Holdfast], Job[Any] | None]] = {
@@ -142,8 +148,8 @@ DOING: dict[str, Callable[[Holdfast], Job[Any] | None]] = {
     "checkpoint": by_handler("checkpoint"), "step": by_handler("step"), "progress": watched("progress", "progressed"),
     "park": watched("park", "parked"), "renew": watched("renew", "renewed"), "rescue": rescued, "expire": expired,
     "purge": purged, "pause": asked("pause"), "resume": asked("pause", "resume"), "cancel": asked("cancel"),
-    "retry": asked("cancel", "retry"), "change": asked("change"), "delete": asked("delete"), "hold": held,
-    "let_go": let_go,
+    "retry": asked("cancel", "retry"), "change": asked("change"), "delete": asked("cancel", "delete"), "hold": held,
+    "let_go": let_go, "free": freed,
 }  # fmt: skip
 
 

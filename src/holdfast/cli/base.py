@@ -57,6 +57,11 @@ class Command(click.Command):
         if mark:
             self.help, self.epilog = text.rstrip(), mark + examples
 
+    def get_short_help_str(self, limit: int = 45) -> str:
+        """What a list of commands says of it: its first sentence, to the end."""
+        first = inspect.cleandoc(self.help or "").partition("\n\n")[0]
+        return " ".join(first.split())
+
 
 class Group(Command, click.Group):
     command_class = Command

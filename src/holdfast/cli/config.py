@@ -11,6 +11,7 @@ from click.shell_completion import get_completion_class
 
 from holdfast.cli.base import app_argument, cli, find_app, output_option, print_data, print_table, talk, url_option
 from holdfast.client import Holdfast
+from holdfast.errors import HoldfastError
 from holdfast.settings import load_settings, redact
 
 
@@ -21,12 +22,18 @@ from holdfast.settings import load_settings, redact
 def config(app: str | None, output: str, url: str | None) -> None:
     """Every setting, and where its value came from: argument, environment, file or default. Passwords are hidden.
 
+    If the application can't be found, the settings outside of it are shown, and the exit status says so.
+
     \b
     Examples:
       holdfast config
       holdfast config app:hf -o json
     """
-    configured = find_app(app, url=url) if app or load_settings().app else Holdfast(url)
+    trouble: HoldfastError | None = None
+    try:
+        configured = find_app(app, url=url) if app or load_settings().app else Holdfast(url)
+    except HoldfastError as error:
+        trouble, configured = error, Holdfast(url)
     rows = [
         {"name": name, "value": redact(value) if name == "url" else value, "source": configured.sources[name]}
         for name, value in asdict(configured.settings).items()
@@ -40,6 +47,9 @@ def config(app: str | None, output: str, url: str | None) -> None:
         print_table(("setting", "value", "from"), [tuple(row.values()) for row in rows])
     else:
         print_data(rows, output)
+    if trouble is not None:
+        talk("these are the settings without the application's own:")
+        raise trouble
 
 
 @cli.command()

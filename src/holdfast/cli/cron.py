@@ -58,15 +58,15 @@ def list_crons(count: int, output: str, url: str | None) -> None:
 @cron.command("pause")
 @click.argument("name")
 @pausing
-def pause_cron(name: str, why: str | None, until: str | None, by: str | None, url: str | None) -> None:
+def pause_cron(name: str, reason: str | None, until: str | None, by: str | None, url: str | None) -> None:
     """Let the ticks of a cron go until it is resumed. They are not made up for.
 
     \b
     Examples:
-      holdfast cron pause nightly_report --why "the provider is down"
+      holdfast cron pause nightly_report --reason "the provider is down"
       holdfast cron pause nightly_report --until 2h
     """
-    open_app(url).pause(cron=name, by=by or user(), why=why, until=None if until is None else moment(until))
+    open_app(url).pause(cron=name, by=by or user(), reason=reason, until=None if until is None else moment(until))
     talk(f"cron {name} is paused: holdfast cron resume {name} lets it go")
 
 
@@ -122,7 +122,7 @@ def shown_state(one: CronRecord) -> str:
     if one.paused:
         by = f" by {one.paused_by}" if one.paused_by else ""
         until = f" until {one.paused_until:%Y-%m-%d %H:%M} UTC" if one.paused_until else ""
-        told.append(f"paused{by}{until}" + (f": {one.paused_why}" if one.paused_why else ""))
+        told.append(f"paused{by}{until}" + (f": {one.paused_reason}" if one.paused_reason else ""))
     if not one.workers:
         told.append("no worker declares it")
     if not readable(one):
@@ -144,7 +144,7 @@ def cron_data(one: CronRecord, count: int) -> dict[str, Any]:
         "last_at": one.last_at and one.last_at.isoformat(),
         "paused": one.paused,
         "paused_by": one.paused_by if one.paused else None,
-        "paused_why": one.paused_why if one.paused else None,
+        "paused_reason": one.paused_reason if one.paused else None,
         "paused_until": one.paused_until.isoformat() if one.paused and one.paused_until else None,
         "workers": one.workers,
     }

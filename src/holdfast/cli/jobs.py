@@ -25,9 +25,10 @@ from holdfast.cli.base import (
     url_option,
 )
 from holdfast.client import Holdfast
-from holdfast.model.filter import STATES, parse
+from holdfast.model.filter import ALL, STATES, Filter, parse
 from holdfast.model.job import JobRecord, Progress, StepRecord
 from holdfast.model.lifecycle import State
+from holdfast.model.words import nearest
 from holdfast.redact import hide_secrets
 from holdfast.store.find import WINDOW
 
@@ -47,16 +48,16 @@ def jobs() -> None:
 
 @jobs.command("list")
 @click.argument("filter", nargs=-1)
-@click.option("--state", type=click.Choice(STATES), help="Only jobs in this state.")
-@click.option("--queue", help="Only jobs of this queue.")
-@click.option("--task", help="Only jobs of this task.")
+@click.option("--state", type=click.Choice(STATES), multiple=True, help="Only jobs in this state, or one of several.")
+@click.option("--queue", multiple=True, help="Only jobs of this queue, or one of several.")
+@click.option("--task", multiple=True, help="Only jobs of this task, or one of several.")
 @click.option("--before", metavar="ID", help="Only jobs older than this one: the next page.")
 @click.option("-n", "--limit", type=click.IntRange(1, 10_000), default=20, show_default=True)
 @output_option
 @url_option
 def list_jobs(
-    filter: tuple[str, ...], state: str | None, queue: str | None, task: str | None, before: str | None, limit: int,
-    output: str, url: str | None,
+    filter: tuple[str, ...], state: tuple[str, ...], queue: tuple[str, ...], task: tuple[str, ...], before: str | None,
+    limit: int, output: str, url: str | None,
 ) -> None:  # fmt: skip
     """List jobs, newest first: all of them, or those a FILTER means.
 
@@ -76,6 +77,22 @@ def list_jobs(
         print_data([job_data(job, app) for job in found], output)
     if found.cut:
         talk(f"looked through the newest {WINDOW:,} jobs; older ones: --before {found.next}")
+    elif len(found) == limit and app.store.jobs(wanted, before=found.next, limit=1):
+        talk(f"there are more: --before {found.next}, or -n for a longer list")
+    if not found and before is None:
+        hint_at_names(app, wanted)
+
+
+def hint_at_names(app: Holdfast, filter: Filter) -> None:
+    """Where a filter means no job: names in it that no job has, and what they may be meant for."""
+    for kind, names in (("queue", filter.queues), ("task", filter.tasks)):
+        unknown = [name for name in names if not app.store.jobs(ALL.narrowed(**{kind: name}), limit=1)]
+        if unknown:
+            known = {getattr(job, kind) for job in app.store.jobs(limit=1000)}
+            known |= {getattr(depth, kind) for depth in app.store.depths()}
+        for name in unknown:
+            near = nearest(name, known)
+            talk(f"no job is of {kind} {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
 
 
 def print_jobs(found: Sequence[JobRecord], *, err: bool = False) -> None:
@@ -132,6 +149,8 @@ def show_job(id: str, output: str, url: str | None) -> None:
 
 def shown_state(job: JobRecord) -> str:
     """The state, in the words people use for a queued job that lies ahead."""
+    if job.barred_by is not None:
+        return "queued (paused)"
     if job.state is State.QUEUED and job.run_at > datetime.now(UTC):
         return "retrying" if job.attempt else "scheduled"
     if job.state is State.RUNNING and job.cancel_requested:

@@ -27,6 +27,7 @@ from holdfast.client import Holdfast
 from holdfast.errors import BadArguments
 from holdfast.model.filter import duration
 from holdfast.model.job import COUNTED, Depth, Pause
+from holdfast.model.words import plural
 
 Row = dict[str, Any]
 
@@ -38,7 +39,7 @@ def pausing(command: Callable[..., Any]) -> Callable[..., Any]:
         url_option,
         click.option("--by", help="Who asks. Default: the user's name."),
         click.option("--until", help=until),
-        click.option("--why", help="Shown to whoever wonders."),
+        click.option("--reason", help="Shown to whoever wonders."),
     ):
         command = option(command)
     return command
@@ -51,7 +52,7 @@ def queues() -> None:
     \b
     Examples:
       holdfast queues list
-      holdfast queues pause mail --why 'provider down' --until 1h
+      holdfast queues pause mail --reason 'provider down' --until 1h
     """
 
 
@@ -97,29 +98,29 @@ def list_tasks(output: str, url: str | None) -> None:
 @queues.command("pause")
 @click.argument("queue")
 @pausing
-def pause_queue(queue: str, why: str | None, until: str | None, by: str | None, url: str | None) -> None:
+def pause_queue(queue: str, reason: str | None, until: str | None, by: str | None, url: str | None) -> None:
     """Start no more jobs of a QUEUE, whichever worker looks. What runs goes on.
 
     \b
     Examples:
-      holdfast queues pause mail --why 'provider down' --until 1h
+      holdfast queues pause mail --reason 'provider down' --until 1h
       holdfast queues pause default
     """
-    hold("queue", queue, open_app(url), why, until, by)
+    hold("queue", queue, open_app(url), reason, until, by)
 
 
 @tasks.command("pause")
 @click.argument("task")
 @pausing
-def pause_task(task: str, why: str | None, until: str | None, by: str | None, url: str | None) -> None:
+def pause_task(task: str, reason: str | None, until: str | None, by: str | None, url: str | None) -> None:
     """Start no more jobs of a TASK, whichever worker looks. What runs goes on.
 
     \b
     Examples:
-      holdfast tasks pause audit --why 'a bug' --until 2h
+      holdfast tasks pause audit --reason 'a bug' --until 2h
       holdfast tasks pause report
     """
-    hold("task", task, open_app(url), why, until, by)
+    hold("task", task, open_app(url), reason, until, by)
 
 
 @queues.command("resume")
@@ -205,6 +206,15 @@ def show(kind: str, app: Holdfast, output: str) -> None:
             for row in rows
         ],
     )  # fmt: skip
+    for pause in app.store.pauses():
+        if pause.kind == "filter" and pause.jobs:
+            talk(f"{held(pause)} beside these, set aside by the pause of {pause.name}: holdfast pauses")
+
+
+def held(pause: Pause) -> str:
+    """How many jobs a pause by filter has set aside."""
+    jobs = pause.jobs or 0
+    return f"{counted(min(jobs, COUNTED), jobs > COUNTED)} {plural('job', jobs)}"
 
 
 def summary(kind: str, app: Holdfast) -> list[Row]:
@@ -257,23 +267,23 @@ def paused(pause: Pause | None) -> Row | None:
     if pause is None:
         return None
     moments = {"until": pause.until, "since": pause.created_at}
-    return {"by": pause.by, "why": pause.reason, **{name: at and at.isoformat() for name, at in moments.items()}}
+    return {"by": pause.by, "reason": pause.reason, **{name: at and at.isoformat() for name, at in moments.items()}}
 
 
 def told(pause: Row | None) -> str:
     if pause is None:
         return ""
     parts = [f"by {pause['by']}" if pause["by"] else "yes"]
-    if pause["why"]:
-        parts[0] += f": {pause['why']}"
+    if pause["reason"]:
+        parts[0] += f": {pause['reason']}"
     if pause["until"]:
         parts.append(f"ends {ago(datetime.fromisoformat(pause['until']))}")
     return ", ".join(parts)
 
 
-def hold(kind: str, name: str, app: Holdfast, why: str | None, until: str | None, by: str | None) -> None:
+def hold(kind: str, name: str, app: Holdfast, reason: str | None, until: str | None, by: str | None) -> None:
     known = [row[kind] for row in summary(kind, app)]
-    app.pause(**{kind: name}, by=by or user(), why=why, until=None if until is None else moment(until))
+    app.pause(**{kind: name}, by=by or user(), reason=reason, until=None if until is None else moment(until))
     if name not in known:
         near = get_close_matches(name, known, 1)
         talk(f"no job, worker or application knows of {kind} {name!r}" + (f"; perhaps {near[0]!r}?" if near else ""))

@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import asdict, astuple, replace
 from datetime import datetime
 from itertools import islice
 from typing import Any
@@ -13,13 +14,13 @@ from typing import Any
 import click
 
 from holdfast.cli.base import open_app, output_option, print_data, talk, url_option
-from holdfast.cli.jobs import jobs, print_jobs
+from holdfast.cli.jobs import hint_at_names, jobs, print_jobs
 from holdfast.cli.queues import user
 from holdfast.client import Holdfast
-from holdfast.errors import BadArguments, Refused
-from holdfast.model.filter import BadFilter, Filter, duration, parse
+from holdfast.errors import BadArguments, JobNotFound, Refused
+from holdfast.model.filter import DERIVED, BadFilter, Filter, duration, parse
 from holdfast.model.job import Changed
-from holdfast.model.lifecycle import State
+from holdfast.model.lifecycle import FINISHED, IN_PLACE, REQUESTS, TRANSITIONS, State
 from holdfast.people import changes
 from holdfast.store.base import Store
 from holdfast.store.find import CHUNK
@@ -32,7 +33,7 @@ PAST = {
     "change": "changed",
 }  # fmt: skip
 
-ASKED = {"cancel": "stops", "pause": "parks"}  # what a running job is asked for
+ASKED = {"cancel": "stops", "pause": "parks"}  # what a running job does once asked
 
 Command = Callable[..., Any]
 
@@ -81,18 +82,18 @@ def cancel(which: tuple[str, ...], reason: str | None, by: str | None, **options
 
 @jobs.command()
 @click.argument("which", nargs=-1, required=True)
-@click.option("--why", help="Shown to whoever wonders.")
+@click.option("--reason", help="Shown to whoever wonders.")
 @click.option("--by", help="Who asks. Default: the user's name.")
 @steering
-def pause(which: tuple[str, ...], why: str | None, by: str | None, **options: Any) -> None:
+def pause(which: tuple[str, ...], reason: str | None, by: str | None, **options: Any) -> None:
     """Hold queued jobs, and ask running ones to park: by ID…, or all that a FILTER means.
 
     \b
     Examples:
-      holdfast jobs pause 44 --why 'until the backup is done'
+      holdfast jobs pause 44 --reason 'until the backup is done'
       holdfast jobs pause tag:import state:queued --yes
     """
-    steer("pause", which, parameters={"reason": why, "by": by or user()}, **options)
+    steer("pause", which, parameters={"reason": reason, "by": by or user()}, **options)
 
 
 @jobs.command()
@@ -166,26 +167,39 @@ def steer(
     filter = _meant(words)
     app = open_app(url)
     parameters = parameters or {}
+    missing: list[str] = []
     if len(filter.ids) == 1 and filter == Filter(ids=filter.ids) and not dry_run:
         done = _one(app.store, verb, filter.ids[0], parameters)
     else:
-        count = _count(app.store, filter)
-        _tell_missing(app.store, filter)
-        _preview(app, verb, filter, count)
+        missing = _missing(app.store, filter)
+        able = _able(verb, filter)
+        count = 0 if able is None else _count(app.store, able)
+        others = _count(app.store, filter) - count
+        _preview(app, verb, able or filter, count, others)
+        if not count and not others:
+            hint_at_names(app, filter)
         if dry_run:
             if output != "table":
                 row = {"verb": verb, "jobs": min(count, CAP), "capped": count > CAP}
                 print_data([row], output, one=True)
+            _complain_of(missing)
             return
         if count > 1 and not yes:
             _ask(verb, count)
         done = _all(app.store, verb, filter, count, parameters)
     if output == "table":
-        others = f"; {done.refused:,} not in a state for it" if done.refused else ""
-        click.echo(f"{PAST[verb]} {jobs_(done.changed)}{others}")
+        told = [f"{PAST[verb]} {jobs_(done.changed)}"] if done.changed or not done.asked else []
+        if done.asked:
+            each = "is asked: it" if done.asked == 1 else "are asked: each"
+            told.append(
+                f"{jobs_(done.asked)} that run{'s' * (done.asked == 1)} {each} {ASKED[verb]} when its handler looks"
+            )
+        told += [f"{done.refused:,} not in a state for it"] if done.refused else []
+        click.echo("; ".join(told))
     else:
-        print_data([{"verb": verb, "changed": done.changed, "refused": done.refused}], output, one=True)
-    if done.refused and not done.changed:
+        print_data([{"verb": verb, **asdict(done)}], output, one=True)
+    _complain_of(missing, "; the others are done" * bool(done.changed + done.asked))
+    if done.refused and not done.changed and not done.asked:
         raise Refused(f"none of {jobs_(done.refused)} was in a state for {verb}", number="HF1302")
 
 
@@ -199,15 +213,8 @@ def _meant(words: Sequence[str]) -> Filter:
 
 
 def _one(store: Store, verb: str, id: str, parameters: dict[str, Any]) -> Changed:
-    if verb == "delete":
-        record = store.get(id)
-        if not record.finished:
-            raise Refused(f"can't delete job {id}: it is {record.state}, and must have finished; cancel it first")
-        store.delete(id)
-    else:
-        if getattr(store, verb)(id, **parameters) is State.RUNNING and verb in ASKED:
-            talk(f"job {id} runs: it is asked, and {ASKED[verb]} when its handler looks")
-    return Changed(1, 0)
+    asked = getattr(store, verb)(id, **parameters) is State.RUNNING and verb in ASKED
+    return Changed(int(not asked), 0, int(asked))
 
 
 def _count(store: Store, filter: Filter) -> int:
@@ -215,19 +222,34 @@ def _count(store: Store, filter: Filter) -> int:
     return sum(len(ids) for ids in islice(store.matching(filter), CAP // CHUNK + 1))
 
 
-def _tell_missing(store: Store, filter: Filter) -> None:
-    if filter.ids:
-        found = {record.id for record in store.jobs(Filter(ids=filter.ids), limit=len(filter.ids))}
-        if missing := [id for id in filter.ids if id not in found]:
-            talk(f"there is no job {', '.join(missing[:20])}{', …' if len(missing) > 20 else ''}")
+def _able(verb: str, filter: Filter) -> Filter | None:
+    """Those of the jobs a filter means that are in a state for this verb; None: there can't be any."""
+    possible = FINISHED if verb == "delete" else IN_PLACE[verb] if verb in IN_PLACE else TRANSITIONS[verb][0]
+    if verb in REQUESTS:
+        possible |= {State.RUNNING}
+    wanted = filter.states or tuple(state.value for state in State)
+    able = tuple(word for word in wanted if (State.QUEUED if word in DERIVED else word) in possible)
+    return replace(filter, states=able) if able else None
 
 
-def _preview(app: Holdfast, verb: str, filter: Filter, count: int) -> None:
+def _missing(store: Store, filter: Filter) -> list[str]:
+    """The ids among those named that are no job's."""
+    found = {record.id for record in store.jobs(Filter(ids=filter.ids), limit=len(filter.ids))} if filter.ids else ()
+    return [id for id in filter.ids if id not in found]
+
+
+def _complain_of(missing: Sequence[str], besides: str = "") -> None:
+    if missing:
+        raise JobNotFound(f"there is no job {', '.join(missing[:20])}{', …' * (len(missing) > 20)}{besides}")
+
+
+def _preview(app: Holdfast, verb: str, filter: Filter, count: int, others: int) -> None:
+    besides = f" ({others:,} more not in a state for it)" if others > 0 and count + others <= CAP else ""
     if not count:
-        talk("no job is meant by this")
+        talk(f"none of {jobs_(others)} is in a state for {verb}" if others else "no job is meant by this")
         return
     some = f"{CAP:,}+ jobs" if count > CAP else jobs_(count)
-    talk(f"{verb}: {some} in {app.settings.shown_url}" + (f", the newest {SHOWN}:" if count > SHOWN else ":"))
+    talk(f"{verb}: {some} in {app.settings.shown_url}{besides}" + (f", the newest {SHOWN}:" if count > SHOWN else ":"))
     print_jobs(app.store.jobs(filter, limit=SHOWN), err=True)
 
 
@@ -246,9 +268,7 @@ def _all(store: Store, verb: str, filter: Filter, count: int, parameters: dict[s
     if count <= CHUNK or not sys.stderr.isatty():
         return store.bulk(verb, filter, **parameters)
     with click.progressbar(length=count, label=verb, file=sys.stderr) as bar:
-        return store.bulk(
-            verb, filter, told=lambda so_far: bar.update(so_far.changed + so_far.refused - bar.pos), **parameters
-        )
+        return store.bulk(verb, filter, told=lambda so_far: bar.update(sum(astuple(so_far)) - bar.pos), **parameters)
 
 
 def jobs_(count: int) -> str:

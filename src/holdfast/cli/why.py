@@ -9,6 +9,7 @@ import click
 from holdfast.cli.base import cli, open_app, output_option, plain, print_data, print_table, to_json, url_option
 from holdfast.errors import BadSettings
 from holdfast.model.why import QueueWhy, Reason, Why
+from holdfast.model.words import plural
 
 NOT_FOUND = 3  # as of every command that does not find its job
 
@@ -57,7 +58,8 @@ def show_queue(found: QueueWhy, output: str) -> None:
         return
     many = f"{found.looked_at:,}" if found.complete else f"the first {found.looked_at:,}"
     click.echo(
-        f"looked at {many} unfinished jobs of queue {found.queue} (paused and running ones: among the newest "
+        f"looked at {many} unfinished {plural('job', found.looked_at)} of queue {found.queue} "
+        f"(paused and running ones: among the newest "
         f"{found.window:,} jobs)",
         err=True,
     )

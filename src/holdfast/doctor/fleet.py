@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from holdfast.doctor.finding import Finding, Limits, ok, warning
 from holdfast.model.unserved import Unserved, unserved
-from holdfast.model.words import in_words
+from holdfast.model.words import in_words, plural
 from holdfast.settings import Settings
 from holdfast.store.base import Store
 
@@ -46,7 +46,8 @@ def _some(found: list[Unserved], now: datetime, code: str, fine: str) -> Iterato
         yield ok(code, fine)
     for one in found[:NAMED]:
         kind = one.waiting
-        what = f"{kind.jobs}{'+' * kind.more} jobs of task {kind.task} wait in queue {kind.queue}, the oldest since "
+        waits = "job of task {} waits" if kind.jobs == 1 else "jobs of task {} wait"
+        what = f"{kind.jobs}{'+' * kind.more} {waits.format(kind.task)} in queue {kind.queue}, the oldest since "
         what += in_words((now - kind.due_at).total_seconds())
         if one.served:
             near = f" (nearest: {', '.join(one.nearest)})" if one.nearest else ""
@@ -63,7 +64,7 @@ def silent(store: Store, settings: Settings, limits: Limits) -> Iterator[Finding
     known = store.workers()
     dead = [worker for worker in known if not worker.alive(now)]
     if not dead:
-        yield ok("HF4203", f"{len(known)} workers are up")
+        yield ok("HF4203", "1 worker is up" if len(known) == 1 else f"{len(known)} workers are up")
     for worker in dead[:NAMED]:
         seen = in_words((now - worker.seen_at).total_seconds())
         yield warning("HF4203", f"worker {worker.id} (pid {worker.pid} on {worker.host}) was last seen {seen} ago")
@@ -80,7 +81,9 @@ def leases(store: Store, settings: Settings, limits: Limits) -> Iterator[Finding
         ended = store.moment(row["expired_at"]) or now
         since = in_words((now - ended).total_seconds())
         yield warning(
-            "HF4204", f"worker {row['worker']} let {row['leases']} leases run out {since} ago; nobody took them back"
+            "HF4204",
+            f"worker {row['worker']} let {row['leases']} {plural('lease', row['leases'])} run out {since} ago; "
+            f"nobody took {'it' if row['leases'] == 1 else 'them'} back",
         )
 
 

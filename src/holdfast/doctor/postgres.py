@@ -47,7 +47,8 @@ def connections(store: Store, settings: Settings, limits: Limits) -> Iterator[Fi
     bounds += [("the database", server["database_limit"], server["used_of_database"])] * (server["database_limit"] >= 0)
     bounds += [("this user", server["role_limit"], server["used_of_role"])] * (server["role_limit"] >= 0)
     where, limit, used = min(bounds, key=lambda bound: bound[1] - bound[2])
-    said = f"{used} of {limit} connections of {where} are used; {workers} workers need up to {workers * CONNECTIONS}"
+    they = "worker needs" if workers == 1 else "workers need"
+    said = f"{used} of {limit} connections of {where} are used; {workers} {they} up to {workers * CONNECTIONS}"
     if workers * CONNECTIONS > min(bound[1] for bound in bounds):
         yield error("HF4304", said)
     elif limit - used < limits.free_connections:

@@ -132,7 +132,7 @@ class CronRecord:
     paused_at: datetime | None = None
     paused_until: datetime | None = None
     paused_by: str | None = None
-    paused_why: str | None = None
+    paused_reason: str | None = None
     workers: int = 0
     now: datetime  # when this was read, by the database's clock
 

@@ -51,6 +51,8 @@ class Facts:
     lease_ends_at: datetime | None = None
     queue_pause: Pause | None = None
     task_pause: Pause | None = None
+    filter_pauses: tuple[Pause, ...] = ()  # those that mean it
+    barred_by: str | None = None  # the one that set it aside
     workers: tuple[WorkerFacts, ...] = ()
     ahead: int | None = None  # jobs due before it, up to POSITIONS; None: not counted
     estimate: float | None = None  # seconds until those are gone, at the pace of late

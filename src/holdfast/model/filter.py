@@ -7,11 +7,11 @@ be given several times. A value with spaces, commas or colons is quoted: `error:
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -22,6 +22,9 @@ DERIVED = ("scheduled", "retrying")  # how a queued job that lies ahead is shown
 STATES = (*(state.value for state in State), *DERIVED)
 UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
 QUALIFIERS = ("state", "queue", "task", "tag", "since", "error", "args.NAME", "id", "key", "worker")
+
+
+Words = str | Sequence[str] | None
 
 
 class BadFilter(BadArguments):
@@ -48,16 +51,15 @@ class Filter:
     def __bool__(self) -> bool:
         return any(getattr(self, field.name) for field in fields(self))
 
-    def narrowed(self, *, state: str | None = None, queue: str | None = None, task: str | None = None) -> Filter:
-        """The same with these words added, each as if written in the text."""
+    def narrowed(self, *, state: Words = None, queue: Words = None, task: Words = None) -> Filter:
+        """The same with these words added, each as if written in the text; several mean either."""
         words = {"states": state, "queues": queue, "tasks": task}
-        if state is not None:
-            _states("state", (state,))
-        given: dict[str, Any] = {name: (word,) for name, word in words.items() if word is not None}
+        given = {name: (word,) if isinstance(word, str) else tuple(word) for name, word in words.items() if word}
+        _states("state", given.get("states", ()))
         for name in given:
             if getattr(self, name):
                 raise BadFilter(f"{name[:-1]} is given in the filter and beside it: say it once")
-        return replace(self, **given)
+        return replace(self, **cast(dict[str, Any], given))
 
 
 ALL = Filter()

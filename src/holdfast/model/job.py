@@ -88,6 +88,7 @@ class JobRecord:
     asked_why: str | None
     progressed_at: datetime | None
     rate: float | None
+    barred_by: str | None  # the pause by filter that holds it
 
     @property
     def finished(self) -> bool:
@@ -149,10 +150,12 @@ class Page(list[JobRecord]):
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """What a verb did to many jobs: how many it changed, and how many were not in a state for it."""
+    """What a verb did to many jobs: how many it changed, how many were not in a state for it, and how many run and were
+    only asked: they stop or pause when their handlers look."""
 
     changed: int
     refused: int
+    asked: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,7 +266,7 @@ class Claimed(msgspec.Struct, frozen=True):
     """What a claim brought. `next_due`: seconds until the next job that this worker could take falls due (None:
     none known). `more`: there was more than could be locked just now. `passed`: some were left because they may only be
     taken by a free slot. `alone`: the one job is a suspect and must run without company. `hold_back`: a suspect waits
-    for a worker with nothing else in hand."""
+    for a worker with nothing else in hand. `switched`: there are pauses by filter."""
 
     jobs: list[Held] = []
     next_due: float | None = None
@@ -271,6 +274,7 @@ class Claimed(msgspec.Struct, frozen=True):
     passed: bool = False
     alone: bool = False
     hold_back: bool = False
+    switched: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,21 +304,25 @@ class Rescued:
 @dataclass(frozen=True, slots=True)
 class Look:
     """What the watchdog sees, in seconds from now: when the next lease ends, when the next job and the next tick of a
-    cron fall due; whether there are leases to rescue or queued jobs past their expiry; and whether the schema has
-    changed under this code and no longer serves it."""
+    cron fall due; whether there are leases to rescue or queued jobs past their expiry; of pauses by filter, when the
+    next one ends, whether there are any (`switched`), and whether jobs are set aside by some that are over (`freed`);
+    and whether the schema has changed under this code and no longer serves it."""
 
     next_lease_end: float | None
     next_due: float | None
     expired_leases: bool
     expired_jobs: bool
     next_tick: float | None = None
+    next_pause_end: float | None = None
+    switched: bool = False
+    freed: bool = False
     misfit: SchemaOutdated | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """A queue or a task that takes no new attempts, or a cron that lets its ticks go, with who asked, why, and until
-    when."""
+    """A queue or a task that takes no new attempts, or a cron that lets its ticks go, or a filter whose jobs are set
+    aside, with who asked, why, and until when. `jobs`: how many a filter has set aside, counted up to a cap."""
 
     kind: str
     name: str
@@ -322,6 +330,7 @@ class Pause:
     reason: str | None
     until: datetime | None
     created_at: datetime
+    jobs: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from typing import Any
 from holdfast.model.facts import Facts, WorkerFacts
 from holdfast.model.job import Pause
 from holdfast.model.lifecycle import FINISHED, State
-from holdfast.model.words import in_words, moment_in_words, nearest, plural
+from holdfast.model.words import in_words, moment_in_words, nearest, plural, quoted
 
 PATIENCE = 5.0  # seconds in which a handler that looks now and then has seen a request
 POSITIONS = 10_000  # a position is counted up to here: more is "10,000+"
@@ -37,6 +37,7 @@ class Why(StrEnum):
     BACKOFF = "BACKOFF"
     QUEUE_PAUSED = "QUEUE_PAUSED"
     TASK_PAUSED = "TASK_PAUSED"
+    FILTER_PAUSED = "FILTER_PAUSED"
     NO_WORKER = "NO_WORKER"
     NO_HANDLER = "NO_HANDLER"
     WORKERS_BUSY = "WORKERS_BUSY"
@@ -60,6 +61,7 @@ MEANINGS: dict[Why, str] = {
     Why.BACKOFF: "an attempt went wrong; the next one is not due yet",
     Why.QUEUE_PAUSED: "its queue is paused",
     Why.TASK_PAUSED: "its task is paused",
+    Why.FILTER_PAUSED: "jobs with arguments like its own are paused",
     Why.NO_WORKER: "no worker that is up serves its queue",
     Why.NO_HANDLER: "workers serve its queue, but none of them has its task",
     Why.WORKERS_BUSY: "all workers that could run it are full",
@@ -211,7 +213,18 @@ def _waiting(facts: Facts) -> Iterator[Reason]:
         (Why.TASK_PAUSED, "task", facts.task, facts.task_pause),
     ):
         if pause is not None:
-            yield _paused(code, kind, name, pause, facts.now)
+            yield _paused(code, f"{kind} {name} is", pause, facts.now, f"{kind}s resume {name}", {kind: name})
+    for pause in facts.filter_pauses:
+        what, resume = f"jobs with {pause.name} are", f"resume {quoted(pause.name)}"
+        yield _paused(Why.FILTER_PAUSED, what, pause, facts.now, resume, {"filter": pause.name})
+    if facts.barred_by is not None and facts.barred_by not in {pause.name for pause in facts.filter_pauses}:
+        up = (
+            "a worker's watchdog lets it go within seconds"
+            if facts.workers
+            else "the next worker that starts lets it go"
+        )
+        text = f"the pause of {facts.barred_by}, which had set it aside, is over: {up}"
+        yield Reason(Why.FILTER_PAUSED, text, details={"filter": facts.barred_by, "over": True})
     able = facts.able
     if not able:
         yield _nobody(facts)
@@ -235,12 +248,12 @@ def _not_due(facts: Facts) -> Reason:
     return Reason(Why.BACKOFF, text, details={**told, "attempt": facts.attempt + 1, "error_code": facts.error_code})
 
 
-def _paused(code: Why, kind: str, name: str, pause: Pause, now: datetime) -> Reason:
-    text = f"{kind} {name} is paused" + f" by {pause.by}" * bool(pause.by)
+def _paused(code: Why, what: str, pause: Pause, now: datetime, resume: str, named: dict[str, Any]) -> Reason:
+    text = f"{what} paused" + f" by {pause.by}" * bool(pause.by)
     text += f" ({pause.reason})" * bool(pause.reason)
     text += f" until {moment_in_words(pause.until, now)}" if pause.until else " until someone resumes it"
-    told = {kind: name, "by": pause.by, "why": pause.reason, "until": pause.until}
-    return Reason(code, f"{text}: holdfast {kind}s resume {name}", details=told)
+    told = {**named, "by": pause.by, "reason": pause.reason, "until": pause.until}
+    return Reason(code, f"{text}: holdfast {resume}", details=told)
 
 
 def _nobody(facts: Facts) -> Reason:

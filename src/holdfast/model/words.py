@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from datetime import datetime, timedelta
 from difflib import get_close_matches
 
@@ -20,6 +21,11 @@ def moment_in_words(moment: datetime, now: datetime) -> str:
 
 def plural(word: str, n: int) -> str:
     return word if n == 1 else word + "s"
+
+
+def quoted(text: str) -> str:
+    """As a shell takes it: one word."""
+    return shlex.quote(text)
 
 
 def nearest(name: str, known: set[str]) -> list[str]:

@@ -36,10 +36,11 @@ from holdfast.model.job import (
 from holdfast.model.lifecycle import IN_PLACE, REQUESTS, TRANSITIONS, State
 from holdfast.model.outcome import Crash, Error, Outcome, Verb
 from holdfast.model.rescue import verdict
+from holdfast.store.bar import bar, free
 from holdfast.store.bulk import bulk
 from holdfast.store.crons import KeepsCrons
 from holdfast.store.depth import depths
-from holdfast.store.find import chunks, page
+from holdfast.store.find import arguments, chunks, page
 from holdfast.store.reading import JobId as JobId
 from holdfast.store.reading import Row as Row
 from holdfast.store.stacks import KeepsStacks
@@ -367,9 +368,9 @@ class Store(KeepsCrons, KeepsStacks):
         """Change what a queued job waits for."""
         return self._act("change", job_id, priority=priority, delay=delay, run_at=run_at, tags=tags)
 
-    def delete(self, job_id: str) -> State:
-        """Forget a job and its history. Returns the state it was in."""
-        return self._act("delete", job_id, unfinished=True)
+    def delete(self, job_id: str, *, unfinished: bool = True) -> State:
+        """Forget a job and its history, one that has not finished only if allowed. Returns the state it was in."""
+        return self._act("delete", job_id, unfinished=unfinished)
 
     def bulk(
         self, verb: str, filter: Filter, *, told: Callable[[Changed], None] | None = None, **parameters: Any
@@ -385,7 +386,10 @@ class Store(KeepsCrons, KeepsStacks):
         rows = self.act(verb, [self.key_of(job_id)], **parameters)
         if not rows:
             found = self.get(job_id).state
-            raise Refused(f"can't {verb} job {job_id}: it is {found}, and must be {_possible_in(verb)}")
+            needed = f"must be {_possible_in(verb)}"
+            if parameters.get("unfinished") is False:
+                needed = "must have finished; cancel it first"
+            raise Refused(f"can't {verb} job {job_id}: it is {found}, and {needed}")
         return State(rows[0]["state"])
 
     def act(self, verb: str, ids: Sequence[JobId], **parameters: Any) -> list[Row]:
@@ -421,19 +425,39 @@ class Store(KeepsCrons, KeepsStacks):
         reason: str | None = None,
         until: datetime | None = None,
         delay: float | None = None,
-    ) -> None:
-        """Pause a queue or a task: no new attempts start, whichever worker looks. What runs goes on."""
+        filter: Filter = ALL,
+    ) -> int:
+        """Pause a queue, a task or what a filter means: no new attempts start, whichever worker looks. What runs
+        goes on. Returns how many jobs a filter has set aside."""
         with self.transaction() as tx:
-            tx.rows("hold", kind=kind, name=name, by=by, reason=reason, until=self.instant(until), delay=delay)
+            tx.rows(
+                "hold", kind=kind, name=name, by=by, reason=reason, until=self.instant(until), delay=delay,
+                queues=list(filter.queues) or None, tasks=list(filter.tasks) or None, arguments=arguments(filter),
+            )  # fmt: skip
         events.emit("held", kind=kind, name=name, by=by, reason=reason)
+        return bar(self, filter) if kind == "filter" else 0
+
+    def free(self) -> int:
+        """Let go of jobs set aside by a pause by filter that is over: a bounded batch. Call while it returns any."""
+        looked_at, queues = free(self)
+        if queues:
+            self.notify(set(queues))
+            events.emit("freed", count=len(queues))
+        return looked_at
+
+    def clear_heads(self, most: int = 10_000) -> int:
+        """Set aside what pauses by filter mean of the jobs that are due first, about so many; returns how many."""
+        return bar(self, ALL, most=most)
 
     def let_go(self, kind: str, name: str, *, next_at: datetime | None = None) -> bool:
-        """End the pause of a queue, a task or a cron (which goes on with this tick). False: it was not paused."""
+        """End the pause of a queue, a task, a filter or a cron (it goes on with this tick). False: there was none."""
         with self.transaction() as tx:
             ended = bool(tx.rows("let_go", kind=kind, name=name))
             if ended and next_at is not None:
                 tx.rows("skip_cron", name=name, next_at=self.instant(next_at))
         if ended:
+            while kind == "filter" and self.free():
+                pass
             # A task's jobs may wait in any queue; an empty name wakes everyone.
             self.notify([name if kind == "queue" else ""])
             events.emit("let_go", kind=kind, name=name)

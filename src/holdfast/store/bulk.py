@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 from holdfast.errors import RowLocked, StoreUnavailable
 from holdfast.model.filter import Filter
 from holdfast.model.job import Changed
+from holdfast.model.lifecycle import REQUESTS, State
 from holdfast.store.find import chunks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from holdfast.store.base import JobId, Store
+    from holdfast.store.base import JobId, Row, Store
 
 LOCKED = 3  # jobs of a chunk that may be locked before we give up: each makes us wait
 
@@ -21,27 +22,28 @@ LOCKED = 3  # jobs of a chunk that may be locked before we give up: each makes u
 def bulk(
     store: Store, verb: str, filter: Filter, *, told: Callable[[Changed], None] | None = None, **parameters: Any
 ) -> Changed:
-    """How many jobs were changed, and how many were not in a state for it. `told` hears of each chunk."""
-    changed = refused = 0
+    """How many jobs were changed, were not in a state for it, or run and were asked. `told` hears of each chunk."""
+    changed = refused = asked = 0
     for ids in chunks(store, filter):
         try:
-            done = len(store.act(verb, ids, **parameters))
+            rows = store.act(verb, ids, **parameters)
         except StoreUnavailable:
-            done = _one_by_one(store, verb, ids, parameters)
-        changed, refused = changed + done, refused + len(ids) - done
+            rows = _one_by_one(store, verb, ids, parameters)
+        running = sum(row["state"] == State.RUNNING for row in rows) if verb in REQUESTS else 0
+        changed, refused, asked = changed + len(rows) - running, refused + len(ids) - len(rows), asked + running
         if told is not None:
-            told(Changed(changed, refused))
-    return Changed(changed, refused)
+            told(Changed(changed, refused, asked))
+    return Changed(changed, refused, asked)
 
 
-def _one_by_one(store: Store, verb: str, ids: Sequence[JobId], parameters: dict[str, Any]) -> int:
+def _one_by_one(store: Store, verb: str, ids: Sequence[JobId], parameters: dict[str, Any]) -> list[Row]:
     """Someone holds a lock on one of them, or two wait for each other: then each by itself. Those that can be changed
     are, before a lock is complained of."""
-    done = 0
+    done: list[Row] = []
     locked: list[RowLocked] = []
     for id in ids:
         try:
-            done += len(store.act(verb, [id], **parameters))
+            done += store.act(verb, [id], **parameters)
         except RowLocked as error:
             locked.append(error)
             if len(locked) == LOCKED:

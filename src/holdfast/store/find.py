@@ -106,7 +106,7 @@ def parameters(store: Store, filter: Filter) -> dict[str, Any]:
         "error": None if filter.error is None else f"%{_literal(filter.error)}%",
         "minus_since": ago,
         "since_time": None if isinstance(since, timedelta) else store.instant(since),
-        "arguments": _arguments(filter),
+        "arguments": arguments(filter),
     }
 
 
@@ -115,7 +115,7 @@ def _literal(text: str) -> str:
     return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
 
 
-def _arguments(filter: Filter) -> str | None:
+def arguments(filter: Filter) -> str | None:
     if not filter.args:
         return None
     return json.dumps(

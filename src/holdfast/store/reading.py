@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from holdfast.errors import JobNotFound
-from holdfast.model.job import AttemptRecord, JobRecord, Pause, StepRecord, Waiting, WorkerRecord
+from holdfast.model.job import COUNTED, AttemptRecord, JobRecord, Pause, StepRecord, Waiting, WorkerRecord
 from holdfast.model.lifecycle import State
 
 Row = dict[str, Any]
@@ -103,7 +103,7 @@ class Reading(ABC):
             Pause(
                 **{**row, "until": self.moment(row["until"]), "created_at": _known(self.moment(row["created_at"]))}
             )
-            for row in self.read("pauses")
+            for row in self.read("pauses", most=COUNTED + 1)
         ]  # fmt: skip
 
     def workers(self) -> list[WorkerRecord]:

@@ -6,8 +6,8 @@ In the files, `@jobs` is a table of ours, `:name` a parameter, and time is writt
   @clock         the database's clock, in SET lists
   @after(name)   that clock plus the parameter's seconds
   @any(name)     after a column: it is one of the parameter's list
-  @lanes         the fragment `lanes.sql`, shared by claim and look; so `@taken`, shared by the two claims, and
-                 `@matching`, shared by what finds jobs
+  @lanes         the fragment `lanes.sql`, shared by claim and look; so `@taken`, shared by the two claims,
+                 `@matching`, by what finds jobs, and `@meant`, by what a pause sets aside
 Each store says what these become.
 """
 
@@ -19,7 +19,7 @@ from functools import cache
 from pathlib import Path
 
 HERE = Path(__file__).parent
-FRAGMENTS = frozenset(["lanes", "matching", "taken"])
+FRAGMENTS = frozenset(["lanes", "matching", "meant", "taken"])
 
 _COMMENT = re.compile(r"^\s*--.*\n", re.MULTILINE)
 _TOKEN = re.compile(r"@after\((\w+)\)|@any\((\w+)\)|@(\w+)")
@@ -60,6 +60,10 @@ class Statements:
         if found is None:
             found = self._ready[name] = self.fill(source(self._engine, name))
         return found
+
+    def define(self, name: str, text: str) -> None:
+        """A statement made of others, or of one with something in its place."""
+        self._ready[name] = self.fill(text)
 
     def fill(self, text: str) -> str:
         """A statement of ours with its names filled in; the same text is filled once."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -36,6 +37,8 @@ def why(store: Store, job_id: str, *, position: bool = True) -> list[Reason]:
     if rows[0]["id"] is None:
         return not_found(job_id, store.shown_url, rows[0]["newest"])
     facts = facts_of(store, rows)
+    if facts.state in (State.QUEUED, State.PAUSED):
+        facts = replace(facts, filter_pauses=tuple(_filters(store, key)))
     if position and facts.state is State.QUEUED and facts.due and facts.able and not facts.alone:
         facts = _with_position(store, facts, key, rows[0]["due_at"])
     return reasons(facts)
@@ -72,7 +75,7 @@ def facts_of(store: Store, rows: list[Row]) -> Facts:
     moments = ("suspect_until", "expires_at", "finished_at", "lease_ends_at", "asked_at")
     plain = (
         "queue", "task", "attempt", "max_attempts", "priority", "error_code", "error_message", "holder", "asked_by",
-        "asked_why",
+        "asked_why", "barred_by",
     )  # fmt: skip
     flags = ("suspect", "cancel_requested", "pause_requested")
     values: dict[str, Any] = {
@@ -98,6 +101,13 @@ def _pause(store: Store, kind: str, name: str, row: Row) -> Pause | None:
         return None
     by, reason, until = (row[f"{kind}_paused_{what}"] for what in ("by", "why", "until"))
     return Pause(kind, name, by, reason, store.moment(until), since)
+
+
+def _filters(store: Store, key: JobId) -> Iterator[Pause]:
+    for row in store.read("filters_of", id=key):
+        since = store.moment(row["created_at"])
+        assert since is not None
+        yield Pause("filter", row["name"], row["by"], row["reason"], store.moment(row["until"]), since)
 
 
 def _alive(store: Store, row: Row) -> bool:

@@ -33,6 +33,7 @@ R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 
 MAX_NAME = 200  # characters of a task, queue, key or tag
+MAX_REASON = 4000
 
 Seconds = float | timedelta
 
@@ -388,6 +389,10 @@ def name_of(what: str, value: Any, *, limit: int = MAX_NAME) -> str:
     if not isinstance(value, str) or not value or len(value) > limit or "\x00" in value or not _encodable(value):
         raise BadArguments(f"{what} must be a text of 1 to {limit} characters without NUL, not {value!r:.80}")
     return value
+
+
+def reason_of(verb: str, value: Any) -> str | None:
+    return None if value is None else name_of(f"{verb}: reason", value, limit=MAX_REASON)
 
 
 def names_of(what: str, values: Any) -> tuple[str, ...]:

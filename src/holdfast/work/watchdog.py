@@ -61,6 +61,7 @@ class Watchdog:
         """Do all that the database's clock says is due, at once: for who knows that no other worker is alive."""
         self._rescue(by_expiry=True)
         self._expire()
+        self._free()
         self._retention.walk()
 
     def _step(self) -> float:
@@ -128,6 +129,10 @@ class Watchdog:
         if look.expired_jobs:
             self._expire()
         self._look_at = _now() + self._next_look(look)
+        if look.freed:
+            self._free(_now() + AGAIN)
+        if look.switched and self._store.clear_heads():
+            self._look_at = min(self._look_at, _now() + AGAIN)
         self.looked = True
 
     def _next_look(self, look: Look) -> float:
@@ -135,9 +140,8 @@ class Watchdog:
         if look.expired_leases:
             # Taken back just now, or not to be trusted yet, or locked by someone: see soon.
             return max(MARGIN, min(self._trust_after - _now(), lease) if _now() < self._trust_after else AGAIN)
-        if look.next_lease_end is None:
-            return lease
-        return min(lease, max(MARGIN, look.next_lease_end + MARGIN))
+        ends = [at for at in (look.next_lease_end, look.next_pause_end) if at is not None]
+        return min([lease, *(max(MARGIN, at + MARGIN) for at in ends)])
 
     def _rescue(self, *, by_expiry: bool, dead: list[str] | None = None) -> None:
         while rescued := self._store.rescue(
@@ -148,6 +152,14 @@ class Watchdog:
                 tell_rescued(job)
             self._store.notify({job.queue for job in rescued})
             self._due_in(0.0)
+
+    def _free(self, until: float = float("inf")) -> None:
+        """Let go of what is set aside by a pause that is over. As long as that takes is too long not to look."""
+        while self._store.free():
+            self._due_in(0.0)
+            if _now() > until:
+                self._look_at = _now() + MARGIN
+                return
 
     def _expire(self) -> None:
         while expired := self._store.expire():

@@ -9,22 +9,28 @@
 -- are materialised before the update, so that no plan can run the LIMIT twice (F24). Rows are found again by an array of
 -- ids, not by a join: the estimates of what the lanes bring are far off, and a join would be planned as one with the
 -- whole table. `coalesce` there keeps the planner from going by another index than that of the ids.
+--
+-- Where pauses by filter stand, it takes nothing and says so (`switched`). Then it is sent once more with what sets aside
+-- those that they mean (barred.sql) in the place of `@barred`: so that costs nothing where there are none.
 with recursive
 @lanes,
+switch as materialized (
+    select name, queues, tasks, arguments from paused where kind = 'filter'
+),
 due as materialized (
-    select * from open_lane where ready_at <= @now
+    select * from open_lane where ready_at <= @now and @may_take
 ),
 -- A worker with nothing in hand runs a suspect before anything else, and runs it alone: until its time of waiting for
 -- that is over, then it is a job like any other.
 alone as materialized (
     select j.id from @jobs j
      where j.id = any(array(select s.id from suspect s where s.suspect_until is null or s.suspect_until > @now))
-       and :held = 0 and coalesce(j.suspect_at, 'infinity') <= @now
+       and :held = 0 and coalesce(j.suspect_at, 'infinity') <= @now and @may_take
      order by j.priority desc, j.suspect_at, j.id
      limit 1 for update of j skip locked
 ),
 lapsed as materialized (
-    select id, priority, suspect_at from suspect where suspect_at <= @now and suspect_until <= @now
+    select id, priority, suspect_at from suspect where suspect_at <= @now and suspect_until <= @now and @may_take
 ),
 -- Where one lane alone is due, its jobs are locked as the index brings them.
 only_lane as materialized (
@@ -98,8 +104,10 @@ picked as materialized (
     select id, fresh, row_number() over () as rank
       from (select * from straight union all select * from merged) found
 ),
+@barred
 chosen as (
-    select id from picked where rank <= :limit or fresh union all select id from alone
+    select c.id from (select id from picked where rank <= :limit or fresh union all select id from alone) c
+     where @unbarred
 ),
 @taken
 union all
@@ -128,9 +136,10 @@ select null, null, null, null, null, null, null, null, null,
                                 and (j.expires_at is null or j.attempt > 0 or j.expires_at > @now)
                               order by j.queue, j.task, j.priority, j.ready_at, j.id limit :n) there)
             else false end,
-       exists (select 1 from picked where rank > :limit and not fresh),
+       exists (select 1 from picked where rank > :limit and not fresh) or @any_barred,
        exists (select 1 from alone),
-       :held > 0 and exists (select 1 from suspect where suspect_at <= @now and suspect_until is null)
+       :held > 0 and exists (select 1 from suspect where suspect_at <= @now and suspect_until is null),
+       exists (select 1 from switch)
   -- A claim of jobs that may be tried again does not wait until it is on disk: should the server crash in that moment,
   -- they are queued as before, and the fence keeps out whoever had claimed them.
   from (select case when not exists (select 1 from picked where not fresh) and not exists (select 1 from alone)

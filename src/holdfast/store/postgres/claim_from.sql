@@ -3,13 +3,16 @@
 with suspect as materialized (
     select 1 from @jobs where suspect_at is not null order by task, suspect_at limit 1
 ),
+switch as materialized (
+    select name, queues, tasks, arguments from @pauses where kind = 'filter' and (until is null or until > @now)
+),
 told as materialized (
     select l.queue, l.task, l.priority
       from unnest(:lane_queues::text[], :lane_tasks::text[], :lane_priorities::smallint[]) l (queue, task, priority)
      where not exists (select 1 from @pauses p
                         where ((p.kind = 'queue' and p.name = l.queue) or (p.kind = 'task' and p.name = l.task))
                           and (p.until is null or p.until > @now))
-       and not exists (select 1 from suspect)
+       and not exists (select 1 from suspect) and @may_take
 ),
 candidate as materialized (
     select c.id, told.priority, c.ready_at
@@ -29,14 +32,16 @@ picked as materialized (
              order by j.priority desc, j.ready_at, j.id
              limit :n for update of j skip locked) found
 ),
+@barred
 chosen as (
-    select id from picked where rank <= :limit or fresh
+    select c.id from picked c where (c.rank <= :limit or c.fresh) and @unbarred
 ),
 @taken
 union all
 select null, null, null, null, null, null, null, null, null, null,
        (select count(*) from picked) < least((select count(*) from candidate), :n),
-       exists (select 1 from picked where rank > :limit and not fresh), exists (select 1 from suspect), false
+       exists (select 1 from picked where rank > :limit and not fresh) or @any_barred,
+       exists (select 1 from suspect), false, exists (select 1 from switch)
   -- As in claim: where all may be tried again, the commit does not wait for the disk.
   from (select case when not exists (select 1 from picked where not fresh)
                     then set_config('synchronous_commit', 'off', true) end) hasty

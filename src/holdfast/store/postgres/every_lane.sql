@@ -11,7 +11,7 @@ with recursive lane (queue, task, priority, ready_at) as (
              where j.ready_at is not null and (j.queue, j.task, j.priority) > (lane.queue, lane.task, lane.priority)
              order by j.queue, j.task, j.priority, j.ready_at, j.id limit 1) n
 )
-select queue, task, ready_at,
+select queue, task, priority, ready_at,
        (select count(*) from (select 1 from @jobs j
                                where j.ready_at is not null and j.queue = lane.queue and j.task = lane.task
                                  and j.priority = lane.priority and j.ready_at <= @now

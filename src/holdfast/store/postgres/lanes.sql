@@ -1,7 +1,7 @@
 -- The lanes this worker may take from: each (queue, task, priority) that has ready jobs, with its first due time.
 -- A loose index scan: one probe a lane, however many jobs stand in it. `walk` runs only when any queue will do.
 paused as materialized (
-    select kind, name, until from @pauses where until is null or until > @now
+    select kind, name, until, queues, tasks, arguments from @pauses where until is null or until > @now
 ),
 walk (queue) as (
     (select queue from @jobs where ready_at is not null

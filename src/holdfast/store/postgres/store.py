@@ -53,6 +53,9 @@ class PostgresStore(PostgresEnqueue):
             parameter=lambda name: f"%({name})s",
         )
         self._numbered: dict[str, tuple[bytes, tuple[str, ...]]] = {}
+        for name, picked in PICKED.items():
+            self.statements.define(name, _claim_where_none(source("postgres", name)))
+            self.statements.define(f"{name}_switched", _claim_past_pauses(source("postgres", name), picked))
         self.channel = _channel(settings.schema)
         self._pool: Pool[Connection] = Pool(self._connect, usable)
         self._posts: Pool[Post] = Pool(self._open_post, Post.usable)
@@ -353,6 +356,34 @@ class _Transaction:
             if list_of_ids in parameters:
                 parameters[list_of_ids] = numbers(parameters[list_of_ids])
         return self._store._rows(self._connection, self._store.statements[name], parameters)
+
+
+# What a claim picks: pauses by filter may mean it.
+PICKED = {
+    "claim": "select id from picked union all select id from alone",
+    "claim_from": "select id from picked",
+}
+
+
+def _claim_where_none(text: str) -> str:
+    """A claim that takes nothing where there are pauses by filter."""
+    for word, instead in {
+        "@may_take": "not exists (select 1 from switch)", "@barred": "", "@unbarred": "true", "@any_barred": "false",
+    }.items():  # fmt: skip
+        text = text.replace(word, instead)
+    return text
+
+
+def _claim_past_pauses(text: str, picked: str) -> str:
+    """A claim that sets aside what pauses by filter mean."""
+    for word, instead in {
+        "@may_take": "true",
+        "@barred": source("postgres", "barred").replace("@picked", picked),
+        "@unbarred": "c.id not in (select id from barred)",
+        "@any_barred": "exists (select 1 from barred)",
+    }.items():
+        text = text.replace(word, instead)
+    return text
 
 
 def _number(text: str) -> tuple[bytes, tuple[str, ...]]:

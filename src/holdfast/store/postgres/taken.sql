@@ -13,5 +13,5 @@ lease as (
       from taken having count(*) > 0
 )
 (select id, task, queue, args, attempt, max_attempts, priority, checkpoint, correlation_id,
-        null::float8 as next_due, false as more, false as passed, false as alone, false as hold_back
+        null::float8 as next_due, false as more, false as passed, false as alone, false as hold_back, false as switched
    from taken order by priority desc, run_at, id)

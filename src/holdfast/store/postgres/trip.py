@@ -17,7 +17,10 @@ from holdfast.store.postgres.connect import Connection, translate
 from holdfast.store.postgres.line import Line, Statement
 
 ENDINGS = ("fail", "reschedule", "release", "park", "stop")
-OTHERS = ("claim", "claim_from", "succeed", "succeed_with", "drop_leases", "recorded")
+OTHERS = (
+    "claim", "claim_switched", "claim_from", "claim_from_switched", "succeed", "succeed_with", "drop_leases",
+    "recorded",
+)  # fmt: skip
 
 Numbered = tuple[bytes, tuple[str, ...]]  # a statement with its parameters by number, and their names in that order
 Recording = list[tuple[list[Outcome], Statement]]  # which outcomes each statement records
@@ -32,11 +35,13 @@ class Trip(Line):
         self._names_of = {name: names for name, (_, names) in statements.items()}
         self._where = where
         self._clock = clock
+        self._switched = False  # pauses by filter stood when we last looked
 
     def exchange(
         self, finished: Sequence[Outcome], wants: Wants | None, drained: Sequence[str], hand_out: HandOut | None
     ) -> Exchanged:
         done = Exchanged()
+        past_pauses = self._switched
         # All of it is made before any of it is sent: a value that can't be sent stops nothing half-way.
         claim = [] if wants is None or wants.limit + wants.ahead <= 0 else [self._claim(wants)]
         recording = [*self._recording(finished), *self._dropping(drained)]
@@ -53,11 +58,29 @@ class Trip(Line):
                     raise
                 done.refused = translate(self._where, error)
             else:
-                if hand_out is not None:
+                self._switched = done.claimed.switched
+                if hand_out is not None and (past_pauses or not self._switched):
                     hand_out(done.claimed)
         if recording:
             self._recorded(recording, done)
+        if wants is not None and self._switched and not past_pauses:
+            self._claim_past_pauses(wants, done, hand_out)
         return done
+
+    def _claim_past_pauses(self, wants: Wants, done: Exchanged, hand_out: HandOut | None) -> None:
+        """Pauses by filter stand, as the claim found that took nothing for them."""
+        self.send([self._claim(wants)])
+        self.flush()
+        try:
+            done.claimed = claimed(wants.fence, self.rows(self.answer()[0]))
+        except psycopg.Error as error:
+            if not self.in_step(error):
+                raise
+            done.refused = translate(self._where, error)
+        else:
+            self._switched = done.claimed.switched
+            if hand_out is not None:
+                hand_out(done.claimed)
 
     def _statement(self, name: str, **parameters: Any) -> Statement:
         if self._clock is not None:
@@ -65,7 +88,8 @@ class Trip(Line):
         return name, self.encoded(parameters[parameter] for parameter in self._names_of[name])
 
     def _claim(self, wants: Wants) -> Statement:
-        return self._statement("claim_from" if wants.told else "claim", **wanted(wants))
+        name = ("claim_from" if wants.told else "claim") + "_switched" * self._switched
+        return self._statement(name, **wanted(wants))
 
     def _recording(self, finished: Sequence[Outcome]) -> Iterator[tuple[list[Outcome], Statement]]:
         for verb, outcomes in by_verb(finished).items():
@@ -136,8 +160,8 @@ def wanted(wants: Wants) -> dict[str, Any]:
 
 
 def claimed(fence: str, rows: list[tuple[Any, ...]]) -> Claimed:
-    next_due, more, passed, alone, hold_back = rows.pop()[9:]
-    return Claimed([held(fence, row) for row in rows], next_due, more, passed, alone, hold_back)
+    next_due, more, passed, alone, hold_back, switched = rows.pop()[9:]
+    return Claimed([held(fence, row) for row in rows], next_due, more, passed, alone, hold_back, switched)
 
 
 def held(fence: str, row: tuple[Any, ...]) -> Held:

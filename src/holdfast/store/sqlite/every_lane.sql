@@ -17,7 +17,7 @@ with recursive head (id) as (
                  order by n.queue, n.task, n.priority, n.ready_at, n.id limit 1))
       from head join @jobs j on j.id = head.id
 )
-select j.queue, j.task, j.ready_at,
+select j.queue, j.task, j.priority, j.ready_at,
        (select count(*) from (select 1 from @jobs d indexed by @jobs_ready
                                where d.ready_at is not null and d.queue = j.queue and d.task = j.task
                                  and d.priority = j.priority and d.ready_at <= @now limit :most)) as due,

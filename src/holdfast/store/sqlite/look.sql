@@ -4,5 +4,6 @@ select (select min(expires_at) from @leases) as next_lease_end,
        (select min(next_at) from @crons where name in (select value from json_each(:crons))) as next_tick,
        exists (select 1 from @leases where expires_at < @now) as expired_leases,
        exists (select 1 from @jobs indexed by @jobs_expiring
-                where expires_at <= @now and ready_at is not null and attempt = 0) as expired_jobs,
+                where expires_at <= @now and (ready_at is not null or barred_by is not null) and attempt = 0) as expired_jobs,
+       exists (select 1 from @jobs indexed by @jobs_barred where barred_by is not null) as barred,
        (select version from @meta) as version, (select oldest_code from @meta) as oldest_code

@@ -240,6 +240,10 @@ class SqliteStore(SqliteEnqueue):
 
     def _claim(self, db: sqlite3.Connection, wants: Wants) -> Claimed:
         ids, chosen = self._choose(db, wants)
+        if chosen.switched and ids:
+            barred = {row["id"] for row in self.rows(db, self.statements["bar"], {"ids": ids})}
+            ids = [id for id in ids if id not in barred]
+            chosen = msgspec.structs.replace(chosen, passed=chosen.passed or bool(barred))
         if not ids:
             return chosen
         self.rows(db, self.statements["claim"], {"ids": ids, "fence": wants.fence, "worker": wants.worker})
@@ -255,7 +259,8 @@ class SqliteStore(SqliteEnqueue):
         return msgspec.structs.replace(chosen, jobs=[taken[id] for id in ids])
 
     def _choose(self, db: sqlite3.Connection, wants: Wants) -> tuple[list[int], Claimed]:
-        """Which jobs this worker would take now, the most urgent first: priority, then due time, then id."""
+        """Which jobs this worker would take now, the most urgent first: priority, then due time, then id. Pauses
+        by filter, of which it tells, may mean some of them."""
         statements, clock = self.statements, self._clock()
         now = stored(clock)
         scope = {"tasks": list(wants.tasks), "queues": None if wants.queues is None else list(wants.queues)}
@@ -271,21 +276,23 @@ class SqliteStore(SqliteEnqueue):
             names = [[lane["queue"], lane["task"], lane["priority"]] for lane in due]
             [later] = self.rows(db, statements["next_due"], {"lanes": names})
             upcoming += [moment for moment in later.values() if moment]
-        [ends] = self.rows(db, statements["pause_ends"], {})
-        upcoming += [moment for moment in ends.values() if moment]
+        [pauses] = self.rows(db, statements["pause_ends"], {})
+        upcoming += [pauses["ends"]] if pauses["ends"] else []
+        switched = bool(pauses["switched"])
         next_due = _seconds(min(upcoming), clock) if upcoming else None
         lapsed = [s for s in waiting if s["suspect_until"] and s["suspect_until"] <= now]
         alone = [s["id"] for s in waiting if not s["suspect_until"] or s["suspect_until"] > now]
         if alone and not wants.held:
             # A worker with nothing in hand runs a suspect before anything else, and runs it alone: until its time of
             # waiting for that is over, then it is a job like any other.
-            return alone[:1], Claimed(next_due=next_due, alone=True)
+            return alone[:1], Claimed(next_due=next_due, alone=True, switched=switched)
         n = wants.limit + wants.ahead
         picked = self._first(db, due, lapsed, n)
         # The first may be any; those ahead of a free slot only what may wait for one (as in claim.sql of PostgreSQL).
         ids = [id for rank, (_, _, id, fresh) in enumerate(picked) if rank < wants.limit or fresh]
         hold_back = any(s["suspect_until"] is None for s in waiting)
-        return ids, Claimed(next_due=next_due, passed=len(ids) < len(picked), hold_back=hold_back)
+        passed = len(ids) < len(picked)
+        return ids, Claimed(next_due=next_due, passed=passed, hold_back=hold_back, switched=switched)
 
     def _first(self, db: sqlite3.Connection, due: list[Row], lapsed: list[Row], n: int) -> list[Found]:
         """The first n of all lanes together. Those of a lower priority are read only if the others are not enough."""
@@ -347,9 +354,12 @@ class SqliteStore(SqliteEnqueue):
             [seen] = self.rows(connection.db, self.statements["look"], {"crons": list(crons)})
             lanes = self.rows(connection.db, self.statements["lanes"], dict(scope))
             suspects = self.rows(connection.db, self.statements["suspects"], dict(scope))
-            [ends] = self.rows(connection.db, self.statements["pause_ends"], {})
+            [pauses] = self.rows(connection.db, self.statements["pause_ends"], {})
+            freed = seen["barred"] and not all(
+                row["stands"] for row in self.rows(connection.db, self.statements["barred_by"], {})
+            )
         upcoming = [lane["ready_at"] for lane in lanes] + [suspect["suspect_at"] for suspect in suspects]
-        upcoming += [moment for moment in ends.values() if moment]
+        upcoming += [pauses["ends"]] if pauses["ends"] else []
         lease_end, tick = seen["next_lease_end"], seen["next_tick"]
         return Look(
             next_lease_end=lease_end and _seconds(lease_end, now),
@@ -357,6 +367,9 @@ class SqliteStore(SqliteEnqueue):
             expired_leases=bool(seen["expired_leases"]),
             expired_jobs=bool(seen["expired_jobs"]),
             next_tick=tick and _seconds(tick, now),
+            next_pause_end=pauses["filter_ends"] and _seconds(pauses["filter_ends"], now),
+            switched=bool(pauses["switched"]),
+            freed=bool(freed),
             misfit=misfit("sqlite", self.shown_url, seen["version"], seen["oldest_code"]),
         )
 

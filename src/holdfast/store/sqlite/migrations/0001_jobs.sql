@@ -53,9 +53,12 @@ create table @jobs (
     asked_why        text,
     progressed_at    text,                    -- when `done` was last told
     rate             real,                    -- items a second, of late
-    -- A queued job that can never be claimed must not exist (R5.11), nor a running one without a holder.
+    barred_by        text,                    -- the pause by filter that set it aside while it is queued
+    -- A queued job that can never be claimed must not exist (R5.11), nor a running one without a holder. So a queued one
+    -- is ready, waits to be run alone, or names the pause that ends some day.
     check (state not in ('queued', 'paused') or attempt < max_attempts),
-    check (state = 'queued' or (ready_at is null and suspect_at is null)),
+    check (case when state = 'queued' then (ready_at is null and suspect_at is null) = (barred_by is not null)
+                else ready_at is null and suspect_at is null and barred_by is null end),
     check (state <> 'running' or fence is not null)
 );
 
@@ -64,7 +67,8 @@ create table @jobs (
 create index @jobs_ready on @jobs (queue, task, priority, ready_at, id) where ready_at is not null;
 create index @jobs_suspect on @jobs (task, suspect_at) where suspect_at is not null;
 create index @jobs_expiring on @jobs (expires_at) 
-    where expires_at is not null and ready_at is not null and attempt = 0;
+    where expires_at is not null and (ready_at is not null or barred_by is not null) and attempt = 0;
+create index @jobs_barred on @jobs (barred_by, id) where barred_by is not null;
 create index @jobs_asked on @jobs (id) where cancel_requested or pause_requested;
 create index @jobs_failed on @jobs (failed_at) where failed_at is not null;
 create unique index @jobs_key on @jobs (task, key) where holds_key;
@@ -125,8 +129,11 @@ create table @workers (
 );
 
 create table @pauses (
-    kind       text not null check (kind in ('queue', 'task', 'cron')),
-    name       text not null,
+    kind       text not null check (kind in ('queue', 'task', 'cron', 'filter')),
+    name       text not null,               -- of a filter: its text
+    queues     text,                        -- what a filter means, as JSON; null: any
+    tasks      text,
+    arguments  text,
     by         text,
     reason     text,
     until      text,

@@ -1,0 +1,358 @@
+"""Pauses by filter: what they mean is set aside, whenever it comes, and goes on in its old order when they end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+import pytest
+
+from holdfast import events
+from holdfast.errors import RowLocked, StoreError
+from holdfast.model.filter import parse
+from holdfast.model.lifecycle import State
+from holdfast.settings import Settings
+from holdfast.store import bar
+from holdfast.store.base import Store
+from tests.contract.places import PEOPLES_VERBS, at_once, raw
+from tests.factories import BOOM, HOUR, LEASE, MINUTE, Clock, a_queued_job, a_running_job, claim, new_job, ref, wants
+
+CUSTOMER = "args.customer:42"
+THEIRS, OTHERS = b'{"customer":42}', b'{"customer":7}'
+
+
+def hold(store: Store, filter: str = CUSTOMER, **options: Any) -> int:
+    return store.hold("filter", filter, filter=parse(filter), **options)
+
+
+def claimed(store: Store, limit: int = 9, **options: Any) -> list[str]:
+    return [str(job.id) for job in claim(store, limit, **options).jobs]
+
+
+def barred(store: Store, *ids: str) -> list[bool]:
+    return [store.get(id).barred_by is not None for id in ids]
+
+
+def test_what_waits_is_set_aside_and_others_are_not_disturbed(store: Store) -> None:
+    theirs = [a_queued_job(store, args=THEIRS, priority=n) for n in (0, 5)]
+    text = a_queued_job(store, args=b'{"customer":"42"}')
+    other, none = a_queued_job(store, args=OTHERS), a_queued_job(store)
+    assert hold(store) == 3
+    for id in (*theirs, text):
+        job = store.get(id)
+        assert (job.state, job.barred_by, job.attempt) == (State.QUEUED, CUSTOMER, 0)
+    assert claimed(store) == [other, none]
+    assert claimed(store) == []
+
+
+@pytest.mark.parametrize("told", [(), (("default", "greet", 0),)])
+def test_what_comes_later_is_set_aside_by_the_claim_that_would_have_taken_it(
+    store: Store, told: tuple[tuple[str, str, int], ...]
+) -> None:
+    hold(store)
+    first, other, last = (a_queued_job(store, args=args) for args in (THEIRS, OTHERS, THEIRS))
+    found = claim(store, 9, told=told)
+    assert [str(job.id) for job in found.jobs] == [other]
+    assert found.passed  # so the desk looks again at once
+    assert barred(store, first, other, last) == [True, False, True]
+    again = claim(store, 9, told=told)
+    assert (again.jobs, again.passed, again.more) == ([], False, False)
+    assert store.get(first).attempt == 0
+    assert store.attempts(first) == []
+
+
+def test_a_filter_means_a_task_and_a_queue_too(store: Store) -> None:
+    place = {"args": THEIRS, "task": "sync", "queue": "mail"}
+    ids = [a_queued_job(store, **place | change) for change in ({}, {"task": "other"}, {"queue": "news"})]
+    hold(store, f"task:sync queue:mail {CUSTOMER}")
+    tasks = ("sync", "other")
+    assert sorted(claimed(store, tasks=tasks)) == ids[1:]
+    ids = [a_queued_job(store, **place | change) for change in ({}, {"task": "other"}, {"queue": "news"})]
+    assert sorted(claimed(store, tasks=tasks)) == ids[1:]
+
+
+def test_every_argument_of_the_filter_must_match_at_any_depth(store: Store) -> None:
+    whole, part = a_queued_job(store, args=b'{"user":{"id":5},"dry":true}'), a_queued_job(store, args=b'{"dry":true}')
+    hold(store, "args.user.id:5 args.dry:true")
+    assert claimed(store) == [part]
+    assert barred(store, whole) == [True]
+
+
+def test_retried_rescheduled_resumed_released_and_rescued_jobs_are_caught(store: Store, clock: Clock) -> None:
+    retried, rescheduled, released, resumed, rescued = (
+        a_running_job(store, args=THEIRS, worker=f"w{n}", lease=LEASE if n == 4 else HOUR) for n in range(5)
+    )
+    store.fail(ref(retried), BOOM)
+    hold(store)
+    store.retry(str(retried.id))
+    store.reschedule(ref(rescheduled), 0, BOOM)
+    store.release(ref(released))
+    store.pause(str(resumed.id))
+    store.park(ref(resumed))
+    store.resume(str(resumed.id))
+    clock.advance(LEASE + 1)
+    assert [job.id for job in store.rescue()] == [str(rescued.id)]
+    ids = [str(held.id) for held in (retried, rescheduled, released, resumed, rescued)]
+    assert barred(store, *ids) == [False] * 5
+    assert claimed(store) == []
+    assert barred(store, *ids) == [True] * 5
+    assert [store.get(id).attempt for id in ids] == [0, 1, 0, 0, 1]  # charged for what they had run, no more
+
+
+def test_what_runs_goes_on(store: Store) -> None:
+    held = a_running_job(store, args=THEIRS)
+    assert hold(store) == 0
+    store.checkpoint(ref(held), b"1")
+    store.succeed(ref(held))
+    assert store.get(str(held.id)).state is State.SUCCEEDED
+
+
+def test_when_it_is_ended_they_go_on_in_their_old_order(store: Store, clock: Clock) -> None:
+    ids = []
+    for n in range(6):
+        ids.append(a_queued_job(store, args=THEIRS if n % 2 else OTHERS, priority=n == 3))
+        clock.advance(1)
+    later = a_queued_job(store, args=THEIRS, delay=HOUR)
+    hold(store)
+    assert barred(store, later) == [True]
+    assert store.let_go("filter", CUSTOMER)
+    assert not store.let_go("filter", CUSTOMER)
+    assert claimed(store) == [ids[3], ids[0], ids[1], ids[2], ids[4], ids[5]]
+    assert claim(store).next_due == pytest.approx(HOUR - 6, abs=7)
+
+
+def test_it_ends_by_itself(store: Store, clock: Clock) -> None:
+    id = a_queued_job(store, args=THEIRS)
+    hold(store, delay=MINUTE)
+    look = store.look("w1", ["greet"], None)
+    assert (look.switched, look.freed) == (True, False)
+    assert look.next_pause_end == pytest.approx(MINUTE)
+    assert claim(store).next_due == pytest.approx(MINUTE)
+    assert store.free() == 0
+    clock.advance(MINUTE + 1)
+    look = store.look("w1", ["greet"], None)
+    assert (look.switched, look.freed, look.next_pause_end) == (False, True, None)
+    assert store.free() == 1
+    assert claimed(store) == [id]
+
+
+def test_it_frees_them_even_if_its_row_vanished(store: Store, settings: Settings) -> None:
+    id = a_queued_job(store, args=THEIRS)
+    hold(store)
+    with raw(settings) as sql:
+        sql("delete from {pauses}")
+    assert store.look("w1", ["greet"], None).freed
+    assert store.free() == 1
+    assert not store.look("w1", ["greet"], None).freed
+    assert claimed(store) == [id]
+
+
+def test_what_another_pause_means_too_stays_aside(store: Store) -> None:
+    both, one = a_queued_job(store, args=b'{"customer":42,"dry":true}'), a_queued_job(store, args=THEIRS)
+    hold(store)
+    hold(store, "args.dry:true")
+    store.let_go("filter", CUSTOMER)
+    assert store.get(both).barred_by == "args.dry:true"
+    assert claimed(store) == [one]
+    store.let_go("filter", "args.dry:true")
+    assert claimed(store) == [both]
+
+
+def test_many_are_set_aside_and_let_go_in_bounded_batches(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bar, "PAGE", 7)
+    monkeypatch.setattr(bar, "CHUNK", 5)
+    jobs = [new_job(args=THEIRS if n % 3 else OTHERS, priority=n % 2) for n in range(60)]
+    ids = [done.id for chunk in store.enqueue_many(jobs) for done in chunk]
+    assert hold(store) == 40
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bar, "CHUNK", 15)
+        store.hold("filter", CUSTOMER, filter=parse(CUSTOMER), delay=-1)
+        assert [store.free() for _ in range(4)] == [15, 15, 10, 0]
+    assert sorted(claimed(store, 100), key=int) == ids
+
+
+def test_a_flood_that_comes_later_is_cleared_from_the_heads_of_lanes(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bar, "PAGE", 10)
+    hold(store)
+    for _ in store.enqueue_many(new_job(args=THEIRS) for _ in range(95)):
+        pass
+    due = a_queued_job(store)
+    assert store.clear_heads(40) == 40
+    assert store.clear_heads() == 55
+    assert claimed(store) == [due]
+
+
+def test_expiry_counts_while_set_aside(store: Store, clock: Clock) -> None:
+    id = a_queued_job(store, args=THEIRS, expires_in=MINUTE)
+    hold(store)
+    clock.advance(MINUTE + 1)
+    assert store.look("w1", ["greet"], None).expired_jobs
+    assert [str(row["id"]) for row in store.expire()] == [id]
+    assert (store.get(id).state, store.get(id).error_code) == (State.CANCELLED, "EXPIRED")
+
+
+@pytest.mark.parametrize("verb", PEOPLES_VERBS)
+def test_people_steer_what_is_set_aside_like_any_queued_job(store: Store, verb: str) -> None:
+    plain, aside = a_queued_job(store), a_queued_job(store, args=THEIRS)
+    hold(store)
+
+    def outcome(id: str) -> str:
+        try:
+            return str(PEOPLES_VERBS[verb](store, id))
+        except StoreError:
+            raise
+        except Exception as refused:  # noqa: BLE001 - which one is compared
+            return str(refused).replace(f"job {id}", "it")
+
+    assert outcome(aside) == outcome(plain)
+    if verb in ("pause", "cancel"):
+        assert barred(store, aside) == [False]
+    elif verb != "delete":
+        assert barred(store, aside) == [True]
+        store.let_go("filter", CUSTOMER)
+        assert sorted(claimed(store)) == [plain, aside]
+
+
+def test_a_changed_due_time_and_priority_hold_when_it_is_let_go(store: Store, clock: Clock) -> None:
+    first, second = (a_queued_job(store, args=THEIRS) for _ in range(2))
+    hold(store)
+    store.change(second, priority=9)
+    store.change(first, delay=HOUR)
+    store.let_go("filter", CUSTOMER)
+    found = claim(store, 9)
+    assert [str(job.id) for job in found.jobs] == [second]
+    assert store.get(first).run_at == clock.now + timedelta(hours=1)
+    assert found.next_due == pytest.approx(HOUR)
+
+
+def test_a_suspect_is_set_aside_and_is_one_again_when_let_go(store: Store, clock: Clock) -> None:
+    ids = [a_queued_job(store, args=THEIRS) for _ in range(2)]
+    claim(store, 2)
+    clock.advance(LEASE + 1)
+    assert len(store.rescue()) == 2
+    assert hold(store) == 2
+    assert claimed(store) == []
+    store.let_go("filter", CUSTOMER)
+    found = claim(store, 5)
+    assert (found.alone, [str(job.id) for job in found.jobs]) == (True, ids[:1])
+
+
+def test_a_suspect_that_comes_later_is_caught(store: Store, clock: Clock) -> None:
+    ids = [a_queued_job(store, args=THEIRS) for _ in range(2)]
+    claim(store, 2)
+    hold(store)
+    clock.advance(LEASE + 1)
+    assert len(store.rescue()) == 2
+    while (found := claim(store, 5)).passed:
+        assert found.jobs == []
+    assert (found.jobs, barred(store, *ids)) == ([], [True, True])
+
+
+def test_nothing_is_queued_that_can_never_be_claimed(store: Store, settings: Settings) -> None:  # R5.11
+    id = a_queued_job(store, args=THEIRS)
+    hold(store)
+    for change in ("barred_by = null", "state = 'paused'", "ready_at = run_at"):
+        with pytest.raises(Exception, match=r"(?i)check"), raw(settings) as sql:
+            sql(f"update {{jobs}} set {change} where id = ?", int(id))
+    with pytest.raises(Exception, match=r"(?i)check"), raw(settings) as sql:
+        sql("update {jobs} set ready_at = null, barred_by = null where id = ?", int(id))
+    assert barred(store, id) == [True]
+
+
+def test_pauses_tell_how_many_jobs_a_filter_holds(store: Store, clock: Clock) -> None:
+    for _ in range(3):
+        a_queued_job(store, args=THEIRS)
+    hold(store, by="ana", reason="their API is down", delay=HOUR)
+    store.hold("queue", "mail")
+    filter, queue = store.pauses()
+    assert (filter.kind, filter.name, filter.by, filter.reason, filter.jobs) == (
+        "filter", CUSTOMER, "ana", "their API is down", 3,
+    )  # fmt: skip
+    assert filter.until == clock.now + timedelta(hours=1)
+    assert queue.jobs is None
+
+
+def test_events_tell_of_it(store: Store) -> None:
+    heard: list[tuple[str, dict[str, Any]]] = []
+    done = events.subscribe(lambda name, fields: heard.append((name, fields)))
+    try:
+        a_queued_job(store, args=THEIRS)
+        hold(store, by="ana", reason="a bug")
+        store.let_go("filter", CUSTOMER)
+    finally:
+        done()
+    told = [(name, fields) for name, fields in heard if name in ("held", "freed", "let_go")]
+    assert told == [
+        ("held", {"kind": "filter", "name": CUSTOMER, "by": "ana", "reason": "a bug"}),
+        ("freed", {"count": 1}),
+        ("let_go", {"kind": "filter", "name": CUSTOMER}),
+    ]
+
+
+def test_arguments_somebody_else_wrote_are_in_nobodys_way(store: Store, settings: Settings, engine: str) -> None:
+    if engine == "postgres":
+        pytest.skip("PostgreSQL keeps no malformed JSON")
+    broken, other = a_queued_job(store), a_queued_job(store)
+    with raw(settings) as sql:
+        sql("update {jobs} set args = 'oops' where id = ?", int(broken))
+    hold(store)
+    assert claimed(store) == [broken, other]
+
+
+def test_once_it_stands_no_claim_takes_what_it_means(stores: Callable[..., Store]) -> None:
+    """Claims, a flood of jobs and the pause at once: whatever was taken was taken before hold() returned."""
+    store = stores()
+    store.migrate()
+    taken: list[list[str]] = [[], []]
+    stands = False
+    after: list[str] = []
+
+    def work(number: int) -> None:
+        nonlocal stands
+        mine = stores()
+        if number == 0:
+            for n in range(60):
+                for _ in mine.enqueue_many(new_job(args=OTHERS if k % 4 else THEIRS) for k in range(20)):
+                    pass
+                if n == 30:
+                    hold(mine)
+                    stands = True
+            return
+        while True:
+            late = stands
+            found = mine.claim(wants(7, worker=f"w{number}"))
+            theirs = [str(job.id) for job in found.jobs if job.args == THEIRS]
+            taken[number - 1] += [str(job.id) for job in found.jobs]
+            if late:
+                after.extend(theirs)
+                if not found.jobs and not found.passed and not found.more and len(store.jobs(limit=2000)) == 1200:
+                    return
+
+    at_once(3, work)
+    assert after == []
+    assert len({*taken[0], *taken[1]}) == len(taken[0]) + len(taken[1])
+    aside = [job.id for job in store.jobs(state="queued", limit=2000)]
+    assert len(aside) + len(taken[0]) + len(taken[1]) == 1200
+    assert all(store.get(id).barred_by for id in aside[:5])
+    store.let_go("filter", CUSTOMER)
+    while store.free():
+        pass
+    assert len(claimed(store, 2000)) == len(aside)
+
+
+def test_a_claim_under_way_is_waited_for(settings: Settings, stores: Callable[..., Store], engine: str) -> None:
+    if engine == "sqlite":
+        pytest.skip("SQLite has one writer: nothing is under way while it writes")
+    store = stores()
+    store.migrate()
+    id = a_queued_job(store, args=THEIRS)
+    with psycopg.connect(settings.url) as other:
+        other.execute(f'select 1 from "{settings.schema}".jobs where id = %s for update'.encode(), (int(id),))
+        with pytest.raises(RowLocked, match=r"HF3004 the pause stands, .* could not all be set aside"):
+            hold(store)
+    assert claimed(store) == []  # it was caught all the same
+    assert barred(store, id) == [True]
