@@ -23,6 +23,7 @@ from holdfast.store.base import (
     by_fence,
     by_verb,
     may_be_lost,
+    with_output,
 )
 from holdfast.store.migrate import OLDEST_CODE, check_version, misfit, pending, turn
 from holdfast.store.pool import Pool
@@ -80,8 +81,8 @@ class PostgresStore(PostgresEnqueue):
         return self.statements.fill(
             f"with ended as ({source('postgres', verb)}), history as ("  # noqa: S608 - our own files
             "insert into @attempts (job_id, fence, life, number, worker, outcome, started_at, ended_at, error_code, "
-            "error_message, traceback) select id, :fence::uuid, life, number, worker, :outcome, started_at, @clock, "
-            ":error_code, :error_message, :traceback from ended where :outcome::text is not null "
+            "error_message, traceback, output) select id, :fence::uuid, life, number, worker, :outcome, started_at, "
+            "@clock, :error_code, :error_message, :traceback, :output from ended where :outcome::text is not null "
             "on conflict (job_id, fence) do nothing) select state, queue, awaited from ended"
         )
 
@@ -266,6 +267,8 @@ class PostgresStore(PostgresEnqueue):
                                 fence=fence,
                             )
                             batches.append((results, sent))
+                    for outcome in with_output(outcomes):
+                        send(statements["output"], id=outcome.id, fence=outcome.fence, output=outcome.output)
                 else:
                     for outcome in outcomes:
                         singles.append((outcome, send(self._endings[verb], **_ending(outcome))))
@@ -477,6 +480,7 @@ def _ending(outcome: Outcome) -> dict[str, Any]:
         "error_code": error and error.code,
         "error_message": error and error.message,
         "traceback": error and error.traceback,
+        "output": outcome.output,
     }
 
 
