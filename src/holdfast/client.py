@@ -39,6 +39,7 @@ from holdfast.work.tasks import (
 )
 
 if TYPE_CHECKING:
+    from holdfast.work.crew import InlineCrew
     from holdfast.work.worker import Worker
 
 P = ParamSpec("P")
@@ -313,14 +314,18 @@ class Holdfast(People):
 
     # -- work ----------------------------------------------------------------------------------------------------------
 
+    def crew(self) -> InlineCrew:
+        """Who runs this application's handlers in this process: for workers and runner processes."""
+        from holdfast.work.crew import InlineCrew
+
+        return InlineCrew(self.store, self.settings, self.tasks.values(), resources=self._resources, hooks=self._hooks)
+
     def worker(self, queues: Iterable[str] | None = None) -> Worker:
         """A worker for this application: `hf.worker().run()`."""
         from holdfast.work.worker import Worker  # who only enqueues does not need it
 
         served = None if queues is None else names_of("worker: queues", queues)
-        return Worker(
-            self.store, self.settings, self.tasks.values(), queues=served, resources=self._resources, hooks=self._hooks
-        )
+        return Worker(self.store, self.settings, self.crew(), queues=served)
 
     def drain(
         self, queues: Iterable[str] | None = None, *, seconds: float | None = None, jobs: int | None = None

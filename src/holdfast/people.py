@@ -155,11 +155,12 @@ class People:
     def crons(self) -> list[CronRecord]:
         """The crons this database knows, and those this application declares, by name."""
         from holdfast.work.cron import declaration
+        from holdfast.work.manifest import info_of
 
         known = {cron.name: cron for cron in self.store.crons(with_workers=True)}
         mine = [task for task in self.tasks.values() if task.schedule is not None and task.name not in known]
         now = self.store.now() if mine else None
-        known |= {task.name: declaration(task, now) for task in mine if now is not None}
+        known |= {task.name: declaration(info_of(task), now) for task in mine if now is not None}
         return [known[name] for name in sorted(known)]
 
     def run_cron(self, name: str) -> Job[Any]:

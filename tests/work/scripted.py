@@ -118,7 +118,7 @@ class Idle:
     def __init__(self, slots: int, task: str) -> None:
         self.slots = slots
         self.busy = 0
-        self.manifest = Manifest("", (TaskInfo(task, (), "default", 3, None),))
+        self.manifest = Manifest((TaskInfo(task, (), "default", 3, None),))
         self.running: list[Attempt] = []
 
     def start(self, attempts: Sequence[Attempt]) -> None:

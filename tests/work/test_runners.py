@@ -255,7 +255,8 @@ def test_a_loop_ends_in_good_order_when_its_last_slot_ends_in_the_same_moment(hf
         await asyncio.sleep(0)
 
     task: Any = hf.task(name="task")(coroutine)
-    runner = LoopRunner(1, [task], hf.store, hf.settings, lambda attempt, outcome: ended.set())
+    runner = LoopRunner(1, [task], hf.store, hf.settings)
+    runner.finished = lambda attempt, outcome: ended.set()
     runner.start([Attempt(Held(1, "f", "task", "default", b"{}", 1, 3))])
     assert ended.wait(20)
     runner._thread.join(20)
@@ -313,7 +314,8 @@ def test_each_attempt_is_run_or_withdrawn_exactly_once(
         ran[n] += 1
 
     task: Any = hf.task(name="task")(coroutine if kind is LoopRunner else handler)
-    runner = kind(4, [task], hf.store, hf.settings, lambda attempt, outcome: ended.append(int(attempt.held.id)))
+    runner = kind(4, [task], hf.store, hf.settings)
+    runner.finished = lambda attempt, outcome: ended.append(int(attempt.held.id))
     withdrawn: list[int] = []
     chance = random.Random(1)
     interval = sys.getswitchinterval()

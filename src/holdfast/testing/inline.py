@@ -27,7 +27,8 @@ class CallerRunner(InlineRunner):
     """Runs attempts where it is told to start them. Remembers what each job's handler raised, if it did."""
 
     def __init__(self, app: Holdfast, desk: Desk) -> None:
-        super().__init__(1, app.tasks.values(), app.store, app.settings, desk.finished)
+        super().__init__(1, app.tasks.values(), app.store, app.settings)
+        self.finished = desk.finished
         self.raised: dict[str, BaseException | None] = {}
 
     def start(self, attempts: Sequence[Attempt]) -> None:
@@ -50,7 +51,7 @@ class CallerRunner(InlineRunner):
             raised, outcome = error, self._on_raise(attempt, error)
         attempt.end()
         self.raised[str(attempt.held.id)] = raised
-        self._finished(attempt, outcome)
+        self.finished(attempt, outcome)
 
 
 def _awaited(coroutine: Coroutine[Any, Any, object]) -> object:

@@ -11,18 +11,18 @@ from datetime import datetime
 
 from holdfast import events
 from holdfast.errors import BadSettings
-from holdfast.model.cron import CronRecord, cron_tag, next_step
+from holdfast.model.cron import CronRecord, Schedule, cron_tag, next_step
 from holdfast.store.base import Store
-from holdfast.work.tasks import Task
+from holdfast.work.manifest import TaskInfo
 
 MARGIN = 0.005  # seconds after a tick to look: clocks of hosts run apart
 
 
 class Crons:
-    def __init__(self, store: Store, tasks: Iterable[Task[..., object]], due_in: Callable[[float], None]) -> None:
+    def __init__(self, store: Store, tasks: Iterable[TaskInfo], due_in: Callable[[float], None]) -> None:
         self._store = store
         self._due_in = due_in
-        self._tasks = [task for task in tasks if task.schedule is not None]
+        self._tasks = [task for task in tasks if task.cron is not None]
         self.names = tuple(sorted(task.name for task in self._tasks))
         self.declared = not self._tasks  # the database knows them
 
@@ -61,13 +61,13 @@ class Crons:
         return (cron.next_at - cron.now).total_seconds() + MARGIN
 
 
-def declaration(task: Task[..., object], now: datetime) -> CronRecord:
+def declaration(task: TaskInfo, now: datetime) -> CronRecord:
     """A task's cron as its code has it."""
-    assert task.schedule is not None
-    defaults = task.defaults
+    cron = task.cron
+    assert cron is not None
     return CronRecord(
-        name=task.name, expression=task.schedule.expression, timezone=task.schedule.timezone,
-        catch_up=defaults.catch_up, queue=defaults.queue, priority=defaults.priority,
-        max_attempts=defaults.max_attempts, tags=tuple(dict.fromkeys((*defaults.tags, cron_tag(task.name)))),
-        next_at=task.schedule.after(now), now=now,
+        name=task.name, expression=cron.expression, timezone=cron.timezone, catch_up=cron.catch_up, queue=task.queue,
+        priority=task.priority, max_attempts=task.max_attempts,
+        tags=tuple(dict.fromkeys((*task.tags, cron_tag(task.name)))),
+        next_at=Schedule(cron.expression, cron.timezone).after(now), now=now,
     )  # fmt: skip

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from holdfast.model.job import Held
+from holdfast.model.outcome import Outcome
 from holdfast.work.attempt import Attempt
 from holdfast.work.manifest import Manifest
 from holdfast.work.pace import Pace
 
+Finished = Callable[[Attempt, Outcome | None], None]
 LaneName = tuple[str, str, int]  # queue, task, priority
 FEW = 100  # jobs after which, and lanes beyond which, the next look is at all lanes
 

@@ -7,7 +7,14 @@ from collections.abc import Iterable
 
 import msgspec
 
+from holdfast.model.cron import CatchUp
 from holdfast.work.tasks import Task
+
+
+class CronInfo(msgspec.Struct, frozen=True):
+    expression: str
+    timezone: str
+    catch_up: CatchUp
 
 
 class TaskInfo(msgspec.Struct, frozen=True):
@@ -16,23 +23,34 @@ class TaskInfo(msgspec.Struct, frozen=True):
     queue: str
     max_attempts: int
     timeout: float | None
+    priority: int = 0
+    tags: tuple[str, ...] = ()
+    is_async: bool = False
+    cron: CronInfo | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every name a job of this task may carry."""
+        return (self.name, *self.aliases)
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    url: str
     tasks: tuple[TaskInfo, ...]
 
     @property
     def names(self) -> tuple[str, ...]:
         """Every name a job of these tasks may carry."""
-        return tuple(sorted(name for task in self.tasks for name in (task.name, *task.aliases)))
+        return tuple(sorted(name for task in self.tasks for name in task.names))
 
 
-def manifest_of(url: str, tasks: Iterable[Task[..., object]]) -> Manifest:
-    return Manifest(
-        url,
-        tuple(
-            TaskInfo(t.name, t.defaults.aliases, t.defaults.queue, t.defaults.max_attempts, t.defaults.timeout)
-            for t in tasks
-        ),
-    )
+def manifest_of(tasks: Iterable[Task[..., object]]) -> Manifest:
+    return Manifest(tuple(info_of(task) for task in tasks))
+
+
+def info_of(task: Task[..., object]) -> TaskInfo:
+    defaults, schedule = task.defaults, task.schedule
+    return TaskInfo(
+        task.name, defaults.aliases, defaults.queue, defaults.max_attempts, defaults.timeout, defaults.priority,
+        defaults.tags, task.is_async,
+        None if schedule is None else CronInfo(schedule.expression, schedule.timezone, defaults.catch_up),
+    )  # fmt: skip

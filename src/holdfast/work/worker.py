@@ -7,25 +7,19 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable
 
 from holdfast import events
-from holdfast.errors import BadSettings, SchemaOutdated, StoreError
+from holdfast.errors import SchemaOutdated, StoreError
 from holdfast.model.outcome import given_back
 from holdfast.settings import Settings
 from holdfast.store.base import Store
+from holdfast.work.crew import Crew
 from holdfast.work.cron import Crons
 from holdfast.work.desk import Desk
 from holdfast.work.heartbeat import Heartbeat
-from holdfast.work.hooks import Hooks
 from holdfast.work.listener import Listener
 from holdfast.work.neighbours import Neighbours, meeting_place
-from holdfast.work.resources import Open, Resource
-from holdfast.work.runners.inline import InlineRunner
-from holdfast.work.runners.loop import LoopRunner
-from holdfast.work.runners.threads import ThreadRunner
-from holdfast.work.tasks import Task
 from holdfast.work.unserved import warn_of_unserved
 from holdfast.work.watchdog import Watchdog
 
@@ -35,15 +29,7 @@ LAST_WORDS = 3.0  # seconds beyond its grace a worker that ends tries to record 
 class Worker:
     """Runs jobs of an application until `stop()`."""
 
-    def __init__(
-        self, store: Store, settings: Settings, tasks: Iterable[Task[..., object]], *,
-        queues: Iterable[str] | None = None, resources: Sequence[Resource[Any]] = (), hooks: Hooks | None = None,
-    ) -> None:  # fmt: skip
-        tasks = list(tasks)
-        if not tasks:
-            raise BadSettings(
-                "this application declares no tasks: there is nothing a worker could run", number="HF1110"
-            )
+    def __init__(self, store: Store, settings: Settings, crew: Crew, *, queues: Iterable[str] | None = None) -> None:
         self.host = settings.host or socket.gethostname()
         self.name = settings.worker_name or os.environ.get("WORKER_ID") or f"{self.host}-{os.getpid()}"
         # Many processes may share one name: the id that owns leases has a random part.
@@ -54,26 +40,15 @@ class Worker:
         self._settings = settings
         self._queues = None if queues is None else tuple(queues)
         self._stop_asked = 0
-        self._hooks = hooks or Hooks()
-        self._resources = Open(resources)
-        for task in tasks:
-            self._resources.plan(f"task {task.name}", task.signature.uses, is_async=task.is_async)
+        self._crew = crew
         self.desk = Desk(self.id, store, settings, self._queues)
-        self._runners: list[InlineRunner] = []
-        kinds = ((True, settings.concurrency, LoopRunner), (False, settings.threads, ThreadRunner))
-        for is_async, slots, kind in kinds:
-            mine = [task for task in tasks if task.is_async is is_async]
-            if mine:
-                runner = kind(slots, mine, store, settings, self.desk.finished, self._hooks.error)
-                runner.worker = self.id
-                self._runners.append(runner)
-                self.desk.add(runner)
-        self._loop = next((runner.loop for runner in self._runners if isinstance(runner, LoopRunner)), None)
+        for runner in crew.runners:
+            self.desk.add(runner)
         self.tasks = tuple(name for lane in self.desk.lanes for name in lane.tasks)
         self._slots = sum(lane.runner.slots for lane in self.desk.lanes)
         self._heartbeat = Heartbeat(store, self.desk.in_hand, every=settings.heartbeat, lease=settings.lease)
         self._neighbours = Neighbours(meeting_place(store, self.host), self.id)
-        self.crons = Crons(store, tasks, self.desk.due_in)
+        self.crons = Crons(store, crew.tasks, self.desk.due_in)
         self.watchdog = Watchdog(
             self.id, store, settings, self._neighbours, tasks=self.tasks, queues=self._queues,
             due_in=self.desk.due_in, crons=self.crons,
@@ -89,7 +64,6 @@ class Worker:
             asked=self._heartbeat.ask,
             hearing=self._hearing,
         )
-        self._equipped = False
         self._ended = threading.Event()
 
     def run(self) -> int:
@@ -150,13 +124,13 @@ class Worker:
     def _begin(self) -> None:
         try:
             self._store.check()
-            self._equip()
+            self._crew.open(self.id, self.desk.finished, self._neighbours.descriptor)
             self._store.register(
                 id=self.id, name=self.name, host=self.host, pid=os.getpid(), queues=self._queues, tasks=self.tasks,
                 slots=self._slots, crons=self.crons.names, lease=self._settings.lease,
             )  # fmt: skip
         except BaseException:
-            self._put_away()
+            self._crew.close()
             self._neighbours.leave()
             raise
         self._heartbeat.start()
@@ -166,26 +140,6 @@ class Worker:
             "worker_started", worker=self.id, tasks=", ".join(sorted(self.tasks)),
             queues=", ".join(self._queues) if self._queues else "all queues", slots=slots,
         )  # fmt: skip
-
-    def _equip(self) -> None:
-        """Open what the handlers ask for. Nothing is claimed before."""
-        for runner in self._runners:
-            for task in runner.tasks:
-                if task.signature.uses:
-                    values = self._resources.values(
-                        f"task {task.name}", task.signature.uses, self._loop, is_async=task.is_async
-                    )
-                    runner.equip(task, values)
-        self._hooks.started(self._loop)
-        self._equipped = True
-
-    def _put_away(self) -> None:
-        """No handler runs any more, except a thread that can't be stopped."""
-        if self._equipped:
-            self._hooks.stopped(self._loop)
-        self._resources.close()
-        for runner in self._runners:
-            runner.close(2.0)
 
     def _hearing(self, listening: bool) -> None:
         if not listening and self.desk.poller.listening:
@@ -234,7 +188,7 @@ class Worker:
         self._listener.stop()
         self.watchdog.stop()
         self._heartbeat.stop()
-        self._put_away()
+        self._crew.close()
         try:
             self._store.unregister(self.id)
         except StoreError as error:

@@ -15,11 +15,10 @@ from holdfast.store.base import Store
 from holdfast.work.attempt import Attempt
 from holdfast.work.context import JobContext, info_of
 from holdfast.work.hooks import ErrorHook, errored
+from holdfast.work.lane import Finished
 from holdfast.work.manifest import manifest_of
 from holdfast.work.runners.decide import on_raise, on_return
 from holdfast.work.tasks import Task, TaskDefaults
-
-Finished = Callable[[Attempt, Outcome | None], None]
 
 
 class Handler(Protocol):
@@ -37,21 +36,21 @@ class Handler(Protocol):
 
 class InlineRunner:
     def __init__(
-        self, slots: int, tasks: Iterable[Task[..., object]], store: Store, settings: Settings, finished: Finished,
-        on_error: Sequence[ErrorHook] = (),
+        self, slots: int, tasks: Iterable[Task[..., object]], store: Store, settings: Settings,
+        *, on_error: Sequence[ErrorHook] = (),
     ) -> None:  # fmt: skip
         self.tasks = tasks = list(tasks)
         self.slots = slots
         self.busy = 0
         self.worker = ""  # whose it is, for log lines
-        self.manifest = manifest_of(settings.url, tasks)
+        self.manifest = manifest_of(tasks)
         self._on_error = on_error
         self._handlers: dict[str, Handler] = {
             name: task for task in tasks for name in (task.name, *task.defaults.aliases)
         }
         self._store = store
         self._settings = settings
-        self._finished = finished
+        self.finished: Finished = _nobody
         # Filled by the desk, emptied by slots; each attempt is taken out once, by whoever comes first.
         self._waiting: deque[Attempt] = deque()
 
@@ -59,6 +58,9 @@ class InlineRunner:
         """Hand these resources to the handler from now on."""
         equipped = task.equipped(dict(values))
         self._handlers.update(dict.fromkeys((task.name, *task.defaults.aliases), equipped))
+
+    def start(self, attempts: Sequence[Attempt]) -> None:
+        raise NotImplementedError
 
     def close(self, timeout: float) -> None:
         raise NotImplementedError
@@ -102,6 +104,10 @@ class InlineRunner:
             if outcome.attempt in ("errored", "timed_out"):
                 errored(self._on_error, info_of(attempt.held), error or HoldfastError(outcome.error.message))
         return outcome
+
+
+def _nobody(attempt: Attempt, outcome: Outcome | None) -> None:
+    raise AssertionError("a runner belongs to a crew that was opened")
 
 
 def _surely(attempt: Attempt, decide: Callable[[], Outcome | None]) -> Outcome | None:

@@ -15,7 +15,7 @@ from holdfast.store.base import Store
 from holdfast.work.attempt import Attempt
 from holdfast.work.context import JobContext, current, working
 from holdfast.work.hooks import ErrorHook
-from holdfast.work.runners.inline import Finished, InlineRunner
+from holdfast.work.runners.inline import InlineRunner
 from holdfast.work.tasks import Task
 
 BREATH = 32  # attempts a slot runs without a pause before it lets the loop do other things
@@ -51,10 +51,10 @@ class Slot:
 
 class LoopRunner(InlineRunner):
     def __init__(
-        self, slots: int, tasks: Iterable[Task[..., object]], store: Store, settings: Settings, finished: Finished,
-        on_error: Sequence[ErrorHook] = (),
+        self, slots: int, tasks: Iterable[Task[..., object]], store: Store, settings: Settings,
+        *, on_error: Sequence[ErrorHook] = (),
     ) -> None:  # fmt: skip
-        super().__init__(slots, tasks, store, settings, finished, on_error)
+        super().__init__(slots, tasks, store, settings, on_error=on_error)
         self._idle: list[asyncio.Future[None]] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._closing = False
@@ -145,7 +145,7 @@ class LoopRunner(InlineRunner):
 
     async def _run(self, attempt: Attempt, slot: Slot) -> None:
         if attempt.reason is not None:
-            self._finished(attempt, None)  # given back before it began
+            self.finished(attempt, None)  # given back before it began
             return
         held = attempt.held
         slot.attempt = attempt
@@ -160,7 +160,7 @@ class LoopRunner(InlineRunner):
             running = task.run(context, held.args)
             value = await (running if attempt.timeout is None else self._limited(attempt, running))
         except GeneratorExit as error:
-            self._finished(attempt, self._on_raise(attempt, error))
+            self.finished(attempt, self._on_raise(attempt, error))
             raise
         except BaseException as error:  # noqa: BLE001 - whatever a handler raises is its attempt's outcome
             outcome = self._on_raise(attempt, error)
@@ -171,7 +171,7 @@ class LoopRunner(InlineRunner):
             slot.cleared()
             attempt.end()
             current.set(None)
-        self._finished(attempt, outcome)
+        self.finished(attempt, outcome)
 
     async def _limited(self, attempt: Attempt, running: Awaitable[object]) -> object:
         timer = self._loop.call_later(attempt.timeout or 0.0, attempt.ask, "timeout")

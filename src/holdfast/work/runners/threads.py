@@ -13,16 +13,16 @@ from holdfast.store.base import Store
 from holdfast.work.attempt import Attempt
 from holdfast.work.context import JobContext, current, working
 from holdfast.work.hooks import ErrorHook
-from holdfast.work.runners.inline import Finished, InlineRunner
+from holdfast.work.runners.inline import InlineRunner
 from holdfast.work.tasks import Task
 
 
 class ThreadRunner(InlineRunner):
     def __init__(
-        self, slots: int, tasks: Iterable[Task[..., object]], store: Store, settings: Settings, finished: Finished,
-        on_error: Sequence[ErrorHook] = (),
+        self, slots: int, tasks: Iterable[Task[..., object]], store: Store, settings: Settings,
+        *, on_error: Sequence[ErrorHook] = (),
     ) -> None:  # fmt: skip
-        super().__init__(slots, tasks, store, settings, finished, on_error)
+        super().__init__(slots, tasks, store, settings, on_error=on_error)
         self._calls: queue.SimpleQueue[None] = queue.SimpleQueue()  # one for each attempt that came to wait
         self._threads: list[threading.Thread] = []
         self._closing = False
@@ -42,7 +42,7 @@ class ThreadRunner(InlineRunner):
                 self._calls.put(None)
         else:
             for attempt in attempts:
-                self._finished(attempt, None)  # given back
+                self.finished(attempt, None)  # given back
 
     def close(self, timeout: float) -> None:
         """End the threads that are free; the others end with their handler, or with the process."""
@@ -64,7 +64,7 @@ class ThreadRunner(InlineRunner):
 
     def _run(self, attempt: Attempt) -> None:
         if attempt.reason is not None:
-            self._finished(attempt, None)  # given back before it began
+            self.finished(attempt, None)  # given back before it began
             return
         attempt.begin()
         task = self._handlers[attempt.held.task]
@@ -77,4 +77,4 @@ class ThreadRunner(InlineRunner):
         else:
             outcome = self._on_return(attempt, value)
         attempt.end()
-        self._finished(attempt, outcome)
+        self.finished(attempt, outcome)

@@ -1,0 +1,85 @@
+"""Who runs the handlers of a worker: here, in the worker's own process. `runners/pool.py` has the crew that runs them
+in processes of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
+
+from holdfast.errors import BadSettings
+from holdfast.settings import Settings
+from holdfast.store.base import Store
+from holdfast.work.hooks import Hooks
+from holdfast.work.lane import Finished, Runner
+from holdfast.work.manifest import TaskInfo, info_of
+from holdfast.work.resources import Open, Resource
+from holdfast.work.runners.inline import InlineRunner
+from holdfast.work.runners.loop import LoopRunner
+from holdfast.work.runners.threads import ThreadRunner
+from holdfast.work.tasks import Task
+
+
+class Crew(Protocol):
+    tasks: tuple[TaskInfo, ...]
+
+    @property
+    def runners(self) -> Sequence[Runner]: ...
+
+    def open(self, worker: str, finished: Finished, lock: int | None) -> None:
+        """Make ready to run attempts; nothing is claimed before. `lock`: the descriptor that says the worker lives."""
+
+    def abandon(self) -> None:
+        """End what did not stop when it was told to, where that can be done."""
+
+    def close(self) -> None:
+        """No handler runs any more, except a thread that can't be stopped."""
+
+
+class InlineCrew:
+    """Coroutines on an event loop, synchronous handlers on threads, both in this process."""
+
+    def __init__(
+        self, store: Store, settings: Settings, tasks: Iterable[Task[..., object]], *,
+        resources: Sequence[Resource[Any]] = (), hooks: Hooks | None = None,
+    ) -> None:  # fmt: skip
+        tasks = list(tasks)
+        if not tasks:
+            raise BadSettings(
+                "this application declares no tasks: there is nothing a worker could run", number="HF1110"
+            )
+        self.tasks = tuple(info_of(task) for task in tasks)
+        self._hooks = hooks or Hooks()
+        self._resources = Open(resources)
+        for task in tasks:
+            self._resources.plan(f"task {task.name}", task.signature.uses, is_async=task.is_async)
+        self.runners: list[InlineRunner] = []
+        kinds = ((True, settings.concurrency, LoopRunner), (False, settings.threads, ThreadRunner))
+        for is_async, slots, kind in kinds:
+            mine = [task for task in tasks if task.is_async is is_async]
+            if mine:
+                self.runners.append(kind(slots, mine, store, settings, on_error=self._hooks.error))
+        self._loop = next((runner.loop for runner in self.runners if isinstance(runner, LoopRunner)), None)
+        self._equipped = False
+
+    def open(self, worker: str, finished: Finished, lock: int | None = None) -> None:
+        """Open what the handlers ask for."""
+        for runner in self.runners:
+            runner.worker, runner.finished = worker, finished
+            for task in runner.tasks:
+                if task.signature.uses:
+                    values = self._resources.values(
+                        f"task {task.name}", task.signature.uses, self._loop, is_async=task.is_async
+                    )
+                    runner.equip(task, values)
+        self._hooks.started(self._loop)
+        self._equipped = True
+
+    def abandon(self) -> None:
+        """A thread can't be ended; coroutines were cancelled."""
+
+    def close(self) -> None:
+        if self._equipped:
+            self._hooks.stopped(self._loop)
+        self._resources.close()
+        for runner in self.runners:
+            runner.close(2.0)
