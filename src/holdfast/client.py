@@ -19,6 +19,7 @@ from holdfast.errors import BadArguments, BadSettings, SchemaOutdated, StoreUnav
 from holdfast.handle import Job
 from holdfast.model.cron import CatchUp
 from holdfast.model.job import DEFAULT_MAX_ATTEMPTS, DEFAULT_QUEUE, Enqueued, NewJob
+from holdfast.model.limits import Limits
 from holdfast.model.retry import DEFAULT_RETRY, RetryLike, retry_policy
 from holdfast.people import People
 from holdfast.settings import load_settings, sources
@@ -31,6 +32,7 @@ from holdfast.work.resources import Resource, Use
 from holdfast.work.tasks import (
     AsyncTask,
     Bound,
+    Isolation,
     Seconds,
     SyncTask,
     Task,
@@ -88,6 +90,11 @@ class Holdfast(People):
         max_attempts: int = DEFAULT_MAX_ATTEMPTS,
         retry: RetryLike = DEFAULT_RETRY,
         timeout: Seconds | None = None,
+        progress_timeout: Seconds | None = None,
+        isolation: Isolation | None = None,
+        limits: Limits | None = None,
+        env: Sequence[str] = (),
+        database: bool = False,
         reuse: Seconds | Literal["forever"] | None = None,
         aliases: Sequence[str] = (),
         tags: Sequence[str] = (),
@@ -99,7 +106,9 @@ class Holdfast(People):
     def task(self, function: Callable[..., Any] | None = None, **options: Any) -> Any:
         """Declare a task. Its stored name is the function's name, or `name=`; never its module's path. `aliases=` keep
         jobs running that were enqueued under an earlier name. `cron=` enqueues it by a schedule, in `timezone=` (UTC);
-        `catch_up=` says which ticks are made up for after a downtime: "none", the "latest" (so by default) or "all"."""
+        `catch_up=` says which ticks are made up for after a downtime: "none", the "latest" (so by default) or "all".
+        `isolation="process"` gives each attempt a process of its own, within `limits=`, with little of the worker's
+        environment but what `env=` names, and without the database unless `database=True`."""
         if function is not None and not callable(function):
             raise BadSettings(
                 f"@task takes options by name, as in @task(queue=…), not {function!r:.80}", number="HF1111"
@@ -112,6 +121,7 @@ class Holdfast(People):
             "queue": DEFAULT_QUEUE, "priority": 0, "max_attempts": DEFAULT_MAX_ATTEMPTS, "retry": DEFAULT_RETRY,
             "timeout": None, "reuse": None, "aliases": (), "tags": (), "name": None,
             "cron": None, "timezone": None, "catch_up": None,
+            "progress_timeout": None, "isolation": None, "limits": None, "env": (), "database": False,
         }  # fmt: skip
         unknown = options.keys() - given.keys()
         if unknown:

@@ -10,10 +10,18 @@ from typing import Any, Literal
 from holdfast.model.job import Held
 from holdfast.model.outcome import Outcome
 
-Reason = Literal["lost", "cancel", "pause", "timeout", "shutdown"]
+Reason = Literal["lost", "cancel", "pause", "timeout", "stalled", "shutdown"]
 
 # The first reason that came stays, unless a stronger one comes: who lost the lease has nothing more to record.
-STRENGTH: dict[Reason | None, int] = {None: 0, "shutdown": 1, "pause": 2, "timeout": 3, "cancel": 4, "lost": 5}
+STRENGTH: dict[Reason | None, int] = {
+    None: 0,
+    "shutdown": 1,
+    "pause": 2,
+    "timeout": 3,
+    "stalled": 3,
+    "cancel": 4,
+    "lost": 5,
+}
 
 
 class StopAttempt(BaseException):
@@ -27,6 +35,8 @@ class Attempt:
         "forced",
         "held",
         "interrupt",
+        "moved",
+        "patience",
         "progress",
         "reason",
         "recorded",
@@ -44,6 +54,8 @@ class Attempt:
         self.told = False  # the handler knows
         self.forced = False  # its grace is over: it is stopped at the next opportunity
         self.started = self.ended = 0.0  # monotonic; 0: not yet
+        self.moved = 0.0  # monotonic: when it last reported or saved progress, as far as that was noticed
+        self.patience: float | None = None  # seconds without progress after which it counts as stalled
         self.recorded = False  # the handler recorded its success itself
         self.progress: tuple[int, int | None, str | None] | None = None  # not written yet
         self.interrupt: Callable[[Attempt], None] | None = None  # how its runner stops it, if it can

@@ -156,6 +156,7 @@ class JobContext:
         except StoreUnavailable:
             return False
         else:
+            attempt.moved = time.monotonic()
             events.emit("checkpointed", job=self.job.id, pending=pending, done=done)
             if cancel:
                 attempt.ask("cancel")

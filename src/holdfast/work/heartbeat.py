@@ -4,7 +4,7 @@ lost; writes progress, coalesced. Beats until the last handler is gone."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from holdfast import events
 from holdfast.errors import LeaseLost, StoreError
@@ -18,11 +18,15 @@ HEAR_EVERY = 0.2  # seconds between two looks at what people ask, however often 
 
 
 class Heartbeat:
-    def __init__(self, store: Store, in_hand: Callable[[], list[Attempt]], *, every: float, lease: float) -> None:
+    def __init__(
+        self, store: Store, in_hand: Callable[[], list[Attempt]], *, every: float, lease: float,
+        patience: Mapping[str, float] | None = None,
+    ) -> None:  # fmt: skip
         self._store = store
         self._in_hand = in_hand
         self._every = every
         self._lease = lease
+        self._patience = patience or {}  # task -> seconds its attempts may go without progress
         self._next = time.monotonic() + every
         self._asked = False
         self._heard_at = 0.0
@@ -53,6 +57,7 @@ class Heartbeat:
             self._hear(attempts)
         busy = self._write_progress(attempts)
         busy |= self._enforce_timeouts(attempts)
+        busy |= self._find_stalled(attempts)
         until = max(0.01, self._next - time.monotonic())
         if self._asked:
             until = min(until, HEAR_EVERY)
@@ -108,6 +113,7 @@ class Heartbeat:
             if progress is None:
                 continue
             wrote = True
+            attempt.moved = time.monotonic()
             try:
                 cancel, pause = self._store.progress(Ref(attempt.held.id, attempt.held.fence), *progress)
             except LeaseLost:
@@ -131,3 +137,15 @@ class Heartbeat:
             if attempt.started and now - attempt.started > (attempt.timeout or 0.0):
                 attempt.ask("timeout")
         return bool(limited)
+
+    def _find_stalled(self, attempts: list[Attempt]) -> bool:
+        """The lease says that a process lives; only progress says that its work moves (R4.11)."""
+        if not self._patience:
+            return False
+        now = time.monotonic()
+        watched = [a for a in attempts if a.held.task in self._patience]
+        for attempt in watched:
+            attempt.patience = self._patience[attempt.held.task]
+            if attempt.started and now - max(attempt.started, attempt.moved) > attempt.patience:
+                attempt.ask("stalled")
+        return bool(watched)

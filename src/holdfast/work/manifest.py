@@ -8,7 +8,8 @@ from collections.abc import Iterable
 import msgspec
 
 from holdfast.model.cron import CatchUp
-from holdfast.work.tasks import Task
+from holdfast.model.limits import NO_LIMITS, Limits
+from holdfast.work.tasks import Isolation, Task
 
 
 class CronInfo(msgspec.Struct, frozen=True):
@@ -27,6 +28,11 @@ class TaskInfo(msgspec.Struct, frozen=True):
     tags: tuple[str, ...] = ()
     is_async: bool = False
     cron: CronInfo | None = None
+    progress_timeout: float | None = None
+    isolation: Isolation | None = None
+    limits: Limits = NO_LIMITS
+    env: tuple[str, ...] = ()
+    database: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -53,4 +59,5 @@ def info_of(task: Task[..., object]) -> TaskInfo:
         task.name, defaults.aliases, defaults.queue, defaults.max_attempts, defaults.timeout, defaults.priority,
         defaults.tags, task.is_async,
         None if schedule is None else CronInfo(schedule.expression, schedule.timezone, defaults.catch_up),
+        defaults.progress_timeout, defaults.isolation, defaults.limits, defaults.env, defaults.database,
     )  # fmt: skip

@@ -82,6 +82,11 @@ def obeyed(attempt: Attempt, policy: RetryPolicy) -> Outcome | None:
         case "timeout":
             late = Error("TIMED_OUT", f"it ran longer than its timeout of {attempt.timeout:g} s")
             return errored(held, TimeoutError(late.message), policy, late, "timed_out")
+        case "stalled":
+            late = Error(
+                "STALLED", "it made no progress" + (f" for {attempt.patience:g} s" if attempt.patience else "")
+            )
+            return errored(held, TimeoutError(late.message), policy, late, "timed_out")
         case "shutdown":
             return given_back(held, started=True)
         case _:
