@@ -69,7 +69,7 @@ TEXTS: dict[str, tuple[int, str]] = {
     "listening": (logging.DEBUG, "listening for notifications"),
     "unavailable": (logging.WARNING, "{error}; trying again in {wait:g} s"),
     "available": (logging.WARNING, "{where} answers again"),
-    "schema_outdated": (logging.ERROR, "{error}; worker {worker} claims no more and stops"),
+    "misfit": (logging.ERROR, "{error}; worker {worker} claims no more and stops"),
     "poll_failed": (logging.ERROR, "a poll failed ({consecutive_errors} in a row): {error}"),
     "outcomes_wait": (logging.WARNING, "{count} outcomes wait for the database: {error}"),
     "notify_failed": (logging.DEBUG, "a wake-up could not be sent: {error}"),
@@ -77,6 +77,14 @@ TEXTS: dict[str, tuple[int, str]] = {
         logging.WARNING,
         "job {job} ({task}) did not stop within its grace time; it is released, its result will be dropped",
     ),
+    "runner_ended": (logging.ERROR, "runner process {pid} {how}, with {held} attempts in hand; another is started"),
+    "runner_retired": (
+        logging.WARNING,
+        "job {job} did not stop within {grace:g} s: its runner process {pid} takes no more attempts and is ended as "
+        "soon as it has no others",
+    ),
+    "runner_stuck": (logging.WARNING, "runner process {pid} did not end in time and is killed"),
+    "runner_unfit": (logging.ERROR, "a runner process can't start: {error}"),
     "fired": (logging.INFO, "cron {cron}: job {job} for the tick of {tick}"),
     "ticks_missed": (
         logging.WARNING,

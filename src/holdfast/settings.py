@@ -38,6 +38,8 @@ class Settings:
     """Coroutines run at once by one worker."""
     threads: int = 0
     """Synchronous handlers run at once by one worker; 0: cpus + 4, at most 32."""
+    processes: int = 0
+    """Processes that `holdfast worker` runs handlers in, each with so many coroutines and threads; 0: in its own."""
     poll_base: float = 1.0
     """Seconds between polls at first, where no notification can be had."""
     poll_max: float = 15.0

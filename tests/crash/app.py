@@ -102,6 +102,26 @@ def pay(ctx: JobContext, number: int) -> None:
 
 
 @hf.task
+def grip(ctx: JobContext, seconds: float) -> str:
+    """Holds the GIL: no other thread of its process runs meanwhile."""
+    note(ctx, "start")
+    sys.setswitchinterval(10 * seconds)
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        pass
+    sys.setswitchinterval(0.005)
+    note(ctx, "end")
+    return ctx.fence
+
+
+@hf.task(timeout=1.0, max_attempts=1)
+def overrun(ctx: JobContext) -> None:
+    """Does not hear that its time is over."""
+    note(ctx, "start")
+    time.sleep(FOREVER)
+
+
+@hf.task
 def die(ctx: JobContext, how: str, after: float = 0.0) -> None:
     """Takes its worker with it."""
     note(ctx, "start")

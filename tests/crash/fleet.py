@@ -92,10 +92,13 @@ class Fleet:
 
     def launch(self, **settings: Any) -> subprocess.Popen[bytes]:
         log = self.home / f"worker-{len(self._started)}.log"
+        # With processes for handlers it is the command that people start; else a program with an eye on its threads.
+        processes = settings.get("processes")
+        command = ["holdfast", "worker", "tests.crash.app:hf", "-vv"] if processes else ["tests.crash.app"]
         with log.open("wb") as output:
             process = subprocess.Popen(
-                [sys.executable, "-m", "tests.crash.app"], cwd=ROOT, env=self.environment(**settings),
-                stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+                [sys.executable, "-m", *command], cwd=ROOT, env=self.environment(**settings), stdin=subprocess.DEVNULL,
+                stdout=output, stderr=output,
             )  # fmt: skip
         self._started.append(process)
         return process
@@ -120,6 +123,10 @@ class Fleet:
 
     def log_of(self, process: subprocess.Popen[bytes]) -> str:
         return (self.home / f"worker-{self._started.index(process)}.log").read_text(errors="replace")
+
+    def runners(self, process: subprocess.Popen[bytes]) -> list[int]:
+        """The processes it runs handlers in."""
+        return [int(pid) for pid in children_of(process.pid)]
 
     def kill(self, process: subprocess.Popen[bytes]) -> float:
         """SIGKILL; returns when."""
@@ -248,6 +255,23 @@ def a_fleet(settings: Settings, home: Path) -> Iterator[Fleet]:
         yield fleet
     finally:
         fleet.close()
+
+
+def children_of(pid: int) -> list[int]:
+    found = [
+        int(child)
+        for thread in Path(f"/proc/{pid}/task").iterdir()
+        for child in (thread / "children").read_text().split()
+    ]
+    return sorted(found)
+
+
+def lives(pid: int) -> bool:
+    """Is there such a process, other than one that is dead and not reaped yet?"""
+    try:
+        return _kernel_state(pid) not in ("Z", "X")
+    except FileNotFoundError:
+        return False
 
 
 def _kernel_state(pid: int) -> str:

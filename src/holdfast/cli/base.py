@@ -13,7 +13,6 @@ from typing import Any
 import click
 import msgspec
 
-from holdfast.cli.app import find_app, open_app
 from holdfast.errors import (
     BadArguments,
     BadSettings,
@@ -26,6 +25,7 @@ from holdfast.errors import (
     UnknownTask,
     WaitTimeout,
 )
+from holdfast.finding import find_app, open_app
 from holdfast.redact import scrub
 
 __all__ = [

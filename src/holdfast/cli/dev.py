@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
 
-from holdfast.cli.app import applications
 from holdfast.cli.base import app_argument, cli, queues_option, talk
 from holdfast.errors import BadSettings
+from holdfast.finding import applications
 from holdfast.settings import load_settings, redact, sources
 
 LOOK = 0.5  # seconds between looks at the files

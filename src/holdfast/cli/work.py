@@ -6,29 +6,45 @@ import contextlib
 import os
 import signal
 from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
 
 import click
 
 from holdfast import logs
 from holdfast.cli.base import app_argument, cli, find_app, output_option, queues_option, split, to_json, url_option
+from holdfast.client import Holdfast
+from holdfast.finding import named_app
+from holdfast.settings import load_settings
+from holdfast.work.runners.pool import Pool
+from holdfast.work.tasks import names_of
 from holdfast.work.worker import Worker
 
 log_format_option = click.option(
     "--log-format", type=click.Choice(["text", "json"]),
     help="How to write the log: text, or one JSON object a line. [env: HOLDFAST_LOG_FORMAT]",
 )  # fmt: skip
+processes_option = click.option(
+    "-p", "--processes", type=click.IntRange(0),
+    help="Run handlers in so many processes of their own; 0: in the worker's. [env: HOLDFAST_PROCESSES]",
+)  # fmt: skip
+concurrency_option = click.option(
+    "-c", "--concurrency", type=click.IntRange(1), help="Coroutines at once in each process; threads too, if given."
+)
 
 
 @cli.command()
 @app_argument
 @queues_option
-@click.option("-c", "--concurrency", type=click.IntRange(1), help="Coroutines at once; threads too, if given.")
+@processes_option
+@concurrency_option
 @click.option("-v", "--verbose", count=True, help="Say more: -v claims and rescues, -vv every poll.")
 @log_format_option
 @url_option
 def worker(
-    app: str | None, queues: str | None, concurrency: int | None, verbose: int, log_format: str | None, url: str | None
-) -> None:
+    app: str | None, queues: str | None, processes: int | None, concurrency: int | None, verbose: int,
+    log_format: str | None, url: str | None,
+) -> None:  # fmt: skip
     """Run the jobs of APP (module:name or file.py) until stopped.
 
     The first SIGTERM or Ctrl-C lets running jobs finish; a second one gives them back at once.
@@ -37,10 +53,9 @@ def worker(
     Examples:
       holdfast worker app:hf
       holdfast worker app.py --queues mail,default --concurrency 8
+      holdfast worker app:hf --processes 2
     """
-    found = find_app(app, url=url, log_format=log_format, **slots(concurrency))
-    logs.to_stderr(verbose, found.settings.log_format)
-    running = found.worker(split(queues))
+    running = start(app, queues, processes, verbose, url=url, log_format=log_format, **slots(concurrency))
     served = f"queues {', '.join(split(queues) or [])}" if queues else "all queues"
     click.echo(
         f"worker {running.id} on {running.where}: {', '.join(running.tasks)}; {served}; Ctrl-C stops it", err=True
@@ -53,15 +68,16 @@ def worker(
 @cli.command()
 @app_argument
 @queues_option
-@click.option("-c", "--concurrency", type=click.IntRange(1), help="Coroutines at once; threads too, if given.")
+@processes_option
+@concurrency_option
 @click.option("--seconds", type=click.FloatRange(0), help="Stop claiming after so many seconds.")
 @click.option("--jobs", type=click.IntRange(1), help="Stop after so many jobs.")
 @output_option
 @log_format_option
 @url_option
 def drain(
-    app: str | None, queues: str | None, concurrency: int | None, seconds: float | None, jobs: int | None, output: str,
-    log_format: str | None, url: str | None,
+    app: str | None, queues: str | None, processes: int | None, concurrency: int | None, seconds: float | None,
+    jobs: int | None, output: str, log_format: str | None, url: str | None,
 ) -> None:  # fmt: skip
     """Run what is due, then exit: for cron and short-lived hosts. Prints how many jobs were processed.
 
@@ -70,12 +86,24 @@ def drain(
       holdfast drain app:hf
       holdfast drain app:hf --seconds 50
     """
-    found = find_app(app, url=url, log_format=log_format, **slots(concurrency))
-    logs.to_stderr(0, found.settings.log_format)
-    running = found.worker(split(queues))
+    running = start(app, queues, processes, 0, url=url, log_format=log_format, **slots(concurrency))
     with stopped_by_signals(running):
         processed = running.drain(seconds=seconds, jobs=jobs)
     click.echo(processed if output == "table" else to_json({"processed": processed}))
+
+
+def start(app: str | None, queues: str | None, processes: int | None, verbose: int, **settings: Any) -> Worker:
+    """The worker a command line means. With processes of its own for handlers it imports no application."""
+    count = load_settings().processes if processes is None else processes
+    if not count:
+        found = find_app(app, **settings)
+        logs.to_stderr(verbose, found.settings.log_format)
+        return found.worker(split(queues))
+    pool = Pool(named_app(app), count, verbose=verbose, **settings)
+    logs.to_stderr(verbose, pool.settings.log_format)
+    served = split(queues)
+    store = Holdfast(**asdict(pool.settings)).store
+    return Worker(store, pool.settings, pool, queues=None if served is None else names_of("worker: queues", served))
 
 
 def slots(concurrency: int | None) -> dict[str, int]:

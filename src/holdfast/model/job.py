@@ -141,7 +141,7 @@ class AttemptRecord:
     output: str | None
 
 
-class Held(msgspec.Struct, frozen=True, gc=False):
+class Held(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A job this worker has claimed: what a runner needs to run it, and the fence that makes its writes count.
     `id` is the store's own kind of id and opaque here; `str(id)` is what people see."""
 

@@ -20,13 +20,13 @@ LOOKED_AT = 4 * TRACEBACK_LIMIT  # characters searched for secrets, before they 
 LONGEST_DELAY = 1e9  # seconds, some thirty years
 
 
-class Error(msgspec.Struct, frozen=True):
+class Error(msgspec.Struct, frozen=True, array_like=True):
     code: str
     message: str
     traceback: str | None = None
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class Outcome(msgspec.Struct, frozen=True, array_like=True):
     """What follows an attempt: the verb, and its values. `attempt` is the word the history keeps; None keeps no
     row (the attempt succeeded, or never started)."""
 
@@ -39,6 +39,15 @@ class Outcome(msgspec.Struct, frozen=True):
     error: Error | None = None
     output: str | None = None  # what it wrote, if it had a process of its own
     recorded: bool = False  # the handler says it recorded its success itself; this is what follows if that's not so
+
+
+class Crash(msgspec.Struct, frozen=True):
+    """An attempt that ended with its runner process. `cause`: how that ended, in words. `company`: it was not the only
+    one there, so nobody knows whose fault it was."""
+
+    cause: str
+    company: bool
+    output: str | None = None  # what it wrote, if it had a process of its own
 
 
 def returned(held: Held, result: bytes | None) -> Outcome:

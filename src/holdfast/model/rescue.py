@@ -41,28 +41,32 @@ def verdict(
     pause: bool,
     company: bool,
     quarantine_after: int,
+    cause: str | None = None,
 ) -> Verdict:
     """A job that was alone with its worker crashed it: charged and counted. One in company is a suspect: uncharged,
     and next to be run alone, so that a poison job blames itself and not its neighbours. A stored request is honoured
-    where the job would have gone back to the queue; a cancel always (R2.5)."""
+    where the job would have gone back to the queue; a cancel always (R2.5). `cause`: how its runner process ended; the
+    worker it belonged to lives on to tell, and will run a suspect alone, so that has more time to wait for it."""
+    told = cause or "its worker went silent"
     if company:
         attempt, suspicion, charged = attempt - 1, suspicion + 1, False
-        error = Error("LOST", "its worker went silent while it ran among others")
+        error = Error("LOST", f"{told} while it ran among others")
     else:
         crashes, charged = crashes + 1, True
-        error = Error("CRASHED", "its worker went silent while it ran")
+        error = Error("CRASHED", f"{told} while it ran")
+    last = f"; the last time {cause}" if cause else ""
     state = State.QUEUED
     if cancel:
         state = State.CANCELLED
     elif charged and 0 < quarantine_after <= crashes:
         state = State.FAILED
-        error = Error("QUARANTINED", f"it ended its worker {crashes} times in a row")
+        error = Error("QUARANTINED", f"it ended its worker {crashes} times in a row{last}")
     elif charged and attempt >= max_attempts:
         state = State.FAILED
-        error = Error("CRASHED", "Job crashed and exceeded max retries")
+        error = Error("CRASHED", f"Job crashed and exceeded max retries{last}")
     elif pause:
         state = State.PAUSED
     # Once under suspicion, always alone, until an attempt ends in any other way.
     suspect = state is State.QUEUED and (company or suspicion > 0)
-    lapse = LAPSE.get(suspicion) if suspect else None
+    lapse = LAPSE.get(suspicion + (cause is not None)) if suspect else None
     return Verdict(state, attempt, crashes, suspicion, suspect, lapse, charged, error)

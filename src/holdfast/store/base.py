@@ -34,7 +34,7 @@ from holdfast.model.job import (
     Wants,
 )
 from holdfast.model.lifecycle import IN_PLACE, REQUESTS, TRANSITIONS, State
-from holdfast.model.outcome import Error, Outcome, Verb
+from holdfast.model.outcome import Crash, Error, Outcome, Verb
 from holdfast.model.rescue import verdict
 from holdfast.store.bulk import bulk
 from holdfast.store.crons import KeepsCrons
@@ -264,7 +264,26 @@ class Store(KeepsCrons):
         fence = str(lease["fence"])
         # Other jobs died with it if the worker had more in hand: then nobody knows whose fault it was.
         company = lease["held"] > 1 or lease["leases"] > 1
-        for job in tx.rows("leased_jobs", ids=self.ids_of(lease["job_ids"]), fence=fence):
+        ids = self.ids_of(lease["job_ids"])
+        yield from self._taken_back(tx, ids, fence, lease["worker"], company, quarantine_after)
+        tx.rows("drop_leases", fences=[fence])
+
+    def crashed(self, crashes: Sequence[tuple[Ref, Crash]], worker: str, *, quarantine_after: int) -> list[Rescued]:
+        """Take back what ran in a process that died, of a worker that lives."""
+        with self.transaction() as tx:
+            return [
+                job
+                for ref, crash in crashes
+                for job in self._taken_back(
+                    tx, [ref.id], ref.fence, worker, crash.company, quarantine_after, crash.cause, crash.output
+                )
+            ]
+
+    def _taken_back(
+        self, tx: Transaction, ids: list[JobId], fence: str, worker: str, company: bool, quarantine_after: int,
+        cause: str | None = None, output: str | None = None,
+    ) -> Iterator[Rescued]:  # fmt: skip
+        for job in tx.rows("leased_jobs", ids=ids, fence=fence):
             end = verdict(
                 attempt=job["attempt"],
                 max_attempts=job["max_attempts"],
@@ -274,6 +293,7 @@ class Store(KeepsCrons):
                 pause=bool(job["pause_requested"]),
                 company=company,
                 quarantine_after=quarantine_after,
+                cause=cause,
             )
             told = {"error_code": end.error.code, "error_message": end.error.message}
             if not tx.rows(
@@ -283,14 +303,12 @@ class Store(KeepsCrons):
                 continue
             tx.rows(
                 "attempt", id=job["id"], fence=fence, life=job["life"], number=job["attempt"],
-                worker=lease["worker"], outcome="crashed" if end.charged else "lost",
-                started_at=job["started_at"], traceback=None, output=None, **told,
+                worker=worker, outcome="crashed" if end.charged else "lost",
+                started_at=job["started_at"], traceback=None, output=output, **told,
             )  # fmt: skip
             yield Rescued(
-                str(job["id"]), job["queue"], end.state, job["attempt"], job["max_attempts"], end.charged,
-                lease["worker"],
-            )  # fmt: skip
-        tx.rows("drop_leases", fences=[fence])
+                str(job["id"]), job["queue"], end.state, job["attempt"], job["max_attempts"], end.charged, worker
+            )
 
     @abstractmethod
     def ids_of(self, stored: Any) -> list[JobId]:

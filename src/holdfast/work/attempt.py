@@ -31,26 +31,31 @@ class StopAttempt(BaseException):
 
 class Attempt:
     __slots__ = (
+        "asked_at",
         "ended",
         "forced",
         "held",
         "interrupt",
+        "lane",
         "moved",
+        "number",
         "patience",
         "progress",
         "reason",
         "recorded",
+        "relay",
         "started",
         "taken",
         "timeout",
         "told",
     )
 
-    def __init__(self, held: Held, timeout: float | None = None, taken: float = 0.0) -> None:
+    def __init__(self, held: Held, timeout: float | None = None, taken: float = 0.0, lane: Any = None) -> None:
         self.held = held
         self.timeout = timeout  # seconds it may run
         self.taken = taken  # monotonic: when it was claimed
         self.reason: Reason | None = None  # why it should stop
+        self.asked_at = 0.0  # monotonic: when it was asked to
         self.told = False  # the handler knows
         self.forced = False  # its grace is over: it is stopped at the next opportunity
         self.started = self.ended = 0.0  # monotonic; 0: not yet
@@ -59,12 +64,18 @@ class Attempt:
         self.recorded = False  # the handler recorded its success itself
         self.progress: tuple[int, int | None, str | None] | None = None  # not written yet
         self.interrupt: Callable[[Attempt], None] | None = None  # how its runner stops it, if it can
+        self.relay: Callable[[Attempt], None] | None = None  # how a runner elsewhere hears what it is told
+        self.lane = lane  # whose slot it takes
+        self.number = 0  # by which a runner elsewhere knows it
 
     def ask(self, reason: Reason) -> bool:
         """Ask it to stop. False: it had been asked for as strong a reason before."""
         if STRENGTH[reason] <= STRENGTH[self.reason]:
             return False
         self.reason = reason
+        self.asked_at = time.monotonic()
+        if self.relay is not None:
+            self.relay(self)
         if reason != "shutdown" or self.forced:
             self.stop_now()
         return True
@@ -72,6 +83,8 @@ class Attempt:
     def force(self) -> None:
         """Its grace is over."""
         self.forced = True
+        if self.relay is not None:
+            self.relay(self)
         self.stop_now()
 
     def stop_now(self) -> None:

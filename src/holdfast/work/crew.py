@@ -3,14 +3,14 @@ in processes of their own."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
-from holdfast.errors import BadSettings
+from holdfast.errors import BadSettings, HoldfastError
 from holdfast.settings import Settings
 from holdfast.store.base import Store
 from holdfast.work.hooks import Hooks
-from holdfast.work.lane import Finished, Runner
+from holdfast.work.lane import Ended, Finished, Runner
 from holdfast.work.manifest import TaskInfo, info_of
 from holdfast.work.resources import Open, Resource
 from holdfast.work.runners.inline import InlineRunner
@@ -21,11 +21,12 @@ from holdfast.work.tasks import Task
 
 class Crew(Protocol):
     tasks: tuple[TaskInfo, ...]
+    misfit: Callable[[HoldfastError], None]  # called if it can't go on
 
     @property
     def runners(self) -> Sequence[Runner]: ...
 
-    def open(self, worker: str, finished: Finished, lock: int | None) -> None:
+    def open(self, worker: str, finished: Finished, lock: int | None, slots_changed: Callable[[], None]) -> None:
         """Make ready to run attempts; nothing is claimed before. `lock`: the descriptor that says the worker lives."""
 
     def abandon(self) -> None:
@@ -48,6 +49,7 @@ class InlineCrew:
                 "this application declares no tasks: there is nothing a worker could run", number="HF1110"
             )
         self.tasks = tuple(info_of(task) for task in tasks)
+        self.misfit: Callable[[HoldfastError], None] = lambda error: None
         self._hooks = hooks or Hooks()
         self._resources = Open(resources)
         for task in tasks:
@@ -61,7 +63,9 @@ class InlineCrew:
         self._loop = next((runner.loop for runner in self.runners if isinstance(runner, LoopRunner)), None)
         self._equipped = False
 
-    def open(self, worker: str, finished: Finished, lock: int | None = None) -> None:
+    def open(
+        self, worker: str, finished: Ended, lock: int | None = None, slots_changed: Callable[[], None] | None = None
+    ) -> None:
         """Open what the handlers ask for."""
         for runner in self.runners:
             runner.worker, runner.finished = worker, finished

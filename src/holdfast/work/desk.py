@@ -19,7 +19,7 @@ from holdfast import events
 from holdfast.errors import HoldfastError, OutcomeUnknown, RowLocked, StoreError, StoreUnavailable, ValueRefused
 from holdfast.model.backoff import POLL_TRIES, error_delay, outcome_delay
 from holdfast.model.job import Claimed, Held, Wants
-from holdfast.model.outcome import Error, Outcome, given_back
+from holdfast.model.outcome import Crash, Error, Outcome, given_back
 from holdfast.model.rescue import alone_for
 from holdfast.settings import Settings
 from holdfast.store.base import Exchanged, Ref, Store
@@ -28,7 +28,7 @@ from holdfast.work.hand import Hand
 from holdfast.work.lane import FEW, Lane, LaneName, Meters, Runner
 from holdfast.work.loop import Bell
 from holdfast.work.poller import Poller
-from holdfast.work.telling import Telling
+from holdfast.work.telling import Telling, tell_rescued
 
 RECONNECT = 0.1  # seconds before a connection that broke is made anew; if that fails, the waits of R3.10 follow
 CONTENDED = 0.05  # seconds before the next look when all that is due was locked
@@ -53,7 +53,8 @@ class Desk:
         self._lane_of: dict[str, Lane] = {}
         self._hand = Hand()
         self._telling = Telling(worker, self._hand)
-        self._done: deque[tuple[Attempt, Outcome | None]] = deque()
+        self._done: deque[tuple[Attempt, Outcome | Crash | None]] = deque()
+        self._crashes: list[tuple[Attempt, Crash]] = []  # attempts that ended with their process
         self._outcomes: list[Outcome] = []  # decided, not recorded yet
         self._unknown: list[str] = []  # fences of claims whose reply was lost
         self._to_verify: deque[tuple[Attempt, Outcome]] = deque()  # handlers that recorded their success themselves
@@ -88,7 +89,7 @@ class Desk:
 
     # -- called from other threads ---------------------------------------------------------------------------------
 
-    def finished(self, attempt: Attempt, outcome: Outcome | None) -> None:
+    def finished(self, attempt: Attempt, outcome: Outcome | Crash | None) -> None:
         self._done.append((attempt, outcome))
         self._wake.ring()
 
@@ -123,6 +124,7 @@ class Desk:
         self._take_finished()
         waiting = [*self._outcomes, *(o for _, o in self._blocked), *(o for _, o in self._to_verify)]
         decided = {Ref(outcome.id, outcome.fence) for outcome in waiting}
+        decided |= {Ref(attempt.held.id, attempt.held.fence) for attempt, _ in self._crashes}
         return [a for a in self._hand.attempts() if Ref(a.held.id, a.held.fence) not in decided]
 
     def give_back(self, outcome: Outcome) -> None:
@@ -164,6 +166,8 @@ class Desk:
     def _trip(self) -> bool:
         if self._to_verify:
             return self._try(self._verify)
+        if self._crashes:
+            return self._try(self._report_crashes, poll=False)
         if self._unknown:
             return self._try(self._recover, poll=False)
         lanes = self._hungry()
@@ -203,6 +207,7 @@ class Desk:
             or self._done
             or self._unknown
             or self._to_verify
+            or self._crashes
             or self._to_start
             or self._emptied
             or (self._spent and not self.claiming)
@@ -217,7 +222,7 @@ class Desk:
             return
         while self._done:
             attempt, outcome = self._done.popleft()
-            lane = self._lane_of[attempt.held.task]
+            lane = attempt.lane
             lane.runner.busy -= 1
             if attempt.ended:
                 lane.pace.ended(attempt.taken, attempt.started, attempt.ended)
@@ -225,8 +230,13 @@ class Desk:
                 self._alone = None
             if self._given_back and Ref(attempt.held.id, attempt.held.fence) in self._given_back:
                 continue
+            if isinstance(outcome, Crash):
+                self._crashes.append((attempt, outcome))
+                continue
             if outcome is None and attempt.reason != "lost":
                 outcome = given_back(attempt.held, started=bool(attempt.started))
+            if outcome is not None and self.limit is not None and outcome.verb == "release" and not attempt.started:
+                self.limit += 1
             if outcome is None:
                 self.meters.lost += 1
                 self.forget(attempt.held)
@@ -256,6 +266,21 @@ class Desk:
         else:
             self._outcomes.append(replace(outcome, recorded=False))
         self._to_verify.popleft()
+
+    def _report_crashes(self) -> None:
+        """A process died that we ran attempts in. (One whose row somebody has locked just now is left to its lease.)"""
+        self._start_claimed()
+        crashes = list(self._crashes)
+        refs = [(Ref(attempt.held.id, attempt.held.fence), crash) for attempt, crash in crashes]
+        taken = self._store.crashed(refs, self._worker, quarantine_after=self._settings.quarantine_after)
+        del self._crashes[: len(crashes)]
+        for attempt, _ in crashes:
+            self.forget(attempt.held)
+        self.meters.processed += len(crashes)
+        for job in taken:
+            tell_rescued(job)
+        self._store.notify({job.queue for job in taken})
+        self._look_everywhere()
 
     def _has_room(self) -> bool:
         return any(self._limits(lane) != (0, 0) for lane in self.lanes)
@@ -469,7 +494,7 @@ class Desk:
         now = time.monotonic()
         while self._to_start:
             lane, jobs = self._to_start.pop(0)
-            attempts = [Attempt(held, self._timeouts[held.task], now) for held in jobs]
+            attempts = [Attempt(held, self._timeouts[held.task], now, lane) for held in jobs]
             self._hand.take(attempts)
             lane.runner.start(attempts)
 

@@ -9,12 +9,13 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from holdfast.model.job import Held
-from holdfast.model.outcome import Outcome
+from holdfast.model.outcome import Crash, Outcome
 from holdfast.work.attempt import Attempt
 from holdfast.work.manifest import Manifest
 from holdfast.work.pace import Pace
 
-Finished = Callable[[Attempt, Outcome | None], None]
+Ended = Callable[[Attempt, Outcome | None], None]  # what a runner in this process calls
+Finished = Callable[[Attempt, Outcome | Crash | None], None]
 LaneName = tuple[str, str, int]  # queue, task, priority
 FEW = 100  # jobs after which, and lanes beyond which, the next look is at all lanes
 
@@ -23,9 +24,11 @@ class Runner(Protocol):
     """Where attempts run. It announces what it has handlers for, and returns decided outcomes. `busy` counts the slots
     taken, by whichever desk."""
 
-    slots: int
     busy: int
     manifest: Manifest
+
+    @property
+    def slots(self) -> int: ...
 
     def start(self, attempts: Sequence[Attempt]) -> None:
         """Run these as slots are free: beyond them, as others end."""

@@ -9,7 +9,10 @@ import msgspec
 
 from holdfast.model.cron import CatchUp
 from holdfast.model.limits import NO_LIMITS, Limits
+from holdfast.model.retry import DEFAULT_RETRY, Exponential, Fixed, NoDelay, RetryPolicy
 from holdfast.work.tasks import Isolation, Task
+
+DELAYS = 20  # attempts whose delays are told; the last one repeats
 
 
 class CronInfo(msgspec.Struct, frozen=True):
@@ -28,11 +31,16 @@ class TaskInfo(msgspec.Struct, frozen=True):
     tags: tuple[str, ...] = ()
     is_async: bool = False
     cron: CronInfo | None = None
+    delays: tuple[float | None, ...] = ()  # after an attempt that was ended from outside; None: it fails
     progress_timeout: float | None = None
     isolation: Isolation | None = None
     limits: Limits = NO_LIMITS
     env: tuple[str, ...] = ()
     database: bool = False
+
+    def delay(self, attempt: int, error: BaseException) -> float | None:
+        """As a retry policy has it."""
+        return self.delays[min(attempt, len(self.delays)) - 1] if self.delays else None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -59,5 +67,13 @@ def info_of(task: Task[..., object]) -> TaskInfo:
         task.name, defaults.aliases, defaults.queue, defaults.max_attempts, defaults.timeout, defaults.priority,
         defaults.tags, task.is_async,
         None if schedule is None else CronInfo(schedule.expression, schedule.timezone, defaults.catch_up),
+        tuple(_delay(defaults.retry, attempt) for attempt in range(1, min(defaults.max_attempts, DELAYS))),
         defaults.progress_timeout, defaults.isolation, defaults.limits, defaults.env, defaults.database,
     )  # fmt: skip
+
+
+def _delay(policy: RetryPolicy, attempt: int) -> float | None:
+    """A user's own policy is asked when there is an error to ask about, which only a runner can: where that is gone,
+    the default stands in."""
+    known = policy if isinstance(policy, NoDelay | Fixed | Exponential) else DEFAULT_RETRY
+    return known.delay(attempt, TimeoutError())

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from holdfast import events
-from holdfast.model.job import Held
+from holdfast.model.job import Held, Rescued
+from holdfast.model.lifecycle import State
 from holdfast.model.outcome import Outcome, Verb, returned
 from holdfast.store.base import Exchanged, by_verb
 from holdfast.work.attempt import about, ended
@@ -47,3 +48,12 @@ class Telling:
             return [ended(outcome, self._hand.get(outcome.id, outcome.fence)) for outcome in found]
 
         events.emit(events.VERBS[verb], jobs=jobs, count=count, worker=self._worker, **fields)
+
+
+def tell_rescued(job: Rescued) -> None:
+    if job.state is State.QUEUED:
+        events.emit("rescued", job=job.id, attempt=job.attempt, max_attempts=job.max_attempts, worker=job.worker)
+    elif job.state is State.FAILED:
+        events.emit("failed", job=job.id, count=1, worker=job.worker)
+    else:
+        events.emit("rescued_elsewhere", job=job.id, worker=job.worker, state=job.state.value)

@@ -11,14 +11,14 @@ from collections.abc import Callable
 
 from holdfast import events
 from holdfast.errors import OutcomeUnknown, SchemaOutdated, StoreError
-from holdfast.model.job import Look, Rescued
-from holdfast.model.lifecycle import State
+from holdfast.model.job import Look
 from holdfast.settings import Settings
 from holdfast.store.base import Store
 from holdfast.work.cron import Crons
 from holdfast.work.loop import Loop
 from holdfast.work.neighbours import Neighbours
 from holdfast.work.retention import Retention
+from holdfast.work.telling import tell_rescued
 
 NEIGHBOURS_EVERY = 0.5  # seconds; costs no statement
 AGAIN = 1.0  # seconds after which a look that failed, or left something to do, is repeated
@@ -145,7 +145,7 @@ class Watchdog:
         ):
             self.rescued += len(rescued)
             for job in rescued:
-                _tell(job)
+                tell_rescued(job)
             self._store.notify({job.queue for job in rescued})
             self._due_in(0.0)
 
@@ -153,15 +153,6 @@ class Watchdog:
         while expired := self._store.expire():
             events.emit("expired", count=len(expired))
             self._store.notify(finished=[row["id"] for row in expired if row["awaited"]])
-
-
-def _tell(job: Rescued) -> None:
-    if job.state is State.QUEUED:
-        events.emit("rescued", job=job.id, attempt=job.attempt, max_attempts=job.max_attempts, worker=job.worker)
-    elif job.state is State.FAILED:
-        events.emit("failed", job=job.id, count=1, worker=job.worker)
-    else:
-        events.emit("rescued_elsewhere", job=job.id, worker=job.worker, state=job.state.value)
 
 
 def _now() -> float:

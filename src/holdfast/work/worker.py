@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Callable, Iterable
 
 from holdfast import events
-from holdfast.errors import SchemaOutdated, StoreError
+from holdfast.errors import HoldfastError, StoreError
 from holdfast.model.outcome import given_back
 from holdfast.settings import Settings
 from holdfast.store.base import Store
@@ -45,7 +45,6 @@ class Worker:
         for runner in crew.runners:
             self.desk.add(runner)
         self.tasks = tuple(name for lane in self.desk.lanes for name in lane.tasks)
-        self._slots = sum(lane.runner.slots for lane in self.desk.lanes)
         self._heartbeat = Heartbeat(
             store, self.desk.in_hand, every=settings.heartbeat, lease=settings.lease,
             patience={name: t.progress_timeout for t in crew.tasks if t.progress_timeout for name in t.names},
@@ -57,8 +56,8 @@ class Worker:
             due_in=self.desk.due_in, crons=self.crons,
         )  # fmt: skip
         self.desk.broken = self._heartbeat.broken = self.watchdog.distrust
-        self.watchdog.misfit = self._stop_for
-        self._misfit: SchemaOutdated | None = None
+        self.watchdog.misfit = crew.misfit = self._stop_for
+        self._misfit: HoldfastError | None = None
         self._listener = Listener(
             store,
             queues=self._queues,
@@ -110,11 +109,11 @@ class Worker:
         self.desk.wake()
         return self._stop_asked
 
-    def _stop_for(self, misfit: SchemaOutdated) -> None:
-        """The database was upgraded past this code while it ran: end in good order, and say why."""
+    def _stop_for(self, misfit: HoldfastError) -> None:
+        """Database or application no longer fit this worker: end in good order, and say why."""
         if self._misfit is None:
             self._misfit = misfit
-            events.emit("schema_outdated", error=str(misfit), worker=self.id)
+            events.emit("misfit", error=str(misfit), worker=self.id)
             self.stop()
 
     def _processed(self) -> int:
@@ -122,15 +121,19 @@ class Worker:
             raise self._misfit
         return self.desk.meters.processed
 
+    @property
+    def slots(self) -> int:
+        return sum(lane.runner.slots for lane in self.desk.lanes)
+
     # -- the parts -----------------------------------------------------------------------------------------------------
 
     def _begin(self) -> None:
         try:
             self._store.check()
-            self._crew.open(self.id, self.desk.finished, self._neighbours.descriptor)
+            self._crew.open(self.id, self.desk.finished, self._neighbours.descriptor, self.desk.wake)
             self._store.register(
                 id=self.id, name=self.name, host=self.host, pid=os.getpid(), queues=self._queues, tasks=self.tasks,
-                slots=self._slots, crons=self.crons.names, lease=self._settings.lease,
+                slots=self.slots, crons=self.crons.names, lease=self._settings.lease,
             )  # fmt: skip
         except BaseException:
             self._crew.close()
@@ -168,11 +171,14 @@ class Worker:
         self._release_the_rest()
 
     def _release_the_rest(self) -> None:
-        """The grace is over: coroutines are cancelled; a thread can't be, so its job is given back and whatever it
-        still does is fenced off."""
+        """The grace is over: coroutines are cancelled, processes ended; a thread can't be, so its job is given back and
+        whatever it still does is fenced off."""
         for attempt in self.desk.undecided():
             attempt.force()
-        self._turn_until(lambda: all(a.interrupt is None for a in self.desk.undecided()), 1.0)
+        self._turn_until(lambda: not any(a.interrupt or a.relay for a in self.desk.undecided()), 1.0)
+        if any(attempt.relay for attempt in self.desk.undecided()):
+            self._crew.abandon()
+            self._turn_until(lambda: not any(attempt.relay for attempt in self.desk.undecided()), 1.0)
         for attempt in self.desk.undecided():
             if attempt.ask("lost"):
                 events.emit("unstoppable", job=str(attempt.held.id), task=attempt.held.task)
@@ -202,4 +208,4 @@ class Worker:
         self._ended.set()
 
     def __repr__(self) -> str:
-        return f"<Worker {self.id}: {len(self.desk.in_hand())} of {self._slots} busy>"
+        return f"<Worker {self.id}: {len(self.desk.in_hand())} of {self.slots} busy>"

@@ -15,7 +15,7 @@ from holdfast.store.base import Store
 from holdfast.work.attempt import Attempt
 from holdfast.work.context import JobContext, info_of
 from holdfast.work.hooks import ErrorHook, errored
-from holdfast.work.lane import Finished
+from holdfast.work.lane import Ended
 from holdfast.work.manifest import manifest_of
 from holdfast.work.runners.decide import on_raise, on_return
 from holdfast.work.tasks import Task, TaskDefaults
@@ -50,7 +50,7 @@ class InlineRunner:
         }
         self._store = store
         self._settings = settings
-        self.finished: Finished = _nobody
+        self.finished: Ended = _nobody
         # Filled by the desk, emptied by slots; each attempt is taken out once, by whoever comes first.
         self._waiting: deque[Attempt] = deque()
 

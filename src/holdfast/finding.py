@@ -39,18 +39,24 @@ def open_app(url: str | None) -> Holdfast:
 
 def find_app(where: str | None, *, url: str | None = None, **settings: Any) -> Holdfast:
     """The application a command line names, with these settings over its own."""
-    where = where or load_settings().app
-    if not where:
-        raise BadSettings(
-            f'which application? Name it (app:hf, or app.py), or set app = "app:hf" in holdfast.toml; {applications()}',
-            number="HF1106",
-        )
+    where = named_app(where)
     place, _, name = where.partition(":")
     app = _choose(place, name, load(place))
     given = {key: value for key, value in {"url": url, **settings}.items() if value is not None}
     if given:
         app.reconfigure(**given)
     return app
+
+
+def named_app(where: str | None) -> str:
+    """Where the application is that a command line names, or the settings do."""
+    where = where or load_settings().app
+    if not where:
+        raise BadSettings(
+            f'which application? Name it (app:hf, or app.py), or set app = "app:hf" in holdfast.toml; {applications()}',
+            number="HF1106",
+        )
+    return where
 
 
 def _choose(place: str, name: str, module: ModuleType) -> Holdfast:

@@ -1,0 +1,213 @@
+"""A runner process, from within: takes attempts from its worker over a socket, runs them on the same loop and threads
+as a worker that runs its handlers itself, and sends back what became of them.
+
+The main thread reads. What ended is sent by the thread it ended on: by the loop once in a round, so that a batch of
+short jobs is one frame; and by the reader if the loop does not get to it."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import select
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import asdict
+
+from holdfast.model.job import Held
+from holdfast.model.outcome import Outcome
+from holdfast.settings import Settings
+from holdfast.work.attempt import Attempt
+from holdfast.work.crew import InlineCrew
+from holdfast.work.runners.loop import LoopRunner
+from holdfast.work.runners.wire import (
+    CHUNK,
+    ENDED,
+    LENGTH,
+    MARKS,
+    RUNS,
+    Back,
+    Begin,
+    Close,
+    Done,
+    Hello,
+    Incoming,
+    Moved,
+    Ready,
+    Start,
+    Tell,
+    ToRunner,
+    ToWorker,
+    Withdraw,
+    frame,
+    to_runner,
+)
+
+TICK = 0.5  # seconds between reports of progress
+SOON = 0.02  # seconds an outcome waits at most for a loop that is busy
+
+
+class Numbered(Attempt):
+    """An attempt as its runner has it: what becomes of it is marked where the worker can see it, whatever happens."""
+
+    __slots__ = ("_marks", "number")
+
+    def __init__(self, held: Held, timeout: float | None, taken: float, number: int, marks: mmap.mmap) -> None:
+        super().__init__(held, timeout, taken)
+        self.number = number
+        self._marks = marks
+
+    def begin(self) -> None:
+        super().begin()
+        self._marks[self.number % MARKS] = RUNS
+
+    def end(self) -> None:
+        super().end()
+        self._marks[self.number % MARKS] = ENDED
+
+
+class Child:
+    def __init__(self, line: socket.socket, settings: Settings, crew: InlineCrew) -> None:
+        self._line = line
+        self._settings = settings
+        self._crew = crew
+        self._timeouts = {name: task.timeout for task in crew.tasks for name in task.names}
+        self._runner_of = {name: runner for runner in crew.runners for name in runner.manifest.names}
+        self._in_hand: dict[int, Numbered] = {}
+        self._sending = threading.Lock()
+        self._done: deque[tuple[Attempt, Outcome | None]] = deque()
+        self._called = False  # the loop is about to send
+
+    def serve(self) -> None:
+        """Until the worker closes the line, or asks for the end."""
+        self._send(Hello(asdict(self._settings), self._crew.tasks))
+        worker = self._begin()
+        if worker is None:
+            return
+        self._crew.open(worker, self._ended)
+        for runner in self._crew.runners:
+            if isinstance(runner, LoopRunner):
+                self._loop = runner.loop
+                runner.finished = self._ended_on_loop
+        try:
+            self._send(Ready())
+            for message in self._messages():
+                if isinstance(message, Close):
+                    break
+                self._obey(message)
+        finally:
+            self._crew.close()
+            self._flush()
+
+    def _begin(self) -> str | None:
+        """The one frame that brings descriptors."""
+        head, descriptors, _, _ = socket.recv_fds(self._line, LENGTH.size, 2)
+        if len(head) < LENGTH.size:
+            return None
+        message = to_runner.decode(self._line.recv(LENGTH.unpack(head)[0], socket.MSG_WAITALL))
+        if not isinstance(message, Begin):
+            return None  # the worker ends before we began
+        for descriptor in descriptors:  # the lock stays open as long as we live, and is not passed on
+            os.set_inheritable(descriptor, False)
+        self._marks = mmap.mmap(descriptors[0], MARKS)
+        return message.worker
+
+    # -- what comes ----------------------------------------------------------------------------------------------------
+
+    def _messages(self) -> Iterator[ToRunner]:
+        incoming = Incoming()
+        readable = select.poll()
+        readable.register(self._line, select.POLLIN)
+        report_at = 0.0
+        while True:
+            wait = SOON if self._done else TICK if self._in_hand else None
+            if readable.poll(None if wait is None else wait * 1000):
+                data = self._line.recv(CHUNK)
+                if not data:
+                    return
+                yield from map(to_runner.decode, incoming.feed(data))
+            else:
+                self._flush()
+            if self._in_hand and time.monotonic() >= report_at:
+                report_at = time.monotonic() + TICK
+                self._report_progress()
+
+    def _obey(self, message: ToRunner) -> None:
+        match message:
+            case Start():
+                self._start(message)
+            case Tell(number, reason, forced):
+                if (attempt := self._in_hand.get(number)) is not None:
+                    if reason is not None:
+                        attempt.ask(reason)
+                    if forced:
+                        attempt.force()
+            case Withdraw(is_async, most):
+                self._withdraw(is_async, most)
+            case Begin() | Close():
+                raise AssertionError("said once")
+
+    def _start(self, message: Start) -> None:
+        batches: dict[object, list[Attempt]] = {}
+        for number, held in enumerate(message.jobs, message.first):
+            attempt = Numbered(held, self._timeouts[held.task], message.taken, number, self._marks)
+            self._in_hand[number] = attempt
+            batches.setdefault(self._runner_of[held.task], []).append(attempt)
+        for runner in self._crew.runners:
+            if runner in batches:
+                runner.start(batches[runner])
+
+    def _withdraw(self, is_async: bool, most: int | None) -> None:
+        back: list[int] = []
+        for runner in self._crew.runners:
+            if isinstance(runner, LoopRunner) is is_async:
+                back += [a.number for a in runner.withdraw(most) if isinstance(a, Numbered)]
+        for number in back:
+            del self._in_hand[number]
+        self._send(Back(is_async, back))
+
+    def _report_progress(self) -> None:
+        moved = []
+        for attempt in list(self._in_hand.values()):
+            progress, attempt.progress = attempt.progress, None
+            if progress is not None:
+                moved.append((attempt.number, *progress))
+        if moved:
+            self._send(Moved(moved))
+
+    # -- what goes -----------------------------------------------------------------------------------------------------
+
+    def _ended(self, attempt: Attempt, outcome: Outcome | None) -> None:
+        self._done.append((attempt, outcome))
+        self._flush()
+
+    def _ended_on_loop(self, attempt: Attempt, outcome: Outcome | None) -> None:
+        self._done.append((attempt, outcome))
+        if not self._called:
+            self._called = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        """Send what has ended. From any thread."""
+        with self._sending:
+            self._called = False
+            message = Done([], [], [])
+            while self._done:
+                attempt, outcome = self._done.popleft()
+                assert isinstance(attempt, Numbered)
+                self._in_hand.pop(attempt.number, None)
+                number, started, ended = attempt.number, attempt.started, attempt.ended
+                if outcome is None or outcome.verb != "succeed" or outcome.recorded or not started:
+                    message.others.append((number, started, ended, outcome))
+                elif outcome.result is None:
+                    message.plain.append((number, started, ended))
+                else:
+                    message.results.append((number, started, ended, outcome.result))
+            if message.plain or message.results or message.others:
+                self._line.sendall(frame(message))
+
+    def _send(self, message: ToWorker) -> None:
+        with self._sending:
+            self._line.sendall(frame(message))

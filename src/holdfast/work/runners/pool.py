@@ -1,0 +1,378 @@
+"""Runs handlers in processes of their own: the worker imports no user code, so no handler can keep it from renewing its
+leases, and a process that dies takes only what it ran with it.
+
+One thread looks after them: it hears what they say and how they end, starts others in their place, and ends those whose
+attempts don't stop when they are told to. It lives as long as they do, which they need (see `Process`)."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from holdfast import errors, events
+from holdfast.errors import BadSettings, HoldfastError
+from holdfast.model.outcome import Crash, Outcome, given_back, returned
+from holdfast.settings import Settings
+from holdfast.work.attempt import Attempt
+from holdfast.work.lane import Finished
+from holdfast.work.manifest import Manifest, TaskInfo
+from holdfast.work.runners.decide import obeyed
+from holdfast.work.runners.process import Orders, Process, how_it_ended
+from holdfast.work.runners.wire import Back, Done, Hello, Moved, Ready, ToWorker, Unfit
+
+TICK = 0.2  # seconds between looks at attempts that were asked to stop
+CLOSING = 12.0  # seconds processes have to end in good order: resources and hooks of theirs take time
+MUTE = 5.0  # seconds a process may owe an answer before it counts as stuck
+AGAIN = (0.0, 1.0, 2.0, 5.0, 10.0, 30.0)  # seconds before another is started in place of one that could not start
+
+
+class PooledRunner:
+    """The slots of one colour in all processes."""
+
+    def __init__(self, pool: Pool, tasks: Sequence[TaskInfo], slots: int, *, is_async: bool) -> None:
+        self.manifest = Manifest(tuple(tasks))
+        self.busy = 0
+        self._pool = pool
+        self._slots = slots  # of one process
+        self._is_async = is_async
+
+    @property
+    def slots(self) -> int:
+        return self._slots * len(self._pool.ready())
+
+    def start(self, attempts: Sequence[Attempt]) -> None:
+        """Level their loads."""
+        left = list(attempts)
+        processes = sorted(self._pool.ready(), key=lambda process: process.load)
+        level = -(-(len(left) + sum(process.load for process in processes)) // max(1, len(processes)))
+        for process in processes:
+            some = left[: max(0, level - process.load)]
+            if some and process.give(some, is_async=self._is_async):
+                del left[: len(some)]
+        for attempt in left:
+            self._pool.finished(attempt, None)  # there is nobody to run it: given back
+
+    def waiting_since(self) -> float | None:
+        since = [process.waiting_since(is_async=self._is_async) for process in self._pool.ready()]
+        return min((at for at in since if at is not None), default=None)
+
+    def withdraw(self, most: int | None = None) -> list[Attempt]:
+        """They come back later, as ended without an outcome."""
+        processes = self._pool.ready()
+        share = None if most is None else -(-most // max(1, len(processes)))
+        for process in processes:
+            process.withdraw(share, is_async=self._is_async)
+        return []
+
+    def close(self, timeout: float) -> None: ...
+
+
+class Pool:
+    """A crew of processes."""
+
+    def __init__(self, app: str, processes: int, *, verbose: int = 0, **settings: Any) -> None:
+        """Starts the first one, and waits until it has said what it can run."""
+        given = {name: value for name, value in settings.items() if value is not None}
+        self._orders = Orders(app, os.getpid(), verbose, given)
+        self._count = processes
+        self._wake_in, self._wake_out = os.pipe()
+        os.set_blocking(self._wake_in, False)
+        os.set_blocking(self._wake_out, False)
+        first = Process(self._orders, self.wake)
+        said = first.hear_first()
+        if not isinstance(said, Hello):
+            raise _why_not(said, first.bury())
+        self._first: Process | None = first
+        self.settings = Settings(**said.settings)
+        self.tasks = said.tasks
+        self._of = {name: task for task in self.tasks for name in task.names}
+        colours = ((True, self.settings.concurrency), (False, self.settings.threads))
+        self.runners = [
+            PooledRunner(self, mine, slots, is_async=is_async)
+            for is_async, slots in colours
+            if (mine := [task for task in self.tasks if task.is_async is is_async])
+        ]
+        self.finished: Finished = lambda attempt, outcome: None
+        self.misfit: Callable[[HoldfastError], None] = lambda error: None
+        self._processes: list[Process] = []
+        self._ready: tuple[Process, ...] = ()
+        self._selector = selectors.DefaultSelector()
+        self._changed = threading.Condition()
+        self._closing = False
+        self._stumbles = 0
+        self._start_at: float | None = None
+        self._trouble: HoldfastError | None = None
+        self._thread = threading.Thread(target=self._look_after, name="holdfast-runners", daemon=True)
+
+    # -- the crew ------------------------------------------------------------------------------------------------------
+
+    def open(self, worker: str, finished: Finished, lock: int | None, slots_changed: Callable[[], None]) -> None:
+        self.finished = finished
+        self._slots_changed = slots_changed
+        self._worker, self._lock = worker, lock
+        self._thread.start()
+        with self._changed:
+            self._changed.wait_for(lambda: self._trouble is not None or len(self._ready) == self._count)
+        if self._trouble is not None:
+            raise self._trouble
+
+    def ready(self) -> tuple[Process, ...]:
+        return self._ready
+
+    def wake(self) -> None:
+        with suppress(BlockingIOError):  # then it is awake
+            os.write(self._wake_out, b"!")
+
+    def abandon(self) -> None:
+        for process in list(self._processes):
+            process.kill()
+        self._until_gone(2.0)
+
+    def close(self) -> None:
+        self._closing = True
+        if not self._thread.ident:
+            if self._first is not None:
+                self._first.bury()
+            return
+        for process in list(self._processes):
+            process.ask_to_end()
+        self.wake()
+        if not self._until_gone(CLOSING):
+            for process in list(self._processes):
+                events.emit("runner_stuck", pid=process.pid)
+                process.kill()
+            self._until_gone(2.0)
+        self._thread.join(2.0)
+
+    def _until_gone(self, seconds: float) -> bool:
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._processes, seconds)
+
+    # -- on the thread that looks after them ---------------------------------------------------------------------------
+
+    def _look_after(self) -> None:
+        self._selector.register(self._wake_in, selectors.EVENT_READ)
+        for _ in range(self._count):
+            self._start_one()
+        while not (self._closing and not self._processes):
+            try:
+                self._round()
+            except Exception as error:  # noqa: BLE001 - who looks after processes must outlive any surprise
+                events.emit("stumbled", part=self._thread.name, error=f"{type(error).__name__}: {error}")
+                time.sleep(TICK)
+
+    def _round(self) -> None:
+        for key, mask in self._selector.select(self._longest_wait()):
+            self._attend(key, mask)
+        for process in list(self._processes):
+            if process.pidfd is None and process.has_died():
+                self._ended(process)
+            elif process.asked and not process.doomed:
+                self._enforce(process)
+        if self._start_at is not None and time.monotonic() >= self._start_at and not self._closing:
+            self._start_at = None
+            for _ in range(self._missing()):
+                self._start_one()
+        self._watch_backlogs()
+
+    def _longest_wait(self) -> float | None:
+        wait = None
+        for process in self._processes:
+            if process.notice_starts() or process.asked or process.pidfd is None:
+                wait = TICK
+        if self._start_at is not None and not self._closing:
+            until = max(0.0, self._start_at - time.monotonic())
+            wait = until if wait is None else min(wait, until)
+        return wait
+
+    def _watch_backlogs(self) -> None:
+        for process in self._processes:
+            wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if process.backlog else 0)
+            known = self._selector.get_map().get(process.line)
+            if known is not None and known.events != wanted:
+                self._selector.modify(process.line, wanted, process)
+
+    def _missing(self) -> int:
+        return self._count - sum(1 for process in self._processes if not process.retired)
+
+    def _attend(self, key: selectors.SelectorKey, mask: int) -> None:
+        if key.fileobj == self._wake_in:
+            os.read(self._wake_in, 4096)
+            return
+        process: Process = key.data
+        if process not in self._processes:
+            return
+        if mask & selectors.EVENT_WRITE:
+            process.flush()
+        if key.fileobj == process.pidfd:
+            self._ended(process)
+        elif mask & selectors.EVENT_READ and not self._hear(process):
+            self._selector.unregister(process.line)
+            process.end_group()  # it can't say anything any more
+
+    def _start_one(self) -> None:
+        first, self._first = self._first, None
+        process = first or Process(self._orders, self.wake)
+        with self._changed:
+            self._processes.append(process)
+        self._selector.register(process.line, selectors.EVENT_READ, process)
+        if process.pidfd is not None:
+            self._selector.register(process.pidfd, selectors.EVENT_READ, process)
+        if first is not None:
+            process.begin(self._worker, self._lock)
+        if self._closing:  # since it was decided to start it
+            process.ask_to_end()
+
+    def _hear(self, process: Process) -> bool:
+        """False: it will say no more."""
+        said = process.receive()
+        for message in said or ():
+            self._take(process, message)
+        return said is not None
+
+    def _take(self, process: Process, message: ToWorker) -> None:
+        match message:
+            case Done():
+                self._done(process, message)
+            case Moved(progress):
+                for number, done, total, note in progress:
+                    if (attempt := process.get(number)) is not None:
+                        attempt.progress = (done, total, note)
+            case Back(is_async, numbers):
+                process.answered(is_async)
+                for number in numbers:
+                    if (attempt := process.taken(number)) is not None:
+                        self.finished(attempt, None)
+            case Ready():
+                self._stumbles = 0
+                process.ready = True
+                self._count_ready()
+            case Hello(_, tasks):
+                if Manifest(tasks).names != Manifest(self.tasks).names:
+                    process.kill()
+                    self.misfit(
+                        BadSettings("the application has other tasks than when this worker started: start it anew")
+                    )
+                else:
+                    process.begin(self._worker, self._lock)
+            case Unfit():
+                self._refused(message)
+
+    def _done(self, process: Process, message: Done) -> None:
+        finished = self.finished
+        for number, started, ended in message.plain:
+            if (attempt := process.taken(number)) is not None:
+                attempt.started, attempt.ended = started, ended
+                finished(attempt, returned(attempt.held, None))
+        for number, started, ended, result in message.results:
+            if (attempt := process.taken(number)) is not None:
+                attempt.started, attempt.ended = started, ended
+                finished(attempt, returned(attempt.held, result))
+        for number, started, ended, outcome in message.others:
+            if (attempt := process.taken(number)) is not None:
+                attempt.started, attempt.ended = started, ended
+                finished(attempt, outcome)
+
+    def _count_ready(self) -> None:
+        with self._changed:
+            self._ready = tuple(process for process in self._processes if process.ready)
+            self._changed.notify_all()
+        self._slots_changed()
+
+    # -- ends ----------------------------------------------------------------------------------------------------------
+
+    def _ended(self, process: Process) -> None:
+        while said := process.receive():
+            for message in said:
+                self._take(process, message)
+        left = process.all_taken()
+        doomed, was_ready = process.doomed, process in self._ready
+        for watched in (process.line, process.pidfd):
+            if watched in self._selector.get_map():
+                self._selector.unregister(watched)  # type: ignore[arg-type]
+        code = process.bury()
+        self._settle(process, left, how_it_ended(code), doomed=doomed)
+        if not doomed:
+            events.emit("runner_ended", pid=process.pid, how=how_it_ended(code), held=len(left))
+        with self._changed:
+            self._processes.remove(process)
+        self._count_ready()
+        if not self._closing and self._trouble is None and self._missing():
+            if not was_ready and not doomed:
+                self._stumbles += 1
+            self._start_at = time.monotonic() + AGAIN[min(self._stumbles, len(AGAIN) - 1)]
+
+    def _settle(self, process: Process, left: list[Attempt], cause: str, *, doomed: bool) -> None:
+        """What becomes of the attempts of a process that is gone."""
+        running = {attempt for attempt in left if process.runs(attempt)}
+        ended = {attempt for attempt in left if process.has_ended(attempt)}  # and did not get to say so
+        suspects = set() if doomed else running or ended
+        for attempt in left:
+            begun = attempt in running or attempt in ended
+            if begun:
+                attempt.started, attempt.ended = attempt.started or attempt.taken, time.monotonic()
+            if doomed and begun and attempt.must_stop:
+                self.finished(attempt, self._forced(attempt))
+            elif attempt in suspects:
+                told = f"its runner process {cause}{_how_far(attempt)}"
+                self.finished(attempt, Crash(told, company=len(suspects) > 1))
+            else:
+                self.finished(attempt, given_back(attempt.held, started=begun))
+
+    def _forced(self, attempt: Attempt) -> Outcome | None:
+        """It did not stop by itself when it was asked to."""
+        return obeyed(attempt, self._of[attempt.held.task])
+
+    def _enforce(self, process: Process) -> None:
+        """Attempts that were asked to stop and don't: their process takes no others, and is ended as soon as it has
+        nothing else to do, or does not answer any more."""
+        now = time.monotonic()
+        left = process.in_hand()
+        asked = [attempt for attempt in left if attempt.reason not in (None, "shutdown")]
+        late = [attempt for attempt in asked if now - attempt.asked_at > self.settings.grace]
+        process.asked = bool(asked)
+        if not late:
+            return
+        if process.ready:
+            process.ready = False
+            self._count_ready()
+            for is_async in (True, False):
+                process.withdraw(None, is_async=is_async)
+            events.emit("runner_retired", pid=process.pid, job=str(late[0].held.id), grace=self.settings.grace)
+            process.retired = True
+            self._start_at = now  # another takes its place meanwhile
+        if process.silent_for() > MUTE or all(attempt in late for attempt in left if process.runs(attempt)):
+            process.kill()
+
+    def _refused(self, message: Unfit) -> None:
+        error = _error_of(message)
+        if self._stumbles or self._ready:
+            events.emit("runner_unfit", error=str(error))
+        else:
+            with self._changed:
+                self._trouble = error
+                self._changed.notify_all()
+
+
+def _how_far(attempt: Attempt) -> str:
+    if attempt.progress is None:
+        return ""
+    done, total, _ = attempt.progress
+    return f" (at {done} of {total})" if total is not None else f" (at {done})"
+
+
+def _error_of(message: Unfit) -> HoldfastError:
+    kind = getattr(errors, message.kind, HoldfastError)
+    error: HoldfastError = kind(message.message, number=message.number)
+    return error
+
+
+def _why_not(said: object, code: int) -> HoldfastError:
+    if isinstance(said, Unfit):
+        return _error_of(said)
+    return BadSettings(f"the application can't be run: its runner process {how_it_ended(code)} while it was imported")

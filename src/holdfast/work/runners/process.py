@@ -1,0 +1,253 @@
+"""A runner process as its worker has it: what it was given, what it was told, and what became of it."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import IO, Any
+
+import msgspec
+
+from holdfast.work.attempt import Attempt
+from holdfast.work.runners.wire import (
+    CHUNK,
+    ENDED,
+    MARKS,
+    RUNS,
+    WAITS,
+    Begin,
+    Close,
+    Incoming,
+    Outgoing,
+    Start,
+    Tell,
+    ToRunner,
+    ToWorker,
+    Withdraw,
+    frame,
+    to_worker,
+)
+
+MOST = MARKS // 2  # attempts in hand of one process
+
+
+class Orders(msgspec.Struct, frozen=True):
+    """What a worker starts a runner with."""
+
+    app: str
+    parent: int  # its pid
+    verbose: int = 0
+    settings: dict[str, Any] = {}  # over the application's own
+
+
+class Process:
+    """Spawned here: by a thread that outlives it, since it is killed when that thread ends."""
+
+    def __init__(self, orders: Orders, wake: Callable[[], None]) -> None:
+        """`wake`: tells who looks after it that there is something to look at."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self._process = subprocess.Popen(  # noqa: S603 - our own program
+                [sys.executable, "-m", "holdfast.runner", str(theirs.fileno()), msgspec.json.encode(orders).decode()],
+                pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, process_group=0,
+            )  # fmt: skip
+        self.line = ours
+        self._wake = wake
+        self.pid = self._process.pid
+        self.pidfd = os.pidfd_open(self.pid) if hasattr(os, "pidfd_open") else None
+        self.ready = False  # it takes attempts
+        self.doomed = False  # we end it
+        self.retired = False  # another has taken its place
+        self.asked = False  # something was asked of an attempt there
+        self.backlog = False  # the line is full
+        self._incoming = Incoming()
+        self._outgoing = Outgoing(ours)
+        self._lock = threading.Lock()
+        self._number = 0
+        self._in_hand: dict[int, Attempt] = {}
+        self._waiting: dict[bool, deque[Attempt]] = {True: deque(), False: deque()}  # by colour, in the order given
+        self._timed: set[Attempt] = set()  # those with a timeout that have not begun, as far as we know
+        self._owes_back: dict[bool, float] = {}  # colour -> since when it owes us an answer to Withdraw
+
+    # -- before it is ready --------------------------------------------------------------------------------------------
+
+    def hear_first(self) -> ToWorker | None:
+        """Its first word, whenever it comes. None: it ended without one."""
+        while data := self.line.recv(CHUNK):
+            for message in self._incoming.feed(data):
+                first: ToWorker = to_worker.decode(message)
+                return first
+        return None
+
+    def begin(self, worker: str, lock: int | None) -> None:
+        """It belongs to this worker."""
+        with _shared_memory() as shared:
+            shared.truncate(MARKS)
+            self._marks = mmap.mmap(shared.fileno(), MARKS)
+            given = [shared.fileno()] if lock is None else [shared.fileno(), lock]
+            with suppress(OSError):  # it has ended meanwhile, which is noticed elsewhere
+                socket.send_fds(self.line, [frame(Begin(worker))], given)
+
+    # -- attempts ------------------------------------------------------------------------------------------------------
+
+    @property
+    def load(self) -> int:
+        return len(self._in_hand)
+
+    def give(self, attempts: Sequence[Attempt], *, is_async: bool) -> bool:
+        """Let it run these. False: it takes no more."""
+        with self._lock:
+            if not self.ready or len(self._in_hand) + len(attempts) > MOST:
+                return False
+            first = self._number
+            for number, attempt in enumerate(attempts, first):
+                self._marks[number % MARKS] = WAITS
+                attempt.number = number
+                attempt.relay = self.tell
+                self._in_hand[number] = attempt
+            self._number = first + len(attempts)
+            self._waiting[is_async].extend(attempts)
+            self._timed.update(attempt for attempt in attempts if attempt.timeout is not None)
+        self.send(Start(first, attempts[0].taken, [attempt.held for attempt in attempts]))
+        if self._timed or self.backlog:
+            self._wake()
+        for attempt in attempts:
+            if attempt.reason is not None:
+                self.tell(attempt)  # asked in the very moment it was given
+        return True
+
+    def taken(self, number: int) -> Attempt | None:
+        """An attempt that ended, or was given back."""
+        return self._in_hand.pop(number, None)
+
+    def get(self, number: int) -> Attempt | None:
+        return self._in_hand.get(number)
+
+    def in_hand(self) -> list[Attempt]:
+        with self._lock:
+            return list(self._in_hand.values())
+
+    def all_taken(self) -> list[Attempt]:
+        """It is gone: what it had in hand."""
+        with self._lock:
+            self.ready = False
+            left, self._in_hand = list(self._in_hand.values()), {}
+            return left
+
+    def tell(self, attempt: Attempt) -> None:
+        self.asked = True
+        self.send(Tell(attempt.number, attempt.reason, attempt.forced))
+        self._wake()
+
+    def withdraw(self, most: int | None, *, is_async: bool) -> None:
+        """Ask for what has not begun; it comes back as its answer says."""
+        if is_async not in self._owes_back:
+            self._owes_back[is_async] = time.monotonic()
+            self.send(Withdraw(is_async, most))
+
+    def answered(self, is_async: bool) -> None:
+        self._owes_back.pop(is_async, None)
+
+    def silent_for(self) -> float:
+        """Seconds it owes us an answer."""
+        return time.monotonic() - min(self._owes_back.values(), default=time.monotonic())
+
+    def waiting_since(self, *, is_async: bool) -> float | None:
+        """When the oldest was claimed that has not begun, unless it was asked for already."""
+        waiting = self._waiting[is_async]
+        while waiting and (self.mark(waiting[0]) != WAITS or waiting[0].number not in self._in_hand):
+            waiting.popleft()
+        return waiting[0].taken if waiting and is_async not in self._owes_back else None
+
+    def notice_starts(self) -> bool:
+        """Note when attempts with a timeout began. False: there are none to look at."""
+        with self._lock:
+            for attempt in [attempt for attempt in self._timed if self.mark(attempt) != WAITS]:
+                self._timed.discard(attempt)
+                attempt.started = attempt.started or time.monotonic()
+            self._timed = {attempt for attempt in self._timed if attempt.number in self._in_hand}
+            return bool(self._timed)
+
+    def mark(self, attempt: Attempt) -> int:
+        return self._marks[attempt.number % MARKS]
+
+    def runs(self, attempt: Attempt) -> bool:
+        return self.mark(attempt) == RUNS
+
+    def has_ended(self, attempt: Attempt) -> bool:
+        return self.mark(attempt) == ENDED
+
+    # -- the line ------------------------------------------------------------------------------------------------------
+
+    def send(self, message: ToRunner) -> None:
+        self.backlog = not self._outgoing.send(message)
+
+    def flush(self) -> None:
+        self.backlog = not self._outgoing.flush()
+
+    def receive(self) -> list[ToWorker] | None:
+        """What it said, without waiting. None: the line is closed."""
+        try:
+            data = self.line.recv(CHUNK, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return []
+        except OSError:
+            return None
+        return [to_worker.decode(message) for message in self._incoming.feed(data)] if data else None
+
+    # -- the end -------------------------------------------------------------------------------------------------------
+
+    def ask_to_end(self) -> None:
+        self.ready = False
+        self.doomed = True
+        self.send(Close())
+
+    def kill(self) -> None:
+        """It and whatever it started that is still in its group."""
+        self.ready = False
+        self.doomed = True
+        self.end_group()
+
+    def has_died(self) -> bool:
+        """Without reaping it: until then its number is its own."""
+        found = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        return found is not None
+
+    def bury(self) -> int:
+        """Wait for its end, and see that none of its group is left."""
+        self.end_group()
+        code = self._process.wait()
+        self.line.close()
+        if self.pidfd is not None:
+            os.close(self.pidfd)
+            self.pidfd = None
+        return code
+
+    def end_group(self) -> None:
+        if self._process.returncode is None:  # else its number may be another's by now
+            with suppress(ProcessLookupError):
+                os.killpg(self.pid, signal.SIGKILL)
+
+
+def _shared_memory() -> IO[bytes]:
+    return os.fdopen(os.memfd_create("holdfast"), "r+b") if hasattr(os, "memfd_create") else tempfile.TemporaryFile()
+
+
+def how_it_ended(code: int) -> str:
+    """In words."""
+    if code >= 0:
+        return f"exited with status {code}"
+    try:
+        return f"was ended by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"was ended by signal {-code}"

@@ -1,0 +1,170 @@
+"""What a worker and its runner processes say to each other: frames over a socket pair, each its length and then
+MessagePack. Attempts go by a number of their own, so that an outcome needs neither job nor fence."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from threading import Lock
+from typing import Any, TypeVar
+
+import msgspec
+
+from holdfast.model.job import Held
+from holdfast.model.outcome import Outcome
+from holdfast.work.attempt import Reason
+from holdfast.work.manifest import TaskInfo
+
+M = TypeVar("M")
+
+LENGTH = struct.Struct("!I")
+CHUNK = 256 * 1024  # bytes read at once
+
+# What stands at an attempt's number in the memory that worker and runner share: it outlives the runner.
+MARKS = 1 << 16  # numbers before they come round again; more attempts than that no runner has in hand
+WAITS, RUNS, ENDED = 0, 1, 2
+
+
+class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
+    """A runner has imported the application: its settings, and the tasks it has handlers for."""
+
+    settings: dict[str, Any]
+    tasks: tuple[TaskInfo, ...]
+
+
+class Unfit(msgspec.Struct, frozen=True, array_like=True, tag="unfit"):
+    """A runner can't start: by what error, and how that is told."""
+
+    kind: str
+    message: str
+    number: str
+
+
+class Begin(msgspec.Struct, frozen=True, array_like=True, tag="begin"):
+    """The runner belongs to this worker. With it come the shared marks, and the lock that says the worker lives."""
+
+    worker: str
+
+
+class Ready(msgspec.Struct, frozen=True, array_like=True, tag="ready"):
+    """Resources are open, hooks were called: attempts may come."""
+
+
+class Start(msgspec.Struct, frozen=True, array_like=True, tag="start"):
+    """Run these, which are numbered from `first` on. `taken`: when they were claimed (monotonic)."""
+
+    first: int
+    taken: float
+    jobs: list[Held]
+
+
+class Tell(msgspec.Struct, frozen=True, array_like=True, tag="tell"):
+    """An attempt should stop. `forced`: its grace is over."""
+
+    number: int
+    reason: Reason | None
+    forced: bool
+
+
+class Withdraw(msgspec.Struct, frozen=True, array_like=True, tag="withdraw"):
+    """Give back what has not begun, the newest first: so many of this colour, or all."""
+
+    is_async: bool
+    most: int | None
+
+
+class Close(msgspec.Struct, frozen=True, array_like=True, tag="close"):
+    """End in good order."""
+
+
+class Done(msgspec.Struct, frozen=True, array_like=True, tag="done"):
+    """Attempts that ended, with when they began and ended (monotonic): without a result, with one, in another way."""
+
+    plain: list[tuple[int, float, float]]
+    results: list[tuple[int, float, float, bytes]]
+    others: list[tuple[int, float, float, Outcome | None]]
+
+
+class Back(msgspec.Struct, frozen=True, array_like=True, tag="back"):
+    """Given back before they began; the answer to Withdraw, even if there are none."""
+
+    is_async: bool
+    numbers: list[int]
+
+
+class Moved(msgspec.Struct, frozen=True, array_like=True, tag="moved"):
+    """How far attempts are: done, total, note."""
+
+    progress: list[tuple[int, int, int | None, str | None]]
+
+
+ToRunner = Begin | Start | Tell | Withdraw | Close
+ToWorker = Hello | Unfit | Ready | Done | Back | Moved
+
+_encoder = msgspec.msgpack.Encoder()
+to_runner = msgspec.msgpack.Decoder(ToRunner)
+to_worker = msgspec.msgpack.Decoder(ToWorker)
+
+
+def frame(message: ToRunner | ToWorker) -> bytes:
+    buffer = bytearray(LENGTH.size)
+    _encoder.encode_into(message, buffer, LENGTH.size)
+    LENGTH.pack_into(buffer, 0, len(buffer) - LENGTH.size)
+    return bytes(buffer)
+
+
+class Incoming:
+    """Puts frames together from what a socket brings."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The frames that are complete with this."""
+        frames: list[bytes] = []
+        buffer = self._buffer
+        buffer += data
+        start = 0
+        while len(buffer) - start >= LENGTH.size:
+            end = start + LENGTH.size + LENGTH.unpack_from(buffer, start)[0]
+            if end > len(buffer):
+                break
+            frames.append(bytes(buffer[start + LENGTH.size : end]))
+            start = end
+        del buffer[:start]
+        return frames
+
+
+class Outgoing:
+    """Sends frames without ever waiting: what the other side does not take yet is kept. From any thread."""
+
+    def __init__(self, line: socket.socket) -> None:
+        self._line = line
+        self._lock = Lock()
+        self._backlog = bytearray()
+
+    def send(self, message: ToRunner) -> bool:
+        """False: some of it waits until the line is writable, then `flush`."""
+        data = frame(message)
+        with self._lock:
+            if self._backlog:
+                self._backlog += data
+                return False
+            self._backlog += memoryview(data)[self._sent(data) :]
+            return not self._backlog
+
+    def flush(self) -> bool:
+        with self._lock:
+            del self._backlog[: self._sent(bytes(self._backlog))]
+            return not self._backlog
+
+    def _sent(self, data: bytes) -> int:
+        sent = 0
+        try:
+            while sent < len(data):
+                sent += self._line.send(memoryview(data)[sent:], socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+        except BlockingIOError:
+            pass  # the other side is busy
+        except OSError:
+            return len(data)  # nobody is there any more: its end is noticed elsewhere
+        return sent

@@ -1,0 +1,249 @@
+"""Handlers in processes of their own: what happens to them happens to nobody else (R6.2, F8-F12, I22)."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from itertools import pairwise
+
+import pytest
+
+from holdfast.model.lifecycle import State
+from tests.crash.fleet import Fleet, children_of, lives, wait_until
+
+
+def test_the_worker_itself_imports_no_application_and_runs_no_handler(fleet: Fleet) -> None:
+    fleet.enqueue("quick", 20)
+    fleet.enqueue("aquick", 20)
+    worker = fleet.start(processes=2)
+    fleet.await_states(succeeded=40)
+    runners = fleet.runners(worker)
+    assert len(runners) == 2
+    assert {trace.pid for trace in fleet.traces("start")} <= set(runners)
+    maps = f"/proc/{worker.pid}/environ"
+    assert os.path.exists(maps)
+    fleet.stop(worker)
+    assert not any(lives(pid) for pid in runners)
+
+
+@pytest.mark.parametrize("how", ["exit", "SIGSEGV", "SIGKILL"])
+def test_a_crash_is_charged_at_once_and_said_in_words(fleet: Fleet, how: str) -> None:
+    worker = fleet.start(processes=1)
+    began = time.monotonic()
+    [id] = fleet.enqueue("die", how=how, max_attempts=2)
+    fleet.await_states(failed=1)
+    assert time.monotonic() - began < fleet.settings.lease / 2, "it waited for the lease"
+    job = fleet.job(id)
+    attempts = fleet.store.attempts(id)
+    cause = "exited with status 3" if how == "exit" else f"was ended by {how}"
+    assert [(a.outcome, a.error_code) for a in attempts] == [("crashed", "CRASHED")] * 2
+    assert attempts[0].error_message == f"its runner process {cause} while it ran"
+    assert job.error_message == f"Job crashed and exceeded max retries; the last time its runner process {cause}"
+    fleet.stop(worker)
+
+
+def test_three_crashes_in_a_row_quarantine_the_job(fleet: Fleet) -> None:
+    worker = fleet.start(processes=1)
+    [id] = fleet.enqueue("die", how="exit", max_attempts=10)
+    fleet.await_states(failed=1)
+    assert fleet.job(id).error_code == "QUARANTINED"
+    assert len(fleet.traces("start", id)) == 3
+    fleet.stop(worker)
+
+
+def test_a_runners_death_changes_only_the_jobs_that_it_held(fleet: Fleet) -> None:
+    """I22. What ran there is suspected, uncharged, and succeeds later; what ran elsewhere is not disturbed."""
+    door = fleet.home / "door"
+    ids = fleet.enqueue("ahold", 8, until=str(door))
+    worker = fleet.start(processes=2)
+    fleet.await_starts(8)
+    where = {trace.job: trace.pid for trace in fleet.traces("start")}
+    victim, _ = sorted(set(where.values()))
+    os.kill(victim, signal.SIGKILL)
+    lost = {id for id in ids if where[id] == victim}
+    wait_until(lambda: {a.job_id for id in ids for a in fleet.store.attempts(id)} == lost, what="the loss is told")
+    for id in lost:
+        assert [(a.outcome, a.error_code) for a in fleet.store.attempts(id)] == [("lost", "LOST")]
+    door.touch()
+    fleet.await_states(succeeded=8)
+    for job in fleet.jobs():
+        assert (job.attempt, job.crashes) == (1, 0)
+        if job.id not in lost:
+            assert len(fleet.traces("start", job.id)) == 1
+    assert all(trace.pid != victim for trace in fleet.traces("end"))
+    fleet.stop(worker)
+
+
+def test_a_poison_job_among_others_is_found_and_they_are_not_blamed(fleet: Fleet) -> None:
+    innocent = fleet.enqueue("doze", 10, seconds=0.5) + fleet.enqueue("nap", 3, seconds=0.5)
+    [poison] = fleet.enqueue("die", how="exit", after=0.2, max_attempts=10)
+    worker = fleet.start(processes=1)
+    fleet.await_states(timeout=120, succeeded=13, failed=1)
+    assert fleet.job(poison).error_code == "QUARANTINED"
+    for job in fleet.jobs(innocent):
+        assert (job.state, job.attempt, job.crashes) == (State.SUCCEEDED, 1, 0)
+    fleet.stop(worker)
+
+
+def test_the_runners_end_within_a_second_when_the_worker_is_killed(fleet: Fleet) -> None:
+    """Even one that holds the GIL, and sees no closed line (F12)."""
+    fleet.enqueue("grip", seconds=20.0)
+    fleet.enqueue("nap", seconds=20.0)
+    worker = fleet.start(processes=2)
+    fleet.await_starts(2)
+    runners = fleet.runners(worker)
+    assert len(runners) == 2
+    fleet.kill(worker)
+    killed = time.monotonic()
+    wait_until(lambda: not any(lives(pid) for pid in runners), what="the runners are gone")
+    assert time.monotonic() - killed < 1.0
+
+
+def test_worker_and_runner_killed_together_lose_nothing(fleet: Fleet) -> None:
+    ids = fleet.enqueue("nap", 4, seconds=1.0) + fleet.enqueue("quick", 50)
+    worker = fleet.start(processes=2)
+    fleet.await_starts(4)
+    for pid in [*fleet.runners(worker), worker.pid]:
+        os.kill(pid, signal.SIGKILL)
+    worker.wait()
+    second = fleet.start(processes=1)
+    fleet.await_states(succeeded=len(ids))
+    fleet.stop(second)
+
+
+def test_leases_hold_while_a_handler_keeps_the_gil(fleet: Fleet) -> None:
+    """F8: thirty seconds of it, with a lease of five."""
+    [id] = fleet.enqueue("grip", seconds=30.0)
+    worker = fleet.start(processes=1, lease=5.0)
+    rescuer = fleet.start(processes=1, lease=5.0)
+    fleet.await_states(succeeded=1)
+    assert len(fleet.traces("start", id)) == 1
+    assert fleet.store.attempts(id) == []
+    fleet.stop(worker, rescuer)
+
+
+def test_a_handler_that_does_not_stop_is_ended_with_its_process(fleet: Fleet) -> None:
+    """R4.11: `timeout` is enforced, and the attempt says so."""
+    [id] = fleet.enqueue("overrun")
+    worker = fleet.start(processes=1, grace=1.0)
+    fleet.await_states(failed=1)
+    [attempt] = fleet.store.attempts(id)
+    assert (attempt.outcome, attempt.error_code) == ("timed_out", "TIMED_OUT")
+    [quick] = fleet.enqueue("quick")
+    wait_until(lambda: fleet.job(quick).state is State.SUCCEEDED, what="another process works on")
+    fleet.stop(worker)
+
+
+@pytest.mark.parametrize(("verb", "state"), [("cancel", State.CANCELLED), ("pause", State.PAUSED)])
+def test_what_people_ask_is_forced_after_the_grace(fleet: Fleet, verb: str, state: State) -> None:
+    [id] = fleet.enqueue("nap", seconds=600.0)
+    worker = fleet.start(processes=1, grace=1.0)
+    fleet.await_starts(1)
+    [runner] = fleet.runners(worker)
+    getattr(fleet.store, verb)(id)
+    wait_until(lambda: fleet.job(id).state is state, what=f"it is {state}")
+    wait_until(lambda: not lives(runner), what="its process is gone")
+    fleet.stop(worker)
+
+
+def test_a_neighbour_is_not_ended_for_a_handler_that_does_not_stop(fleet: Fleet) -> None:
+    door = fleet.home / "door"
+    [stubborn] = fleet.enqueue("nap", seconds=600.0)
+    [neighbour] = fleet.enqueue("hold", until=str(door))
+    worker = fleet.start(processes=1, grace=0.5)
+    fleet.await_starts(2)
+    fleet.store.cancel(stubborn)
+    wait_until(lambda: len(fleet.runners(worker)) == 2, what="another process takes new attempts")
+    [quick] = fleet.enqueue("quick")
+    wait_until(lambda: fleet.job(quick).state is State.SUCCEEDED)
+    assert fleet.job(stubborn).state is State.RUNNING
+    door.touch()
+    fleet.await_states(succeeded=2, cancelled=1)
+    assert len(fleet.traces("start", neighbour)) == 1
+    wait_until(lambda: len(fleet.runners(worker)) == 1, what="the old one is gone")
+    fleet.stop(worker)
+
+
+def test_a_shutdown_gives_back_what_does_not_end_and_leaves_no_process(fleet: Fleet) -> None:
+    long = fleet.enqueue("nap", 2, seconds=600.0) + fleet.enqueue("doze", 2, seconds=600.0)
+    fleet.enqueue("quick", 30)
+    worker = fleet.start(processes=2, grace=0.5)
+    wait_until(lambda: len(fleet.traces("end")) == 30 and len(fleet.traces("start")) == 34)
+    runners = fleet.runners(worker)
+    fleet.stop(worker)
+    assert not any(lives(pid) for pid in runners)
+    assert fleet.states() == {State.SUCCEEDED: 30, State.QUEUED: 4}
+    for job in fleet.jobs(long):
+        assert job.attempt == 0
+        assert [a.outcome for a in fleet.store.attempts(job.id)] == ["released"]
+    assert fleet.sql("select count(*) from {leases}") == [(0,)]
+
+
+def test_heartbeats_go_on_while_a_worker_drains_for_longer_than_its_lease(fleet: Fleet) -> None:
+    """F13b."""
+    [id] = fleet.enqueue("nap", seconds=7.0)
+    worker = fleet.start(processes=1, lease=2.0, grace=30.0)
+    fleet.await_starts(1)
+    worker.terminate()
+    rescuer = fleet.start(processes=1, lease=2.0)
+    fleet.await_end(worker)
+    fleet.await_states(succeeded=1)
+    assert len(fleet.traces("start", id)) == 1
+    fleet.stop(rescuer)
+
+
+def test_signals_to_all_processes_of_a_service_end_it_in_good_order(fleet: Fleet) -> None:
+    """As systemd does: SIGTERM to the worker and to its runners at once."""
+    ids = fleet.enqueue("nap", 3, seconds=1.0)
+    worker = fleet.start(processes=1)
+    fleet.await_starts(3)
+    for pid in [*fleet.runners(worker), worker.pid]:
+        os.kill(pid, signal.SIGTERM)
+    fleet.await_end(worker)
+    assert worker.returncode == 0
+    assert fleet.states() == {State.SUCCEEDED: len(ids)}
+
+
+def test_an_application_that_cannot_be_imported_is_refused_as_without_processes(fleet: Fleet) -> None:
+    environment = fleet.environment(processes=1)
+    for place, told in (("tests.crash.nowhere:hf", "there is no module"), ("tests.crash.app:nobody", "nobody")):
+        done = subprocess.run(
+            [sys.executable, "-m", "holdfast", "worker", place], env=environment, capture_output=True, text=True,
+            timeout=60, check=False,
+        )  # fmt: skip
+        assert done.returncode == 2
+        assert told in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+def test_a_stream_of_crashes_is_survived(fleet: Fleet) -> None:
+    """Runners killed at random moments: nothing is lost, the worker lives."""
+    worker = fleet.start(processes=2)
+    ids = fleet.enqueue("aquick", 2000) + fleet.enqueue("quick", 200)
+    kills = 0
+    while fleet.states()[State.SUCCEEDED] < len(ids) // 2 and kills < 4:
+        runners = children_of(worker.pid)
+        if len(runners) == 2 and len(fleet.traces("start")) > kills * 200:
+            os.kill(runners[kills % 2], signal.SIGKILL)
+            kills += 1
+    fleet.await_states(timeout=120, succeeded=len(ids))
+    assert worker.poll() is None
+    assert kills
+    fleet.stop(worker)
+
+
+def test_pids_are_not_kept(fleet: Fleet) -> None:
+    """Each runner that ended was reaped."""
+    worker = fleet.start(processes=1)
+    seen = []
+    for _ in range(3):
+        [runner] = fleet.runners(worker)
+        seen.append(runner)
+        os.kill(runner, signal.SIGKILL)
+        wait_until(lambda: len(fleet.runners(worker)) == 1 and fleet.runners(worker)[0] not in seen)
+    assert all(a != b for a, b in pairwise(seen))
+    assert not any(os.path.exists(f"/proc/{pid}") for pid in seen)
+    fleet.stop(worker)
