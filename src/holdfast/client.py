@@ -42,6 +42,7 @@ from holdfast.work.tasks import (
 
 if TYPE_CHECKING:
     from holdfast.work.crew import InlineCrew
+    from holdfast.work.runners.inline import InlineRunner
     from holdfast.work.worker import Worker
 
 P = ParamSpec("P")
@@ -330,12 +331,27 @@ class Holdfast(People):
 
         return InlineCrew(self.store, self.settings, self.tasks.values(), resources=self._resources, hooks=self._hooks)
 
+    def crew_for(self, task: str, store: Store, threads: type[InlineRunner]) -> InlineCrew:
+        """The same for a process that is there for one attempt of this task."""
+        from holdfast.work.crew import InlineCrew
+
+        return InlineCrew(
+            store, self.settings, [self.find_task(task)], resources=self._resources, hooks=self._hooks, alone=True,
+            threads=threads,
+        )  # fmt: skip
+
+    def withhold(self, store: Any) -> None:
+        """Have this in the place of the store: for a process that is not to have the database."""
+        self._store = store
+
     def worker(self, queues: Iterable[str] | None = None) -> Worker:
         """A worker for this application: `hf.worker().run()`."""
-        from holdfast.work.worker import Worker  # who only enqueues does not need it
+        from holdfast.work.isolating import isolating, reference_of  # who only enqueues does not need it
+        from holdfast.work.worker import Worker
 
         served = None if queues is None else names_of("worker: queues", queues)
-        return Worker(self.store, self.settings, self.crew(), queues=served)
+        crew = isolating(self.crew(), lambda: reference_of(self), self.store, self.settings)
+        return Worker(self.store, self.settings, crew, queues=served)
 
     def drain(
         self, queues: Iterable[str] | None = None, *, seconds: float | None = None, jobs: int | None = None

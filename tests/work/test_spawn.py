@@ -95,9 +95,9 @@ def pid_in(path: Path) -> int:
         ("pass", "exited with status 0"),
         ("sys.exit(3)", "exited with status 3"),
         ("import os; os._exit(137)", "exited with status 137"),
-        ("import os; os.kill(os.getpid(), 11)", "ended by SIGSEGV"),
-        ("import os; os.kill(os.getpid(), 9)", "ended by SIGKILL"),
-        ("import os; os.kill(os.getpid(), 40)", "ended by signal 40"),
+        ("import os; os.kill(os.getpid(), 11)", "was ended by SIGSEGV"),
+        ("import os; os.kill(os.getpid(), 9)", "was ended by SIGKILL"),
+        ("import os; os.kill(os.getpid(), 40)", "was ended by signal 40"),
     ],
 )
 def test_it_is_told_how_a_process_ended(start: Start, code: str, told: str) -> None:
@@ -120,7 +120,7 @@ def test_a_kill_by_the_kernel_for_want_of_memory_is_told_as_such(start: Start, m
     monkeypatch.setattr(module, "out_of_memory", lambda: next(counts))
     end = end_of(start("import os; os.kill(os.getpid(), 9)"))
     assert end.told() == (
-        "ended by SIGKILL (probably out of memory: the kernel killed a process of this container)"
+        "was ended by SIGKILL (probably out of memory: the kernel killed a process of this container)"
     )  # fmt: skip
 
 
@@ -283,7 +283,7 @@ def test_a_memory_bomb_stays_within_its_limit(start: Start) -> None:
 
 def test_cpu_time_is_limited_and_the_end_says_so(start: Start) -> None:
     end, _ = output_of(start, "while True: pass", Limits(cpu=1))
-    assert end.told() == "ended by SIGXCPU (it used up its limit of 1 s of CPU time)"
+    assert end.told() == "was ended by SIGXCPU (it used up its limit of 1 s of CPU time)"
 
 
 def test_who_ignores_the_end_of_its_cpu_time_is_killed(start: Start) -> None:
@@ -296,7 +296,7 @@ resource.setrlimit(resource.RLIMIT_CPU, (1, 2))
 while True: pass
 """
     end, _ = output_of(start, code, Limits(cpu=1))
-    assert end.told() == "ended by SIGKILL (it used up its limit of 1 s of CPU time)"
+    assert end.told() == "was ended by SIGKILL (it used up its limit of 1 s of CPU time)"
 
 
 def test_files_can_grow_only_so_far(start: Start, tmp_path: Path) -> None:
@@ -306,7 +306,7 @@ def test_files_can_grow_only_so_far(start: Start, tmp_path: Path) -> None:
     assert "File too large" in said
     assert (tmp_path / "large").stat().st_size == 100_000
     end, _ = output_of(start, f"import signal; signal.signal(25, signal.SIG_DFL); {code}", Limits(file_size=100_000))
-    assert end.told() == "ended by SIGXFSZ (it wrote a file beyond its limit of 100000 bytes)"
+    assert end.told() == "was ended by SIGXFSZ (it wrote a file beyond its limit of 100000 bytes)"
 
 
 def test_only_so_many_files_can_be_open(start: Start) -> None:

@@ -146,7 +146,7 @@ class Child:
                         attempt.force()
             case Withdraw(is_async, most):
                 self._withdraw(is_async, most)
-            case Begin() | Close():
+            case _:
                 raise AssertionError("said once")
 
     def _start(self, message: Start) -> None:

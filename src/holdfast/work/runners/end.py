@@ -29,7 +29,7 @@ class End:
         return self.status == 0
 
     def told(self, last_words: str = "") -> str:
-        """A sentence's end: "exited with status 3", "ended by SIGSEGV"."""
+        """A sentence's end: "exited with status 3", "was ended by SIGSEGV"."""
         why = self._why(last_words[-LAST_WORDS:])
         return f"{self}{f' ({why})' if why else ''}"
 
@@ -55,6 +55,6 @@ class End:
         if self.status >= 0:
             return f"exited with status {self.status}"
         try:
-            return f"ended by {signal.Signals(-self.status).name}"
+            return f"was ended by {signal.Signals(-self.status).name}"
         except ValueError:
-            return f"ended by signal {-self.status}"
+            return f"was ended by signal {-self.status}"
