@@ -41,6 +41,9 @@ test-16: $(VENV)/ready-check ## the store, the API and the worker once more, on 
 test-fast: $(VENV)/ready ## the tests that take seconds
 	$(BIN)/python -m pytest -q -n $(RUN_JOBS) --ignore tests/crash --ignore tests/plans --ignore tests/types --ignore tests/docs --ignore tests/bench/test_figures.py
 
+chaos: $(VENV)/ready ## the crash tests with two hundred shutdowns of workers with runner processes (about 20 minutes)
+	HOLDFAST_CHAOS=100 $(BIN)/python -m pytest -q -n $(RUN_JOBS) tests/crash
+
 docs: $(VENV)/ready-docs ## the documentation as a site, in site/; broken links fail
 	$(BIN)/python -m scripts.lifecycle
 	$(BIN)/python -m scripts.guarantees
@@ -56,4 +59,4 @@ bench-long: $(VENV)/ready ## also million-row tables, memory and a pinned snapsh
 bench-peers: $(VENV)/ready ## measure other job systems beside ours, in turns: who wins each row (about 20 minutes)
 	$(BIN)/python -m bench.peers
 
-.PHONY: help demo check docs test test-16 test-fast bench bench-long bench-peers
+.PHONY: help demo check chaos docs test test-16 test-fast bench bench-long bench-peers

@@ -179,12 +179,12 @@ class Holdfast(People):
         return Use(None)
 
     def on_start(self, hook: H) -> H:
-        """Call this when a worker process starts, before it takes jobs."""
+        """Call this when a process that runs handlers starts, before it takes jobs."""
         self._hooks.start.append(hook)
         return hook
 
     def on_stop(self, hook: H) -> H:
-        """Call this when a worker process stops, after its last job."""
+        """Call this when a process that runs handlers stops, after its last job."""
         self._hooks.stop.append(hook)
         return hook
 

@@ -35,10 +35,10 @@ class Settings:
     heartbeat: float = 0.0
     """Seconds between renewals of a lease; 0: a quarter of it."""
     concurrency: int = 100
-    """Coroutines run at once by one worker."""
+    """Coroutines run at once in each process."""
     threads: int = 0
-    """Synchronous handlers run at once by one worker; 0: cpus + 4, at most 32."""
-    processes: int = 0
+    """Synchronous handlers run at once in each process; 0: cpus + 4, at most 32."""
+    processes: int = 1
     """Processes that `holdfast worker` runs handlers in, each with so many coroutines and threads; 0: in its own."""
     isolated: int = 0
     """Attempts with a process of their own run at once by one worker; 0: as many as there are cpus."""
@@ -57,7 +57,7 @@ class Settings:
     prepare: bool = True
     """PostgreSQL: prepare statements and set session options; off behind PgBouncer in transaction mode."""
     grace: float = 25.0
-    """Seconds running handlers get to finish at shutdown, before their jobs are released."""
+    """Seconds running handlers get to finish at shutdown, or to stop when asked to, before they are ended."""
     quarantine_after: int = 3
     """Crashes in a row after which a job fails as QUARANTINED; 0: never."""
     max_args: int = 256 * 1024

@@ -12,7 +12,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -127,6 +127,17 @@ class Fleet:
     def runners(self, process: subprocess.Popen[bytes]) -> list[int]:
         """The processes it runs handlers in."""
         return [int(pid) for pid in children_of(process.pid)]
+
+    def left_behind(self) -> list[int]:
+        """Processes that came from our workers and still live, whoever their parent is now."""
+        mark = f"CRASH_LEDGER={self.ledger}".encode()
+        found = []
+        for place in Path("/proc").iterdir():
+            if place.name.isdigit() and int(place.name) not in (os.getpid(), *(p.pid for p in self._started)):
+                with suppress(OSError):
+                    if mark in (place / "environ").read_bytes().split(b"\0") and lives(int(place.name)):
+                        found.append(int(place.name))
+        return found
 
     def kill(self, process: subprocess.Popen[bytes]) -> float:
         """SIGKILL; returns when."""

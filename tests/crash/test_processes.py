@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -13,6 +14,8 @@ import pytest
 
 from holdfast.model.lifecycle import State
 from tests.crash.fleet import Fleet, children_of, lives, wait_until
+
+CYCLES = int(os.environ.get("HOLDFAST_CHAOS", "6"))  # shutdowns on each engine; `make chaos` has many more
 
 
 def test_the_worker_itself_imports_no_application_and_runs_no_handler(fleet: Fleet) -> None:
@@ -233,6 +236,38 @@ def test_a_stream_of_crashes_is_survived(fleet: Fleet) -> None:
     assert worker.poll() is None
     assert kills
     fleet.stop(worker)
+
+
+def test_shutdowns_at_random_moments_lose_nothing_and_leave_no_process(fleet: Fleet) -> None:
+    """F13, with jobs longer than the grace time: coroutines, threads that hear nothing, one that holds the GIL."""
+    luck = random.Random(5)
+    jobs = 0
+    for _ in range(-(-CYCLES // 3)):
+        jobs += len(fleet.enqueue("aquick", 60) + fleet.enqueue("quick", 20) + fleet.enqueue("heed", 1))
+        jobs += len(fleet.enqueue("doze", 2, seconds=600.0) + fleet.enqueue("nap", 2, seconds=600.0))
+        jobs += len(fleet.enqueue("grip", seconds=2.0))
+        workers = fleet.start_many(3, processes=luck.choice((1, 2)), grace=0.3, concurrency=8)
+        for worker in workers:
+            moment = time.monotonic() + luck.uniform(0, 0.3)
+            wait_until(lambda at=moment: time.monotonic() >= at)  # type: ignore[misc]
+            worker.terminate()
+        for worker in workers:
+            fleet.await_end(worker, 30)
+            assert worker.returncode == 0, fleet.log_of(worker)
+        states = fleet.states()
+        assert set(states) <= {State.QUEUED, State.SUCCEEDED, State.CANCELLED}, states
+        assert states.total() == jobs
+        assert fleet.sql("select * from {leases} where held > 0") == []
+        assert fleet.left_behind() == []
+        for job in fleet.jobs():
+            if job.state is State.QUEUED:
+                assert (job.attempt, job.crashes, job.suspicion) == (0, 0, 0)
+                if job.task in ("doze", "nap", "heed"):
+                    fleet.store.cancel(job.id)
+    last = fleet.start(processes=2)
+    wait_until(lambda: not fleet.states()[State.QUEUED] and not fleet.states()[State.RUNNING], timeout=120)
+    fleet.stop(last)
+    assert set(fleet.states()) == {State.SUCCEEDED, State.CANCELLED}
 
 
 def test_pids_are_not_kept(fleet: Fleet) -> None:

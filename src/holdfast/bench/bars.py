@@ -67,6 +67,8 @@ def _growth() -> Iterator[Bar]:
 
 ONE, BULK = ratio("enqueue_one", "raw_insert"), ratio("enqueue_bulk", "raw_copy")
 TWO = ratio("drain_two_workers", "drain_held")
+PROCESS = ratio("drain_one_process", "drain_in_worker")
+PROCESSES = ratio("drain_two_processes", "drain_one_process")
 NOTIFIED = ratio("enqueuers_16.with_notification", "enqueuers_16.without_notification")
 
 RATIOS = (
@@ -74,6 +76,8 @@ RATIOS = (
     at_least("enqueue_one_to_raw_insert", "enqueue one / raw insert", ONE, sqlite=0.8, postgres=0.75),
     at_least("enqueue_bulk_to_raw_copy", "enqueue bulk / raw copy", BULK, postgres=0.6),
     at_least("two_workers_to_one", "two workers / one", TWO, sqlite=1.0, postgres=1.0),
+    at_least("process_to_in_worker", "one runner process / handlers in the worker", PROCESS, sqlite=0.9, postgres=0.9),
+    at_least("two_processes_to_one", "two runner processes / one", PROCESSES, sqlite=1.0, postgres=1.0),
     at_least("enqueuers_16_notified", "16 enqueuers, notifying / not", NOTIFIED, postgres=0.8),
     *_growth(),
     at_most(

@@ -26,11 +26,11 @@ def drain(place: Place, ids: range, *, analyse: bool = True) -> Drained:
     return Drained(len(ids) / place.seconds_worked(ids), rss)
 
 
-def drain_held(place: Place, ids: range, count: int) -> float:
+def drain_held(place: Place, ids: range, count: int, processes: int | None = None) -> float:
     """So many workers on one queue, which is held until all are up: none works while another still starts."""
     hf.pause(queue=DEFAULT_QUEUE)
     place.settle()
-    with working(count) as workers:
+    with working(count, processes=processes) as workers:
         all_up(workers)
         hf.resume(queue=DEFAULT_QUEUE)
         wait_until(lambda: place.is_finished(ids[-1]), workers)

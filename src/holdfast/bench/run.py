@@ -102,9 +102,15 @@ def _round(place: Place, sizes: Sizes, readings: Readings) -> None:
     drained = drain(place, place.fill(sizes.jobs))
     readings.add("drain", drained.rate)
     readings.add("rss_mb", drained.rss_mb)
-    for name, workers in (("drain_held", 1), ("drain_two_workers", 2)):
+    for name, workers, processes in (
+        ("drain_held", 1, None),
+        ("drain_two_workers", 2, None),
+        ("drain_in_worker", 1, 0),
+        ("drain_one_process", 1, 1),
+        ("drain_two_processes", 1, 2),
+    ):
         place.fresh()
-        readings.add(name, drain_held(place, place.fill(sizes.jobs), workers))
+        readings.add(name, drain_held(place, place.fill(sizes.jobs), workers, processes))
     for name, work, jobs in (
         ("raw_insert", raw.insert, sizes.singles),
         ("enqueue_one", enqueue_one, sizes.singles),

@@ -27,10 +27,13 @@ def environment(times: Path | None = None) -> dict[str, str]:
 
 
 class WorkerProcess:
-    def __init__(self, times: Path | None = None) -> None:
+    """A worker and the processes it runs handlers in: what it takes, they take together."""
+
+    def __init__(self, times: Path | None = None, processes: int | None = None) -> None:
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 - closed by stop()
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "holdfast", "worker", "holdfast.bench.app:hf"],
+        options = [] if processes is None else ["--processes", str(processes)]
+        self._process = subprocess.Popen(  # noqa: S603 - our own program
+            [sys.executable, "-m", "holdfast", "worker", "holdfast.bench.app:hf", *options],
             env=environment(times), stderr=self._said,
         )  # fmt: skip
 
@@ -43,12 +46,16 @@ class WorkerProcess:
             self._said.seek(0)
             raise HoldfastError(f"the benchmark's worker ended: {self._said.read().decode(errors='replace')[-2000:]}")
 
+    def _pids(self) -> list[int]:
+        threads = Path(f"/proc/{self.pid}/task").iterdir()
+        return [self.pid, *(int(pid) for one in threads for pid in (one / "children").read_text().split())]
+
     def cpu_seconds(self) -> float:
-        """The process's CPU clock; its number is made of the pid as clock_getcpuclockid(3) of Linux does."""
-        return time.clock_gettime((~self.pid << 3) | 2)
+        """The processes' CPU clocks; their numbers are made of the pids as clock_getcpuclockid(3) of Linux does."""
+        return sum(time.clock_gettime((~pid << 3) | 2) for pid in self._pids())
 
     def rss_mb(self) -> float:
-        return rss_mb(self.pid)
+        return sum(rss_mb(pid) for pid in self._pids())
 
     def stop(self) -> None:
         self._process.send_signal(signal.SIGTERM)
@@ -57,11 +64,13 @@ class WorkerProcess:
 
 
 @contextmanager
-def working(count: int = 1, *, times: Path | None = None) -> Iterator[Sequence[WorkerProcess]]:
+def working(
+    count: int = 1, *, times: Path | None = None, processes: int | None = None
+) -> Iterator[Sequence[WorkerProcess]]:
     with ExitStack() as stack:
         workers = []
         for _ in range(count):
-            workers.append(WorkerProcess(times))
+            workers.append(WorkerProcess(times, processes))
             stack.callback(workers[-1].stop)
         yield workers
 

@@ -53,8 +53,7 @@ def worker(
     \b
     Examples:
       holdfast worker app:hf
-      holdfast worker app.py --queues mail,default --concurrency 8
-      holdfast worker app:hf --processes 2
+      holdfast worker app.py --queues mail,default --processes 2 --concurrency 8
     """
     running = start(app, queues, processes, verbose, url=url, log_format=log_format, **slots(concurrency))
     served = f"queues {', '.join(split(queues) or [])}" if queues else "all queues"
@@ -95,17 +94,19 @@ def drain(
 
 def start(app: str | None, queues: str | None, processes: int | None, verbose: int, **settings: Any) -> Worker:
     """The worker a command line means. With processes of its own for handlers it imports no application."""
-    count = load_settings().processes if processes is None else processes
-    if not count:
-        found = find_app(app, **settings)
-        logs.to_stderr(verbose, found.settings.log_format)
-        return found.worker(split(queues))
-    pool = Pool(named_app(app), count, verbose=verbose, **settings)
-    logs.to_stderr(verbose, pool.settings.log_format)
-    served = split(queues)
-    store = Holdfast(**asdict(pool.settings)).store
-    crew = isolating(pool, lambda: named_app(app), store, pool.settings)
-    return Worker(store, pool.settings, crew, queues=None if served is None else names_of("worker: queues", served))
+    settings["processes"] = processes
+    if load_settings(processes=processes).processes:
+        pool = Pool(named_app(app), verbose=verbose, **settings)
+        if pool.settings.processes:
+            logs.to_stderr(verbose, pool.settings.log_format)
+            store = Holdfast(**asdict(pool.settings)).store
+            served = None if queues is None else names_of("worker: queues", split(queues))
+            crew = isolating(pool, lambda: named_app(app), store, pool.settings)
+            return Worker(store, pool.settings, crew, queues=served)
+        pool.close()  # the application itself says so
+    found = find_app(app, **settings)
+    logs.to_stderr(verbose, found.settings.log_format)
+    return found.worker(split(queues))
 
 
 def slots(concurrency: int | None) -> dict[str, int]:

@@ -75,11 +75,10 @@ class PooledRunner:
 class Pool:
     """A crew of processes."""
 
-    def __init__(self, app: str, processes: int, *, verbose: int = 0, **settings: Any) -> None:
-        """Starts the first one, and waits until it has said what it can run."""
+    def __init__(self, app: str, *, verbose: int = 0, **settings: Any) -> None:
+        """Starts the first one, and waits until it has said what it can run, and with how many others."""
         given = {name: value for name, value in settings.items() if value is not None}
         self._orders = Orders(app, os.getpid(), verbose, given)
-        self._count = processes
         self._wake_in, self._wake_out = os.pipe()
         os.set_blocking(self._wake_in, False)
         os.set_blocking(self._wake_out, False)
@@ -89,6 +88,7 @@ class Pool:
             raise _why_not(said, first.bury())
         self._first: Process | None = first
         self.settings = Settings(**said.settings)
+        self._count = self.settings.processes
         self.tasks = said.tasks
         self._of = {name: task for task in self.tasks for name in task.names}
         colours = ((True, self.settings.concurrency), (False, self.settings.threads))
