@@ -325,18 +325,22 @@ class Holdfast(People):
 
     # -- work ----------------------------------------------------------------------------------------------------------
 
-    def crew(self) -> InlineCrew:
-        """Who runs this application's handlers in this process: for workers and runner processes."""
+    def crew(self, *, isolated: bool = False) -> InlineCrew:
+        """Who runs this application's handlers in this process: for workers and runner processes. `isolated`: those of
+        tasks that ask for a process of their own, too."""
         from holdfast.work.crew import InlineCrew
 
-        return InlineCrew(self.store, self.settings, self.tasks.values(), resources=self._resources, hooks=self._hooks)
+        return InlineCrew(
+            self.store, self.settings, self.tasks.values(), resources=self._resources, hooks=self._hooks,
+            isolated=isolated,
+        )  # fmt: skip
 
     def crew_for(self, task: str, store: Store, threads: type[InlineRunner]) -> InlineCrew:
         """The same for a process that is there for one attempt of this task."""
         from holdfast.work.crew import InlineCrew
 
         return InlineCrew(
-            store, self.settings, [self.find_task(task)], resources=self._resources, hooks=self._hooks, alone=True,
+            store, self.settings, [self.find_task(task)], resources=self._resources, hooks=self._hooks, isolated=True,
             threads=threads,
         )  # fmt: skip
 

@@ -181,6 +181,11 @@ def tell(password: Secret[str]) -> None:
     raise Cancel("told")
 
 
+@hf.task(isolation="process", max_attempts=1, timeout=1)
+def babble() -> None:
+    subprocess.run(["yes"], check=False)
+
+
 @hf.task(isolation="process")
 def chatter() -> None:
     for n in range(100_000):

@@ -117,6 +117,15 @@ def test_output_is_capped_and_without_secrets(hf: Holdfast) -> None:
     assert len(output) < 70_000
 
 
+def test_who_writes_without_end_keeps_nobody_busy(hf: Holdfast) -> None:
+    endless, other = app.babble.enqueue(), app.adouble.enqueue(2)
+    with working(hf):
+        assert other.wait(timeout=PATIENCE) == 4
+        await_state(endless, State.FAILED)
+    assert endless.attempts[0].error_code == "TIMED_OUT"
+    assert (endless.attempts[0].output or "").startswith("y\ny\n")
+
+
 # -- how it ends -------------------------------------------------------------------------------------------------------
 
 

@@ -221,6 +221,22 @@ def test_others_are_not_touched(start: Start, tmp_path: Path) -> None:
     assert is_gone(orphan)
 
 
+def test_orphans_of_nobodys_that_became_our_children_are_not_left_as_zombies(start: Start) -> None:
+    """As a subreaper we are their parent now. What somebody here has started himself is left to him."""
+    code = "import os; os.setsid(); pid = os.fork(); pid and (print(pid, flush=True), os._exit(0)); os.close(1)"
+    started = subprocess.run([sys.executable, "-Sc", code], stdout=subprocess.PIPE, check=True, text=True)
+    orphan = int(started.stdout)
+    own = [subprocess.Popen([sys.executable, "-Sc", "pass"], start_new_session=new) for new in (False, True)]
+    try:
+        wait_until(lambda: is_gone(orphan) or seen(orphan).ended)
+        wait_until(lambda: all(seen(process.pid).ended for process in own))
+        assert end_of(start("pass")).clean
+        assert is_gone(orphan)
+        assert all(seen(process.pid).ended for process in own)
+    finally:
+        assert [process.wait() for process in own] == [0, 0]
+
+
 def test_a_stopped_child_hears_that_it_is_to_end(start: Start, tmp_path: Path) -> None:
     ready = tmp_path / "ready"
     child = start(

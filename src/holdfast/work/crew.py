@@ -41,11 +41,10 @@ class InlineCrew:
 
     def __init__(
         self, store: Store, settings: Settings, tasks: Iterable[Task[..., object]], *,
-        resources: Sequence[Resource[Any]] = (), hooks: Hooks | None = None, alone: bool = False,
+        resources: Sequence[Resource[Any]] = (), hooks: Hooks | None = None, isolated: bool = False,
         threads: type[InlineRunner] = ThreadRunner,
     ) -> None:  # fmt: skip
-        """`alone`: this process is there for one attempt; else tasks that ask for a process of their own are left to an
-        IsolatingCrew."""
+        """`isolated`: run tasks here, too, that ask for a process of their own; else an IsolatingCrew does."""
         tasks = list(tasks)
         if not tasks:
             raise BadSettings(
@@ -60,7 +59,7 @@ class InlineCrew:
         self.runners: list[InlineRunner] = []
         kinds = ((True, settings.concurrency, LoopRunner), (False, settings.threads, threads))
         for is_async, slots, kind in kinds:
-            mine = [t for t in tasks if t.is_async is is_async and (alone or t.defaults.isolation is None)]
+            mine = [t for t in tasks if t.is_async is is_async and (isolated or t.defaults.isolation is None)]
             if mine:
                 self.runners.append(kind(slots, mine, store, settings, on_error=self._hooks.error))
         self._loop = next((runner.loop for runner in self.runners if isinstance(runner, LoopRunner)), None)

@@ -12,6 +12,8 @@ from holdfast.redact import Hide
 KEPT = 32 * 1024  # bytes of the beginning, and as many of the end
 SEEN = 4 * 1024  # bytes beyond them that are searched for secrets: half of one would not be recognised
 CHUNK = 64 * 1024
+CHUNKS = 16  # at once
+LAST_CHUNKS = 64  # when all is over: more than a pipe holds
 
 
 class Capture:
@@ -31,9 +33,10 @@ class Capture:
         """Whoever writes has its own copy of the pipe's end by now."""
         os.close(self.to)
 
-    def read(self) -> bool:
-        """Take what is there. False: nobody will write any more."""
-        while True:
+    def read(self, chunks: int = CHUNKS) -> bool:
+        """Take what is there, or some of it: whoever writes without end must not keep us. False: nobody will write any
+        more."""
+        for _ in range(chunks):
             try:
                 data = os.read(self.fd, CHUNK)
             except BlockingIOError:
@@ -41,13 +44,14 @@ class Capture:
             if not data:
                 return False
             self._take(data)
+        return True
 
     def close(self) -> None:
         """The writers are gone, or of no interest any more."""
         if self._open:
             self._open = False
             with suppress(OSError):
-                self.read()
+                self.read(LAST_CHUNKS)
             os.close(self.fd)
 
     def _take(self, data: bytes) -> None:

@@ -28,9 +28,9 @@ from holdfast.work.attempt import Attempt
 from holdfast.work.lane import Finished
 from holdfast.work.manifest import Manifest, TaskInfo
 from holdfast.work.runners.decide import tell_errored
-from holdfast.work.runners.relay import RELAYED
+from holdfast.work.runners.relay import RECORDING, RELAYED
 from holdfast.work.runners.solo import Solo
-from holdfast.work.runners.wire import Ask, Moved, Over, Reply, Run, ToWorker, Unfit
+from holdfast.work.runners.wire import Ask, Began, Moved, Over, Reply, Run, ToWorker, Unfit
 
 TICK = 0.1  # seconds between looks at attempts that were asked to stop
 NOT_STARTED = 5.0  # seconds until a job is tried again for which the system had no process
@@ -62,6 +62,8 @@ class IsolatedRunner:
         self._wake_in, self._wake_out = os.pipe()
         os.set_blocking(self._wake_in, False)
         os.set_blocking(self._wake_out, False)
+        self._waking = threading.Lock()
+        self._awake = True  # it can be woken
         self._gone = threading.Condition()
         self._helpers = ThreadPoolExecutor(RELAYS, "holdfast-relay")
         self._thread = threading.Thread(target=self._look_after, name="holdfast-isolated", daemon=True)
@@ -102,14 +104,21 @@ class IsolatedRunner:
             self._wake()
             self._thread.join(timeout)
         self._helpers.shutdown(wait=False)
+        if not self._thread.is_alive():
+            with self._waking:
+                self._awake = False
+                for descriptor in (self._wake_in, self._wake_out):
+                    os.close(descriptor)
+            self._selector.close()
 
     def _until_gone(self, seconds: float) -> bool:
         with self._gone:
             return self._gone.wait_for(lambda: not self._solos, seconds)
 
     def _wake(self, _: object = None) -> None:
-        with suppress(BlockingIOError):  # then it is awake
-            os.write(self._wake_out, b"!")
+        with self._waking, suppress(BlockingIOError):  # then it is awake
+            if self._awake:
+                os.write(self._wake_out, b"!")
 
     # -- on the thread that looks after them ---------------------------------------------------------------------------
 
@@ -199,7 +208,6 @@ class IsolatedRunner:
             if descriptor is not None:
                 self._selector.register(descriptor, selectors.EVENT_READ, solo)
         solo.outgoing.send(self._run(solo))
-        attempt.begin()
         attempt.relay = self._told
 
     def _run(self, solo: Solo) -> Run:
@@ -227,6 +235,8 @@ class IsolatedRunner:
 
     def _take(self, solo: Solo, message: ToWorker) -> None:
         match message:
+            case Began():
+                solo.attempt.begin()
             case Over(outcome):
                 solo.ended(outcome)
             case Moved(progress):
@@ -241,9 +251,13 @@ class IsolatedRunner:
         """On a thread of ours: what an attempt wants kept, under its own lease, whatever it says it is."""
         held = solo.attempt.held
         try:
-            if ask.name not in RELAYED:
+            if ask.name == RECORDING:
+                solo.attempt.recorded = True
+                value = None
+            elif ask.name in RELAYED:
+                value = getattr(self._store, ask.name)(Ref(held.id, held.fence), *ask.values)
+            else:
                 raise HoldfastError(f"a runner may not ask for {ask.name}")
-            value = getattr(self._store, ask.name)(Ref(held.id, held.fence), *ask.values)
         except HoldfastError as error:
             reply = Reply(ask.number, None, (type(error).__name__, error.message, error.number))
         except Exception as error:  # noqa: BLE001 - it is waiting for an answer, whatever that is
@@ -274,7 +288,8 @@ class IsolatedRunner:
         self._unwatch(solo)
         attempt = solo.attempt
         attempt.relay = None
-        attempt.end()
+        if attempt.started:
+            attempt.end()
         with self._gone:
             del self._solos[solo.child.pid]
             self._gone.notify_all()

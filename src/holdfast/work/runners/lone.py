@@ -22,9 +22,37 @@ from holdfast.work.context import JobContext, current, working
 from holdfast.work.crew import InlineCrew
 from holdfast.work.runners.inline import InlineRunner
 from holdfast.work.runners.relay import Relay
-from holdfast.work.runners.wire import CHUNK, Ask, Incoming, Moved, Over, Reply, Run, Tell, ToWorker, frame, to_runner
+from holdfast.work.runners.wire import (
+    CHUNK,
+    Ask,
+    Began,
+    Incoming,
+    Moved,
+    Over,
+    Reply,
+    Run,
+    Tell,
+    ToWorker,
+    frame,
+    to_runner,
+)
 
 TICK = 0.5  # seconds between reports of progress
+
+
+class LoneAttempt(Attempt):
+    """Tells its worker when it begins."""
+
+    __slots__ = ("began",)
+
+    def __init__(self, run: Run, began: Callable[[], None]) -> None:
+        super().__init__(run.held, run.timeout, time.monotonic())
+        self.patience = run.patience
+        self.began = began
+
+    def begin(self) -> None:
+        super().begin()
+        self.began()
 
 
 class MainThreadRunner(InlineRunner):
@@ -93,8 +121,7 @@ class Lone:
             for message in self._incoming.feed(data):
                 run = to_runner.decode(message)
                 assert isinstance(run, Run)
-                self.attempt = Attempt(run.held, run.timeout, time.monotonic())
-                self.attempt.patience = run.patience
+                self.attempt = LoneAttempt(run, lambda: self._send(Began()))
                 self._worker = run.worker
                 return run
         return None

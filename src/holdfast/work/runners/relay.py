@@ -9,8 +9,10 @@ from typing import Any
 
 from holdfast.errors import HoldfastError
 from holdfast.store.base import Ref, Store
+from holdfast.work.context import in_thread
 
 RELAYED = frozenset(["checkpoint", "progress", "step", "keep_step"])  # verbs of a Store
+RECORDING = "recording"  # the handler is about to record its success itself: a job that is done by then was not lost
 
 Call = Callable[[str, tuple[Any, ...]], Any]
 
@@ -43,9 +45,11 @@ class Relay:
 
     def succeed_on(self, connection: Any, ref: Ref, result: bytes | None) -> None:
         self._store().succeed_on(connection, ref, result)
+        self._call(RECORDING, ())
 
     async def asucceed_on(self, connection: Any, ref: Ref, result: bytes | None) -> None:
         await self._store().asucceed_on(connection, ref, result)
+        await in_thread(self._call, RECORDING, ())
 
     def user_transaction(self) -> AbstractContextManager[Any]:
         return self._store().user_transaction()

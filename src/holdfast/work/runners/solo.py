@@ -7,6 +7,7 @@ import socket
 import sys
 import tempfile
 import time
+from contextlib import ExitStack
 from typing import Any
 
 import msgspec
@@ -28,6 +29,7 @@ from holdfast.work.runners.wire import CHUNK, Incoming, Outgoing, Tell, ToWorker
 
 TERM = 5.0  # seconds after SIGTERM until SIGKILL
 AGAIN = 1.0  # seconds after which one is killed once more that has not ended
+STARTING = 60.0  # seconds to import the application and open resources
 CLOSING = 10.0  # seconds it has to put its resources away, once its handler is done
 LONGEST = 16 * 2**20  # bytes of a frame of its, beside results
 AT_ONCE = ("timeout", "stalled", "lost")  # reasons for which nobody waits for the handler to find a good place
@@ -47,8 +49,8 @@ class Solo:
         self.database = info.database or not asked
         self._grace = settings.grace
         self.unfit: Unfit | None = None
-        self.directory = tempfile.mkdtemp(prefix="holdfast-") if asked else None
-        self._capture = Capture() if asked else None
+        self.directory: str | None = None
+        self._capture: Capture | None = None
         self._progress: Progress | None = None
         self._over = False
         self._outcome: Outcome | None = None
@@ -56,28 +58,29 @@ class Solo:
         self._term_at: float | None = None  # when it was sent SIGTERM
         self._close_by: float | None = None
         self._killed_at: float | None = None
+        self._spawned = time.monotonic()
         self._incoming = Incoming(LONGEST + 4 * settings.max_result)
-        ours, theirs = socket.socketpair()
-        self.line = ours
-        self.outgoing = Outgoing(ours)
-        try:
-            with theirs:
+        with ExitStack() as undo:
+            if asked:
+                self.directory = tempfile.mkdtemp(prefix="holdfast-")
+                undo.callback(os.rmdir, self.directory)
+                self._capture = Capture()
+                undo.callback(self._capture.close)
+            self.line, theirs = socket.socketpair()
+            undo.callback(self.line.close)
+            self.outgoing = Outgoing(self.line)
+            try:
                 self.child = spawn(
                     [*PROGRAM, str(theirs.fileno())], env=self._environment(),
                     terms=Terms(parent=0, limits=info.limits, no_new_privs=asked, umask=0o077 if asked else None),
                     output=None if self._capture is None else self._capture.to,
                     pass_fds=[theirs.fileno(), *([] if lock is None else [lock])],
                 )  # fmt: skip
-        except BaseException:
-            ours.close()
-            if self._capture is not None:
-                self._capture.started()
-                self._capture.close()
-            if self.directory is not None:
-                os.rmdir(self.directory)
-            raise
-        if self._capture is not None:
-            self._capture.started()
+            finally:
+                theirs.close()
+                if self._capture is not None:
+                    self._capture.started()
+            undo.pop_all()  # it runs
 
     def _environment(self) -> dict[str, str]:
         if self.directory is None:
@@ -128,7 +131,8 @@ class Solo:
     def enforce(self) -> None:
         """What the attempt was asked, passed on; and what follows if it does not obey in time."""
         attempt, now = self.attempt, time.monotonic()
-        forced = attempt.forced or attempt.reason in AT_ONCE or self._late(now)
+        late = (at := self._force_at()) is not None and now >= at
+        forced = attempt.forced or attempt.reason in AT_ONCE or late or self._term_at is not None
         told = (attempt.reason, forced)
         if attempt.reason is not None and told != self._told and not self._over:
             self._told = told
@@ -140,24 +144,22 @@ class Solo:
         if at is not None and now >= at:
             self.kill()
 
-    def _late(self, now: float) -> bool:
-        asked = self.attempt.reason in ("cancel", "pause")
-        return asked and now >= self.attempt.asked_at + self._grace
-
     def _kill_at(self) -> float | None:
         if self._killed_at is not None:
             return self._killed_at + AGAIN
         term = None if self._term_at is None else self._term_at + min(TERM, self._grace)
-        times = [at for at in (term, self._close_by) if at is not None]
+        begin_by = None if self.attempt.started else self._spawned + STARTING
+        times = [at for at in (term, self._close_by, begin_by) if at is not None]
         return min(times, default=None)
 
     def next_step_at(self) -> float | None:
         """When to enforce something more."""
-        if (at := self._kill_at()) is not None:
-            return at
-        if self.attempt.reason in ("cancel", "pause"):
-            return self.attempt.asked_at + self._grace
-        return None
+        times = [at for at in (self._kill_at(), self._force_at()) if at is not None]
+        return min(times, default=None)
+
+    def _force_at(self) -> float | None:
+        asked = self.attempt.reason in ("cancel", "pause") and self._term_at is None and not self._over
+        return self.attempt.asked_at + self._grace if asked else None
 
     def kill(self) -> None:
         self._killed_at = time.monotonic()
@@ -186,8 +188,10 @@ class Solo:
             return self._outcome
         if attempt.reason is not None and (end.killed or self._term_at is not None):
             return self._forced(attempt, end)
-        if self.unfit is not None:
-            why = f"its process could not begin: {self.unfit.number} {self.unfit.message}"
+        late = end.killed and not attempt.started
+        if self.unfit is not None or late:
+            why = "its process could not begin: "
+            why += f"{self.unfit.number} {self.unfit.message}" if self.unfit else f"it took longer than {STARTING:g} s"
             return errored(attempt.held, HoldfastError(why), self.info, Error("NOT_BEGUN", why), "errored")
         return Crash(f"its process {end.told(said or '')}{self._how_far()}", company=False)
 

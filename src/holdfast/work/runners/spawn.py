@@ -92,6 +92,17 @@ def _give_limit_back(limit: int | None) -> None:
         _in_use.discard(limit or 0)
 
 
+def _reap_adopted(table: dict[int, Process]) -> None:
+    """Orphans that became our children although they are none of a child's that we end here (a pooled runner's,
+    perhaps, or of the program around us): nobody else asks how they ended. Children that somebody here has started and
+    will ask for are in our own group, or lead one."""
+    ours, group = os.getpid(), os.getpgrp()
+    for process in table.values():
+        if process.ended and process.parent == ours and process.group not in (group, process.pid):
+            with suppress(ChildProcessError):
+                os.waitpid(process.pid, os.WNOHANG)
+
+
 class Child:
     """A process we started. Until `reap()` its number, and its group's, belong to nobody else."""
 
@@ -177,6 +188,7 @@ class Child:
     def _kin(self) -> list[Process]:
         """Whoever is there because of it, itself left out. A zombie is its parent's to reap: ours, or it goes first."""
         table = processes()
+        _reap_adopted(table)
         alive = () if self.ended() else descendants([self.pid], table)
         certain = {process.pid for process in alive}
         return [

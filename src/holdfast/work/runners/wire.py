@@ -116,6 +116,10 @@ class Run(msgspec.Struct, frozen=True, array_like=True, tag="run"):
     lock: int | None
 
 
+class Began(msgspec.Struct, frozen=True, array_like=True, tag="began"):
+    """Its handler is called: its time runs from now on."""
+
+
 class Over(msgspec.Struct, frozen=True, array_like=True, tag="over"):
     """What became of it."""
 
@@ -139,7 +143,7 @@ class Reply(msgspec.Struct, frozen=True, array_like=True, tag="reply"):
 
 
 ToRunner = Begin | Start | Tell | Withdraw | Close | Run | Reply
-ToWorker = Hello | Unfit | Ready | Done | Back | Moved | Over | Ask
+ToWorker = Hello | Unfit | Ready | Done | Back | Moved | Began | Over | Ask
 
 _encoder = msgspec.msgpack.Encoder()
 to_runner = msgspec.msgpack.Decoder(ToRunner)
