@@ -19,7 +19,7 @@ _listeners: tuple[Listener, ...] = ()
 # verb -> the event that tells of it (tests/events: every verb of the state machine has one).
 VERBS: dict[str, str] = {
     "enqueue": "enqueued", "claim": "claimed", "renew": "renewed", "checkpoint": "checkpointed",
-    "progress": "progressed", "succeed": "succeeded", "fail": "failed", "reschedule": "rescheduled",
+    "progress": "progressed", "step": "stepped", "succeed": "succeeded", "fail": "failed", "reschedule": "rescheduled",
     "release": "released", "park": "parked", "stop": "stopped", "rescue": "rescued", "expire": "expired",
     "pause": "paused", "resume": "resumed", "cancel": "cancelled", "retry": "retried", "change": "changed",
     "delete": "deleted", "purge": "purged", "hold": "held", "let_go": "let_go",
@@ -41,6 +41,7 @@ TEXTS: dict[str, tuple[int, str]] = {
     "renewed": (logging.DEBUG, "renewed {count} leases"),
     "checkpointed": (logging.DEBUG, "job {job} saved a checkpoint, {pending} pending"),
     "progressed": (logging.DEBUG, "job {job} has done {done}"),
+    "stepped": (logging.DEBUG, "job {job} has done its step {step}"),
     "succeeded": (logging.DEBUG, "{count} jobs succeeded"),
     "rescheduled": (logging.DEBUG, "{count} jobs are to be tried again"),
     "released": (logging.DEBUG, "{count} jobs were given back, uncharged"),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import msgspec
 
 from holdfast.errors import HoldfastError, JobFailed, StoreUnavailable, WaitTimeout
-from holdfast.model.job import AttemptRecord, JobRecord
+from holdfast.model.job import AttemptRecord, JobRecord, Progress, StepRecord
 from holdfast.model.lifecycle import State
 from holdfast.model.outcome import Error
 from holdfast.redact import MARKS
@@ -20,6 +20,7 @@ from holdfast.work.context import in_handler
 
 if TYPE_CHECKING:
     from holdfast.client import Holdfast
+    from holdfast.model.stack import Stack
     from holdfast.model.why import Reason
 
 R_co = TypeVar("R_co", covariant=True)
@@ -123,14 +124,30 @@ class Job(Generic[R_co]):
         """Why it does not run, or what became of it: every reason that holds, in order."""
         return self._app.why(self.id)
 
-    def pause(self) -> State:
-        return self._app.store.pause(self.id)
+    def stack(self, *, timeout: float | timedelta = 10.0) -> Stack:
+        """Where its handler is right now, while it runs: its calls, or its awaits, without the values of variables."""
+        return self._app.stack(self.id, timeout=timeout)
+
+    @property
+    def progress(self) -> Progress | None:
+        """How far it is: items done, total, note, rate, time left; None: its handler has not told."""
+        return self.refresh().progress
+
+    @property
+    def steps(self) -> list[StepRecord]:
+        """The durable steps (`ctx.step`) that are done."""
+        return self._app.store.steps(self.id)
+
+    def pause(self, why: str | None = None, *, by: str | None = None) -> State:
+        """Hold it until `resume`. While it runs that is a request: it parks when its handler looks."""
+        return self._app.store.pause(self.id, why, by)
 
     def resume(self) -> State:
         return self._app.store.resume(self.id)
 
-    def cancel(self, reason: str = "cancelled on request") -> State:
-        return self._app.store.cancel(self.id, reason)
+    def cancel(self, reason: str | None = None, *, by: str | None = None) -> State:
+        """End it. While it runs that is a request: it stops when its handler looks."""
+        return self._app.store.cancel(self.id, reason, by)
 
     def change(
         self,

@@ -11,7 +11,7 @@ from holdfast.errors import BadArguments, BadSettings, UnknownTask
 from holdfast.handle import Job
 from holdfast.model.cron import CronRecord
 from holdfast.model.filter import BadFilter, Filter, parse
-from holdfast.model.job import Changed, Page, Pause
+from holdfast.model.job import Changed, Page, Pause, QueueSummary, summed
 from holdfast.model.lifecycle import State
 from holdfast.settings import Settings
 from holdfast.store.base import Store
@@ -20,7 +20,10 @@ from holdfast.work.tasks import Seconds, Task, aware, name_of, names_of, priorit
 if TYPE_CHECKING:
     from holdfast.client import Holdfast
     from holdfast.doctor import Finding
+    from holdfast.model.stack import Stack
     from holdfast.model.why import QueueWhy, Reason
+
+STACK_TIMEOUT = 10.0  # seconds; a worker that can't be notified hears of it with its next heartbeat
 
 
 class People:
@@ -49,13 +52,18 @@ class People:
         """The jobs a filter means (`"state:failed queue:mail since:1h"`), newest first; `.next` is where to go on."""
         return self.store.jobs(parse(filter), state=state, queue=queue, task=task, before=before, limit=limit)
 
+    def queues(self) -> list[QueueSummary]:
+        """What waits, runs and failed in each queue, and how much work its jobs have pending, by name. Costs the same
+        however many jobs there are: no more than 10,000 of a kind are counted."""
+        return summed(self.store.depths())
+
     def retry(self, filter: str) -> Changed:
         """Another life for every failed or cancelled job the filter means."""
         return self.store.bulk("retry", _some(filter))
 
-    def cancel(self, filter: str, reason: str = "cancelled on request") -> Changed:
+    def cancel(self, filter: str, reason: str | None = None, *, by: str | None = None) -> Changed:
         """End every job the filter means that has not finished; failed ones are dismissed, running ones asked."""
-        return self.store.bulk("cancel", _some(filter), reason=reason)
+        return self.store.bulk("cancel", _some(filter), reason=reason, by=by)
 
     def delete(self, filter: str) -> Changed:
         """Forget every finished job the filter means, with its history."""
@@ -74,7 +82,7 @@ class People:
         return self.store.change(id, **changes(priority=priority, delay=delay, run_at=run_at, tags=tags))
 
     @overload
-    def pause(self, filter: str, /) -> Changed: ...
+    def pause(self, filter: str, /, *, by: str | None = None, why: str | None = None) -> Changed: ...
     @overload
     def pause(
         self, *, queue: str | None = None, task: str | None = None, cron: str | None = None, by: str | None = None,
@@ -95,8 +103,8 @@ class People:
         """Pause a queue or a task: no new attempts start until `resume`, or until the time given. Or a cron: its ticks
         are let go until then. Or the jobs a filter means: queued ones are held, running ones asked to park."""
         if filter is not None:
-            _alone(filter, queue, task, cron, by, why, until)
-            return self.store.bulk("pause", _some(filter))
+            _alone(filter, queue, task, cron, until)
+            return self.store.bulk("pause", _some(filter), reason=why, by=by)
         kind, name = _which(queue, task, cron)
         if kind == "cron":
             self._cron(name)
@@ -143,6 +151,13 @@ class People:
         from holdfast.store.why import why_queue
 
         return why_queue(self.store, name_of("the name of a queue", queue))
+
+    def stack(self, id: str, *, timeout: Seconds = STACK_TIMEOUT) -> Stack:
+        """Where the handler of a running job is right now, told by its worker: its calls, or its awaits, without the
+        values of variables. Refused if the job does not run, WaitTimeout if nobody answers in time."""
+        from holdfast.store.asking import ask_for_stack
+
+        return ask_for_stack(self.store, str(id), seconds("stack: timeout", timeout))
 
     def doctor(self) -> list[Finding]:
         """What is wrong with the database, or soon will be; what is in order is told as well. Changes nothing."""

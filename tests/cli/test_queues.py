@@ -28,7 +28,8 @@ def test_a_queue_shows_what_waits_runs_and_failed(shell: Shell, kept: Store) -> 
     tasks = {row["task"]: row["due"] for row in shell.json("tasks", "list")}
     assert tasks == {"double": 3, "refuse": 0}
     table = shell("queues", "list").stdout.splitlines()
-    assert table[0].split() == ["queue", "due", "scheduled", "running", "failed", "oldest", "due", "workers", "paused"]
+    heads = ["queue", "due", "scheduled", "running", "failed", "pending", "oldest", "due", "workers", "paused"]
+    assert table[0].split() == heads
     assert table[2].split()[:5] == ["mail", "2", "1", "0", "1"]
 
 

@@ -14,14 +14,15 @@ from tests.factories import BOOM, a_queued_job, a_running_job, ref
 
 JOB = """id queue task state priority attempt max_attempts life crashes suspicion pause_requested cancel_requested
 created_at run_at started_at finished_at failed_at expires_at fence worker key holds_key correlation_id tags args result
-checkpoint pending done total note error_code error_message"""
-DEPTH = "due scheduled running failed capped oldest_due_at oldest_due_seconds workers paused"
+checkpoint pending done total note error_code error_message asked_at
+asked_by asked_why progressed_at rate progress"""
+DEPTH = "due scheduled running failed pending pending_running capped oldest_due_at oldest_due_seconds workers paused"
 
 # command -> the keys of its document, or of each of its rows
 SHAPES = {
     "jobs list": JOB,
     "jobs list state:failed": JOB,
-    "jobs show 1": JOB + " attempts",
+    "jobs show 1": JOB + " attempts steps",
     "jobs retry state:failed --dry-run": "verb jobs capped",
     "jobs retry 1": "verb changed refused",
     "jobs set 1 priority=2": "verb changed refused",

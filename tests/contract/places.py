@@ -30,6 +30,7 @@ HOLDER_VERBS: dict[str, Callable[[Store, Ref], object]] = {
     "stop": lambda store, ref: store.stop(ref),
     "checkpoint": lambda store, ref: store.checkpoint(ref, b'"late"', 7, 8),
     "progress": lambda store, ref: store.progress(ref, 1, 2, "late"),
+    "step": lambda store, ref: store.keep_step(ref, "late", b"1"),
 }
 
 PEOPLES_VERBS: dict[str, Callable[[Store, str], State]] = {
@@ -67,7 +68,7 @@ def stale_and_current(store: Store, clock: Clock, state: State, **options: Any) 
 
 def everything(store: Store, job_id: object) -> tuple[object, object]:
     """All that is known of a job: to show that nothing changed."""
-    return store.get(str(job_id)), store.attempts(str(job_id))
+    return store.get(str(job_id)), (store.attempts(str(job_id)), store.steps(str(job_id)))
 
 
 def reclaim(store: Store, job_id: object, **options: Any) -> Held:
@@ -84,7 +85,7 @@ class Raw:
         self.connection = connection
 
     def __call__(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
-        tables = ("meta", "jobs", "leases", "attempts", "workers", "pauses")
+        tables = ("meta", "jobs", "leases", "attempts", "workers", "pauses", "steps", "pending")
         if isinstance(self.connection, sqlite3.Connection):
             names = {table: f'"{self._settings.prefix}{table}"' for table in tables}
             return self.connection.execute(sql.format(**names), parameters).fetchall()

@@ -98,6 +98,7 @@ def test_a_release_is_not_charged_and_a_reschedule_is(store: Store, started: boo
         store.exchange([Outcome("release", held.id, held.fence, word)], None, [held.fence])
         held = reclaim(store, held.id)
         assert held.attempt == 1
+    store.pause(str(held.id))
     store.park(ref(held))
     store.resume(str(held.id))
     held = reclaim(store, held.id)
@@ -161,7 +162,7 @@ def test_a_dismissed_failure_keeps_its_error_and_its_replay(store: Store) -> Non
     store.cancel(str(held.id))
     job = store.get(str(held.id))
     assert (job.state, job.error_code, job.finished_at) == (State.CANCELLED, "Boom", failed.finished_at)
-    assert job == replace(failed, state=State.CANCELLED, failed_at=None)
+    assert job == replace(failed, state=State.CANCELLED, failed_at=None, asked_at=job.asked_at)
     store.fail(ref(held), BOOM)
     assert store.get(str(held.id)) == job
 

@@ -212,6 +212,7 @@ def test_the_sum_of_pending_work_needs_no_json(store: Store, settings: Settings)
         store.checkpoint(ref(a_running_job(store, queue="crawl")), b"{}", pending=pending)
     parked = a_running_job(store, queue="crawl")
     store.checkpoint(ref(parked), b"{}", pending=100)
+    store.pause(str(parked.id))
     store.park(ref(parked))
     a_queued_job(store, queue="crawl")
     with raw(settings) as sql:

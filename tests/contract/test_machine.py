@@ -83,6 +83,7 @@ class Kept:
     result: str | None = None
     checkpoint: str | None = None
     error_code: str | None = None
+    asked_at: datetime | None = None
 
 
 @dataclass
@@ -242,7 +243,7 @@ class Book(Seen):
             case "stop":
                 job.state, job.finished_at = C, now
             case "park":
-                job.state = C if job.cancel_requested else P
+                job.state = asked  # queued, if the request was taken back
             case "reschedule" if asked is not C and job.attempt >= job.max_attempts:
                 return "refused"  # a queued job that can never be claimed must not exist (R5.11)
             case "reschedule":
@@ -313,25 +314,30 @@ class Book(Seen):
         """What people ask of a job. False: refused."""
         match verb, job.state:
             case "pause", State.QUEUED:
-                job.state, job.ready_at, job.suspect_at = P, None, None
+                job.state, job.ready_at, job.suspect_at, job.asked_at = P, None, None, now
             case "pause", State.RUNNING:
+                if not (job.pause_requested or job.cancel_requested):
+                    job.asked_at = now
                 job.pause_requested = True
             case "resume", State.PAUSED:
-                job.state, job.ready_at = Q, job.run_at
+                job.state, job.ready_at, job.asked_at = Q, job.run_at, None
             case "resume", State.RUNNING if job.pause_requested:
                 job.pause_requested = False
+                job.asked_at = job.asked_at if job.cancel_requested else None
             case "cancel", State.RUNNING:
+                if not job.cancel_requested:
+                    job.asked_at = now
                 job.cancel_requested = True
             case "cancel", State.QUEUED | State.PAUSED:
-                job.state, job.finished_at, job.error_code = C, now, "CANCELLED"
+                job.state, job.finished_at, job.error_code, job.asked_at = C, now, "CANCELLED", now
                 job.ready_at = job.suspect_at = None
             case "cancel", State.FAILED:
-                job.state, job.failed_at = C, None
+                job.state, job.failed_at, job.asked_at = C, None, now
             case "retry", State.FAILED | State.CANCELLED:
                 job.state, job.run_at, job.ready_at = Q, now, now
                 job.attempt, job.life, job.crashes, job.suspicion = 0, job.life + 1, 0, 0
                 job.fence = job.worker = job.started_at = job.finished_at = job.failed_at = job.expires_at = None
-                job.error_code = None
+                job.error_code = job.asked_at = None
             case "delete", state if state is not R:
                 self.forget(job.id)
             case _:
@@ -991,7 +997,8 @@ class JobMachine(RuleBasedStateMachine):
 
     def fenced(self, then: Kept, now: Kept, verb: str, ended: Sequence[Outcome]) -> None:
         if then.state is R:
-            asked = {"pause_requested", "cancel_requested"} if verb in ("pause", "resume", "cancel") else set()
+            requests = {"pause_requested", "cancel_requested", "asked_at"}
+            asked = requests if verb in ("pause", "resume", "cancel") else set()
             changed = {f.name for f in fields(Kept) if getattr(then, f.name) != getattr(now, f.name)} - asked
             holder = any((outcome.id, outcome.fence) == (then.id, then.fence) for outcome in ended)
             assert not changed or holder or verb == "rescue", f"I5: {verb} changed {changed} without the fence"

@@ -35,7 +35,7 @@ def test_a_finished_job_keeps_its_fence_and_no_verb_changes_it_by_that(
     _, current = stale_and_current(store, clock, state)
     before = everything(store, current.id)
     assert store.get(str(current.id)).fence == current.fence
-    if verb in ("checkpoint", "progress"):
+    if verb in ("checkpoint", "progress", "step"):
         with pytest.raises(LeaseLost):
             HOLDER_VERBS[verb](store, current)
     elif verb == "succeed_on":
@@ -62,7 +62,7 @@ def test_what_the_holder_does_moves_a_running_job_as_the_table_says(store: Store
     assert store.get(str(held.id)).state in ends
 
 
-@pytest.mark.parametrize("verb", ["checkpoint", "progress"])
+@pytest.mark.parametrize("verb", ["checkpoint", "progress", "step"])
 def test_progress_under_the_lease_leaves_the_state_alone(store: Store, verb: str) -> None:
     held = a_running_job(store)
     HOLDER_VERBS[verb](store, ref(held))
@@ -207,7 +207,7 @@ def test_a_request_outlives_the_attempt(store: Store, clock: Clock, asked: str, 
 
 def test_every_end_the_table_lists_is_one_that_happens() -> None:
     plain = {"succeed": State.SUCCEEDED, "fail": State.FAILED, "reschedule": State.QUEUED, "release": State.QUEUED,
-             "park": State.PAUSED, "stop": State.CANCELLED, "rescue": State.QUEUED}  # fmt: skip
+             "park": State.QUEUED, "stop": State.CANCELLED, "rescue": State.QUEUED}  # fmt: skip
     for verb, end in plain.items():
         ends = {end} | {aside for (_, by), aside in TURNED_ASIDE.items() if by == verb}
         if verb == "rescue":

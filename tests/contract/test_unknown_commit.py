@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.errors import StoreError
 from holdfast.store.base import Store
-from holdfast.store.postgres.store import wanted
+from holdfast.store.postgres.trip import wanted
 from tests.factories import Clock, a_queued_job, claim, wants
 
 
@@ -41,7 +41,7 @@ def test_looking_a_claim_up_waits_for_the_backend_that_is_still_at_it(
     answers: list[int] = []
     looker = Thread(target=lambda: answers.append(len(other.claim_of(asked.fence))))
     with store.transaction() as tx:
-        tx.rows("claim", **wanted(asked, only_claims=True))
+        tx.rows("claim", **wanted(asked))
         looker.start()
         looker.join(0.3)
         assert answers == []  # not decided yet

@@ -122,9 +122,11 @@ def overrun(ctx: JobContext) -> None:
 
 
 @hf.task
-def die(ctx: JobContext, how: str, after: float = 0.0) -> None:
+def die(ctx: JobContext, how: str, after: float = 0.0, reached: int = 0) -> None:
     """Takes its worker with it."""
     note(ctx, "start")
+    if reached:
+        ctx.progress(reached, total=10)
     time.sleep(after)
     if how == "exit":
         os._exit(3)
@@ -185,6 +187,70 @@ def save(ctx: JobContext, until: str) -> str:
         raise
     note(ctx, "end")
     return ctx.fence
+
+
+@hf.task
+def attend(ctx: JobContext, way: str) -> None:
+    """Works until it is told to stop, in this way."""
+    note(ctx, "start")
+    try:
+        match way:
+            case "track":
+                for _ in ctx.track(range(10**9)):
+                    time.sleep(0.001)
+            case "checkpoint":
+                while True:
+                    ctx.checkpoint({"at": time.time()}, pending=3)
+                    time.sleep(0.02)
+            case "should_stop":
+                while not ctx.should_stop():
+                    time.sleep(0.001)
+            case "step":
+                for n in range(10**9):
+                    ctx.step(f"step {n}", time.sleep, 0.02)
+    finally:
+        note(ctx, "stopped")
+
+
+@hf.task
+async def aattend(ctx: JobContext) -> None:
+    note(ctx, "start")
+    try:
+        await asyncio.sleep(FOREVER)
+    finally:
+        note(ctx, "stopped")
+
+
+@hf.task
+def count(ctx: JobContext, until: str) -> int:
+    """Saves one number after the other, and says in the ledger what it found and which calls have returned."""
+    found = (ctx.saved or {"n": 0})["n"]
+    note(ctx, f"found:{found}")
+    n = found
+    while not Path(until).exists():
+        n += 1
+        ctx.checkpoint({"n": n}, pending=n, done=n)
+        note(ctx, f"saved:{n}")
+    note(ctx, "end")
+    return int(n)
+
+
+@hf.task
+def stride(ctx: JobContext, steps: int) -> list[int]:
+    """One step after the other, each leaves a trace when it is run and when it is known to be kept."""
+
+    def effect(n: int) -> int:
+        note(ctx, f"effect:{n}")
+        time.sleep(0.005)
+        return n * n
+
+    note(ctx, "start")
+    squares = []
+    for n in range(steps):
+        squares.append(ctx.step(f"step {n}", effect, n))
+        note(ctx, f"kept:{n}")
+    note(ctx, "end")
+    return squares
 
 
 def ticking(ctx: JobContext) -> str:

@@ -48,6 +48,15 @@ def test_a_crash_is_charged_at_once_and_said_in_words(fleet: Fleet, how: str) ->
     fleet.stop(worker)
 
 
+def test_a_crash_says_how_far_the_work_was(fleet: Fleet) -> None:
+    worker = fleet.start(processes=1)
+    [id] = fleet.enqueue("die", how="exit", after=2.0, reached=3, max_attempts=1)
+    fleet.await_states(failed=1)
+    [attempt] = fleet.store.attempts(id)
+    assert "exited with status 3 (at 3 of 10)" in (attempt.error_message or "")
+    fleet.stop(worker)
+
+
 def test_three_crashes_in_a_row_quarantine_the_job(fleet: Fleet) -> None:
     worker = fleet.start(processes=1)
     [id] = fleet.enqueue("die", how="exit", max_attempts=10)

@@ -9,6 +9,7 @@ from typing import Any
 
 import psycopg
 
+from holdfast.store.postgres.connect import PLANS
 from holdfast.store.postgres.store import PostgresStore
 from tests.plans.crowd import COLUMNS, DUE, HELD_UNDER_A_LEASE, KINDS, PAUSED_QUEUE, PAUSED_TASK, QUEUE, TASK, selected
 
@@ -85,7 +86,8 @@ def explain(connection: Connection, text: str, parameters: dict[str, Any], mode:
     )
     call = f"execute examined({values})" if names else "execute examined"
     with connection.transaction(force_rollback=True):
-        connection.execute(f"set local plan_cache_mode = {mode}".encode())
+        for name, value in {**PLANS, "plan_cache_mode": mode}.items():
+            connection.execute(f"set local {name} = {value}".encode())
         connection.execute(f"prepare examined as {statement}".encode())
         try:
             explained = connection.execute(f"explain (analyze, buffers, format json) {call}".encode()).fetchone()

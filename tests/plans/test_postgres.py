@@ -14,9 +14,12 @@ import pytest
 
 from holdfast.model.filter import Filter
 from holdfast.model.job import Wants
+from holdfast.model.outcome import Outcome
 from holdfast.settings import Settings
+from holdfast.store.base import Ref
 from holdfast.store.find import parameters
-from holdfast.store.postgres.store import PostgresStore, wanted
+from holdfast.store.postgres.store import PostgresStore
+from holdfast.store.postgres.trip import ENDINGS, wanted
 from tests.factories import claim
 from tests.plans.crowd import (
     DUE,
@@ -32,6 +35,7 @@ from tests.plans.crowd import (
 )
 from tests.plans.postgres import Connection, Plan, explain, fill
 from tests.servers import own_postgres
+from tests.waiting import wait_until
 
 MODES = ("force_custom_plan", "force_generic_plan")
 MANY_KEYS = ("give_up_keys", "enqueue_keyed_many", "keys_held")
@@ -129,15 +133,22 @@ def cases(connection: Connection, store: PostgresStore) -> list[Case]:
         "leased_jobs": {"ids": array(ids), "fence": fence},
         "rescue": rescue,
         "expire": {"limit": 1000},
-        "pause": {"ids": array([5])},
+        "progress": {**one, "done": 1, "total": 2, "note": "n", "rate": 1.0},
+        "step": {**one, "name": "s"},
+        "keep_step": {**one, "name": "s", "result": "1"},
+        "steps": {"id": 5},
+        "list_pending": {"ids": array([5])},
+        "pause": {"ids": array([5]), "reason": "r", "by": "b"},
         "resume": {"ids": array([5])},
-        "cancel": {"ids": array([5]), "reason": "r"},
+        "cancel": {"ids": array([5]), "reason": "r", "by": "b"},
         "retry": {"ids": array([5])},
         "delete": {"ids": array([5]), "unfinished": True},
         "list": {"ids": array(ids)},
         "newest": {"before": 10_000},
         "failed_ids": {"limit": 20},
         "failed_depth": {"limit": 20},
+        "failed_lately": {"most": 20},
+        "running": {"ids": array(ids), "most": 20},
         "suspect_depth": {"limit": 20},
         "get": {"id": 5},
     }
@@ -145,10 +156,10 @@ def cases(connection: Connection, store: PostgresStore) -> list[Case]:
         *claims(store, limit=10, rows=50, pages=200),
         Case("look", statements["look"], {**scope(None), "worker": "me", "crons": ["a", "b"]}, pages=150),
         *(Case(name, statements[name], parameters) for name, parameters in by_name.items()),
-        *(Case(verb, text, ending) for verb, text in store._endings.items()),
+        *(Case(verb, store._with_history(verb), ending) for verb in ENDINGS),
         *(Case(name, statements[name], keyed, pages=400) for name in MANY_KEYS),
-        Case("every_lane", statements["every_lane"], {"limit": 100}, pages=400),
-        Case("lane_depth", statements["lane_depth"], {"queue": QUEUE, "task": TASK, "priority": 0, "limit": 20}),
+        Case("every_lane", statements["every_lane"], {"lanes": 100, "most": 20}, rows=400, pages=400),
+        Case("lately", statements["lately"], {"before": 2000, "most": 100, "minus_span": -60.0}, rows=200),
         Case("find", statements["find"], {"before": 2000, "after": 1000, "limit": 50, **nothing}, rows=1000, pages=400),
         Case("find_of", statements["find_of"], {"ids": array(ids), "limit": 50, **nothing}),
         Case("purge", statements["purge"], retention(), rows=2000, pages=4200),
@@ -246,7 +257,7 @@ def claim_parameters(
         fence=str(uuid.uuid4()), worker="me", tasks=(TASK, PAUSED_TASK), limit=limit, ahead=ahead, lease=20.0,
         queues=None if queues is None else tuple(queues), held=held, told=tuple(told),
     )  # fmt: skip
-    return wanted(wants, only_claims=True)
+    return wanted(wants)
 
 
 @pytest.mark.parametrize("version", [18, 16])
@@ -279,7 +290,7 @@ def claim_from_many_lanes(store: PostgresStore) -> Case:
         fence=str(uuid.uuid4()), worker="me", tasks=tuple(LANE_TASKS), limit=100, ahead=WANTED - 100, lease=20
     )
     return Case(
-        f"claim {WANTED} from {LANES} lanes", store.statements["claim"], wanted(wants, only_claims=True),
+        f"claim {WANTED} from {LANES} lanes", store.statements["claim"], wanted(wants),
         rows=25 * (WANTED + LANES), pages=40 * (WANTED + LANES),
     )  # fmt: skip
 
@@ -321,3 +332,47 @@ def new_job(key: str, args: Any = "{}") -> dict[str, Any]:
 
 def array(values: Iterable[Any]) -> str:
     return "{" + ",".join(map(str, values)) + "}"
+
+
+@pytest.mark.parametrize("version", [18, 16])
+def test_plans_made_while_the_table_was_empty_serve_when_it_has_grown(version: int) -> None:
+    """A worker's connection plans once, often on the day everything is installed; no statistics come to its help."""
+    with own_postgres(version, autovacuum="off") as server, psycopg.connect(server.url, autocommit=True) as connection:
+        store = PostgresStore(Settings(url=server.url))
+        store.migrate()
+        every_kind_of_trip(store)
+        jobs = f'"{store.settings.schema}".jobs'
+        connection.execute(
+            f"insert into {jobs} (task, queue, run_at, ready_at, args) select '{TASK}', '{QUEUE}', at, at, '{{}}' "
+            "from generate_series(1, 20000) n, "
+            "lateral (select now() - interval '1 day' + n * interval '1 second') due (at)".encode()
+        )
+        every_kind_of_trip(store)
+        store.close()  # whoever ends tells what it read
+        counted = "select seq_tup_read, idx_tup_fetch, n_tup_upd from pg_stat_user_tables where relname = 'jobs'"
+
+        def read() -> tuple[Any, ...]:
+            row = connection.execute(counted).fetchone()
+            assert row is not None
+            return row
+
+        wait_until(lambda: read()[2] > 0)
+        by_scan, by_index, _ = read()
+    assert by_scan == 0
+    assert by_index < 2000, "some for each of the few that were wanted"
+
+
+def every_kind_of_trip(store: PostgresStore) -> None:
+    for told in ((), ((QUEUE, TASK, 0),)):
+        wants = Wants(fence=str(uuid.uuid4()), worker="me", tasks=(TASK,), limit=10, lease=20, held=1, told=told)
+        jobs = store.claim(wants).jobs
+        verbs = ("succeed", "succeed", *ENDINGS)
+        some = [(job.id, job.fence) for job in jobs] or [(1, wants.fence)] * len(verbs)
+        outcomes = [
+            Outcome(verb, id, fence, None if verb == "succeed" else "errored", b"1" if n else None)  # type: ignore[arg-type]
+            for n, ((id, fence), verb) in enumerate(zip(some, verbs, strict=False))
+        ]
+        store.exchange(outcomes, None, [wants.fence])
+    fences, held = [uuid.uuid4().hex], [Ref(id, uuid.uuid4().hex) for id in range(1, 50)]
+    store.renew(fences, held, 20)
+    store.look("me", [TASK], None)

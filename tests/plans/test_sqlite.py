@@ -207,7 +207,8 @@ STATEMENTS = (
     "succeed", "succeed_on", "recorded", "renew", "requests", "drop_leases", "leased_jobs", "rescue", "expire",
     "fail", "reschedule", "release", "park", "stop", "checkpoint", "progress", "pause", "resume", "cancel", "retry",
     "change", "delete", "get", "list", "newest", "find", "find_of", "failed_ids", "failed_depth",
-    "suspect_depth", "running_depth", "every_lane", "lane_depth", "purge", "purge_step",
+    "suspect_depth", "running_depth", "every_lane", "running", "failed_lately", "lately",
+    "purge", "purge_step",
 )  # fmt: skip
 WHOLE_TABLE = re.compile(r"SCAN (j|n|holdfast_jobs)\b(?! USING)")
 

@@ -59,6 +59,14 @@ def from_checkpoint(ctx: JobContext, here_path: str, go: str) -> Any:
     return ctx.saved
 
 
+@hf.task(isolation="process", retry=0)
+def in_steps(ctx: JobContext) -> tuple[int, int]:
+    first = ctx.step("first", os.getpid)
+    if ctx.attempt == 1:
+        raise ValueError("not yet")
+    return first, os.getpid()
+
+
 @hf.task(isolation="process", max_attempts=1)
 def transact(ctx: JobContext) -> None:
     with ctx.transaction() as tx:

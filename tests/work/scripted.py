@@ -10,11 +10,11 @@ from typing import Any, cast
 
 import pytest
 
-from holdfast.errors import ValueRefused
+from holdfast.errors import StoreError, ValueRefused
 from holdfast.model.job import Claimed, Held, Wants
 from holdfast.model.outcome import Outcome, returned
 from holdfast.settings import Settings
-from holdfast.store.base import Exchanged, Store
+from holdfast.store.base import Exchanged, HandOut, Store
 from holdfast.work import desk as desk_module
 from holdfast.work.attempt import Attempt
 from holdfast.work.desk import Desk
@@ -58,23 +58,34 @@ class Script:
         self.answers: list[Answer] = []
         self.always: Answer = Claimed()
         self.early: list[Exception] = []  # raised before anything is sent
+        self.late: list[Exception] = []  # raised when the claim was handed out
+        self.refused: list[StoreError] = []  # what only the claim met
         self.trips: list[tuple[float, list[Outcome], Wants | None]] = []
         self.drained: list[list[str]] = []
         self.claims: dict[str, list[Held]] = {}
         self.refuse: Callable[[Sequence[Outcome]], bool] = lambda outcomes: False
 
-    def exchange(self, finished: Sequence[Outcome], wants: Wants | None, drained: Sequence[str] = ()) -> Exchanged:
+    def exchange(
+        self, finished: Sequence[Outcome], wants: Wants | None, drained: Sequence[str] = (),
+        hand_out: HandOut | None = None,
+    ) -> Exchanged:  # fmt: skip
         self.trips.append((self._time.now, list(finished), wants))
         self.drained.append(list(drained))
         if self.early:
             raise self.early.pop(0)
         if self.refuse(finished):
             raise ValueRefused("invalid value")
+        if wants is not None and self.refused:
+            return Exchanged(refused=self.refused.pop(0))
         answer = self.answers.pop(0) if self.answers else self.always
         if isinstance(answer, Exception):
             raise answer
         if not isinstance(answer, Claimed):
             answer = answer(wants)
+        if wants is not None and hand_out is not None:
+            hand_out(answer)
+        if self.late:
+            raise self.late.pop(0)
         return Exchanged(claimed=answer if wants is not None else Claimed())
 
     def claim_of(self, fence: str) -> list[Held]:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
-from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable, ValueRefused
+from holdfast.errors import OutcomeUnknown, RowLocked, StoreError, StoreUnavailable, ValueRefused
 from holdfast.model.job import Claimed, Wants
 from holdfast.model.outcome import returned
 from holdfast.work.attempt import Attempt
@@ -276,23 +276,6 @@ def test_what_waits_is_given_back_at_shutdown_and_what_runs_goes_on(bench: Bench
     assert bench.runner.busy == 2
 
 
-def test_what_was_claimed_and_not_handed_out_yet_is_given_back_at_shutdown_too(bench: Bench) -> None:
-    measured(bench)
-    new = claimed_while_others_finish(bench)
-    bench.desk.claiming = False
-    bench.desk.withdraw()
-    for _ in range(3):
-        bench.desk.turn()
-        bench.run_all(0.001)
-    bench.until_idle()
-    ended = Counter(outcome.id for outcome in bench.store.recorded)
-    assert [ended[id] for id in new] == [1] * len(new)
-    assert {(o.verb, o.attempt) for o in bench.store.recorded if o.id in new} == {("release", None)}
-    assert set(ended.values()) == {1}
-    assert bench.desk.idle()
-    assert bench.runner.busy == 0
-
-
 # -- many outcomes -----------------------------------------------------------------------------------------------------
 
 
@@ -341,84 +324,54 @@ def test_what_waits_to_be_recorded_takes_room_from_what_is_claimed(make: MakeBen
 # -- handed out while the database works -------------------------------------------------------------------------------
 
 
-def claimed_while_others_finish(bench: Bench, recorded: bool = False) -> list[int]:
-    """Jobs that a trip brought while others finished: the next trip follows at once, and would hand them out."""
-    first = bench.runner.running[0]
-    new: list[int] = []
-
-    def meanwhile(wants: Wants | None) -> Claimed:
-        assert wants is not None
-        bench.runner.running.remove(first)
-        bench.desk.finished(first, replace(returned(first.held, None), recorded=recorded))
-        new.extend((90_001, 90_002))
-        return Claimed([held(id, wants.fence) for id in new])
-
-    bench.store.answers = [meanwhile]
+def an_outcome_and_a_new_job(bench: Bench) -> tuple[int, int]:
+    """One of those in hand has ended; the next claim brings a new one."""
+    bench.desk.turn()
+    ended = bench.runner.running[0]
+    bench.finish(ended)
+    bench.store.answers = [lambda wants: Claimed([held(90_001, wants.fence)]) if wants is not None else Claimed()]
+    bench.store.always = Claimed()
     bench.desk.wake()
-    bench.finish(bench.runner.running[1])
-    assert bench.desk.turn()
-    assert new
-    assert not started(bench, new), "they wait for the next trip, which follows at once"
-    assert not bench.desk.idle()
-    return new
+    return int(ended.held.id), 90_001
 
 
-def started(bench: Bench, ids: list[int]) -> list[Attempt]:
-    return [attempt for attempt in bench.runner.running if attempt.held.id in ids]
+def started(bench: Bench, id: int) -> list[Attempt]:
+    return [attempt for attempt in bench.runner.running if attempt.held.id == id]
 
 
-def test_what_a_trip_brought_is_handed_out_while_the_next_is_under_way(make: MakeBench) -> None:
-    bench = measured(make(4))
-    new = claimed_while_others_finish(bench)
-    seen: list[Attempt] = []
-
-    def under_way(wants: Wants | None) -> Claimed:
-        seen.extend(started(bench, new))
-        return Claimed()
-
-    bench.store.answers = [under_way]
-    bench.desk.turn()
-    assert [attempt.held.id for attempt in seen] == new
+TROUBLE = [
+    StoreUnavailable("away"), StoreError("no"), OutcomeUnknown("broke"), ValueRefused("what?"), RowLocked("locked"),
+    RuntimeError(),
+]  # fmt: skip
 
 
-TROUBLE = [StoreUnavailable("away"), StoreError("no"), OutcomeUnknown("broke"), ValueRefused("what?"), RuntimeError()]
-
-
-@pytest.mark.parametrize("early", [True, False], ids=["before it is sent", "under way"])
 @pytest.mark.parametrize("trouble", TROUBLE, ids=lambda error: type(error).__name__)
-def test_what_a_trip_brought_is_handed_out_though_the_next_one_fails(
-    make: MakeBench, trouble: Exception, early: bool
-) -> None:
-    bench = measured(make(4))
-    new = claimed_while_others_finish(bench)
+def test_what_was_claimed_runs_though_the_outcomes_beside_it_fail(make: MakeBench, trouble: Exception) -> None:
+    bench = make(4)
+    ended, new = an_outcome_and_a_new_job(bench)
     at = bench.time.now
-    if early:
-        bench.store.early = [trouble]
-    else:
-        bench.store.answers = [trouble]
+    bench.store.late = [trouble]
     bench.desk.turn()
-    assert [attempt.held.id for attempt in started(bench, new)] == new
-    assert {attempt.taken for attempt in started(bench, new)} == {at}, "at once, not after the trouble was waited out"
+    [attempt] = started(bench, new)
+    assert attempt.taken == at, "at once, not after the trouble was waited out"
+    assert not bench.desk._unknown, "what was handed out need not be looked up"
+    while len(bench.store.recorded) < 2:
+        bench.round()
+    assert [outcome.id for outcome in bench.store.recorded] == [ended, ended], "it is sent again"
+    assert len(started(bench, new)) == 1
+    assert ended not in {attempt.held.id for attempt in bench.desk.in_hand()}
 
 
-@pytest.mark.parametrize("next_trip", ["verifies", "recovers"])
-def test_what_a_trip_brought_is_handed_out_though_the_next_one_is_no_exchange(
-    make: MakeBench, monkeypatch: pytest.MonkeyPatch, next_trip: str
-) -> None:
-    bench = measured(make(4))
-
-    def away(*args: object, **options: object) -> None:
-        raise StoreUnavailable("away")
-
-    monkeypatch.setattr(bench.store, "read", away, raising=False)
-    monkeypatch.setattr(bench.store, "claim_of", away)
-    new = claimed_while_others_finish(bench, recorded=next_trip == "verifies")
-    if next_trip == "recovers":
-        bench.desk._unknown.append("a fence")
-    at = bench.time.now
+def test_a_claim_that_failed_alone_sends_no_outcome_again(make: MakeBench) -> None:
+    bench = make(4)
+    ended, new = an_outcome_and_a_new_job(bench)
+    bench.store.refused = [StoreUnavailable("cancelled")]
     bench.desk.turn()
-    assert [attempt.held.id for attempt in started(bench, new)] == new
-    assert {attempt.taken for attempt in started(bench, new)} == {at}, "at once, not after the trouble was waited out"
+    assert [outcome.id for outcome in bench.store.trips[-1][1]] == [ended]
+    assert ended not in {attempt.held.id for attempt in bench.desk.in_hand()}
+    _, outcomes, looked = bench.next_trip()
+    assert (outcomes, looked is None) == ([], False), "a look, once more"
+    assert len(started(bench, new)) == 1
 
 
 # -- a claim whose reply was lost --------------------------------------------------------------------------------------

@@ -56,7 +56,7 @@ def test_a_checkpoint_is_found_by_the_next_attempt(hf: Holdfast) -> None:
 
 def test_an_asynchronous_handler_saves_without_blocking_its_loop(hf: Holdfast) -> None:
     threads: list[str] = []
-    original = Store.checkpoint
+    original = type(hf.store).checkpoint
 
     def noted(self: Store, *args: Any) -> tuple[bool, bool]:
         threads.append(threading.current_thread().name)
@@ -70,7 +70,7 @@ def test_an_asynchronous_handler_saves_without_blocking_its_loop(hf: Holdfast) -
         return ctx.saved
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Store, "checkpoint", noted)
+        patch.setattr(type(hf.store), "checkpoint", noted)
         job = crawl.enqueue()
         hf.drain()
     assert job.result == [1]

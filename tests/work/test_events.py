@@ -32,6 +32,8 @@ def work(ctx: JobContext, how: str) -> str:
             raise Cancel("unwanted")
         case "checkpoint":
             ctx.checkpoint({"n": 1}, pending=3)
+        case "step":
+            ctx.step("add", sum, [1, 2])
         case "progress":
             ctx.progress(2, total=5)
             wait_until(lambda: ctx.job.id in SEEN)
@@ -137,7 +139,7 @@ def let_go(app: Holdfast) -> None:
 DOING: dict[str, Callable[[Holdfast], Job[Any] | None]] = {
     "enqueue": queued, "claim": by_handler("succeed"), "succeed": by_handler("succeed"), "fail": by_handler("fail"),
     "reschedule": by_handler("reschedule"), "release": by_handler("release"), "stop": by_handler("stop"),
-    "checkpoint": by_handler("checkpoint"), "progress": watched("progress", "progressed"),
+    "checkpoint": by_handler("checkpoint"), "step": by_handler("step"), "progress": watched("progress", "progressed"),
     "park": watched("park", "parked"), "renew": watched("renew", "renewed"), "rescue": rescued, "expire": expired,
     "purge": purged, "pause": asked("pause"), "resume": asked("pause", "resume"), "cancel": asked("cancel"),
     "retry": asked("cancel", "retry"), "change": asked("change"), "delete": asked("delete"), "hold": held,

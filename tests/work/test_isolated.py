@@ -89,6 +89,23 @@ def test_progress_and_checkpoints_are_kept_without_a_way_to_the_database(hf: Hol
     assert "isolated_app.py" in (errored.traceback or "")
 
 
+def test_steps_are_kept_without_a_way_to_the_database(hf: Holdfast) -> None:
+    job = app.in_steps.enqueue()
+    with working(hf):
+        first, second = job.wait(timeout=PATIENCE)
+    assert first != second
+    assert len(job.attempts) == 1
+
+
+def test_the_stack_of_a_handler_is_told_from_its_process(hf: Holdfast, tmp_path: Path) -> None:
+    job = app.deaf.enqueue(str(tmp_path / "here"))
+    with working(hf):
+        pid = pid_at(tmp_path / "here")
+        stack = job.stack(timeout=PATIENCE)
+        assert stack.pid == pid
+        assert "time.sleep(FOREVER)" in stack.text
+
+
 def test_the_database_is_there_only_if_the_task_asked_for_it(hf: Holdfast) -> None:
     refused = [app.transact.enqueue(), app.enqueue_another.enqueue()]
     served = app.transact_with.enqueue()

@@ -75,8 +75,7 @@ def test_who_records_looks_where_the_last_job_came_from(bench: Bench) -> None:
     assert len(bench.store.recorded) == 1
 
 
-def test_a_job_we_are_told_of_does_not_wait_for_outcomes_to_be_recorded(bench: Bench) -> None:
-    """They go with the next trip, whatever we are told by then."""
+def test_outcomes_go_with_the_look_for_a_job_it_was_told_of(bench: Bench) -> None:
     bench.store.answers = [one_job]
     bench.desk.told(*HERE)
     bench.desk.turn()
@@ -84,11 +83,7 @@ def test_a_job_we_are_told_of_does_not_wait_for_outcomes_to_be_recorded(bench: B
     bench.desk.told("default", "greet", 7)
     bench.desk.turn()
     assert set(asked(bench)[-1]) == {HERE, ("default", "greet", 7)}
-    assert not bench.store.recorded
-    bench.desk.told(*HERE)
-    bench.desk.turn()
     assert len(bench.store.recorded) == 1
-    assert asked(bench)[-1] == (HERE,)
 
 
 def test_leases_with_nothing_left_are_dropped_by_the_next_look_everywhere(bench: Bench) -> None:

@@ -23,6 +23,7 @@ from holdfast.bench.isolated import isolated_job_ms
 from holdfast.bench.latency import loaded, pickup, under_load
 from holdfast.bench.memory import stream_memory, worker_memory
 from holdfast.bench.place import Place, PostgresPlace, opened
+from holdfast.bench.progress import progress_call_ns
 from holdfast.bench.raw import raw_of
 from holdfast.bench.readings import Readings
 from holdfast.bench.sizes import Sizes
@@ -114,6 +115,7 @@ def _round(place: Place, sizes: Sizes, readings: Readings) -> None:
         readings.add(name, drain_held(place, place.fill(sizes.jobs), workers, processes))
     place.fresh()
     readings.add("isolated_job_ms", isolated_job_ms(place, sizes.isolated))
+    readings.add("progress_call_ns", progress_call_ns())
     for name, work, jobs in (
         ("raw_insert", raw.insert, sizes.singles),
         ("enqueue_one", enqueue_one, sizes.singles),

@@ -19,16 +19,19 @@ from holdfast.cli.base import (
     plain,
     print_data,
     print_table,
+    span,
     talk,
     to_json,
     url_option,
 )
 from holdfast.client import Holdfast
 from holdfast.model.filter import STATES, parse
-from holdfast.model.job import JobRecord
+from holdfast.model.job import JobRecord, Progress, StepRecord
 from holdfast.model.lifecycle import State
 from holdfast.redact import hide_secrets
 from holdfast.store.find import WINDOW
+
+SHOWN = 200  # characters of a step's result in a table
 
 
 @cli.group()
@@ -103,15 +106,21 @@ def show_job(id: str, output: str, url: str | None) -> None:
     """
     app = open_app(url)
     record = app.store.get(id)
-    attempts = app.store.attempts(id)
+    attempts, steps = app.store.attempts(id), app.store.steps(id)
     if output != "table":
-        data = job_data(record, app) | {"attempts": [plain(asdict(attempt)) for attempt in attempts]}
+        data = job_data(record, app) | {
+            "attempts": [plain(asdict(attempt)) for attempt in attempts],
+            "steps": [step_data(step, record, app) for step in steps],
+        }
         print_data([data], output, one=True)
         return
     for name, value in job_data(record, app).items():
         if value not in (None, [], False, ""):
             shown = value if isinstance(value, str) else to_json(value)
-            click.echo(f"{name:<16} {harmless(shown)}")
+            click.echo(f"{name:<16} {harmless(told(record.progress) if name == 'progress' else shown)}")
+    for step in steps:
+        result = to_json(step_data(step, record, app)["result"])
+        click.echo(harmless(f"step {step.name:<11} done {ago(step.ended_at)}: {result[:SHOWN]}"))
     for attempt in attempts:
         why = f": {attempt.error_code}: {attempt.error_message}" if attempt.error_code else ""
         click.echo(
@@ -139,5 +148,36 @@ def job_data(job: JobRecord, app: Holdfast) -> dict[str, Any]:
     data = plain(asdict(job))
     for name in ("args", "result", "checkpoint"):
         value = getattr(job, name)
-        data[name] = None if value is None else hide_secrets(msgspec.json.decode(value), app.secrets(job.task))
+        data[name] = None if value is None else _hidden(value, job, app)
+    data["progress"] = progress_data(job.progress)
     return data
+
+
+def step_data(step: StepRecord, job: JobRecord, app: Holdfast) -> dict[str, Any]:
+    return plain(asdict(step)) | {"result": _hidden(step.result, job, app)}
+
+
+def _hidden(value: bytes, job: JobRecord, app: Holdfast) -> Any:
+    return hide_secrets(msgspec.json.decode(value), app.secrets(job.task))
+
+
+def progress_data(progress: Progress | None) -> dict[str, Any] | None:
+    if progress is None:
+        return None
+    return plain(asdict(progress)) | {"fraction": progress.fraction, "seconds_left": progress.seconds_left}
+
+
+def told(progress: Progress | None) -> str:
+    """How far a job is, as people read it: 412 of 1,000 (41%), 8.2/s, 1m left, 2s ago: page 412."""
+    if progress is None:
+        return ""
+    words = f"{progress.done:,}"
+    if progress.total is not None:
+        words += f" of {progress.total:,}"
+    if progress.fraction is not None:
+        words += f" ({progress.fraction:.0%})"
+    if progress.rate is not None:
+        words += f", {progress.rate:,.3g}/s"
+    if progress.seconds_left is not None:
+        words += f", {span(progress.seconds_left)} left"
+    return f"{words}, {ago(progress.at)}" + f": {progress.note}" * bool(progress.note)

@@ -195,11 +195,11 @@ def show(kind: str, app: Holdfast, output: str) -> None:
         print_data(rows, output)
         return
     print_table(
-        (kind, "due", "scheduled", "running", "failed", "oldest due", "workers", "paused"),
+        (kind, "due", "scheduled", "running", "failed", "pending", "oldest due", "workers", "paused"),
         [
             (
                 row[kind], *(counted(row[name], row["capped"]) for name in ("due", "scheduled", "running", "failed")),
-                "" if row["oldest_due_seconds"] is None else span(row["oldest_due_seconds"]), row["workers"],
+                work(row), "" if row["oldest_due_seconds"] is None else span(row["oldest_due_seconds"]), row["workers"],
                 told(row["paused"]),
             )
             for row in rows
@@ -235,6 +235,8 @@ def total(depths: Iterable[Depth]) -> Row:
         "scheduled": min(counts["scheduled"], COUNTED),
         "running": running,
         "failed": min(counts["failed"], COUNTED),
+        "pending_running": sum(depth.pending_running for depth in depths),
+        "pending": sum(depth.pending for depth in depths),
         "capped": any(depth.capped for depth in depths) or max(counts.values()) > COUNTED,
         "oldest_due_at": oldest and oldest.isoformat(),
         "oldest_due_seconds": oldest and max(0.0, round((datetime.now(UTC) - oldest).total_seconds(), 3)),
@@ -243,6 +245,12 @@ def total(depths: Iterable[Depth]) -> Row:
 
 def counted(count: int, capped: bool) -> str:
     return f"{count:,}+" if capped and count >= COUNTED else f"{count:,}"
+
+
+def work(row: Row) -> str:
+    """Items of work pending, as checkpoints count them: in unfinished jobs, and how much of it in those that run."""
+    running = f" ({row['pending_running']:,} running)" if row["pending_running"] else ""
+    return f"{row['pending']:,}{running}" if row["pending"] else ""
 
 
 def paused(pause: Pause | None) -> Row | None:

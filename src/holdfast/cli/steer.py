@@ -14,6 +14,7 @@ import click
 
 from holdfast.cli.base import open_app, output_option, print_data, talk, url_option
 from holdfast.cli.jobs import jobs, print_jobs
+from holdfast.cli.queues import user
 from holdfast.client import Holdfast
 from holdfast.errors import BadArguments, Refused
 from holdfast.model.filter import BadFilter, Filter, duration, parse
@@ -64,9 +65,10 @@ def retry(which: tuple[str, ...], **options: Any) -> None:
 
 @jobs.command()
 @click.argument("which", nargs=-1, required=True)
-@click.option("--reason", default="cancelled on request", show_default=True, help="Kept with the job.")
+@click.option("--reason", help="Kept with the job.")
+@click.option("--by", help="Who asks. Default: the user's name.")
 @steering
-def cancel(which: tuple[str, ...], reason: str, **options: Any) -> None:
+def cancel(which: tuple[str, ...], reason: str | None, by: str | None, **options: Any) -> None:
     """End jobs that have not finished, ask running ones to stop, dismiss failed ones: by ID…, or by FILTER.
 
     \b
@@ -74,21 +76,23 @@ def cancel(which: tuple[str, ...], reason: str, **options: Any) -> None:
       holdfast jobs cancel 43 --reason 'ordered twice'
       holdfast jobs cancel task:report state:queued --dry-run
     """
-    steer("cancel", which, parameters={"reason": reason}, **options)
+    steer("cancel", which, parameters={"reason": reason, "by": by or user()}, **options)
 
 
 @jobs.command()
 @click.argument("which", nargs=-1, required=True)
+@click.option("--why", help="Shown to whoever wonders.")
+@click.option("--by", help="Who asks. Default: the user's name.")
 @steering
-def pause(which: tuple[str, ...], **options: Any) -> None:
+def pause(which: tuple[str, ...], why: str | None, by: str | None, **options: Any) -> None:
     """Hold queued jobs, and ask running ones to park: by ID…, or all that a FILTER means.
 
     \b
     Examples:
-      holdfast jobs pause 44
+      holdfast jobs pause 44 --why 'until the backup is done'
       holdfast jobs pause tag:import state:queued --yes
     """
-    steer("pause", which, **options)
+    steer("pause", which, parameters={"reason": why, "by": by or user()}, **options)
 
 
 @jobs.command()

@@ -42,6 +42,9 @@ class Facts:
     finished_at: datetime | None = None
     cancel_requested: bool = False
     pause_requested: bool = False
+    asked_at: datetime | None = None  # when people asked for the pause or cancel that holds, or did
+    asked_by: str | None = None
+    asked_why: str | None = None
     error_code: str | None = None
     error_message: str | None = None
     holder: str | None = None

@@ -83,10 +83,58 @@ class JobRecord:
     note: str | None
     error_code: str | None
     error_message: str | None
+    asked_at: datetime | None  # when people asked for the pause or cancel that holds, or did
+    asked_by: str | None
+    asked_why: str | None
+    progressed_at: datetime | None
+    rate: float | None
 
     @property
     def finished(self) -> bool:
         return self.state in (State.SUCCEEDED, State.FAILED, State.CANCELLED)
+
+    @property
+    def progress(self) -> Progress | None:
+        """How far the work is, if its handler has told."""
+        if self.done is None or self.progressed_at is None:
+            return None
+        # What an earlier attempt was like says nothing of how quickly this one goes.
+        fresh = self.state is State.RUNNING and self.started_at is not None and self.progressed_at >= self.started_at
+        return Progress(self.done, self.total, self.note, self.rate if fresh else None, self.progressed_at)
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a job is: items done, of how many, in which words; `rate` is items a second of late, while it runs."""
+
+    done: int
+    total: int | None
+    note: str | None
+    rate: float | None
+    at: datetime
+
+    @property
+    def fraction(self) -> float | None:
+        """From 0 to 1; None: the total is not known."""
+        return min(1.0, self.done / self.total) if self.total else None
+
+    @property
+    def seconds_left(self) -> float | None:
+        """At the rate of late, reckoned from `at`."""
+        if self.total is None or not self.rate:
+            return None
+        return max(0, self.total - self.done) / self.rate
+
+
+@dataclass(frozen=True, slots=True)
+class StepRecord:
+    """A durable step that was done: what it returned, as JSON, and in which life and attempt of its job."""
+
+    name: str
+    life: int
+    attempt: int
+    ended_at: datetime
+    result: bytes
 
 
 class Page(list[JobRecord]):
@@ -110,7 +158,8 @@ class Changed:
 @dataclass(frozen=True, slots=True)
 class Depth:
     """How many jobs of a task stand in a queue: due now, due later, running by worker, failed. `capped`: there are more
-    than were counted."""
+    than were counted. `pending`: items of work, as checkpoints count them, in all unfinished jobs; `pending_running`:
+    in those that run."""
 
     queue: str
     task: str
@@ -120,6 +169,44 @@ class Depth:
     failed: int
     oldest_due_at: datetime | None
     capped: bool
+    pending_running: int = 0
+    pending: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSummary:
+    """How much stands in a queue, of all tasks together. What the numbers mean: see `Depth`."""
+
+    queue: str
+    due: int
+    scheduled: int
+    running: int
+    failed: int
+    pending_running: int
+    pending: int
+    oldest_due_at: datetime | None
+    capped: bool
+
+
+def summed(depths: Iterable[Depth]) -> list[QueueSummary]:
+    """A summary of each queue, by name."""
+    queues: dict[str, list[Depth]] = {}
+    for depth in depths:
+        queues.setdefault(depth.queue, []).append(depth)
+    return [
+        QueueSummary(
+            queue=queue,
+            due=sum(depth.due for depth in within),
+            scheduled=sum(depth.scheduled for depth in within),
+            running=sum(sum(depth.running.values()) for depth in within),
+            failed=sum(depth.failed for depth in within),
+            pending_running=sum(depth.pending_running for depth in within),
+            pending=sum(depth.pending for depth in within),
+            oldest_due_at=min((depth.oldest_due_at for depth in within if depth.oldest_due_at), default=None),
+            capped=any(depth.capped for depth in within),
+        )
+        for queue, within in sorted(queues.items())
+    ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ TRANSITIONS: dict[str, tuple[frozenset[State], frozenset[State]]] = {
     "fail": (frozenset({_R}), frozenset({_F, _C})),
     "reschedule": (frozenset({_R}), frozenset({_Q, _P, _C})),
     "release": (frozenset({_R}), frozenset({_Q, _P, _C})),
-    "park": (frozenset({_R}), frozenset({_P, _C})),
+    "park": (frozenset({_R}), frozenset({_P, _Q, _C})),
     "stop": (frozenset({_R}), frozenset({_C})),
     # by the watchdog
     "rescue": (frozenset({_R}), frozenset({_Q, _F, _P, _C})),
@@ -46,6 +46,7 @@ REQUESTS = frozenset({"pause", "cancel"})
 IN_PLACE: dict[str, frozenset[State]] = {
     "checkpoint": frozenset({_R}),
     "progress": frozenset({_R}),
+    "step": frozenset({_R}),
     "change": frozenset({_Q}),
     "delete": frozenset({_Q, _P, _S, _F, _C}),
 }

@@ -110,8 +110,9 @@ def parked(held: Held) -> Outcome:
     return Outcome("park", held.id, held.fence, "parked")
 
 
-def stopped(held: Held, reason: str) -> Outcome:
-    return Outcome("stop", held.id, held.fence, "cancelled", error=Error("CANCELLED", reason))
+def stopped(held: Held) -> Outcome:
+    """It obeys a cancel: the store knows who asked, and why."""
+    return Outcome("stop", held.id, held.fence, "cancelled")
 
 
 def describe(error: BaseException, code: str, hide: Hide = scrub) -> Error:

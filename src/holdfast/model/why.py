@@ -16,6 +16,7 @@ from holdfast.model.job import Pause
 from holdfast.model.lifecycle import FINISHED, State
 from holdfast.model.words import in_words, moment_in_words, nearest, plural
 
+PATIENCE = 5.0  # seconds in which a handler that looks now and then has seen a request
 POSITIONS = 10_000  # a position is counted up to here: more is "10,000+"
 
 
@@ -144,7 +145,10 @@ def _finished(facts: Facts) -> Reason:
     if facts.state is State.FAILED:
         again = f"for another life: holdfast jobs retry {facts.id}"
         return Reason(Why.FAILED, f"it failed {at} after attempt {facts.attempt} with {error}; {again}", details=told)
-    return Reason(Why.CANCELLED, f"it was cancelled {at}" + f" ({error})" * bool(facts.error_code), details=told)
+    text = f"it was cancelled {at}{_by(facts)}" + f" ({error})" * bool(facts.error_code)
+    if facts.asked_why and facts.asked_why != facts.error_message:
+        text += f"; asked for because: {facts.asked_why}"
+    return Reason(Why.CANCELLED, text, details=told | _asked(facts))
 
 
 def _running(facts: Facts) -> Iterator[Reason]:
@@ -159,14 +163,44 @@ def _running(facts: Facts) -> Iterator[Reason]:
         rescuer = "a worker's watchdog gives it back" if facts.workers else "no worker is up to give it back: start one"
         yield Reason(Why.LEASE_EXPIRED, f"worker {holder} {ended}; {rescuer}", details=told)
     if facts.cancel_requested:
-        yield Reason(Why.CANCEL_REQUESTED, "it was asked to stop, and will at the next place its handler looks")
+        yield _requested(facts, Why.CANCEL_REQUESTED, "stop")
     if facts.pause_requested:
-        yield Reason(Why.PAUSE_REQUESTED, "it was asked to pause, and will at the next place its handler looks")
+        yield _requested(facts, Why.PAUSE_REQUESTED, "pause", told=not facts.cancel_requested)
+
+
+def _requested(facts: Facts, code: Why, what: str, *, told: bool = True) -> Reason:
+    """What was asked of a job that runs, and whether it should have obeyed by now. Where a pause and a cancel were
+    asked for, the words that are kept are the cancel's."""
+    words = f"it was asked to {what}"
+    if not told or facts.asked_at is None:
+        return Reason(code, f"{words}, and will at the next place its handler looks")
+    waits = max(0.0, (facts.now - facts.asked_at).total_seconds())
+    words += f" {in_words(waits)} ago{_by(facts)}" + f" ({facts.asked_why})" * bool(facts.asked_why)
+    if waits < PATIENCE:
+        words += ", and will at the next place its handler looks"
+    else:
+        words += (
+            ", and has not yet: its handler has come to no ctx.track, ctx.checkpoint, ctx.should_stop or await since; "
+            "a process for handlers is ended for it when its grace time is over, but a thread of the worker itself "
+            "can't be killed, and keeps its slot and lease until it returns"
+        )
+    return Reason(code, words, details=_asked(facts) | {"waits_seconds": waits})
+
+
+def _by(facts: Facts) -> str:
+    return f" by {facts.asked_by}" * bool(facts.asked_by)
+
+
+def _asked(facts: Facts) -> dict[str, Any]:
+    return {"asked_at": facts.asked_at, "by": facts.asked_by, "why": facts.asked_why}
 
 
 def _waiting(facts: Facts) -> Iterator[Reason]:
     if facts.state is State.PAUSED:
-        yield Reason(Why.PAUSED, f"the job itself is paused: holdfast jobs resume {facts.id}")
+        text = f"the job itself is paused{_by(facts)}" + f" ({facts.asked_why})" * bool(facts.asked_why)
+        if facts.asked_at is not None:
+            text += f" since {moment_in_words(facts.asked_at, facts.now)}"
+        yield Reason(Why.PAUSED, f"{text}: holdfast jobs resume {facts.id}", details=_asked(facts))
     elif facts.expires_at and facts.expires_at <= facts.now and not facts.attempt and not facts.suspect:
         text = f"it was to start before {moment_in_words(facts.expires_at, facts.now)}; the next watchdog cancels it"
         yield Reason(Why.EXPIRED, text, details={"expires_at": facts.expires_at})

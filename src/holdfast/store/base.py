@@ -16,7 +16,7 @@ from datetime import datetime
 from typing import Any, NamedTuple, Protocol
 
 from holdfast import events
-from holdfast.errors import LeaseLost, Refused
+from holdfast.errors import LeaseLost, Refused, StoreError
 from holdfast.model.filter import ALL, Filter
 from holdfast.model.job import (
     DEFAULT_LEASE,
@@ -42,6 +42,7 @@ from holdfast.store.depth import depths
 from holdfast.store.find import chunks, page
 from holdfast.store.reading import JobId as JobId
 from holdfast.store.reading import Row as Row
+from holdfast.store.stacks import KeepsStacks
 
 RESCUE_BATCH = 20  # leases taken back in one transaction
 RESCUE_ROUNDS = 50  # transactions in one call, while they find only leases with nothing left under them
@@ -63,16 +64,21 @@ class Transaction(Protocol):
 @dataclass(slots=True)
 class Exchanged:
     """What one trip to the database brought: which outcomes found their lease gone, or another outcome recorded before,
-    which of the finished jobs somebody waits for, in which queues jobs wait again, and what was claimed."""
+    which of the finished jobs somebody waits for, in which queues jobs wait again, and what was claimed. `refused`: why
+    nothing was, though the outcomes were recorded."""
 
     claimed: Claimed = field(default_factory=Claimed)
+    refused: StoreError | None = None
     lost: list[Outcome] = field(default_factory=list)
     already: list[Outcome] = field(default_factory=list)
     awaited: list[JobId] = field(default_factory=list)
     requeued: set[str] = field(default_factory=set)
 
 
-class Store(KeepsCrons):
+HandOut = Callable[[Claimed], None]
+
+
+class Store(KeepsCrons, KeepsStacks):
     """Where jobs are kept."""
 
     can_listen: bool = False  # can it wake a sleeping worker?
@@ -137,9 +143,13 @@ class Store(KeepsCrons):
     # -- the worker's trip ---------------------------------------------------------------------------------------
 
     @abstractmethod
-    def exchange(self, finished: Sequence[Outcome], wants: Wants | None, drained: Sequence[str] = ()) -> Exchanged:
-        """Record these outcomes and claim what is wanted, in one transaction. `drained`: fences with nothing left
-        under them."""
+    def exchange(
+        self, finished: Sequence[Outcome], wants: Wants | None, drained: Sequence[str] = (),
+        hand_out: HandOut | None = None,
+    ) -> Exchanged:  # fmt: skip
+        """Record these outcomes, all or none, and claim what is wanted: in one transaction, or the claim first.
+        `drained`: fences with nothing left under them. `hand_out` is called with what was claimed as soon as that is
+        sure; what is raised from then on concerns the outcomes alone."""
 
     @abstractmethod
     def claim_of(self, fence: str) -> list[Held]:
@@ -202,8 +212,10 @@ class Store(KeepsCrons):
     def park(self, ref: Ref) -> None:
         self._end(Outcome("park", ref.id, ref.fence, "parked"))
 
-    def stop(self, ref: Ref, reason: str = "cancelled on request") -> None:
-        self._end(Outcome("stop", ref.id, ref.fence, "cancelled", error=Error("CANCELLED", reason)))
+    def stop(self, ref: Ref, reason: str | None = None) -> None:
+        """End it as cancelled; without a reason, with that of whoever asked."""
+        error = None if reason is None else Error("CANCELLED", reason)
+        self._end(Outcome("stop", ref.id, ref.fence, "cancelled", error=error))
 
     def _end(self, outcome: Outcome) -> None:
         done = self.exchange([outcome], None, [outcome.fence])
@@ -227,13 +239,30 @@ class Store(KeepsCrons):
         """Save progress under the lease. Returns (cancel, pause): what people have asked meanwhile."""
         return self._under_lease(ref, "checkpoint", checkpoint=_text(state), pending=pending, done=done)
 
-    def progress(self, ref: Ref, done: int, total: int | None, note: str | None) -> tuple[bool, bool]:
-        return self._under_lease(ref, "progress", done=done, total=total, note=note)
+    def progress(
+        self, ref: Ref, done: int, total: int | None, note: str | None, rate: float | None = None
+    ) -> tuple[bool, bool]:
+        return self._under_lease(ref, "progress", done=done, total=total, note=note, rate=rate)
+
+    def step(self, ref: Ref, name: str) -> tuple[bytes | None, bool, bool]:
+        """What this step of a job in hand returned, as JSON (None: it was not run yet); and (cancel, pause)."""
+        rows = self.read("step", id=ref.id, fence=ref.fence, name=name)
+        asked = self._told(ref, "step", rows)
+        return self.json(rows[0]["result"]), *asked
+
+    def keep_step(self, ref: Ref, name: str, result: bytes) -> tuple[bool, bool]:
+        """Keep what a step returned, under the lease. Returns (cancel, pause)."""
+        return self._told(
+            ref, "step", self.write("keep_step", id=ref.id, fence=ref.fence, name=name, result=_text(result))
+        )
 
     def _under_lease(self, ref: Ref, name: str, **parameters: Any) -> tuple[bool, bool]:
-        rows = self.write(name, id=ref.id, fence=ref.fence, **parameters)
+        return self._told(ref, name, self.write(name, id=ref.id, fence=ref.fence, **parameters))
+
+    def _told(self, ref: Ref, verb: str, rows: list[Row]) -> tuple[bool, bool]:
+        """What people have asked of a job in hand; LeaseLost if it is not."""
         if not rows:
-            raise self._lost(ref, name)
+            raise self._lost(ref, verb)
         return bool(rows[0]["cancel_requested"]), bool(rows[0]["pause_requested"])
 
     def _lost(self, ref: Ref, verb: str) -> LeaseLost:
@@ -316,16 +345,16 @@ class Store(KeepsCrons):
 
     # -- people ----------------------------------------------------------------------------------------------------
 
-    def pause(self, job_id: str) -> State:
+    def pause(self, job_id: str, reason: str | None = None, by: str | None = None) -> State:
         """Hold a queued job; a running one is asked to park. Returns the state it is in now."""
-        return self._act("pause", job_id)
+        return self._act("pause", job_id, reason=reason, by=by)
 
     def resume(self, job_id: str) -> State:
         return self._act("resume", job_id)
 
-    def cancel(self, job_id: str, reason: str = "cancelled on request") -> State:
+    def cancel(self, job_id: str, reason: str | None = None, by: str | None = None) -> State:
         """End a job that does not run; a running one is asked to stop. Returns the state it is in now."""
-        return self._act("cancel", job_id, reason=reason)
+        return self._act("cancel", job_id, reason=reason, by=by)
 
     def retry(self, job_id: str) -> State:
         return self._act("retry", job_id)
@@ -369,10 +398,14 @@ class Store(KeepsCrons):
         if verb == "change":
             tags = parameters["tags"]
             parameters |= {"run_at": self.instant(parameters["run_at"]), "tags": None if tags is None else list(tags)}
+        if verb in REQUESTS:
+            parameters = {"reason": None, "by": None} | parameters
         with self.transaction() as tx:
             rows = tx.rows(verb, ids=list(ids), **parameters)
             if rows and verb == "delete":
-                tx.rows("delete_attempts", ids=[row["id"] for row in rows])
+                forget(tx, [row["id"] for row in rows])
+            if rows and verb == "retry":
+                tx.rows("list_pending", ids=[row["id"] for row in rows])
         if rows and verb in ("resume", "retry", "change"):
             self.notify({row["queue"] for row in rows})
         if any(row["state"] == State.RUNNING for row in rows):
@@ -430,6 +463,10 @@ class Store(KeepsCrons):
         """How much waits, runs and failed, by queue and task; counted up to a cap."""
         return depths(self)
 
+    def drop_pending(self, limit: int = 1000) -> int:
+        """Take finished jobs off the list of those with work pending: one bounded step. Returns how many."""
+        return len(self.write("drop_pending", limit=limit))
+
     def await_finish(self, job_id: str) -> None:
         """Ask whoever finishes this job to say so."""
         with self.transaction() as tx:
@@ -454,6 +491,12 @@ class Store(KeepsCrons):
     def forget_workers(self, older_than: float) -> None:
         with self.transaction() as tx:
             tx.rows("forget_workers", minus_age=-older_than)
+
+
+def forget(tx: Transaction, ids: Sequence[JobId]) -> None:
+    """All that is kept of these jobs beside their rows."""
+    for name in ("delete_attempts", "delete_steps", "delete_pending"):
+        tx.rows(name, ids=list(ids))
 
 
 def by_verb(outcomes: Sequence[Outcome]) -> dict[Verb, list[Outcome]]:

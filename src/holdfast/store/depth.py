@@ -3,18 +3,20 @@ up to a cap, so that a look costs the same however big the table is."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from holdfast.model.job import COUNTED, Depth
 
 if TYPE_CHECKING:
-    from holdfast.store.base import Store
+    from holdfast.store.base import JobId, Store
 
 LANES = 1000  # (queue, task, priority) that are looked at
 
 
-def depths(store: Store) -> list[Depth]:
+def depths(store: Store, running_ids: Sequence[JobId] | None = None) -> list[Depth]:
+    """A few statements, however many queues there are. Whoever knows already what the leases name may say so."""
     limit = COUNTED + 1
     due: dict[tuple[str, str], int] = {}
     scheduled: dict[tuple[str, str], int] = {}
@@ -25,20 +27,18 @@ def depths(store: Store) -> list[Depth]:
         if jobs and since is not None:
             oldest[place] = min(since, oldest.get(place, since))
 
-    for lane in store.read("every_lane", limit=LANES):
+    for lane in store.read("every_lane", lanes=LANES, most=limit):
         place = lane["queue"], lane["task"]
-        [counted] = store.read(
-            "lane_depth", queue=lane["queue"], task=lane["task"], priority=lane["priority"], limit=limit
-        )
-        waits(place, counted["due"], store.moment(lane["ready_at"]))
-        scheduled[place] = scheduled.get(place, 0) + counted["scheduled"]
+        waits(place, lane["due"], store.moment(lane["ready_at"]))
+        scheduled[place] = scheduled.get(place, 0) + lane["scheduled"]
     for row in store.read("suspect_depth", limit=limit):
         waits((row["queue"], row["task"]), row["jobs"], store.moment(row["suspect_at"]))
     running: dict[tuple[str, str], dict[str, int]] = {}
-    ids = [row["id"] for row in store.read("running_ids")]
-    for row in store.read("running_depth", ids=ids) if ids else ():
+    ids = [row["id"] for row in store.read("running_ids")] if running_ids is None else running_ids
+    for row in store.read("running_depth", ids=list(ids)) if ids else ():
         running.setdefault((row["queue"], row["task"]), {})[row["worker"] or ""] = row["jobs"]
     failed = {(row["queue"], row["task"]): row["jobs"] for row in store.read("failed_depth", limit=limit)}
+    work = {(row["queue"], row["task"]): (row["running"], row["unfinished"]) for row in store.read("pending_work")}
     cut = sum(failed.values()) >= limit
     return [
         Depth(
@@ -49,7 +49,9 @@ def depths(store: Store) -> list[Depth]:
             running=running.get(place, {}),
             failed=failed.get(place, 0),
             oldest_due_at=oldest.get(place),
+            pending_running=work.get(place, (0, 0))[0],
+            pending=work.get(place, (0, 0))[1],
             capped=max(due.get(place, 0), scheduled.get(place, 0)) >= limit or (cut and place in failed),
         )
-        for place in sorted({*due, *scheduled, *running, *failed})
+        for place in sorted({*due, *scheduled, *running, *failed, *work})
     ]

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from holdfast.errors import JobNotFound
-from holdfast.model.job import AttemptRecord, JobRecord, Pause, Waiting, WorkerRecord
+from holdfast.model.job import AttemptRecord, JobRecord, Pause, StepRecord, Waiting, WorkerRecord
 from holdfast.model.lifecycle import State
 
 Row = dict[str, Any]
@@ -53,6 +53,19 @@ class Reading(ABC):
                 }
             )
             for row in self.read("attempts", id=self.key_of(job_id))
+        ]
+
+    def steps(self, job_id: str) -> list[StepRecord]:
+        """The steps that were done, in order."""
+        return [
+            StepRecord(
+                **{
+                    **row,
+                    "ended_at": _known(self.moment(row["ended_at"])),
+                    "result": self.json(row["result"]) or b"null",
+                }
+            )
+            for row in self.read("steps", id=self.key_of(job_id))
         ]
 
     def counts(self) -> list[Row]:
@@ -127,7 +140,9 @@ class Reading(ABC):
         """Stored JSON as bytes."""
 
     def _record(self, row: Row) -> JobRecord:
-        moments = ("created_at", "run_at", "started_at", "finished_at", "failed_at", "expires_at")
+        moments = (
+            "created_at", "run_at", "started_at", "finished_at", "failed_at", "expires_at", "asked_at", "progressed_at",
+        )  # fmt: skip
         return JobRecord(
             **{
                 **row,

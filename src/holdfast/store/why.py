@@ -69,8 +69,11 @@ def facts_of(store: Store, rows: list[Row]) -> Facts:
     assert now is not None
     due_at = store.moment(job["due_at"])
     assert due_at is not None
-    moments = ("suspect_until", "expires_at", "finished_at", "lease_ends_at")
-    plain = ("queue", "task", "attempt", "max_attempts", "priority", "error_code", "error_message", "holder")
+    moments = ("suspect_until", "expires_at", "finished_at", "lease_ends_at", "asked_at")
+    plain = (
+        "queue", "task", "attempt", "max_attempts", "priority", "error_code", "error_message", "holder", "asked_by",
+        "asked_why",
+    )  # fmt: skip
     flags = ("suspect", "cancel_requested", "pause_requested")
     values: dict[str, Any] = {
         **{name: store.moment(job[name]) for name in moments},

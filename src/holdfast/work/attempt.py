@@ -8,8 +8,12 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from holdfast.model.job import Held
-from holdfast.model.outcome import Outcome
+from holdfast.model.outcome import LOOKED_AT, Outcome, clean
+from holdfast.model.speed import Speed
 
+NOTE_LIMIT = 1_000  # characters kept of a progress note
+
+Progress = tuple[int, int | None, str | None]  # done, total, note
 Reason = Literal["lost", "cancel", "pause", "timeout", "stalled", "shutdown"]
 
 # The first reason that came stays, unless a stronger one comes: who lost the lease has nothing more to record.
@@ -32,22 +36,26 @@ class StopAttempt(BaseException):
 class Attempt:
     __slots__ = (
         "asked_at",
+        "done",
         "ended",
         "forced",
         "held",
+        "hide",
         "interrupt",
         "lane",
         "moved",
+        "note",
         "number",
         "patience",
-        "progress",
         "reason",
         "recorded",
         "relay",
+        "speed",
         "started",
         "taken",
         "timeout",
         "told",
+        "total",
     )
 
     def __init__(self, held: Held, timeout: float | None = None, taken: float = 0.0, lane: Any = None) -> None:
@@ -62,7 +70,11 @@ class Attempt:
         self.moved = 0.0  # monotonic: when it last reported or saved progress, as far as that was noticed
         self.patience: float | None = None  # seconds without progress after which it counts as stalled
         self.recorded = False  # the handler recorded its success itself
-        self.progress: tuple[int, int | None, str | None] | None = None  # not written yet
+        self.done: int | None = None  # items, as the handler reports them; None: nothing that was not written
+        self.total: int | None = None
+        self.note: str | None = None
+        self.hide: Callable[[str], str] | None = None  # takes secrets out of the note
+        self.speed: Speed | None = None  # of its progress, as far as it was written
         self.interrupt: Callable[[Attempt], None] | None = None  # how its runner stops it, if it can
         self.relay: Callable[[Attempt], None] | None = None  # how a runner elsewhere hears what it is told
         self.lane = lane  # whose slot it takes
@@ -94,6 +106,24 @@ class Attempt:
     @property
     def must_stop(self) -> bool:
         return self.reason is not None and (self.reason != "shutdown" or self.forced)
+
+    @property
+    def progress(self) -> Progress | None:
+        """How far the work is, as it is to be kept; None: that was written. Secrets are looked for here, not where it
+        is reported: that may be done a million times a second, this is done once."""
+        if self.done is None:
+            return None
+        note = self.note
+        if note is not None and self.hide is not None:
+            note = self.hide(clean(note[:LOOKED_AT]))[:NOTE_LIMIT]
+        return self.done, self.total, note
+
+    @progress.setter
+    def progress(self, value: Progress | None) -> None:
+        if value is None:
+            self.done = None
+        else:
+            self.done, self.total, self.note = value
 
     def begin(self) -> None:
         self.started = time.monotonic()

@@ -3,24 +3,25 @@ own writes."""
 
 from __future__ import annotations
 
+import sys
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sized
-from contextlib import AbstractContextManager
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Sized
+from contextlib import AbstractContextManager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast, overload
 
 import msgspec
 
 from holdfast import events
-from holdfast.errors import HoldfastError, LeaseLost, StoreUnavailable
+from holdfast.errors import BadSettings, HoldfastError, LeaseLost, StoreError, StoreUnavailable
 from holdfast.model.cron import tick_of
 from holdfast.model.job import Held
-from holdfast.model.outcome import clean
 from holdfast.model.payload import Unfit, encode
 from holdfast.redact import Hide, hiding
 from holdfast.store.base import Ref
+from holdfast.work import steps
 from holdfast.work.attempt import Attempt, StopAttempt
 
 if TYPE_CHECKING:
@@ -35,7 +36,6 @@ Q = ParamSpec("Q")
 OUTAGE_WAIT = 1.0  # seconds between two tries to save a checkpoint while the database is away
 
 MAX_COUNT = 2**31 - 1  # what fits the columns pending, done and total
-NOTE_LIMIT = 1_000  # characters kept of a progress note
 
 # The attempt this code runs in, if any: whoever would wait for another job in a handler is refused.
 current: ContextVar[JobContext | None] = ContextVar("holdfast_current", default=None)
@@ -68,8 +68,9 @@ def info_of(held: Held) -> JobInfo:
 class JobContext:
     """Handed to a handler whose first parameter is annotated with it (or called `ctx`)."""
 
-    __slots__ = ("_attempt", "_hide", "_secrets", "_settings", "_store", "_task", "transaction_open")
+    __slots__ = ("_attempt", "_hide", "_secrets", "_settings", "_steps", "_store", "_task", "transaction_open")
     _hide: Hide
+    _steps: set[str]
     _task: str
 
     def __init__(
@@ -125,14 +126,24 @@ class JobContext:
         attempt = self._attempt
         if attempt is not None and (attempt.must_stop or (also_at_shutdown and attempt.reason is not None)):
             attempt.told = True
+            self._last_progress(attempt)
             raise StopAttempt(attempt.reason)
+
+    def _last_progress(self, attempt: Attempt) -> None:
+        """What was reported since the last beat, so that a paused job shows how far it is. Not on an event loop, which
+        must not wait for a database."""
+        progress, attempt.progress = attempt.progress, None
+        if progress is not None and self._store is not None and attempt.reason != "lost" and not _on_loop():
+            with suppress(StoreError):
+                self._store.progress(self._ref(), *progress)
 
     # -- progress ----------------------------------------------------------------------------------------------------
 
     def checkpoint(self, state: Any, *, pending: int = 0, done: int | None = None) -> None:
         """Save progress: the next attempt finds it in `ctx.saved`, on whatever host it runs. `pending` and `done`
         count work items. If the attempt should stop, it stops here, right after saving."""
-        if self._attempt is None or self._store is None or self._settings is None:
+        store = self._store
+        if self._attempt is None or store is None or self._settings is None:
             return
         try:
             data = encode(state, limit=self._settings.max_result)
@@ -141,27 +152,44 @@ class JobContext:
                 f"the checkpoint of job {self.job.id} can't be kept: {unfit}", number="HF1308"
             ) from None
         _check_counts(pending=pending, done=done)
-        while not self._saved(self._attempt, self._store, data, pending, done):
-            self._stop_if_asked()
-            time.sleep(OUTAGE_WAIT)
+
+        def save() -> tuple[bool, bool]:
+            asked = store.checkpoint(self._ref(), data, pending, done)
+            events.emit("checkpointed", job=self.job.id, pending=pending, done=done)
+            return asked
+
+        self._under_lease(save, "a checkpoint")
         self._stop_if_asked(also_at_shutdown=True)
 
-    def _saved(self, attempt: Attempt, store: Store, data: bytes, pending: int, done: int | None) -> bool:
-        """One try. False: the database is away, which is no fault of the job's; its lease holds as long."""
+    def _under_lease(self, do: Callable[[], tuple[bool, bool]], what: str) -> None:
+        """Do this under the lease, however long the database is away: that is no fault of the job's, and its lease
+        holds as long. `do` says what people have asked meanwhile: (cancel, pause)."""
+        if self.transaction_open and self._settings is not None and self._settings.url.startswith("sqlite"):
+            raise BadSettings(
+                f"this handler has a transaction open, and SQLite one writer: {what} comes before ctx.transaction()",
+                number="HF1112",
+            )
+        while not self._done(do):
+            self._stop_if_asked()
+            time.sleep(OUTAGE_WAIT)
+
+    def _done(self, do: Callable[[], tuple[bool, bool]]) -> bool:
+        """One try. False: the database is away."""
+        assert self._attempt is not None
         try:
-            cancel, pause = store.checkpoint(self._ref(), data, pending, done)
+            cancel, pause = do()
         except LeaseLost:
-            if attempt.ask("lost"):
+            if self._attempt.ask("lost"):
                 events.emit("lease_lost", job=self.job.id)
+            self._stop_if_asked()
         except StoreUnavailable:
             return False
         else:
-            attempt.moved = time.monotonic()
-            events.emit("checkpointed", job=self.job.id, pending=pending, done=done)
+            self._attempt.moved = time.monotonic()
             if cancel:
-                attempt.ask("cancel")
+                self._attempt.ask("cancel")
             elif pause:
-                attempt.ask("pause")
+                self._attempt.ask("pause")
         return True
 
     async def acheckpoint(self, state: Any, *, pending: int = 0, done: int | None = None) -> None:
@@ -170,9 +198,22 @@ class JobContext:
 
     def progress(self, done: int, *, total: int | None = None, note: str | None = None) -> None:
         """Report how far the work is. Cheap: kept in memory, written about once a second by the heartbeat."""
-        _check_counts(done=done, total=total)
-        if self._attempt is not None:
-            self._attempt.progress = (done, total, None if note is None else self.shown(clean(note))[:NOTE_LIMIT])
+        # Looked at here as in `_check_counts`, which costs more than all the rest: this is called in tight loops.
+        if type(done) is not int or not 0 <= done <= MAX_COUNT:
+            _check_counts(done=done)
+        if total is not None and (type(total) is not int or not 0 <= total <= MAX_COUNT):
+            _check_counts(total=total)
+        if note is not None and not isinstance(note, str):
+            raise HoldfastError(f"note must be a text, not {note!r:.80}", number="HF1202")
+        attempt = self._attempt
+        if attempt is not None:
+            attempt.done = done
+            if total is not None:
+                attempt.total = total
+            if note is not None:
+                attempt.note = note
+                if attempt.hide is None:
+                    attempt.hide = self.shown
 
     def shown(self, text: str) -> str:
         """The text without this job's secret arguments, nor anything else that looks like a secret."""
@@ -181,15 +222,62 @@ class JobContext:
             self._hide = hiding(args, self._secrets, "" if self._settings is None else self._settings.url)
         return self._hide(text)
 
-    def track(self, items: Iterable[T], *, total: int | None = None) -> Iterator[T]:
-        """Yield the items, reporting progress; between two of them, a pause or cancel takes effect."""
+    @overload
+    def track(self, items: Iterable[T], *, total: int | None = None, done: int = 0) -> Iterator[T]: ...
+    @overload
+    def track(self, items: AsyncIterable[T], *, total: int | None = None, done: int = 0) -> AsyncIterator[T]: ...
+
+    def track(
+        self, items: Iterable[T] | AsyncIterable[T], *, total: int | None = None, done: int = 0
+    ) -> Iterator[T] | AsyncIterator[T]:
+        """Yield the items, reporting progress; between two of them, a pause or cancel takes effect. `done`: how many
+        an earlier attempt did, before these. `async for` goes through an asynchronous iterable."""
         if total is None and isinstance(items, Sized):
-            total = len(items)
-        self.progress(0, total=total)
-        for done, item in enumerate(items, 1):
+            total = min(done + len(items), MAX_COUNT)
+        self.progress(done, total=total)
+        if isinstance(items, AsyncIterable):
+            return self._atrack(items, done)
+        return self._track(items, done)
+
+    def _track(self, items: Iterable[T], done: int) -> Iterator[T]:
+        attempt = self._attempt
+        if attempt is None:
+            yield from items
+            return
+        for item in items:
+            if attempt.reason is not None:
+                self._stop_if_asked()
+            yield item
+            done += 1
+            attempt.done = done
+
+    async def _atrack(self, items: AsyncIterable[T], done: int) -> AsyncIterator[T]:
+        attempt = self._attempt
+        async for item in items:
             self._stop_if_asked()
             yield item
-            self.progress(done, total=total)
+            done += 1
+            if attempt is not None:
+                attempt.done = done
+
+    # -- steps -------------------------------------------------------------------------------------------------------
+
+    def step(self, name: str, function: Callable[Q, T], /, *args: Q.args, **kwargs: Q.kwargs) -> T:
+        """Call the function, once for this job: what it returns is kept under the name, and handed out to any later
+        attempt that comes here. Kept as JSON, and read as the function's return hint says. If it raises, nothing is
+        kept. Killed in between, it may be called again: at least once, as a job."""
+        return cast(T, steps.run(steps.Step(self, name, function), lambda: function(*args, **kwargs)))
+
+    @overload
+    async def astep(
+        self, name: str, function: Callable[Q, Awaitable[T]], /, *args: Q.args, **kwargs: Q.kwargs
+    ) -> T: ...
+    @overload
+    async def astep(self, name: str, function: Callable[Q, T], /, *args: Q.args, **kwargs: Q.kwargs) -> T: ...
+
+    async def astep(self, name: str, function: Callable[Q, Any], /, *args: Q.args, **kwargs: Q.kwargs) -> Any:
+        """`step` for asynchronous handlers. The function may be asynchronous; a plain one runs on a thread."""
+        return await steps.arun(steps.Step(self, name, function), lambda: function(*args, **kwargs))
 
     # -- success with one's own writes -----------------------------------------------------------------------------
 
@@ -217,6 +305,12 @@ class JobContext:
                 "ctx.transaction() needs a job from the queue: this handler was called directly", number="HF1310"
             )
         return HandlerTransaction(self, self._store)
+
+    def _step_names(self) -> set[str]:
+        """Of the steps this attempt has come to."""
+        if not hasattr(self, "_steps"):
+            self._steps = set()
+        return self._steps
 
     def _ref(self) -> Ref:
         assert self._attempt is not None
@@ -298,6 +392,12 @@ def _check_counts(**counts: int | None) -> None:
     for name, value in counts.items():
         if value is not None and (not isinstance(value, int) or not 0 <= value <= MAX_COUNT):
             raise HoldfastError(f"{name} must be a whole number from 0 to {MAX_COUNT}, not {value!r}", number="HF1202")
+
+
+def _on_loop() -> bool:
+    """Does this thread run an event loop? (Who has one has imported asyncio.)"""
+    asyncio = sys.modules.get("asyncio")
+    return asyncio is not None and asyncio._get_running_loop() is not None
 
 
 def in_handler() -> bool:

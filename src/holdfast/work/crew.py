@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from holdfast.errors import BadSettings, HoldfastError
 from holdfast.settings import Settings
 from holdfast.store.base import Store
+from holdfast.work.attempt import Attempt
 from holdfast.work.hooks import Hooks
 from holdfast.work.lane import Ended, Finished, Runner
 from holdfast.work.manifest import TaskInfo, info_of
@@ -16,18 +17,23 @@ from holdfast.work.resources import Open, Resource
 from holdfast.work.runners.inline import InlineRunner
 from holdfast.work.runners.loop import LoopRunner
 from holdfast.work.runners.threads import ThreadRunner
+from holdfast.work.stacks import absent, untold
 from holdfast.work.tasks import Task
 
 
 class Crew(Protocol):
     tasks: tuple[TaskInfo, ...]
     misfit: Callable[[HoldfastError], None]  # called if it can't go on
+    answer: Callable[[Attempt, str], None]  # told where a handler is, when that was asked
 
     @property
     def runners(self) -> Sequence[Runner]: ...
 
     def open(self, worker: str, finished: Finished, lock: int | None, slots_changed: Callable[[], None]) -> None:
         """Make ready to run attempts; nothing is claimed before. `lock`: the descriptor that says the worker lives."""
+
+    def stack(self, attempt: Attempt) -> None:
+        """Ask where the handler of this attempt is: `answer` is told now or later, unless its process hears nothing."""
 
     def abandon(self) -> None:
         """End what did not stop when it was told to, where that can be done."""
@@ -52,6 +58,7 @@ class InlineCrew:
             )
         self.tasks = tuple(info_of(task) for task in tasks)
         self.misfit: Callable[[HoldfastError], None] = lambda error: None
+        self.answer: Callable[[Attempt, str], None] = lambda attempt, stack: None
         self._hooks = hooks or Hooks()
         self._resources = Open(resources)
         for task in tasks:
@@ -79,6 +86,16 @@ class InlineCrew:
                     runner.equip(task, values)
         self._hooks.started(self._loop)
         self._equipped = True
+
+    def stack(self, attempt: Attempt) -> None:
+        self.answer(attempt, self.stack_of(attempt))
+
+    def stack_of(self, attempt: Attempt) -> str:
+        try:
+            found = (runner.stack(attempt) for runner in self.runners)
+            return next((stack for stack in found if stack is not None), None) or absent(attempt)
+        except Exception as error:  # noqa: BLE001 - who only looks must not hurt what runs
+            return untold(error)
 
     def abandon(self) -> None:
         """A thread can't be ended; coroutines were cancelled."""

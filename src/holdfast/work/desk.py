@@ -62,8 +62,6 @@ class Desk:
         self._given_back: set[Ref] = set()  # attempts whose end is decided without them
         self._emptied: list[str] = []  # fences with nothing left under them, and no outcome to say so
         self._spent: list[str] = []  # the same, recorded by a trip in a hurry: another will drop their leases
-        self._claimed_first = False  # the last trip claimed, and left outcomes to the next
-        self._to_start: list[tuple[Lane, list[Held]]] = []  # claimed, not handed out yet
         self._wake = Bell()
         # When to look for work next: at a time others have seen, at a time of our own. Instants are monotonic.
         self._hint_at: float | None = None
@@ -120,7 +118,6 @@ class Desk:
 
     def undecided(self) -> list[Attempt]:
         """What is in hand and has not ended yet."""
-        self._start_claimed()
         self._take_finished()
         waiting = [*self._outcomes, *(o for _, o in self._blocked), *(o for _, o in self._to_verify)]
         decided = {Ref(outcome.id, outcome.fence) for outcome in waiting}
@@ -134,7 +131,6 @@ class Desk:
 
     def withdraw(self) -> None:
         """Give back what has not begun."""
-        self._start_claimed()
         for lane in self.lanes:
             self._withdraw(lane, lane.runner.withdraw())
 
@@ -157,11 +153,7 @@ class Desk:
         """One round: record, claim, hand out. False: there was nothing to do."""
         self._take_finished()
         self._give_back_late()
-        went = self._trip()
-        # If the next trip follows at once, what this one brought is handed out when that one's outcomes are collected.
-        if not went or not (self._done or self._outcomes):
-            self._start_claimed()
-        return went
+        return self._trip()
 
     def _trip(self) -> bool:
         if self._to_verify:
@@ -171,11 +163,8 @@ class Desk:
         if self._unknown:
             return self._try(self._recover, poll=False)
         lanes = self._hungry()
-        # A job we were told of should not wait until the outcomes of others are on disk; they go next, without a claim.
-        first = bool(self._outcomes) and not self._claimed_first and all(lane.told and not lane.look for lane in lanes)
-        self._claimed_first = first and bool(lanes)
         if lanes:
-            return self._try(lambda: self._look(lanes, record=not first))
+            return self._try(lambda: self._look(lanes))
         if self._outcomes or self._emptied or (self._spent and not self.claiming):
             return self._try(self._exchange)
         return False
@@ -208,7 +197,6 @@ class Desk:
             or self._unknown
             or self._to_verify
             or self._crashes
-            or self._to_start
             or self._emptied
             or (self._spent and not self.claiming)
         )
@@ -253,7 +241,6 @@ class Desk:
 
     def _verify(self) -> None:
         """A handler recorded its success itself; was that committed?"""
-        self._start_claimed()
         attempt, outcome = self._to_verify[0]
         held = attempt.held
         if self._store.read("recorded", id=held.id, fence=held.fence):
@@ -269,7 +256,6 @@ class Desk:
 
     def _report_crashes(self) -> None:
         """A process died that we ran attempts in. (One whose row somebody has locked just now is left to its lease.)"""
-        self._start_claimed()
         crashes = list(self._crashes)
         refs = [(Ref(attempt.held.id, attempt.held.fence), crash) for attempt, crash in crashes]
         taken = self._store.crashed(refs, self._worker, quarantine_after=self._settings.quarantine_after)
@@ -298,7 +284,7 @@ class Desk:
         if now < self._not_before or not self._may_claim():
             return []
         # Who goes to record something anyway looks again where there was work: hints get lost among others.
-        going = bool(self._outcomes) and not self._claimed_first
+        going = bool(self._outcomes)
         return [lane for lane in self.lanes if (lane.wanted or (going and lane.again)) and self._limits(lane) != (0, 0)]
 
     def _may_claim(self) -> bool:
@@ -313,7 +299,7 @@ class Desk:
         then, to see whether it still waits. So nobody stands still for a suspect that another has long run."""
         return bool(self._hand) and any(lane.holds_back for lane in self.lanes)
 
-    def _look(self, lanes: Sequence[Lane], *, record: bool) -> None:
+    def _look(self, lanes: Sequence[Lane]) -> None:
         """Claim for each runner that has room, and record what is to be recorded with it. What wakes us from here on is
         about something newer than this look."""
         self.nothing_due = True
@@ -323,7 +309,7 @@ class Desk:
             limit, ahead = self._limits(lane)
             if limit + ahead > 0 and self._may_claim():
                 try:
-                    self._exchange(self._wants(lane, limit, ahead, lane.where(), record), lane, record=record)
+                    self._exchange(self._wants(lane, limit, ahead, lane.where()), lane)
                 except BaseException:
                     lane.look = True
                     self.nothing_due = False
@@ -339,61 +325,57 @@ class Desk:
         limit = max(0, min(lane.free, room))
         return limit, max(0, room - limit)
 
-    def _wants(self, lane: Lane, limit: int, ahead: int, told: tuple[LaneName, ...], record: bool) -> Wants:
-        # With nothing in hand once the outcomes are recorded, in the same trip, a suspect may be claimed.
+    def _wants(self, lane: Lane, limit: int, ahead: int, told: tuple[LaneName, ...]) -> Wants:
         return Wants(
             fence=str(uuid.uuid4()), worker=self._worker, tasks=lane.tasks, limit=limit, ahead=ahead,
-            lease=self._settings.lease, queues=self._queues, told=told,
-            held=self._held_after(self._outcomes[:TRIP] if record else ()),
+            lease=self._settings.lease, queues=self._queues, told=told, held=len(self._hand),
         )  # fmt: skip
-
-    def _held_after(self, recorded: Sequence[Outcome]) -> int:
-        return self._hand.without(recorded) + sum(len(jobs) for _, jobs in self._to_start)
 
     # -- the trip ------------------------------------------------------------------------------------------------------
 
-    def _exchange(self, wants: Wants | None = None, lane: Lane | None = None, *, record: bool = True) -> None:
-        outcomes = self._outcomes[: 1 if self._one_by_one else TRIP] if record else []
+    def _exchange(self, wants: Wants | None = None, lane: Lane | None = None) -> None:
+        outcomes = self._outcomes[: 1 if self._one_by_one else TRIP]
         spent = [*self._spent, *self._hand.emptied_by(outcomes)]
         emptied = list(self._emptied)
         # Dropping leases can wait for the next look everywhere, or until there are some.
         looking = self.claiming and self.poller.listening  # so there is a next look, soon
-        hurried = not record or (looking and len(spent) < SPENT and (wants is None or bool(wants.told)))
+        hurried = looking and len(spent) < SPENT and (wants is None or bool(wants.told))
         drained = [*emptied, *([] if hurried else spent)]
         self.meters.polls += wants is not None
-        self._start_claimed()
+        unsure = wants
+
+        def hand_out(claimed: Claimed) -> None:
+            nonlocal unsure
+            assert wants is not None
+            assert lane is not None
+            self._hand_out(wants, lane, claimed)
+            unsure = None
+            self._take_finished()  # while the outcomes of this trip are recorded, those of the next are collected
+
         try:
-            done = self._store.exchange(outcomes, wants, drained)
-        except OutcomeUnknown:
-            if wants is not None:
-                self._unknown.append(wants.fence)
-            raise
+            done = self._store.exchange(outcomes, wants, drained, hand_out)
         except (RowLocked, ValueRefused) as trouble:
             # Something among the outcomes: they go on one by one, then the look that this was is made up for.
             self.nothing_due = False
-            if lane is not None:
+            if lane is not None and unsure is not None:
                 lane.look = bool(outcomes)
             if isinstance(trouble, RowLocked):
-                self._step_aside(outcomes, wants)
+                self._step_aside(outcomes, unsure)
             else:
-                self._narrow_down(outcomes, wants, trouble)
+                self._narrow_down(outcomes, unsure, trouble)
             return
-        except StoreError:
-            raise
-        except BaseException:
-            # Nobody knows how far it got: if it did claim, those jobs are ours.
-            if wants is not None:
-                self._unknown.append(wants.fence)
+        except BaseException as trouble:
+            # A lost reply, or nobody knows how far it got: if it did claim, those jobs are ours.
+            if unsure is not None and (isinstance(trouble, OutcomeUnknown) or not isinstance(trouble, StoreError)):
+                self._unknown.append(unsure.fence)
             raise
         self._outcomes = self._outcomes[len(outcomes) :]
         self._emptied = self._emptied[len(emptied) :]
         self._spent = spent if hurried else []
         self._one_by_one = self._one_by_one and bool(self._outcomes)
-        try:
-            if wants is not None and lane is not None:
-                self._hand_out(wants, lane, done.claimed)
-        finally:
-            self._recorded(outcomes, done)
+        self._recorded(outcomes, done)
+        if done.refused is not None:
+            raise done.refused
 
     def _step_aside(self, outcomes: Sequence[Outcome], wants: Wants | None) -> None:
         """Someone's open transaction holds the row of one of these: it is tried again from time to time, still ours,
@@ -436,21 +418,20 @@ class Desk:
         if outcomes:
             events.emit("recorded", count=len(outcomes))
         if done.requeued:
+            self.nothing_due = False  # when we looked, they were not there yet
             self._look_everywhere()  # to learn when they fall due
         if done.requeued or done.awaited:
             self._store.notify(done.requeued, done.awaited)
 
     def _hand_out(self, wants: Wants, lane: Lane, claimed: Claimed) -> None:
         if claimed.jobs:
-            self._to_start.append((lane, claimed.jobs))
-            lane.runner.busy += len(claimed.jobs)
+            self._start(lane, claimed.jobs)
             lane.pace.weigh(len(claimed.jobs), sum(len(job.args) for job in claimed.jobs))
             self.nothing_due = False
             self.poller.found()
             if self.limit is not None:
                 self.limit -= len(claimed.jobs)
             if claimed.alone:
-                self._start_claimed()
                 self._alone = self._hand.get(claimed.jobs[0].id, claimed.jobs[0].fence)
                 self._alone_until = time.monotonic() + self._time_alone(claimed.jobs[0])
             self._telling.claimed(claimed.jobs)
@@ -489,14 +470,12 @@ class Desk:
         at = time.monotonic() + seconds
         self._look_at = at if self._look_at is None else min(at, self._look_at)
 
-    def _start_claimed(self) -> None:
-        """Hand out what was claimed."""
+    def _start(self, lane: Lane, jobs: Sequence[Held]) -> None:
         now = time.monotonic()
-        while self._to_start:
-            lane, jobs = self._to_start.pop(0)
-            attempts = [Attempt(held, self._timeouts[held.task], now, lane) for held in jobs]
-            self._hand.take(attempts)
-            lane.runner.start(attempts)
+        attempts = [Attempt(held, self._timeouts[held.task], now, lane) for held in jobs]
+        lane.runner.busy += len(attempts)
+        self._hand.take(attempts)
+        lane.runner.start(attempts)
 
     def _time_alone(self, suspect: Held) -> float:
         try:
@@ -512,7 +491,6 @@ class Desk:
 
     def _recover(self) -> None:
         """A commit's reply was lost: did that claim happen? Then its jobs are ours to run, or to give back."""
-        self._start_claimed()
         fence = self._unknown[0]
         jobs = self._store.claim_of(fence)
         self._unknown.pop(0)
@@ -520,9 +498,7 @@ class Desk:
         self.limit = None if self.limit is None else max(0, self.limit - len(known))
         if self.claiming:
             for held in known:
-                lane = self._lane_of[held.task]
-                lane.runner.busy += 1
-                self._to_start.append((lane, [held]))
+                self._start(self._lane_of[held.task], [held])
         else:
             self._outcomes += [given_back(held, started=False) for held in known]
 

@@ -49,10 +49,6 @@ class Hand:
     def holds(self, fence: str) -> bool:
         return fence in self._claims
 
-    def without(self, outcomes: Iterable[Outcome]) -> int:
-        """How many are left once these are recorded."""
-        return self._count - sum(1 for outcome in outcomes if self.get(outcome.id, outcome.fence) is not None)
-
     def emptied_by(self, outcomes: Iterable[Outcome]) -> Iterator[str]:
         """The claims with nothing left once these are recorded."""
         ending: dict[str, int] = {}

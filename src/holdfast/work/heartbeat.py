@@ -4,11 +4,14 @@ lost; writes progress, coalesced. Beats until the last handler is gone."""
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 
 from holdfast import events
 from holdfast.errors import LeaseLost, StoreError
 from holdfast.model.job import Request
+from holdfast.model.speed import Speed
 from holdfast.store.base import Ref, Store
 from holdfast.work.attempt import Attempt
 from holdfast.work.loop import Loop
@@ -31,6 +34,8 @@ class Heartbeat:
         self._asked = False
         self._heard_at = 0.0
         self.broken: Callable[[], None] = lambda: None  # tells that a connection broke
+        self.stack_of: Callable[[Attempt], None] = lambda attempt: None  # has its runner `answer` where the handler is
+        self._answers: deque[tuple[Attempt, str]] = deque()
         self._loop = Loop("heartbeat", self._step)
         self.start = self._loop.start
         self.stop = self._loop.stop
@@ -38,6 +43,11 @@ class Heartbeat:
     def ask(self) -> None:
         """People may have asked something of a running job: look now instead of at the next beat."""
         self._asked = True
+        self._loop.wake()
+
+    def answer(self, attempt: Attempt, stack: str) -> None:
+        """A runner tells where the handler of this attempt is. From any thread, at any time after `stack_of`."""
+        self._answers.append((attempt, stack))
         self._loop.wake()
 
     def _step(self) -> float:
@@ -55,13 +65,12 @@ class Heartbeat:
             self._asked = False
             self._heard_at = now
             self._hear(attempts)
-        busy = self._write_progress(attempts)
-        busy |= self._enforce_timeouts(attempts)
-        busy |= self._find_stalled(attempts)
+        self._write_answers()
+        self._write_progress(attempts)
+        self._enforce_timeouts(attempts)
+        self._find_stalled(attempts)
         until = max(0.01, self._next - time.monotonic())
-        if self._asked:
-            until = min(until, HEAR_EVERY)
-        return min(until, TICK) if busy else until
+        return min(until, HEAR_EVERY if self._asked else TICK)
 
     def _beat(self, attempts: list[Attempt]) -> bool:
         refs = {Ref(a.held.id, a.held.fence): a for a in attempts}
@@ -77,6 +86,7 @@ class Heartbeat:
             if ref.fence not in alive:
                 self._lost(attempt)
         self._obey(requests, refs)
+        self._ask_for_stacks(refs)
         return True
 
     def _hear(self, attempts: list[Attempt]) -> None:
@@ -87,9 +97,9 @@ class Heartbeat:
         except StoreError:
             self._asked = True
             return
-        if requests:
-            refs = {Ref(a.held.id, a.held.fence): a for a in attempts}
-            self._obey([request for request in requests if Ref(request.id, request.fence) in refs], refs)
+        refs = {Ref(a.held.id, a.held.fence): a for a in attempts}
+        self._obey([request for request in requests if Ref(request.id, request.fence) in refs], refs)
+        self._ask_for_stacks(refs)
 
     def _obey(self, requests: list[Request], refs: dict[Ref, Attempt]) -> None:
         for request in requests:
@@ -101,21 +111,37 @@ class Heartbeat:
             elif request.pause:
                 attempt.ask("pause")
 
+    def _ask_for_stacks(self, refs: dict[Ref, Attempt]) -> None:
+        try:
+            asked = self._store.stack_asks()
+        except StoreError:
+            return  # nobody's job depends on it: whoever asked is told that there is no answer
+        for id, fence in asked:
+            attempt = refs.get(Ref(id, fence))
+            if attempt is not None:
+                self.stack_of(attempt)
+
+    def _write_answers(self) -> None:
+        while self._answers:
+            attempt, stack = self._answers.popleft()
+            with suppress(StoreError):  # as above
+                self._store.answer_stack(attempt.held.id, attempt.held.fence, stack)
+
     def _lost(self, attempt: Attempt) -> None:
         # What finished since the list was made was recorded, not lost.
         if attempt in self._in_hand() and not attempt.recorded and attempt.ask("lost"):
             events.emit("lease_lost", job=str(attempt.held.id))
 
-    def _write_progress(self, attempts: list[Attempt]) -> bool:
-        wrote = False
+    def _write_progress(self, attempts: list[Attempt]) -> None:
         for attempt in attempts:
             progress, attempt.progress = attempt.progress, None
             if progress is None:
                 continue
-            wrote = True
             attempt.moved = time.monotonic()
             try:
-                cancel, pause = self._store.progress(Ref(attempt.held.id, attempt.held.fence), *progress)
+                cancel, pause = self._store.progress(
+                    Ref(attempt.held.id, attempt.held.fence), *progress, _rate(attempt, progress[0])
+                )
             except LeaseLost:
                 self._lost(attempt)
             except StoreError:
@@ -128,24 +154,28 @@ class Heartbeat:
                     attempt.ask("cancel")
                 elif pause:
                     attempt.ask("pause")
-        return wrote
 
-    def _enforce_timeouts(self, attempts: list[Attempt]) -> bool:
+    def _enforce_timeouts(self, attempts: list[Attempt]) -> None:
         now = time.monotonic()
-        limited = [a for a in attempts if a.timeout is not None]
-        for attempt in limited:
-            if attempt.started and now - attempt.started > (attempt.timeout or 0.0):
+        for attempt in attempts:
+            if attempt.timeout is not None and attempt.started and now - attempt.started > attempt.timeout:
                 attempt.ask("timeout")
-        return bool(limited)
 
-    def _find_stalled(self, attempts: list[Attempt]) -> bool:
+    def _find_stalled(self, attempts: list[Attempt]) -> None:
         """The lease says that a process lives; only progress says that its work moves (R4.11)."""
         if not self._patience:
-            return False
+            return
         now = time.monotonic()
-        watched = [a for a in attempts if a.held.task in self._patience]
-        for attempt in watched:
-            attempt.patience = self._patience[attempt.held.task]
-            if attempt.started and now - max(attempt.started, attempt.moved) > attempt.patience:
-                attempt.ask("stalled")
-        return bool(watched)
+        for attempt in attempts:
+            patience = self._patience.get(attempt.held.task)
+            if patience is not None:
+                attempt.patience = patience
+                if attempt.started and now - max(attempt.started, attempt.moved) > patience:
+                    attempt.ask("stalled")
+
+
+def _rate(attempt: Attempt, done: int) -> float | None:
+    now = time.monotonic()
+    if attempt.speed is None:
+        attempt.speed = Speed(now, done)
+    return attempt.speed.now(now, done)

@@ -10,6 +10,7 @@ from pathlib import Path
 from holdfast.errors import BadSettings, HoldfastError
 from holdfast.settings import Settings
 from holdfast.store.base import Store
+from holdfast.work.attempt import Attempt
 from holdfast.work.crew import Crew
 from holdfast.work.lane import Finished, Runner
 from holdfast.work.runners.isolated import IsolatedRunner
@@ -44,6 +45,18 @@ class IsolatingCrew:
     @misfit.setter
     def misfit(self, called: Callable[[HoldfastError], None]) -> None:
         self._crew.misfit = called
+
+    @property
+    def answer(self) -> Callable[[Attempt, str], None]:
+        return self._crew.answer
+
+    @answer.setter
+    def answer(self, called: Callable[[Attempt, str], None]) -> None:
+        self._crew.answer = self.isolated.answer = called
+
+    def stack(self, attempt: Attempt) -> None:
+        if not self.isolated.ask_where(attempt):
+            self._crew.stack(attempt)
 
     @property
     def runners(self) -> Sequence[Runner]:

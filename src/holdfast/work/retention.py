@@ -1,4 +1,5 @@
-"""Deletes old finished jobs, in bounded batches along the primary key. Every worker may do it."""
+"""Deletes old finished jobs, in bounded batches along the primary key, and takes finished ones off the list of those
+with work pending. Every worker may do it."""
 
 from __future__ import annotations
 
@@ -10,6 +11,8 @@ from holdfast.store.base import Store
 EVERY = 3600.0  # seconds between two walks along the table
 STEPS = 20  # batches in one go, before the watchdog looks after other things
 FORGET_WORKERS = 3600.0
+PENDING_EVERY = 300.0  # seconds between two looks at the list of jobs with work pending
+PENDING_BATCH = 1000
 
 
 class Retention:
@@ -19,10 +22,17 @@ class Retention:
         self._failed = failed
         self._after_id = 0
         self._next = time.monotonic() + EVERY / 60
+        self._pending_next = self._next
 
     def step(self) -> None:
+        if time.monotonic() >= self._pending_next:
+            self.drop_pending()
         if time.monotonic() >= self._next:
             self.walk()
+
+    def drop_pending(self) -> None:
+        full = all(self._store.drop_pending(PENDING_BATCH) == PENDING_BATCH for _ in range(STEPS))
+        self._pending_next = time.monotonic() + (0.0 if full else PENDING_EVERY)
 
     def walk(self) -> None:
         deleted = 0

@@ -98,23 +98,10 @@ picked as materialized (
     select id, fresh, row_number() over () as rank
       from (select * from straight union all select * from merged) found
 ),
-taken as (
-    update @jobs j
-       set state = 'running', fence = :fence::uuid, worker = :worker, started_at = @clock,
-           attempt = j.attempt + 1, ready_at = null, suspect_at = null, suspect_until = null
-     where j.id = any(array(select id from picked where rank <= :limit or fresh union all select id from alone))
-       and j.state = 'queued'
-    returning j.id, j.task, j.queue, j.args, j.attempt, j.max_attempts, j.priority, j.checkpoint,
-              j.correlation_id, j.run_at
+chosen as (
+    select id from picked where rank <= :limit or fresh union all select id from alone
 ),
-lease as (
-    insert into @leases (fence, worker, expires_at, held, job_ids)
-    select :fence::uuid, :worker, @after(lease), :held + count(*), array_agg(id order by id)
-      from taken having count(*) > 0
-)
-(select id, task, queue, args, attempt, max_attempts, priority, checkpoint, correlation_id,
-        null::float8 as next_due, false as more, false as passed, false as alone, false as hold_back
-   from taken order by priority desc, run_at, id)
+@taken
 union all
 select null, null, null, null, null, null, null, null, null,
        (select extract(epoch from min(at) - @now)::float8 from (
@@ -145,7 +132,6 @@ select null, null, null, null, null, null, null, null, null,
        exists (select 1 from alone),
        :held > 0 and exists (select 1 from suspect where suspect_at <= @now and suspect_until is null)
   -- A claim of jobs that may be tried again does not wait until it is on disk: should the server crash in that moment,
-  -- they are queued as before, and the fence keeps out whoever had claimed them. Outcomes recorded with it do wait.
-  from (select case when :only_claims and not exists (select 1 from picked where not fresh)
-                         and not exists (select 1 from alone)
+  -- they are queued as before, and the fence keeps out whoever had claimed them.
+  from (select case when not exists (select 1 from picked where not fresh) and not exists (select 1 from alone)
                     then set_config('synchronous_commit', 'off', true) end) hasty

@@ -29,26 +29,14 @@ picked as materialized (
              order by j.priority desc, j.ready_at, j.id
              limit :n for update of j skip locked) found
 ),
-taken as (
-    update @jobs j
-       set state = 'running', fence = :fence::uuid, worker = :worker, started_at = @clock,
-           attempt = j.attempt + 1, ready_at = null, suspect_at = null, suspect_until = null
-     where j.id = any(array(select id from picked where rank <= :limit or fresh)) and j.state = 'queued'
-    returning j.id, j.task, j.queue, j.args, j.attempt, j.max_attempts, j.priority, j.checkpoint,
-              j.correlation_id, j.run_at
+chosen as (
+    select id from picked where rank <= :limit or fresh
 ),
-lease as (
-    insert into @leases (fence, worker, expires_at, held, job_ids)
-    select :fence::uuid, :worker, @after(lease), :held + count(*), array_agg(id order by id)
-      from taken having count(*) > 0
-)
-(select id, task, queue, args, attempt, max_attempts, priority, checkpoint, correlation_id,
-        null::float8 as next_due, false as more, false as passed, false as alone, false as hold_back
-   from taken order by priority desc, run_at, id)
+@taken
 union all
 select null, null, null, null, null, null, null, null, null, null,
        (select count(*) from picked) < least((select count(*) from candidate), :n),
        exists (select 1 from picked where rank > :limit and not fresh), exists (select 1 from suspect), false
   -- As in claim: where all may be tried again, the commit does not wait for the disk.
-  from (select case when :only_claims and not exists (select 1 from picked where not fresh)
+  from (select case when not exists (select 1 from picked where not fresh)
                     then set_config('synchronous_commit', 'off', true) end) hasty

@@ -34,6 +34,12 @@ LOCK_NOT_AVAILABLE = "55P03"
 SESSION_ENDED = ("57P01", "57P02", "57P03", "57P05", "08006", "08003", "25P03")
 READ_ONLY = "25006"  # we are talking to a standby: after a failover a new connection finds the primary
 
+# Our statements are written so that one plan serves all parameters; planning anew would cost more. And all go by
+# indexes: a plan made while the table was empty, and used for hours, would read all of it for every job.
+PLANS = {
+    "plan_cache_mode": "force_generic_plan", "enable_seqscan": "off", "enable_bitmapscan": "off", "jit": "off",
+}  # fmt: skip
+
 
 def connect(settings: Settings, *, application: str = "holdfast", durable: bool = True) -> Connection:
     """Deafness and half-open connections are noticed by the kernel within half a lease. What is not `durable` need not
@@ -56,9 +62,7 @@ def connect(settings: Settings, *, application: str = "holdfast", durable: bool 
             "lock_timeout": LOCK_TIMEOUT,
             # A worker frozen in the middle of a transaction holds locks that no rescue gets past: the server ends it.
             "idle_in_transaction_session_timeout": patience * 1000,
-            # Our statements are written so that one plan serves all parameters; planning anew would cost more.
-            "plan_cache_mode": "force_generic_plan",
-            "jit": "off",
+            **PLANS,
         }
         if not durable:
             session["synchronous_commit"] = "off"

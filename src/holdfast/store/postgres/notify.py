@@ -25,9 +25,10 @@ from holdfast.store.postgres.copy import array
 SEND = b"select pg_notify(c, p) from unnest($1::text[], $2::text[]) as w (c, p)"
 IDLE = 10.0  # seconds without a wake-up after which thread and connection are given up
 FLUSH = 1.0  # seconds a process that exits waits for its last wake-ups
-REST = 9  # times as long as the last one took until the next: where that takes long, many want to send one
-LONGEST_REST = 0.05  # seconds
-QUICK = 0.0001  # seconds one takes where few want to send: assumed of what was done when somebody looked
+REST = 0.0005  # seconds between two where few want to send one
+CROWDED = 0.003  # seconds: where one takes that long, many do
+CROWDED_REST = 9  # times as long as it took until the next, there
+LONGEST_REST = 0.02  # seconds
 LONGEST = 2000  # characters of a wake-up; the server takes 8,000 bytes
 ANSWER = 5.0  # seconds the server has to answer one
 
@@ -83,13 +84,13 @@ class Notifier:
         with self._changed:
             if self._waiting or self._under_way or now < self._rest_until:
                 return False
-            self._rest_until = now + REST * QUICK
+            self._rest_until = now + REST
             return True
 
     def took(self, seconds: float) -> None:
         """The one that had the turn took so long."""
         with self._changed:
-            self._rest_until = max(self._rest_until, time.monotonic() + min(REST * seconds, LONGEST_REST))
+            self._rest_until = max(self._rest_until, time.monotonic() + _rest_after(seconds))
 
     def flush(self, timeout: float = FLUSH) -> None:
         with self._changed:
@@ -113,7 +114,7 @@ class Notifier:
                 answer = pgconn.get_result()
                 if answer is None:
                     now = time.monotonic()
-                    self._rest_until = now + min(REST * (now - self._sent), LONGEST_REST)
+                    self._rest_until = now + _rest_after(now - self._sent)
                     self._under_way = False
                     return
                 if answer.status == pq.ExecStatus.FATAL_ERROR:
@@ -191,6 +192,11 @@ class Notifier:
             if descriptor >= 0 and not ready(descriptor, timeout=ANSWER):
                 with self._changed:
                     self._give_up(TimeoutError(f"no answer within {ANSWER:g} s"))
+
+
+def _rest_after(seconds: float) -> float:
+    """After one that took so long."""
+    return REST if seconds < CROWDED else min(CROWDED_REST * seconds, LONGEST_REST)
 
 
 def _flush(notifier: weakref.ref[Notifier]) -> None:

@@ -15,6 +15,12 @@ gone as (
 ),
 history as (
     delete from @attempts where job_id = any(array(select id from old))
+),
+steps as (
+    delete from @steps where job_id = any(array(select id from old))
+),
+listed as (
+    delete from @pending where job_id = any(array(select id from old))
 )
 select (select count(*) from gone) as deleted, (select max(id) from step) as reached,
        (select max(created_at) from step) > @after(minus_youngest) as young

@@ -4,38 +4,33 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any, cast
+from typing import Any, TypeVar
 
 import psycopg
 
-from holdfast.errors import LeaseLost, StoreError, StoreUnavailable, ValueRefused
-from holdfast.model.job import Claimed, Held, Look, Request, Thing, Wants
+from holdfast.errors import LeaseLost, StoreError, StoreUnavailable
+from holdfast.model.job import Held, Look, Request, Thing, Wants
 from holdfast.model.outcome import Outcome
 from holdfast.settings import Settings
-from holdfast.store.base import (
-    Exchanged,
-    JobId,
-    Ref,
-    Row,
-    Transaction,
-    by_fence,
-    by_verb,
-    may_be_lost,
-    with_output,
-)
+from holdfast.store.base import Exchanged, HandOut, JobId, Ref, Row, Transaction
 from holdfast.store.migrate import OLDEST_CODE, check_version, misfit, pending, turn
 from holdfast.store.pool import Pool
 from holdfast.store.postgres.catalogue import found_and_fresh
-from holdfast.store.postgres.connect import LOCK_TIMEOUT, Connection, connect, translate, translated, usable
+from holdfast.store.postgres.connect import LOCK_TIMEOUT, Connection, connect, ready, translated, usable
 from holdfast.store.postgres.enqueue import PostgresEnqueue
+from holdfast.store.postgres.line import Line
 from holdfast.store.postgres.notify import Notifier
 from holdfast.store.postgres.post import Post
+from holdfast.store.postgres.trip import ENDINGS, OTHERS, Trip, held, numbers
 from holdfast.store.statements import Statements, source
 
 MIGRATION_TURN = 60  # seconds to wait while another process migrates
 SELF_CHECK = 5.0  # seconds a new listener has to hear itself
+
+
+L = TypeVar("L", bound=Line)
 
 
 class PostgresStore(PostgresEnqueue):
@@ -58,20 +53,31 @@ class PostgresStore(PostgresEnqueue):
             parameter=lambda name: f"%({name})s",
         )
         self._numbered: dict[str, tuple[bytes, tuple[str, ...]]] = {}
-        self._endings = {verb: self._with_history(verb) for verb in ("fail", "reschedule", "release", "park", "stop")}
         self.channel = _channel(settings.schema)
         self._pool: Pool[Connection] = Pool(self._connect, usable)
         self._posts: Pool[Post] = Pool(self._open_post, Post.usable)
+        self._trips: Pool[Trip] = Pool(self._open_trip, Trip.usable)
         self._notifier = Notifier(lambda: connect(settings, durable=False))
 
     def _connect(self) -> Connection:
         return connect(self.settings)
 
     def _open_post(self) -> Post:
+        return self._open(lambda connection: Post(connection, self._numbers(self.statements["enqueue"])[0]))
+
+    def _open_trip(self) -> Trip:
+        texts = {verb: self._with_history(verb) for verb in ENDINGS} | {name: self.statements[name] for name in OTHERS}
+        statements = {name: self._numbers(text) for name, text in texts.items()}
+        prepare, clock = self.settings.prepare, self._clock
+        return self._open(
+            lambda connection: Trip(connection, statements, where=self.shown_url, prepare=prepare, clock=clock)
+        )
+
+    def _open(self, line: Callable[[Connection], L]) -> L:
         connection = connect(self.settings)
         try:
             with translated(self.shown_url, connection):
-                return Post(connection, self._numbers(self.statements["enqueue"])[0])
+                return line(connection)
         except BaseException:
             connection.close()
             raise
@@ -82,7 +88,7 @@ class PostgresStore(PostgresEnqueue):
             f"with ended as ({source('postgres', verb)}), history as ("  # noqa: S608 - our own files
             "insert into @attempts (job_id, fence, life, number, worker, outcome, started_at, ended_at, error_code, "
             "error_message, traceback, output) select id, :fence::uuid, life, number, worker, :outcome, started_at, "
-            "@clock, :error_code, :error_message, :traceback, :output from ended where :outcome::text is not null "
+            "@clock, error_code, error_message, :traceback, :output from ended where :outcome::text is not null "
             "on conflict (job_id, fence) do nothing) select state, queue, awaited from ended"
         )
 
@@ -149,6 +155,7 @@ class PostgresStore(PostgresEnqueue):
     def close(self) -> None:
         self._notifier.close()
         self._posts.close()
+        self._trips.close()
         self._pool.close()
 
     # -- primitives --------------------------------------------------------------------------------------------
@@ -196,10 +203,6 @@ class PostgresStore(PostgresEnqueue):
                 connection.execute(f"set local lock_timeout = '{LOCK_TIMEOUT}'")
             yield
 
-    def _whole(self, connection: Connection) -> AbstractContextManager[None]:
-        """What is sent in one pipeline is one transaction by itself, unless it needs settings of its own."""
-        return nullcontext() if self.settings.prepare else self._bounded(connection)
-
     def write(self, name: str, /, **parameters: Any) -> list[Row]:
         # In one message: there is no moment in which a frozen client holds the row's lock.
         return self.read(name, **parameters)
@@ -210,93 +213,12 @@ class PostgresStore(PostgresEnqueue):
 
     # -- the worker's trip ---------------------------------------------------------------------------------------
 
-    def exchange(self, finished: Sequence[Outcome], wants: Wants | None, drained: Sequence[str] = ()) -> Exchanged:
-        done = Exchanged()
-        with self._pool.use() as connection:
-            with translated(self.shown_url, connection):
-                doubtful = self._exchange(connection, finished, wants, drained, done)
-            # Not changed is not always lost: it may have been recorded before, and the reply was lost.
-            for outcome in filter(may_be_lost, doubtful):
-                try:
-                    recorded = self._rows(
-                        connection, self.statements["recorded"], {"id": outcome.id, "fence": outcome.fence}
-                    )
-                except psycopg.Error as error:  # the commit has happened: whoever claimed must look its fence up
-                    raise translate(self.shown_url, error, broken=True) from error
-                (done.already if recorded else done.lost).append(outcome)
-        return done
-
-    def _exchange(
-        self,
-        connection: Connection,
-        finished: Sequence[Outcome],
-        wants: Wants | None,
-        drained: Sequence[str],
-        done: Exchanged,
-    ) -> list[Outcome]:
-        """The trip itself. Returns the outcomes that changed nothing."""
-        statements = self.statements
-        batches: list[tuple[list[Outcome], Any]] = []
-        singles: list[tuple[Outcome, Any]] = []
-        claim = None
-
-        def send(text: str, **parameters: Any) -> Any:
-            return self._execute(connection, text, parameters)
-
-        # One transaction, sent as a whole: the answers are read when all of it is under way. Nothing else is done in
-        # between: until the pipeline ends, nothing is committed, and a worker frozen there would hold the locks without
-        # a timeout of the server's taking notice.
-        # (A lone statement needs neither.)
-        lone = not finished and not drained
-        with (
-            nullcontext() if lone else connection.pipeline() as pipeline,
-            self._whole(connection),
-            _abandoned_on_error(connection),
-        ):
-            for verb, outcomes in by_verb(finished).items():
-                if verb == "succeed":
-                    for fence, plain, results in by_fence(outcomes):
-                        if plain:
-                            sent = send(statements["succeed"], ids=_array(o.id for o in plain), fence=fence)
-                            batches.append((plain, sent))
-                        if results:
-                            sent = send(
-                                statements["succeed_with"],
-                                ids=_array(o.id for o in results),
-                                results=[cast(bytes, o.result).decode() for o in results],
-                                fence=fence,
-                            )
-                            batches.append((results, sent))
-                    for outcome in with_output(outcomes):
-                        send(statements["output"], id=outcome.id, fence=outcome.fence, output=outcome.output)
-                else:
-                    for outcome in outcomes:
-                        singles.append((outcome, send(self._endings[verb], **_ending(outcome))))
-            if drained:
-                send(statements["drop_leases"], fences=_array(drained))
-            if wants is not None and wants.limit + wants.ahead > 0:
-                claim = send(statements["claim_from" if wants.told else "claim"], **wanted(wants, only_claims=lone))
-            if pipeline is not None and self.settings.prepare:
-                pipeline.sync()  # so that what fails when it is committed is told as what it is
-        doubtful: list[Outcome] = []
-        for outcomes, cursor in batches:
-            count, awaited = cursor.fetchone()
-            done.awaited += awaited or ()
-            if count != len(outcomes):
-                doubtful += outcomes
-        for outcome, cursor in singles:
-            row = cursor.fetchone()
-            if row is None:
-                doubtful.append(outcome)
-                continue
-            state, queue, awaited = row
-            if state == "queued":
-                done.requeued.add(queue)
-            elif awaited and state != "paused":
-                done.awaited.append(outcome.id)
-        if claim is not None and wants is not None:
-            done.claimed = _claimed(wants.fence, claim.fetchall())
-        return doubtful
+    def exchange(
+        self, finished: Sequence[Outcome], wants: Wants | None, drained: Sequence[str] = (),
+        hand_out: HandOut | None = None,
+    ) -> Exchanged:  # fmt: skip
+        with self._trips.use() as trip, translated(self.shown_url, trip.connection):
+            return trip.exchange(finished, wants, drained, hand_out)
 
     def claim_of(self, fence: str) -> list[Held]:
         with self._use() as connection:
@@ -304,17 +226,17 @@ class PostgresStore(PostgresEnqueue):
             if self._rows(connection, self.statements["burn"], lease):
                 return []
             rows = self._execute(connection, self.statements["claim_of"], {"fence": fence}).fetchall()
-        return [_held(fence, row) for row in rows]
+        return [held(fence, row) for row in rows]
 
     def renew(self, fences: Sequence[str], held: Sequence[Ref], lease: float) -> tuple[set[str], list[Request]]:
         with self._use() as connection:
             renewed = self._rows(
-                connection, self.statements["renew"], {"fences": _array(fences), "held": len(held), "lease": lease}
+                connection, self.statements["renew"], {"fences": numbers(fences), "held": len(held), "lease": lease}
             )
             concerns = self._rows(
                 connection,
                 self.statements["requests"],
-                {"ids": _array(ref.id for ref in held), "fences": _array(ref.fence for ref in held)},
+                {"ids": numbers(ref.id for ref in held), "fences": numbers(ref.fence for ref in held)},
             )
         return {str(row["fence"]) for row in renewed}, [Request(**row) for row in concerns]
 
@@ -395,11 +317,13 @@ class PostgresStore(PostgresEnqueue):
                     number="HF3402",
                 )
             heard("listening", "")
+            pgconn, encoding = connection.pgconn, connection.info.encoding
             while not stop():
-                for wakeup in connection.notifies(timeout=0.5):
-                    heard(_KINDS.get(wakeup.payload[:1], "other"), wakeup.payload[1:])
-                    if stop():
-                        return
+                while (wakeup := pgconn.notifies()) is not None:
+                    payload = wakeup.extra.decode(encoding)
+                    heard(_KINDS.get(payload[:1], "other"), payload[1:])
+                if ready(pgconn.socket, timeout=0.5):
+                    pgconn.consume_input()
 
     # -- how values are stored -----------------------------------------------------------------------------------------
 
@@ -427,71 +351,8 @@ class _Transaction:
     def rows(self, name: str, /, **parameters: Any) -> list[Row]:
         for list_of_ids in ("ids", "fences"):
             if list_of_ids in parameters:
-                parameters[list_of_ids] = _array(parameters[list_of_ids])
+                parameters[list_of_ids] = numbers(parameters[list_of_ids])
         return self._store._rows(self._connection, self._store.statements[name], parameters)
-
-
-@contextmanager
-def _abandoned_on_error(connection: Connection) -> Iterator[None]:
-    """What the driver refuses in the middle of a pipeline must not commit the part that was sent: leaving the pipeline
-    would. Without its connection the server drops it."""
-    try:
-        yield
-    except psycopg.Error as error:
-        if error.sqlstate:
-            raise
-        connection.close()
-        if isinstance(error, psycopg.DataError):
-            raise ValueRefused(f"the driver refused a value: {error}") from error
-        raise
-    except BaseException:
-        connection.close()
-        raise
-
-
-def wanted(wants: Wants, *, only_claims: bool) -> dict[str, Any]:
-    """The parameters of claim and claim_from."""
-    n = wants.limit + wants.ahead
-    queues, tasks, priorities = zip(*wants.told, strict=True) if wants.told else ((), (), ())
-    return {
-        "fence": wants.fence,
-        "worker": wants.worker,
-        "lease": wants.lease,
-        "held": wants.held,
-        "limit": wants.limit,
-        "n": n,
-        "only_claims": only_claims,
-        "tasks": list(wants.tasks),
-        "queues": None if wants.queues is None else list(wants.queues),
-        "reach": n + n // 2 + 16,  # others may lock some of the first in the meantime
-        "lane_queues": list(queues),
-        "lane_tasks": list(tasks),
-        "lane_priorities": _array(priorities),
-    }
-
-
-def _ending(outcome: Outcome) -> dict[str, Any]:
-    error = outcome.error
-    return {
-        "id": outcome.id,
-        "fence": outcome.fence,
-        "outcome": outcome.attempt,
-        "delay": outcome.delay,
-        "error_code": error and error.code,
-        "error_message": error and error.message,
-        "traceback": error and error.traceback,
-        "output": outcome.output,
-    }
-
-
-def _held(fence: str, row: tuple[Any, ...]) -> Held:
-    id, task, queue, args, attempt, max_attempts, priority, checkpoint, correlation_id = row[:9]
-    return Held(id, fence, task, queue, args, attempt, max_attempts, priority, checkpoint, correlation_id)
-
-
-def _claimed(fence: str, rows: list[tuple[Any, ...]]) -> Claimed:
-    next_due, more, passed, alone, hold_back = rows.pop()[9:]
-    return Claimed([_held(fence, row) for row in rows], next_due, more, passed, alone, hold_back)
 
 
 def _number(text: str) -> tuple[bytes, tuple[str, ...]]:
@@ -499,11 +360,6 @@ def _number(text: str) -> tuple[bytes, tuple[str, ...]]:
     names: dict[str, int] = {}
     numbered = re.sub(r"%\((\w+)\)s", lambda m: f"${names.setdefault(m[1], len(names) + 1)}", text)
     return numbered.replace("%%", "%").encode(), tuple(names)
-
-
-def _array(values: Iterable[Any]) -> str:
-    """An array of numbers or UUIDs as PostgreSQL writes it: one parameter of one type, whatever its length."""
-    return "{" + ",".join(map(str, values)) + "}"
 
 
 def _must_hold(ref: Ref, rows: list[Row]) -> None:

@@ -1,10 +1,15 @@
--- End for good what does not run; of a running job, ask it. A failed job is dismissed.
+-- End for good what does not run; of a running job, ask it. A failed job is dismissed: it keeps its error. Who asked
+-- first, and why, is kept.
 update @jobs
    set state = case when state = 'running' then state else 'cancelled' end,
        cancel_requested = (state = 'running'),
+       asked_at = case when cancel_requested then asked_at else @clock end,
+       asked_by = case when cancel_requested then coalesce(asked_by, :by) else :by end,
+       asked_why = case when cancel_requested then coalesce(asked_why, :reason) else :reason end,
        finished_at = case when state = 'running' then null when state = 'failed' then finished_at else @clock end,
        error_code = case when state in ('queued', 'paused') then 'CANCELLED' else error_code end,
-       error_message = case when state in ('queued', 'paused') then :reason else error_message end,
+       error_message = case when state in ('queued', 'paused') then coalesce(:reason, 'cancelled on request')
+                            else error_message end,
        ready_at = null, suspect_at = null, failed_at = null
  where id @any(ids) and state in ('queued', 'paused', 'failed', 'running')
 returning id, state, queue, awaited

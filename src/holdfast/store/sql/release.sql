@@ -2,13 +2,14 @@
 -- To paused or cancelled if that was asked meanwhile (R2.5).
 update @jobs
    set state = case when cancel_requested then 'cancelled' when pause_requested then 'paused' else 'queued' end,
-       run_at = case when :delay > 0 then @after(delay) else run_at end,
+       run_at = case when :delay > 0.0 then @after(delay) else run_at end,
        ready_at = case when not cancel_requested and not pause_requested
-                       then case when :delay > 0 then @after(delay) else run_at end end,
+                       then case when :delay > 0.0 then @after(delay) else run_at end end,
        finished_at = case when cancel_requested then @clock end,
        pause_requested = false, cancel_requested = false,
        fence = null, attempt = attempt - 1,
        error_code = case when cancel_requested then 'CANCELLED' else error_code end,
-       error_message = case when cancel_requested then 'cancelled on request' else error_message end
+       error_message = case when cancel_requested then coalesce(asked_why, 'cancelled on request') else error_message end
  where id = :id and state = 'running' and fence = :fence
-returning id, life, attempt + 1 as number, worker, started_at, state, queue, awaited
+returning id, life, attempt + 1 as number, worker, started_at, state, queue, awaited,
+          cast(null as text) as error_code, cast(null as text) as error_message

@@ -8,4 +8,4 @@ update @jobs
        fence = null, crashes = 0, suspicion = 0,
        error_code = :error_code, error_message = :error_message
  where id = :id and state = 'running' and fence = :fence
-returning id, life, attempt as number, worker, started_at, state, queue, awaited
+returning id, life, attempt as number, worker, started_at, state, queue, awaited, error_code, error_message

@@ -2,6 +2,9 @@
 update @jobs
    set state = case when state = 'paused' then 'queued' else state end,
        ready_at = case when state = 'paused' then run_at end,
-       pause_requested = false
+       pause_requested = false,
+       asked_at = case when cancel_requested then asked_at end,
+       asked_by = case when cancel_requested then asked_by end,
+       asked_why = case when cancel_requested then asked_why end
  where id @any(ids) and (state = 'paused' or (state = 'running' and pause_requested))
 returning id, state, queue

@@ -22,12 +22,14 @@ from holdfast.model.outcome import Outcome
 from holdfast.settings import Settings
 from holdfast.store.base import (
     Exchanged,
+    HandOut,
     JobId,
     Ref,
     Row,
     Transaction,
     by_fence,
     by_verb,
+    forget,
     may_be_lost,
     with_output,
 )
@@ -165,7 +167,16 @@ class SqliteStore(SqliteEnqueue):
 
     # -- the worker's trip ---------------------------------------------------------------------------------------
 
-    def exchange(self, finished: Sequence[Outcome], wants: Wants | None, drained: Sequence[str] = ()) -> Exchanged:
+    def exchange(
+        self, finished: Sequence[Outcome], wants: Wants | None, drained: Sequence[str] = (),
+        hand_out: HandOut | None = None,
+    ) -> Exchanged:  # fmt: skip
+        done = self._exchange(finished, wants, drained)
+        if hand_out is not None and wants is not None:
+            hand_out(done.claimed)
+        return done
+
+    def _exchange(self, finished: Sequence[Outcome], wants: Wants | None, drained: Sequence[str]) -> Exchanged:
         done = Exchanged()
         with self._use() as connection:
             if wants is not None and wants.limit + wants.ahead <= 0:
@@ -225,7 +236,8 @@ class SqliteStore(SqliteEnqueue):
             history = {
                 "id": outcome.id, "fence": outcome.fence, "life": row["life"], "number": row["number"],
                 "worker": row["worker"], "outcome": outcome.attempt, "started_at": row["started_at"],
-                "traceback": error and error.traceback, "output": outcome.output, **told,
+                "traceback": error and error.traceback, "output": outcome.output,
+                "error_code": row["error_code"], "error_message": row["error_message"],
             }  # fmt: skip
             self.rows(db, self.statements["attempt"], history)
         return rows
@@ -393,8 +405,26 @@ class SqliteStore(SqliteEnqueue):
             gone = tx.rows(
                 "purge", after_id=after_id, reached=step["reached"], minus_finished=-finished, minus_failed=-failed
             )
-            tx.rows("purge_attempts", ids=[row["id"] for row in gone])
+            forget(tx, [row["id"] for row in gone])
         return len(gone), None if step["young"] else step["reached"]
+
+    # -- under the lease: where PostgreSQL has one statement, these are several in a transaction -----------------------
+
+    def checkpoint(self, ref: Ref, state: bytes | None, pending: int = 0, done: int | None = None) -> tuple[bool, bool]:
+        with self.transaction() as tx:
+            rows = tx.rows(
+                "checkpoint", id=ref.id, fence=ref.fence, checkpoint=_json(state), pending=pending, done=done
+            )
+            if rows and pending:
+                tx.rows("list_pending", ids=[ref.id])
+        return self._told(ref, "checkpoint", rows)
+
+    def keep_step(self, ref: Ref, name: str, result: bytes) -> tuple[bool, bool]:
+        with self.transaction() as tx:
+            rows = tx.rows("step", id=ref.id, fence=ref.fence, name=name)
+            if rows:
+                tx.rows("keep_step", id=ref.id, fence=ref.fence, name=name, result=_json(result))
+        return self._told(ref, "step", rows)
 
     def ids_of(self, stored_ids: Any) -> list[JobId]:
         return cast(list[JobId], json.loads(stored_ids))

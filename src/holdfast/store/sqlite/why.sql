@@ -4,7 +4,8 @@
 -- (`cross join` keeps SQLite to that order.)
 select @now as now, n.newest, j.id, j.queue, j.task, j.state, j.attempt, j.max_attempts, j.priority,
        coalesce(j.ready_at, j.suspect_at, j.run_at) as due_at, j.suspect_at is not null as suspect, j.suspect_until,
-       j.expires_at, j.finished_at, j.cancel_requested, j.pause_requested, j.error_code, j.error_message,
+       j.expires_at, j.finished_at, j.cancel_requested, j.pause_requested, j.asked_at, j.asked_by, j.asked_why,
+       j.error_code, j.error_message,
        coalesce(l.worker, j.worker) as holder, l.expires_at as lease_ends_at,
        q.created_at as queue_paused_at, q.by as queue_paused_by, q.reason as queue_paused_why,
        q.until as queue_paused_until,

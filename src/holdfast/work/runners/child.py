@@ -33,6 +33,7 @@ from holdfast.work.runners.wire import (
     Close,
     Done,
     Hello,
+    Here,
     Incoming,
     Moved,
     Ready,
@@ -40,6 +41,7 @@ from holdfast.work.runners.wire import (
     Tell,
     ToRunner,
     ToWorker,
+    Where,
     Withdraw,
     frame,
     to_runner,
@@ -146,6 +148,9 @@ class Child:
                         attempt.force()
             case Withdraw(is_async, most):
                 self._withdraw(is_async, most)
+            case Where(number):
+                if (attempt := self._in_hand.get(number)) is not None:
+                    self._send(Here(number, self._crew.stack_of(attempt)))
             case _:
                 raise AssertionError("said once")
 

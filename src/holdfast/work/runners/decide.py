@@ -81,7 +81,7 @@ def obeyed(attempt: Attempt, policy: RetryPolicy) -> Outcome | None:
     held = attempt.held
     match attempt.reason:
         case "cancel":
-            return stopped(held, "cancelled on request")
+            return stopped(held)
         case "pause":
             return parked(held)
         case "timeout":

@@ -3,12 +3,14 @@ decision what follows."""
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from holdfast.errors import HoldfastError, LeaseLost
 from holdfast.model.outcome import Error, Outcome, clean
+from holdfast.model.stack import Taken
 from holdfast.redact import hiding
 from holdfast.settings import Settings
 from holdfast.store.base import Store
@@ -64,6 +66,14 @@ class InlineRunner:
 
     def close(self, timeout: float) -> None:
         raise NotImplementedError
+
+    def stack(self, attempt: Attempt) -> str | None:
+        """Where the handler of this attempt is, as text that travels (model/stack.py). None: it does not run here."""
+        raise NotImplementedError
+
+    def _taken(self, attempt: Attempt, thread: str, text: str) -> str:
+        hide = hiding(attempt.held.args, self._handlers[attempt.held.task].secrets, self._settings.url)
+        return Taken(os.getpid(), thread, hide(clean(text))).encoded()
 
     def waiting_since(self) -> float | None:
         try:

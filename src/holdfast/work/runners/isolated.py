@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict
@@ -30,7 +30,7 @@ from holdfast.work.manifest import Manifest, TaskInfo
 from holdfast.work.runners.decide import tell_errored
 from holdfast.work.runners.relay import RECORDING, RELAYED
 from holdfast.work.runners.solo import Solo
-from holdfast.work.runners.wire import Ask, Began, Moved, Over, Reply, Run, ToWorker, Unfit
+from holdfast.work.runners.wire import Ask, Began, Here, Moved, Over, Reply, Run, ToWorker, Unfit, Where
 
 TICK = 0.1  # seconds between looks at attempts that were asked to stop
 NOT_STARTED = 5.0  # seconds until a job is tried again for which the system had no process
@@ -54,6 +54,7 @@ class IsolatedRunner:
         self._worker = ""
         self._lock: int | None = None
         self._finished: Finished = lambda attempt, outcome: None
+        self.answer: Callable[[Attempt, str], None] = lambda attempt, stack: None
         self._waiting: deque[Attempt] = deque()
         self._solos: dict[int, Solo] = {}  # by pid
         self._closing = False
@@ -90,6 +91,13 @@ class IsolatedRunner:
             while most is None or len(back) < most:
                 back.append(self._waiting.pop())
         return back
+
+    def ask_where(self, attempt: Attempt) -> bool:
+        """Ask where its handler is: `answer` is told. False: it does not run here."""
+        solo = next((one for one in list(self._solos.values()) if one.attempt is attempt), None)
+        if solo is not None and not solo.outgoing.send(Where(0)):
+            self._wake()
+        return solo is not None
 
     def abandon(self) -> None:
         """End all of them now."""
@@ -235,6 +243,8 @@ class IsolatedRunner:
 
     def _take(self, solo: Solo, message: ToWorker) -> None:
         match message:
+            case Here(_, stack):
+                self.answer(solo.attempt, stack)
             case Began():
                 solo.attempt.begin()
             case Over(outcome):

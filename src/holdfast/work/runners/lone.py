@@ -26,6 +26,7 @@ from holdfast.work.runners.wire import (
     CHUNK,
     Ask,
     Began,
+    Here,
     Incoming,
     Moved,
     Over,
@@ -33,9 +34,11 @@ from holdfast.work.runners.wire import (
     Run,
     Tell,
     ToWorker,
+    Where,
     frame,
     to_runner,
 )
+from holdfast.work.stacks import of_thread
 
 TICK = 0.5  # seconds between reports of progress
 
@@ -68,6 +71,11 @@ class MainThreadRunner(InlineRunner):
 
     def close(self, timeout: float) -> None:
         """It ran where it was called."""
+
+    def stack(self, attempt: Attempt) -> str | None:
+        main = threading.main_thread()
+        text = of_thread(main.ident or 0)
+        return None if text is None or attempt.ended else self._taken(attempt, main.name, text)
 
     def _run(self, attempt: Attempt) -> None:
         attempt.begin()
@@ -132,6 +140,7 @@ class Lone:
 
     def serve(self, crew: InlineCrew) -> None:
         """Run it, tell what became of it, and put everything away."""
+        self._crew = crew
         crew.open(self._worker, self._ended)
         threading.Thread(target=self._listen, name="holdfast-line", daemon=True).start()
         try:
@@ -163,6 +172,8 @@ class Lone:
                     self.attempt.ask(reason)
                 if forced:
                     self.attempt.force()
+            case Where():
+                self._send(Here(0, self._crew.stack_of(self.attempt)))
             case Reply(number):
                 if (waiting := self._asked.pop(number, None)) is not None:
                     waiting.put(message)

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Awaitable, Iterable, Sequence
 from contextlib import suppress
 from contextvars import copy_context
+from typing import Any
 
 from holdfast.model.outcome import returned
 from holdfast.settings import Settings
@@ -16,6 +17,7 @@ from holdfast.work.attempt import Attempt
 from holdfast.work.context import JobContext, current, working
 from holdfast.work.hooks import ErrorHook
 from holdfast.work.runners.inline import InlineRunner
+from holdfast.work.stacks import of_coroutine
 from holdfast.work.tasks import Task
 
 BREATH = 32  # attempts a slot runs without a pause before it lets the loop do other things
@@ -24,13 +26,13 @@ BREATH = 32  # attempts a slot runs without a pause before it lets the loop do o
 class Slot:
     """A place where attempts run one after the other: the task behind it, and what runs there now."""
 
-    __slots__ = ("_loop", "_task", "attempt", "interrupt")
+    __slots__ = ("_loop", "attempt", "interrupt", "task")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         task = asyncio.current_task()
         assert task is not None
         self._loop = loop
-        self._task = task
+        self.task = task
         self.attempt: Attempt | None = None
         self.interrupt = self._interrupt  # bound once, not for every attempt
 
@@ -40,13 +42,13 @@ class Slot:
     def _stop(self, attempt: Attempt) -> None:
         if self.attempt is attempt:
             attempt.told = True
-            self._task.cancel()
+            self.task.cancel()
 
     def cleared(self) -> None:
         """Whatever was asked of the attempt that ended, the next one starts afresh."""
         self.attempt = None
-        while self._task.cancelling():
-            self._task.uncancel()
+        while self.task.cancelling():
+            self.task.uncancel()
 
 
 class LoopRunner(InlineRunner):
@@ -57,6 +59,7 @@ class LoopRunner(InlineRunner):
         super().__init__(slots, tasks, store, settings, on_error=on_error)
         self._idle: list[asyncio.Future[None]] = []
         self._tasks: set[asyncio.Task[None]] = set()
+        self._places: dict[asyncio.Task[Any], Slot] = {}
         self._closing = False
         self.loop = self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._serve, name="holdfast-loop", daemon=True)
@@ -71,6 +74,13 @@ class LoopRunner(InlineRunner):
         self._closing = True
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(timeout)
+
+    def stack(self, attempt: Attempt) -> str | None:
+        slot = next((one for one in list(self._places.values()) if one.attempt is attempt), None)
+        if slot is None or self._thread.ident is None:
+            return None
+        # Not by way of the loop: a handler that blocks it is what people look for.
+        return self._taken(attempt, self._thread.name, of_coroutine(slot.task, self._loop, self._thread.ident, attempt))
 
     # -- on the loop's thread ------------------------------------------------------------------------------------
 
@@ -109,6 +119,7 @@ class LoopRunner(InlineRunner):
 
     def _slot_ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
+        self._places.pop(task, None)
         if self._waiting and not self._closing:
             self._open_slot()
 
@@ -117,6 +128,7 @@ class LoopRunner(InlineRunner):
         working.set(self.worker)
         clean = copy_context()
         slot = Slot(self._loop)
+        self._places[slot.task] = slot
         breath = 0
         while not self._closing:
             try:

@@ -23,7 +23,8 @@ from holdfast.work.lane import Finished
 from holdfast.work.manifest import Manifest, TaskInfo
 from holdfast.work.runners.decide import obeyed
 from holdfast.work.runners.process import Orders, Process, how_it_ended
-from holdfast.work.runners.wire import Back, Done, Hello, Moved, Ready, ToWorker, Unfit
+from holdfast.work.runners.wire import Back, Done, Hello, Here, Moved, Ready, ToWorker, Unfit
+from holdfast.work.stacks import absent
 
 TICK = 0.2  # seconds between looks at attempts that were asked to stop
 CLOSING = 12.0  # seconds processes have to end in good order: resources and hooks of theirs take time
@@ -99,6 +100,7 @@ class Pool:
         ]
         self.finished: Finished = lambda attempt, outcome: None
         self.misfit: Callable[[HoldfastError], None] = lambda error: None
+        self.answer: Callable[[Attempt, str], None] = lambda attempt, stack: None
         self._processes: list[Process] = []
         self._ready: tuple[Process, ...] = ()
         self._selector = selectors.DefaultSelector()
@@ -127,6 +129,13 @@ class Pool:
     def wake(self) -> None:
         with suppress(BlockingIOError):  # then it is awake
             os.write(self._wake_out, b"!")
+
+    def stack(self, attempt: Attempt) -> None:
+        process = next((one for one in list(self._processes) if one.get(attempt.number) is attempt), None)
+        if process is None:
+            self.answer(attempt, absent(attempt))
+        else:
+            process.ask_where(attempt)
 
     def abandon(self) -> None:
         for process in list(self._processes):
@@ -241,8 +250,10 @@ class Pool:
                 self._done(process, message)
             case Moved(progress):
                 for number, done, total, note in progress:
-                    if (attempt := process.get(number)) is not None:
-                        attempt.progress = (done, total, note)
+                    process.reached(number, done, total, note)
+            case Here(number, stack):
+                if (attempt := process.get(number)) is not None:
+                    self.answer(attempt, stack)
             case Back(is_async, numbers):
                 process.answered(is_async)
                 for number in numbers:
@@ -319,7 +330,7 @@ class Pool:
             if doomed and begun and attempt.must_stop:
                 self.finished(attempt, self._forced(attempt))
             elif attempt in suspects:
-                told = f"its runner process {cause}{_how_far(attempt)}"
+                told = f"its runner process {cause}{process.how_far(attempt)}"
                 self.finished(attempt, Crash(told, company=len(suspects) > 1))
             else:
                 self.finished(attempt, given_back(attempt.held, started=begun))
@@ -357,13 +368,6 @@ class Pool:
             with self._changed:
                 self._trouble = error
                 self._changed.notify_all()
-
-
-def _how_far(attempt: Attempt) -> str:
-    if attempt.progress is None:
-        return ""
-    done, total, _ = attempt.progress
-    return f" (at {done} of {total})" if total is not None else f" (at {done})"
 
 
 def _error_of(message: Unfit) -> HoldfastError:

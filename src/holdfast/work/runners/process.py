@@ -33,6 +33,7 @@ from holdfast.work.runners.wire import (
     Tell,
     ToRunner,
     ToWorker,
+    Where,
     Withdraw,
     frame,
     to_worker,
@@ -76,6 +77,7 @@ class Process:
         self._number = 0
         self._in_hand: dict[int, Attempt] = {}
         self._waiting: dict[bool, deque[Attempt]] = {True: deque(), False: deque()}  # by colour, in the order given
+        self._far: dict[int, str] = {}  # how far those are that reported it
         self._timed: set[Attempt] = set()  # those with a timeout that have not begun, as far as we know
         self._owes_back: dict[bool, float] = {}  # colour -> since when it owes us an answer to Withdraw
 
@@ -128,10 +130,22 @@ class Process:
 
     def taken(self, number: int) -> Attempt | None:
         """An attempt that ended, or was given back."""
+        if self._far:
+            self._far.pop(number, None)
         return self._in_hand.pop(number, None)
 
     def get(self, number: int) -> Attempt | None:
         return self._in_hand.get(number)
+
+    def reached(self, number: int, done: int, total: int | None, note: str | None) -> None:
+        """An attempt reports how far it is."""
+        if (attempt := self._in_hand.get(number)) is not None:
+            attempt.progress = (done, total, note)
+            self._far[number] = f" (at {done})" if total is None else f" (at {done} of {total})"
+
+    def how_far(self, attempt: Attempt) -> str:
+        """In words, as far as it was reported."""
+        return self._far.get(attempt.number, "")
 
     def in_hand(self) -> list[Attempt]:
         with self._lock:
@@ -147,6 +161,11 @@ class Process:
     def tell(self, attempt: Attempt) -> None:
         self.asked = True
         self.send(Tell(attempt.number, attempt.reason, attempt.forced))
+        self._wake()
+
+    def ask_where(self, attempt: Attempt) -> None:
+        """It answers with Here."""
+        self.send(Where(attempt.number))
         self._wake()
 
     def withdraw(self, most: int | None, *, is_async: bool) -> None:

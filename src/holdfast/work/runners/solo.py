@@ -188,7 +188,7 @@ class Solo:
             return self._outcome
         if attempt.reason is not None and (end.killed or self._term_at is not None):
             return self._forced(attempt, end)
-        late = end.killed and not attempt.started
+        late = not attempt.started and self._killed_at is not None and self._killed_at >= self._spawned + STARTING
         if self.unfit is not None or late:
             why = "its process could not begin: "
             why += f"{self.unfit.number} {self.unfit.message}" if self.unfit else f"it took longer than {STARTING:g} s"

@@ -14,6 +14,7 @@ from holdfast.work.attempt import Attempt
 from holdfast.work.context import JobContext, current, working
 from holdfast.work.hooks import ErrorHook
 from holdfast.work.runners.inline import InlineRunner
+from holdfast.work.stacks import of_thread
 from holdfast.work.tasks import Task
 
 
@@ -25,6 +26,7 @@ class ThreadRunner(InlineRunner):
         super().__init__(slots, tasks, store, settings, on_error=on_error)
         self._calls: queue.SimpleQueue[None] = queue.SimpleQueue()  # one for each attempt that came to wait
         self._threads: list[threading.Thread] = []
+        self._at: dict[int, Attempt] = {}  # what each thread runs, or ran last
         self._closing = False
 
     def start(self, attempts: Sequence[Attempt]) -> None:
@@ -50,8 +52,16 @@ class ThreadRunner(InlineRunner):
         for _ in self._threads:
             self._calls.put(None)
 
+    def stack(self, attempt: Attempt) -> str | None:
+        thread = next((one for one in self._threads if self._at.get(one.ident or 0) is attempt), None)
+        text = None if thread is None or thread.ident is None else of_thread(thread.ident)
+        if thread is None or text is None or attempt.ended:
+            return None
+        return self._taken(attempt, thread.name, text)
+
     def _serve(self) -> None:
         working.set(self.worker)
+        me = threading.get_ident()
         while True:
             self._calls.get()
             if self._closing:
@@ -60,6 +70,7 @@ class ThreadRunner(InlineRunner):
                 attempt = self._waiting.popleft()
             except IndexError:  # withdrawn
                 continue
+            self._at[me] = attempt
             copy_context().run(self._run, attempt)
 
     def _run(self, attempt: Attempt) -> None:

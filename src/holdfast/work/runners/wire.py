@@ -73,6 +73,12 @@ class Withdraw(msgspec.Struct, frozen=True, array_like=True, tag="withdraw"):
     most: int | None
 
 
+class Where(msgspec.Struct, frozen=True, array_like=True, tag="where"):
+    """Somebody asks where the handler of this attempt is."""
+
+    number: int
+
+
 class Close(msgspec.Struct, frozen=True, array_like=True, tag="close"):
     """End in good order."""
 
@@ -96,6 +102,13 @@ class Moved(msgspec.Struct, frozen=True, array_like=True, tag="moved"):
     """How far attempts are: done, total, note."""
 
     progress: list[tuple[int, int, int | None, str | None]]
+
+
+class Here(msgspec.Struct, frozen=True, array_like=True, tag="here"):
+    """The answer to Where: a stack, as model/stack.py writes it."""
+
+    number: int
+    stack: str
 
 
 # Between a worker and a process that runs one attempt:
@@ -142,8 +155,8 @@ class Reply(msgspec.Struct, frozen=True, array_like=True, tag="reply"):
     error: tuple[str, str, str] | None
 
 
-ToRunner = Begin | Start | Tell | Withdraw | Close | Run | Reply
-ToWorker = Hello | Unfit | Ready | Done | Back | Moved | Began | Over | Ask
+ToRunner = Begin | Start | Tell | Withdraw | Where | Close | Run | Reply
+ToWorker = Hello | Unfit | Ready | Done | Back | Moved | Here | Began | Over | Ask
 
 _encoder = msgspec.msgpack.Encoder()
 to_runner = msgspec.msgpack.Decoder(ToRunner)

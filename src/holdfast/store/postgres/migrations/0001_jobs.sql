@@ -38,6 +38,9 @@ create table @jobs (
     started_at       timestamptz,
     finished_at      timestamptz,
     suspect_until    timestamptz,             -- from then on company is allowed again; null: never
+    progressed_at    timestamptz,             -- when `done` was last told
+    asked_at         timestamptz,             -- when people asked for the pause or cancel that holds, or did
+    rate             float8,                  -- items a second, of late
     pending          integer,
     done             integer,
     total            integer,
@@ -50,6 +53,8 @@ create table @jobs (
     note             text,
     error_code       text,
     error_message    text,
+    asked_by         text,
+    asked_why        text,
     -- A queued job that can never be claimed must not exist (R5.11), nor a running one without a holder.
     check (state not in ('queued', 'paused') or attempt < max_attempts),
     check (state = 'queued' or (ready_at is null and suspect_at is null)),
@@ -91,6 +96,23 @@ create table @attempts (
     primary key (job_id, fence)
 );
 
+-- What the steps of a job returned. A step is run once, however many attempts and lives the job takes.
+create table @steps (
+    job_id   bigint not null,
+    name     text not null,
+    life     integer not null,
+    attempt  integer not null,
+    ended_at timestamptz not null,
+    result   json not null,
+    primary key (job_id, name)
+);
+
+-- The jobs that may have work pending: what a checkpoint counted is summed by this list, so that neither finished jobs
+-- nor those that count nothing are looked at. A job that finished is taken off later.
+create table @pending (
+    job_id bigint primary key
+);
+
 create table @workers (
     id         text primary key,
     name       text not null,
@@ -127,4 +149,14 @@ create table @crons (
     tags         text[],
     next_at      timestamptz not null,
     last_at      timestamptz                     -- the newest tick that was taken
+);
+
+-- Questions where a running handler is, and what its worker told. A row lives for the seconds that somebody waits.
+create table @stacks (
+    id          uuid primary key,
+    job_id      bigint not null,
+    fence       uuid not null,
+    asked_at    timestamptz not null,
+    answer      text,
+    answered_at timestamptz
 );

@@ -48,6 +48,11 @@ create table @jobs (
     note             text,
     error_code       text,
     error_message    text,
+    asked_at         text,                    -- when people asked for the pause or cancel that holds, or did
+    asked_by         text,
+    asked_why        text,
+    progressed_at    text,                    -- when `done` was last told
+    rate             real,                    -- items a second, of late
     -- A queued job that can never be claimed must not exist (R5.11), nor a running one without a holder.
     check (state not in ('queued', 'paused') or attempt < max_attempts),
     check (state = 'queued' or (ready_at is null and suspect_at is null)),
@@ -89,6 +94,23 @@ create table @attempts (
     primary key (job_id, fence)
 ) without rowid;
 
+-- What the steps of a job returned. A step is run once, however many attempts and lives the job takes.
+create table @steps (
+    job_id   integer not null,
+    name     text not null,
+    life     integer not null,
+    attempt  integer not null,
+    ended_at text not null,
+    result   text not null,
+    primary key (job_id, name)
+) without rowid;
+
+-- The jobs that may have work pending: what a checkpoint counted is summed by this list, so that neither finished jobs
+-- nor those that count nothing are looked at. A job that finished is taken off later.
+create table @pending (
+    job_id integer primary key
+);
+
 create table @workers (
     id         text primary key,
     name       text not null,
@@ -125,4 +147,14 @@ create table @crons (
     tags         text,
     next_at      text not null,
     last_at      text                            -- the newest tick that was taken
+);
+
+-- Questions where a running handler is, and what its worker told. A row lives for the seconds that somebody waits.
+create table @stacks (
+    id          text primary key,
+    job_id      integer not null,
+    fence       text not null,
+    asked_at    text not null,
+    answer      text,
+    answered_at text
 );

@@ -1,0 +1,114 @@
+"""What `top` shows, as data: an overview with what follows from it and from the looks before it."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import asdict
+from datetime import datetime
+from typing import Any
+
+from holdfast.cli.base import plain
+from holdfast.cli.queues import paused, total
+from holdfast.model.job import WorkerRecord
+from holdfast.model.overview import Overview, Rates, Running
+from holdfast.redact import scrub
+
+Row = dict[str, Any]
+Document = dict[str, Any]
+
+WINDOW = 30.0  # seconds of the past that the rate of a running job is made of
+NOTHING = Rates(0.0, 0.0)
+
+
+class Pace:
+    """How quickly running jobs get on, told from one look to the next."""
+
+    def __init__(self) -> None:
+        self._seen: dict[tuple[str, str], deque[tuple[datetime, int]]] = {}
+
+    def look(self, running: list[Running], at: datetime) -> None:
+        before, self._seen = self._seen, {}
+        for job in running:
+            if job.done is not None:
+                samples = self._seen[job.id, job.fence] = before.get((job.id, job.fence), deque())
+                samples.append((at, job.done))
+                while len(samples) > 2 and (at - samples[1][0]).total_seconds() >= WINDOW:
+                    samples.popleft()
+
+    def of(self, job: Running, at: datetime) -> float | None:
+        """What it does in a second: lately, if it was seen before, else since it started."""
+        samples = self._seen.get((job.id, job.fence))
+        if not samples or job.done is None:
+            return None
+        since, done = samples[0]
+        if job.done <= done or at <= since:
+            since, done = job.started_at, 0
+        seconds = (at - since).total_seconds()
+        return (job.done - done) / seconds if seconds > 0 and job.done > done else None
+
+
+def document(seen: Overview, pace: Pace, url: str) -> Document:
+    """One look as JSON has it."""
+    pace.look(seen.running, seen.at)
+    busy: dict[str, int] = {}
+    for depth in seen.depths:
+        for worker, jobs in depth.running.items():
+            busy[worker] = busy.get(worker, 0) + jobs
+    return {
+        "at": seen.at.isoformat(),
+        "url": url,
+        "queues": _queues(seen),
+        "workers": [_worker(worker, busy.get(worker.id, 0), seen.at) for worker in seen.workers],
+        "running": [_running(job, pace.of(job, seen.at), seen.at) for job in seen.running],
+        "running_in_all": sum(busy.values()),
+        "failures": [
+            plain(asdict(failure))
+            | {
+                "error_message": scrub(failure.error_message or ""),
+                "ago_seconds": round(max(0.0, (seen.at - failure.failed_at).total_seconds()), 3),
+            }
+            for failure in seen.failures
+        ],
+        "pauses": [{"kind": pause.kind, "name": pause.name, **(paused(pause) or {})} for pause in seen.pauses],
+    }
+
+
+def _queues(seen: Overview) -> list[Row]:
+    pauses = {pause.name: pause for pause in seen.pauses if pause.kind == "queue"}
+    names = {depth.queue for depth in seen.depths} | pauses.keys()
+    names.update(queue for worker in seen.workers for queue in worker.queues or ())
+    rows = []
+    for name in sorted(names):
+        row = total(depth for depth in seen.depths if depth.queue == name)
+        if row["oldest_due_at"] is not None:
+            waited = (seen.at - datetime.fromisoformat(row["oldest_due_at"])).total_seconds()
+            row["oldest_due_seconds"] = max(0.0, round(waited, 3))
+        alive = [w for w in seen.workers if (w.queues is None or name in w.queues) and w.alive(seen.at)]
+        rates = seen.rates.get(name, NOTHING)
+        rows.append(
+            {
+                "queue": name, **row, "came_per_second": round(rates.came, 3),
+                "ended_per_second": round(rates.ended, 3), "workers": len(alive), "paused": paused(pauses.get(name)),
+            }
+        )  # fmt: skip
+    return rows
+
+
+def _worker(worker: WorkerRecord, busy: int, at: datetime) -> Row:
+    seen = max(0.0, (at - worker.seen_at).total_seconds())
+    kept = ("id", "name", "host", "pid", "queues", "slots", "started_at", "seen_at")
+    data = plain(asdict(worker))
+    return {name: data[name] for name in kept} | {
+        "busy": busy, "seen_seconds": round(seen, 3), "alive": worker.alive(at),
+    }  # fmt: skip
+
+
+def _running(job: Running, rate: float | None, at: datetime) -> Row:
+    left = None
+    if rate and job.total is not None and job.done is not None and job.total >= job.done:
+        left = round((job.total - job.done) / rate, 3)
+    return plain(asdict(job)) | {
+        "elapsed_seconds": round(max(0.0, (at - job.started_at).total_seconds()), 3),
+        "rate_per_second": None if rate is None else round(rate, 3),
+        "left_seconds": left,
+    }

@@ -1,0 +1,37 @@
+"""`stack`: what a running handler is doing now."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import click
+
+from holdfast.cli.base import cli, harmless, open_app, output_option, plain, print_data, url_option
+from holdfast.people import STACK_TIMEOUT
+
+
+@cli.command()
+@click.argument("job")
+@click.option(
+    "--timeout", type=click.FloatRange(0), default=STACK_TIMEOUT, show_default=True, help="Seconds to wait for it."
+)
+@output_option
+@url_option
+def stack(job: str, timeout: float, output: str, url: str | None) -> None:
+    """Show where the handler of a running JOB is: its Python stack, asked of the worker that runs it.
+
+    \b
+    Examples:
+      holdfast stack 42
+      holdfast stack 42 --timeout 30 -o json
+    """
+    found = open_app(url).stack(job, timeout=timeout)
+    if output != "table":
+        print_data([plain(asdict(found))], output, one=True)
+        return
+    thread = f", thread {found.thread}" if found.thread else ""
+    click.echo(
+        f"job {found.job} ({found.task}), attempt {found.attempt}, at {found.taken_at:%Y-%m-%d %H:%M:%S} UTC\n"
+        f"in worker {harmless(found.worker)}, pid {found.pid}{thread}:\n"
+    )
+    click.echo(harmless(found.text), nl=False)

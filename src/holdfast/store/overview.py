@@ -1,0 +1,88 @@
+"""All that a screen shows, read by a fixed number of statements, whatever the number of queues and jobs: no more are
+counted or listed than there is use for, and no finished job is looked at but the newest ones, for the rates."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from holdfast.model.overview import Failure, Overview, Rates, Running
+from holdfast.store.depth import depths
+from holdfast.store.find import LAST
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from holdfast.store.base import JobId, Row, Store
+
+LISTED = 200  # running jobs; the newest failures are fewer
+FAILURES = 20
+CHOSEN = 25  # times as many are read where only some queues are wanted
+SPAN = 60.0  # seconds of the past that rates are made of
+SAMPLE = 1000  # jobs looked at for them
+
+
+def overview(store: Store, queues: Sequence[str] | None = None) -> Overview:
+    """What goes on now: in all queues, or in these."""
+    now = store.now()
+    ids: list[JobId] = [row["id"] for row in store.read("running_ids")]
+    more = 1 if queues is None else CHOSEN
+    running = [_running(store, row) for row in store.read("running", ids=ids, most=LISTED * more)] if ids else []
+    failures = [_failure(store, row) for row in store.read("failed_lately", most=FAILURES * more)]
+    wanted = None if queues is None else frozenset(queues)
+
+    def shown(queue: str) -> bool:
+        return wanted is None or queue in wanted
+
+    return Overview(
+        at=now,
+        depths=[depth for depth in depths(store, ids) if shown(depth.queue)],
+        rates={queue: rates for queue, rates in rates_of(store, now, ids).items() if shown(queue)},
+        workers=[w for w in store.workers() if wanted is None or w.queues is None or wanted.intersection(w.queues)],
+        running=[job for job in running if shown(job.queue)][:LISTED],
+        failures=[failure for failure in failures if shown(failure.queue)][:FAILURES],
+        pauses=[pause for pause in store.pauses() if pause.kind != "queue" or shown(pause.name)],
+    )
+
+
+def rates_of(store: Store, now: datetime, running_ids: Sequence[JobId]) -> dict[str, Rates]:
+    """Jobs a second in the last minute, by queue. Nothing counts them as they go, so that is an estimate: of the newest
+    jobs, which tell where jobs end soon after they came; and of those just before the newest that runs, which tell
+    where a backlog is worked off. Jobs that came long before those and end now are not seen."""
+    came: dict[str, float] = {}
+    ended: dict[str, float] = {}
+    newest = store.read("lately", before=LAST, most=SAMPLE, minus_span=-SPAN)
+    windows = [newest]
+    front = max((id for id in running_ids if isinstance(id, int)), default=None)
+    if newest and front is not None and front < min(row["lowest"] for row in newest):
+        windows.append(store.read("lately", before=front, most=SAMPLE, minus_span=-SPAN))
+    for window in windows:
+        for what, rates in (("came", came), ("ended", ended)):
+            if what == "came" and window is not newest:
+                continue
+            seconds = _covered(store, window, what, now)
+            for row in window:
+                rates[row["queue"]] = rates.get(row["queue"], 0.0) + row[what] / seconds
+    return {queue: Rates(came.get(queue, 0.0), ended.get(queue, 0.0)) for queue in sorted({*came, *ended})}
+
+
+def _covered(store: Store, window: list[Row], what: str, now: datetime) -> float:
+    """How many seconds a window of jobs tells of: where it is full of the last minute's, only back to their first."""
+    counted = sum(row[what] for row in window)
+    since = [store.moment(row[f"{what}_since"]) for row in window if row[f"{what}_since"] is not None]
+    if not since or counted * 2 < SAMPLE:
+        return SPAN
+    return max(0.01, min(SPAN, (now - min(at for at in since if at is not None)).total_seconds()))
+
+
+def _running(store: Store, row: Row) -> Running:
+    started_at = store.moment(row["started_at"])
+    assert started_at is not None
+    flags = {name: bool(row[name]) for name in ("pause_requested", "cancel_requested")}
+    return Running(**{**row, **flags, "id": str(row["id"]), "fence": str(row["fence"]), "started_at": started_at})
+
+
+def _failure(store: Store, row: Row) -> Failure:
+    failed_at = store.moment(row["failed_at"])
+    assert failed_at is not None
+    return Failure(**{**row, "id": str(row["id"]), "failed_at": failed_at})

@@ -1,0 +1,1 @@
+delete from @pending where job_id @any(ids)

@@ -1,0 +1,1 @@
+delete from @steps where job_id @any(ids)

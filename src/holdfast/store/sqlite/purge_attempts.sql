@@ -1,1 +1,0 @@
-delete from @attempts where job_id in (select value from json_each(:ids))

@@ -1,0 +1,164 @@
+"""Durable steps: what one returned is kept under its job, and it is not run again, whichever attempt comes to it.
+
+What a handler gets back is always what was kept, read as the function's return hint says, also when the step was run
+just now: so a handler that works once works the same after a crash."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import typing
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast import events
+from holdfast.errors import HoldfastError
+from holdfast.model.payload import Unfit, encode
+
+if TYPE_CHECKING:
+    from holdfast.work.context import JobContext
+
+NAME_LIMIT = 200  # characters of a step's name
+NUMBER = "HF1315"
+
+
+class Step:
+    """One step of an attempt, from the look whether it was done before to keeping what it returned."""
+
+    def __init__(self, context: JobContext, name: str, function: Callable[..., Any]) -> None:
+        if not isinstance(name, str) or not name.strip() or len(name) > NAME_LIMIT or "\x00" in name:
+            raise HoldfastError(
+                f"a step needs a name of 1 to {NAME_LIMIT} characters, as in ctx.step('charge', charge, order), "
+                f"not {name!r:.80}",
+                number=NUMBER,
+            )
+        if not callable(function):
+            raise HoldfastError(
+                f"step {name!r} needs a function to call, not {function!r:.80}: ctx.step('charge', charge, order), "
+                "without brackets after it",
+                number=NUMBER,
+            )
+        self._context = context
+        self._name = name
+        self._function = function
+
+    def begin(self) -> None:
+        """The name is taken, until the step fails."""
+        names = self._context._step_names()
+        if self._name in names:
+            raise HoldfastError(
+                f"step {self._name!r} of job {self._context.job.id} was used before in this attempt: its result would "
+                f"be handed out for both; give each step a name of its own, in a loop f'{self._name} {{n}}'",
+                number=NUMBER,
+            )
+        names.add(self._name)
+
+    def failed(self) -> None:
+        """It may be tried again under the same name."""
+        self._context._step_names().discard(self._name)
+
+    def found(self) -> bytes | None:
+        """What it returned in an earlier attempt. A pause or cancel takes effect before it is run."""
+        context, store = self._context, self._context._store
+        if store is None:
+            return None
+        kept: list[bytes | None] = []
+
+        def look() -> tuple[bool, bool]:
+            data, cancel, pause = store.step(context._ref(), self._name)
+            kept.append(data)
+            return cancel, pause
+
+        context._under_lease(look, "a step")
+        data = kept[-1]
+        context._stop_if_asked(also_at_shutdown=data is None)
+        return data
+
+    def keep(self, value: Any) -> bytes:
+        """Keep what it returned, however long the database is away: it was done, and should not be done again."""
+        context, store = self._context, self._context._store
+        limit = sys.maxsize if context._settings is None else context._settings.max_result
+        try:
+            data = encode(value, limit=limit)
+        except Unfit as unfit:
+            raise HoldfastError(
+                f"what step {self._name!r} of job {context.job.id} returned can't be kept: {unfit}", number="HF1308"
+            ) from None
+        if store is not None:
+            context._under_lease(lambda: store.keep_step(context._ref(), self._name, data), "a step")
+            events.emit("stepped", job=context.job.id, step=self._name)
+            context._stop_if_asked(also_at_shutdown=True)
+        return data
+
+    def value(self, data: bytes) -> Any:
+        """What was kept, as the function's return hint says."""
+        hint = _return_hint(self._function)
+        try:
+            return msgspec.json.decode(data, type=hint)
+        except msgspec.DecodeError as error:
+            raise HoldfastError(
+                f"what is kept of step {self._name!r} of job {self._context.job.id} is not what the return hint of "
+                f"{_named(self._function)} says: {error}",
+                number="HF1309",
+            ) from None
+
+    @property
+    def is_async(self) -> bool:
+        return inspect.iscoroutinefunction(inspect.unwrap(self._function))
+
+    def refuse_coroutine(self) -> None:
+        if self.is_async:
+            raise HoldfastError(
+                f"{_named(self._function)} is asynchronous: await ctx.astep({self._name!r}, …) instead of ctx.step",
+                number=NUMBER,
+            )
+
+
+def run(step: Step, call: Callable[[], Any]) -> Any:
+    step.refuse_coroutine()
+    step.begin()
+    try:
+        data = step.found()
+        return step.value(step.keep(call()) if data is None else data)
+    except Exception:
+        step.failed()
+        raise
+
+
+async def arun(step: Step, call: Callable[[], Any]) -> Any:
+    import asyncio
+
+    step.begin()
+    try:
+        data = await asyncio.to_thread(step.found)
+        if data is None:
+            value = call() if step.is_async else await asyncio.to_thread(call)
+            if inspect.isawaitable(value):
+                value = await value
+            # It was done: whatever is asked of the job in this very moment, that is kept first.
+            keeping = asyncio.ensure_future(asyncio.to_thread(step.keep, value))
+            try:
+                data = await asyncio.shield(keeping)
+            except asyncio.CancelledError:
+                await keeping
+                raise
+        return step.value(data)
+    except Exception:
+        step.failed()
+        raise
+
+
+def _return_hint(function: Callable[..., Any]) -> Any:
+    """Any: it has none, or one that JSON can't be read as."""
+    try:
+        hint = typing.get_type_hints(function, include_extras=True).get("return", Any)
+        msgspec.json.Decoder(hint)
+    except (NameError, TypeError, AttributeError):
+        return Any
+    return hint
+
+
+def _named(function: Callable[..., Any]) -> str:
+    return getattr(function, "__qualname__", None) or repr(function)[:80]

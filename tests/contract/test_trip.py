@@ -1,0 +1,172 @@
+"""The worker's trip to PostgreSQL: one message, two transactions, the claim's answer first. Whatever becomes of one of
+the two, the other stands, and answers are never taken for those of another trip."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import psycopg
+import pytest
+
+from holdfast.errors import OutcomeUnknown, RowLocked, StoreError, StoreUnavailable, ValueRefused
+from holdfast.model.job import Claimed, Held
+from holdfast.model.lifecycle import State
+from holdfast.model.outcome import Outcome, returned
+from holdfast.settings import Settings
+from holdfast.store.base import Store
+from holdfast.store.postgres.store import PostgresStore
+from tests.factories import a_queued_job, a_running_job, claim, new_job, wants
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.parametrize("engine", ["postgres"])
+
+
+@contextmanager
+def locked(settings: Settings, held: Held) -> Iterator[None]:
+    """Somebody's open transaction has this job's row: whoever records its outcome waits."""
+    with psycopg.connect(settings.url) as someone:
+        someone.execute(f'select 1 from "{settings.schema}".jobs where id = %s for update'.encode(), [held.id])
+        yield
+
+
+def pid_of_the_trip(store: Store) -> int:
+    assert isinstance(store, PostgresStore)
+    with store._trips.use() as trip:
+        return trip.connection.info.backend_pid
+
+
+def once_it_waits(settings: Settings, pid: int, act: str) -> Callable[[Claimed], None]:
+    """Hands out, and has the server do this to its session as soon as that waits for a lock."""
+
+    def meanwhile() -> None:
+        with psycopg.connect(settings.url, autocommit=True) as other:
+            wait_until(
+                lambda: (
+                    other.execute(
+                        "select 1 from pg_stat_activity where pid = %s and wait_event_type = 'Lock'", [pid]
+                    ).fetchone()
+                    is not None
+                )
+            )
+            other.execute(f"select {act}(%s)".encode(), [pid])
+
+    return lambda claimed: threading.Thread(target=meanwhile).start()
+
+
+def test_what_was_claimed_is_handed_out_before_the_outcomes_are_recorded(store: Store, settings: Settings) -> None:
+    held, waiting = a_running_job(store), a_queued_job(store)
+    seen: list[tuple[State, State]] = []
+
+    def hand_out(claimed: Claimed) -> None:
+        assert [str(job.id) for job in claimed.jobs] == [waiting]
+        seen.append((store.get(waiting).state, store.get(str(held.id)).state))
+
+    with locked(settings, held), pytest.raises(RowLocked):
+        store.exchange([returned(held, None)], wants(), [], hand_out)
+    assert seen == [(State.RUNNING, State.RUNNING)]
+    assert store.get(waiting).state is State.RUNNING
+    assert store.exchange([returned(held, None)], None).lost == []
+
+
+def test_a_claim_that_is_refused_costs_no_outcome(store: Store) -> None:
+    held, waiting = a_running_job(store), a_queued_job(store)
+    burnt = wants()
+    assert store.claim_of(burnt.fence) == []
+    handed: list[Claimed] = []
+    done = store.exchange([returned(held, b"1")], burnt, [held.fence], handed.append)
+    assert isinstance(done.refused, ValueRefused)
+    assert (handed, done.claimed.jobs, done.lost) == ([], [], [])
+    assert store.get(str(held.id)).result == b"1"
+    assert store.get(waiting).state is State.QUEUED
+    assert len(claim(store).jobs) == 1
+
+
+def test_without_outcomes_a_claim_that_is_refused_says_so(store: Store) -> None:
+    a_queued_job(store)
+    burnt = wants()
+    store.claim_of(burnt.fence)
+    with pytest.raises(ValueRefused):
+        store.exchange([], burnt)
+    assert len(claim(store).jobs) == 1
+
+
+def test_where_both_are_refused_the_outcomes_are_told_of(store: Store) -> None:
+    bad = a_running_job(store, max_attempts=1)
+    burnt = wants()
+    store.claim_of(burnt.fence)
+    with pytest.raises(ValueRefused, match="jobs_check"):
+        store.exchange([Outcome("reschedule", bad.id, bad.fence, "errored")], burnt)
+    assert store.exchange([returned(bad, None)], wants()).lost == []
+
+
+def test_a_session_that_ends_between_the_two_answers_leaves_the_claim_and_a_doubt(
+    store: Store, settings: Settings
+) -> None:
+    held, waiting = a_running_job(store), a_queued_job(store)
+    handed: list[Claimed] = []
+    end = once_it_waits(settings, pid_of_the_trip(store), "pg_terminate_backend")
+
+    def hand_out(claimed: Claimed) -> None:
+        handed.append(claimed)
+        end(claimed)
+
+    with locked(settings, held), pytest.raises(OutcomeUnknown):
+        store.exchange([returned(held, b"1")], wants(), [held.fence], hand_out)
+    assert [str(job.id) for claimed in handed for job in claimed.jobs] == [waiting]
+    assert [store.get(id).state for id in (str(held.id), waiting)] == [State.RUNNING, State.RUNNING]
+    assert store.exchange([returned(held, b"1")], wants(), [held.fence]).lost == []
+    assert store.get(str(held.id)).result == b"1"
+
+
+def test_a_cancelled_statement_is_trouble_that_passes(store: Store, settings: Settings) -> None:
+    held, waiting = a_running_job(store), a_queued_job(store)
+    pid = pid_of_the_trip(store)
+    with locked(settings, held), pytest.raises(StoreUnavailable) as told:
+        store.exchange([returned(held, b"1")], wants(), [], once_it_waits(settings, pid, "pg_cancel_backend"))
+    assert not isinstance(told.value, OutcomeUnknown), "the server has said that it was not recorded"
+    assert [store.get(id).state for id in (str(held.id), waiting)] == [State.RUNNING, State.RUNNING]
+    assert store.exchange([returned(held, b"1")], None).lost == []
+    assert pid_of_the_trip(store) == pid
+
+
+def test_who_fails_to_hand_out_leaves_no_answers_to_others(store: Store) -> None:
+    held, waiting = a_running_job(store), a_queued_job(store)
+
+    def hand_out(claimed: Claimed) -> None:
+        raise ZeroDivisionError
+
+    wanted = wants()
+    with pytest.raises(ZeroDivisionError):
+        store.exchange([returned(held, None)], wanted, [], hand_out)
+    assert [str(job.id) for job in store.claim_of(wanted.fence)] == [waiting]
+    again = store.exchange([returned(held, None)], wants())
+    assert (again.lost, again.claimed.jobs) == ([], [])
+    wait_until(lambda: store.get(str(held.id)).state is State.SUCCEEDED)
+
+
+def test_an_error_among_many_outcomes_leaves_the_answers_in_step(store: Store) -> None:
+    for _ in range(6):
+        a_queued_job(store)
+    one, *others, last = claim(store, 6).jobs
+    poison = Outcome("succeed", last.id, last.fence, result=b"not json")
+    for _ in range(3):
+        with pytest.raises(StoreError):
+            store.exchange([returned(one, None), poison, *(returned(job, b"2") for job in others)], wants())
+    done = store.exchange([returned(job, b"2") for job in others], None, [one.fence])
+    assert (done.lost, done.already) == ([], [])
+    assert {store.get(str(job.id)).result for job in others} == {b"2"}
+    assert store.get(str(one.id)).state is State.RUNNING
+
+
+def test_large_answers_and_large_outcomes_do_not_wait_for_each_other(store: Store) -> None:
+    """Megabytes each way, more than any buffer between the two holds."""
+    body = b'"' + b"x" * 20_000 + b'"'
+    for chunk in store.enqueue_many(new_job(args=body) for _ in range(800)):
+        assert chunk
+    first = claim(store, 400).jobs
+    done = store.exchange([returned(job, body) for job in first], wants(400), [first[0].fence])
+    assert done.lost == []
+    assert [job.args for job in done.claimed.jobs] == [body] * 400
+    assert store.get(str(first[-1].id)).result == body

@@ -1,0 +1,156 @@
+"""Progress: total, note, rate, time left; reported as often as a handler likes, written about once a second."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from holdfast import Holdfast, HoldfastError, JobContext, State
+from holdfast.bench.progress import progress_call_ns
+from tests.running import await_state, working
+from tests.waiting import wait_until
+
+
+def test_rate_and_time_left_are_told_while_it_runs(hasty: Holdfast) -> None:
+    let_go = threading.Event()
+
+    @hasty.task
+    def task(ctx: JobContext) -> None:
+        for _ in ctx.track(range(100_000), total=100_000):
+            if let_go.wait(0.005):
+                break
+
+    job = task.enqueue()
+    assert job.progress is None
+    with working(hasty):
+        progress = wait_until(lambda: (p := job.progress) and p.rate and p)
+        assert progress
+        assert 0 < progress.done < 100_000
+        assert progress.rate is not None
+        assert 1 < progress.rate < 201
+        assert progress.fraction == progress.done / 100_000
+        assert progress.seconds_left == (100_000 - progress.done) / progress.rate
+        let_go.set()
+        await_state(job, State.SUCCEEDED)
+    done = job.progress
+    assert done is not None
+    assert (done.rate, done.seconds_left, done.total) == (None, None, 100_000)
+
+
+def test_the_first_progress_is_written_soon_not_at_the_next_beat(hf: Holdfast) -> None:
+    """With the default settings that comes after five seconds."""
+    let_go = threading.Event()
+
+    @hf.task
+    def task(ctx: JobContext) -> None:
+        ctx.progress(1, total=2)
+        let_go.wait(20)
+
+    job = task.enqueue()
+    with working(hf):
+        wait_until(lambda: job.progress, timeout=3.0)
+        let_go.set()
+
+
+def test_what_one_call_says_another_does_not_take_back(hasty: Holdfast) -> None:
+    """Total and note stay until others are given, though only the newest call is written."""
+    let_go = threading.Event()
+
+    @hasty.task
+    def task(ctx: JobContext) -> None:
+        ctx.progress(0, total=10, note="begins")
+        for _ in ctx.track(iter(range(5))):
+            pass
+        ctx.progress(6)
+        let_go.wait(20)
+
+    job = task.enqueue()
+    with working(hasty):
+        progress = wait_until(lambda: (p := job.progress) and p.done == 6 and p)
+        let_go.set()
+    assert progress
+    assert (progress.total, progress.note) == (10, "begins")
+
+
+def test_a_paused_job_shows_how_far_it_came_and_goes_on_counting_there(hf: Holdfast) -> None:
+    reached = threading.Event()
+
+    @hf.task
+    def task(ctx: JobContext) -> None:
+        start = ctx.saved or 0
+        for n in ctx.track(range(start, 1000), total=1000, done=start):
+            if n == 412:
+                ctx.checkpoint(n)
+                reached.set()
+            while n == 412 and not ctx._attempt.reason:  # type: ignore[union-attr]
+                threading.Event().wait(0.001)
+
+    job = task.enqueue()
+    with working(hf):
+        reached.wait(20)
+        job.pause()
+        await_state(job, State.PAUSED)
+        progress = job.progress
+        assert progress is not None
+        # Reported since the last beat, or never written before: it was not lost with the attempt.
+        assert (progress.done, progress.total, progress.rate) == (413, 1000, None)
+        assert progress.seconds_left is None
+
+
+def test_track_goes_through_asynchronous_items_and_stops_between_them(hf: Holdfast) -> None:
+    seen: list[int] = []
+    reached = threading.Event()
+
+    async def items(count: int) -> AsyncIterator[int]:
+        for n in range(count):
+            yield n  # without ever giving the loop a turn
+
+    @hf.task
+    async def short(ctx: JobContext) -> int:
+        return sum([n async for n in ctx.track(items(10), total=10)])
+
+    @hf.task
+    async def endless(ctx: JobContext) -> None:
+        async for n in ctx.track(items(10**9)):
+            seen.append(n)
+            reached.set()
+            if n % 100 == 0:
+                await asyncio.sleep(0.001)
+
+    total, job = short.enqueue(), endless.enqueue()
+    with working(hf):
+        assert total.wait(timeout=20) == 45
+        reached.wait(20)
+        job.cancel("enough")
+        await_state(job, State.CANCELLED)
+    assert job.refresh().error_message == "enough"
+
+
+def test_a_plain_call_tracks_without_a_job() -> None:
+    async def items() -> AsyncIterator[int]:
+        yield 1
+        yield 2
+
+    async def collected() -> list[int]:
+        return [n async for n in ctx.track(items())]
+
+    ctx = JobContext.detached("t")
+    assert list(ctx.track([1, 2])) == [1, 2]
+    assert asyncio.run(collected()) == [1, 2]
+
+
+def test_a_note_is_a_text(hf: Holdfast) -> None:
+    bad: Any = 3
+    with pytest.raises(HoldfastError, match="note must be a text, not 3"):
+        JobContext.detached("t").progress(1, note=bad)
+
+
+def test_a_call_costs_nothing_noticeable() -> None:
+    """Bar: a microsecond. The best of some: others may have the processor meanwhile."""
+    readings = [progress_call_ns(20_000) for _ in range(5)]
+    for name in readings[0]:
+        assert min(reading[name] for reading in readings) < 1000, name

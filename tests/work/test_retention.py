@@ -1,0 +1,30 @@
+"""Workers keep the list of jobs with work pending short."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast import Holdfast, JobContext
+from holdfast.work import retention
+from holdfast.work.retention import Retention
+
+
+def test_finished_jobs_are_taken_off_the_list_in_batches_and_now_and_then(
+    hf: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "PENDING_BATCH", 3)
+
+    @hf.task
+    def task(ctx: JobContext) -> None:
+        ctx.checkpoint("on its way", pending=5)
+
+    hf.enqueue_many(task.bind() for _ in range(10))
+    hf.drain()
+    assert [queue.pending for queue in hf.queues()] == []
+    keeper = Retention(hf.store, finished=3600, failed=3600)
+    keeper.step()
+    assert hf.store.drop_pending(1) == 1, "it is too early"
+    monkeypatch.setattr(keeper, "_pending_next", 0.0)
+    keeper.step()
+    assert hf.store.drop_pending() == 0, "the other nine are gone"
+    assert keeper._pending_next > 0
