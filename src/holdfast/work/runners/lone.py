@@ -126,8 +126,8 @@ class Lone:
     def hear(self) -> Run | None:
         """The first word, whenever it comes: what to run."""
         while data := self._line.recv(CHUNK):
-            for message in self._incoming.feed(data):
-                run = to_runner.decode(message)
+            if messages := self._incoming.feed(data):
+                run, *self._early = map(to_runner.decode, messages)
                 assert isinstance(run, Run)
                 self.attempt = LoneAttempt(run, lambda: self._send(Began()))
                 self._worker = run.worker
@@ -153,6 +153,8 @@ class Lone:
     # -- the line ------------------------------------------------------------------------------------------------------
 
     def _listen(self) -> None:
+        for message in self._early:
+            self._obey(message)
         readable = select.poll()
         readable.register(self._line, select.POLLIN)
         while True:

@@ -184,8 +184,10 @@ class Solo:
         attempt = self.attempt
         if attempt.reason == "lost":
             return None
-        if self._over:
+        if self._over and (self._term_at is None or self._outcome is None or self._outcome.recorded):
             return self._outcome
+        if self._over:  # whatever it says after SIGTERM, what it relied on may have been ended by that
+            return obeyed(attempt, self.info)
         if attempt.reason is not None and (end.killed or self._term_at is not None):
             return self._forced(attempt, end)
         late = not attempt.started and self._killed_at is not None and self._killed_at >= self._spawned + STARTING
