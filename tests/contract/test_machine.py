@@ -818,11 +818,13 @@ class JobMachine(RuleBasedStateMachine):
             attempt = None if verb == "succeed" else "errored"
             finished[int(ref.id)] = Outcome(verb, *ref, attempt, result if verb == "succeed" else None, error=error)
         outcomes = list(finished.values())
-        done = self.store.exchange(outcomes, wants, [outcome.fence for outcome in outcomes])
+        # One after the other: which of the two comes first in one trip is the store's affair.
+        done = self.store.exchange(outcomes, None, [outcome.fence for outcome in outcomes])
+        claimed = self.store.exchange([], wants).claimed
         ends_by_fate = {id: self.book.end(outcome, self.now) for id, outcome in finished.items()}
         assert {int(outcome.id) for outcome in done.lost} == {id for id, e in ends_by_fate.items() if e == "lost"}
         self.book.drop_leases(outcome.fence for outcome in outcomes)
-        return self.taken(wants, done.claimed, [o for id, o in finished.items() if ends_by_fate[id] == "done"])
+        return self.taken(wants, claimed, [o for id, o in finished.items() if ends_by_fate[id] == "done"])
 
     @rule(outcome=outcomes)
     def lose_reply(self, outcome: Outcome) -> None:

@@ -150,8 +150,11 @@ def test_a_suspect_runs_alone(bench: Bench) -> None:
         assert bench.desk.turn() is False
     assert len(bench.store.polls) == polls == 1
     bench.finish(suspect)
-    bench.round()
-    assert len(bench.store.polls) > polls
+    _, outcomes, wants = bench.next_trip()
+    assert (len(outcomes), wants) == (1, None), "the next suspect waits for empty hands"
+    _, outcomes, wants = bench.next_trip()
+    assert wants is not None
+    assert (outcomes, wants.held) == ([], 0)
 
 
 def test_a_worker_that_shuts_down_claims_nothing_more(bench: Bench) -> None:

@@ -70,6 +70,7 @@ class Desk:
         self.nothing_due = False  # so the newest look said
         self._alone: Attempt | None = None
         self._alone_until = 0.0
+        self._ran_alone = False  # a suspect has ended: that is recorded first, as the next one waits for empty hands
         self._peek_at = 0.0
         self._one_by_one = False
         self._broke = False  # the last trip ended with its connection
@@ -216,6 +217,7 @@ class Desk:
                 lane.pace.ended(attempt.taken, attempt.started, attempt.ended)
             if attempt is self._alone:
                 self._alone = None
+                self._ran_alone = True
             if self._given_back and Ref(attempt.held.id, attempt.held.fence) in self._given_back:
                 continue
             if isinstance(outcome, Crash):
@@ -292,6 +294,8 @@ class Desk:
             return False
         if self._alone is not None:
             return time.monotonic() >= self._alone_until
+        if self._ran_alone and self._outcomes:
+            return False
         return not self._holding_back() or time.monotonic() >= self._peek_at
 
     def _holding_back(self) -> bool:
@@ -373,6 +377,7 @@ class Desk:
         self._emptied = self._emptied[len(emptied) :]
         self._spent = spent if hurried else []
         self._one_by_one = self._one_by_one and bool(self._outcomes)
+        self._ran_alone = self._ran_alone and bool(self._outcomes)
         self._recorded(outcomes, done)
         if done.refused is not None:
             raise done.refused
