@@ -21,6 +21,7 @@ from holdfast.errors import (
 )
 from holdfast.handle import Job
 from holdfast.model.lifecycle import State
+from holdfast.model.limits import Limits
 from holdfast.model.retry import Exponential
 from holdfast.redact import Secret
 from holdfast.work.context import JobContext, JobInfo
@@ -39,6 +40,7 @@ __all__ = [
     "JobInfo",
     "JobNotFound",
     "LeaseLost",
+    "Limits",
     "Refused",
     "Retry",
     "SchemaOutdated",

@@ -19,6 +19,7 @@ from holdfast.errors import BadArguments, BadSettings, SchemaOutdated, StoreUnav
 from holdfast.handle import Job
 from holdfast.model.cron import CatchUp
 from holdfast.model.job import DEFAULT_MAX_ATTEMPTS, DEFAULT_QUEUE, Enqueued, NewJob
+from holdfast.model.limits import Limits
 from holdfast.model.retry import DEFAULT_RETRY, RetryLike, retry_policy
 from holdfast.model.words import plural
 from holdfast.people import People
@@ -32,6 +33,7 @@ from holdfast.work.resources import Resource, Use
 from holdfast.work.tasks import (
     AsyncTask,
     Bound,
+    Isolation,
     Seconds,
     SyncTask,
     Task,
@@ -41,6 +43,7 @@ from holdfast.work.tasks import (
 
 if TYPE_CHECKING:
     from holdfast.work.crew import InlineCrew
+    from holdfast.work.runners.inline import InlineRunner
     from holdfast.work.worker import Worker
 
 P = ParamSpec("P")
@@ -89,6 +92,11 @@ class Holdfast(People):
         max_attempts: int = DEFAULT_MAX_ATTEMPTS,
         retry: RetryLike = DEFAULT_RETRY,
         timeout: Seconds | None = None,
+        progress_timeout: Seconds | None = None,
+        isolation: Isolation | None = None,
+        limits: Limits | None = None,
+        env: Sequence[str] = (),
+        database: bool = False,
         reuse: Seconds | Literal["forever"] | None = None,
         aliases: Sequence[str] = (),
         tags: Sequence[str] = (),
@@ -100,7 +108,9 @@ class Holdfast(People):
     def task(self, function: Callable[..., Any] | None = None, **options: Any) -> Any:
         """Declare a task. Its stored name is the function's name, or `name=`; never its module's path. `aliases=` keep
         jobs running that were enqueued under an earlier name. `cron=` enqueues it by a schedule, in `timezone=` (UTC);
-        `catch_up=` says which ticks are made up for after a downtime: "none", the "latest" (so by default) or "all"."""
+        `catch_up=` says which ticks are made up for after a downtime: "none", the "latest" (so by default) or "all".
+        `isolation="process"` gives each attempt a process of its own, within `limits=`, with little of the worker's
+        environment but what `env=` names, and without the database unless `database=True`."""
         if function is not None and not callable(function):
             raise BadSettings(
                 f"@task takes options by name, as in @task(queue=…), not {function!r:.80}", number="HF1111"
@@ -113,6 +123,7 @@ class Holdfast(People):
             "queue": DEFAULT_QUEUE, "priority": 0, "max_attempts": DEFAULT_MAX_ATTEMPTS, "retry": DEFAULT_RETRY,
             "timeout": None, "reuse": None, "aliases": (), "tags": (), "name": None,
             "cron": None, "timezone": None, "catch_up": None,
+            "progress_timeout": None, "isolation": None, "limits": None, "env": (), "database": False,
         }  # fmt: skip
         unknown = options.keys() - given.keys()
         if unknown:
@@ -315,18 +326,37 @@ class Holdfast(People):
 
     # -- work ----------------------------------------------------------------------------------------------------------
 
-    def crew(self) -> InlineCrew:
-        """Who runs this application's handlers in this process: for workers and runner processes."""
+    def crew(self, *, isolated: bool = False) -> InlineCrew:
+        """Who runs this application's handlers in this process: for workers and runner processes. `isolated`: those of
+        tasks that ask for a process of their own, too."""
         from holdfast.work.crew import InlineCrew
 
-        return InlineCrew(self.store, self.settings, self.tasks.values(), resources=self._resources, hooks=self._hooks)
+        return InlineCrew(
+            self.store, self.settings, self.tasks.values(), resources=self._resources, hooks=self._hooks,
+            isolated=isolated,
+        )  # fmt: skip
+
+    def crew_for(self, task: str, store: Store, threads: type[InlineRunner]) -> InlineCrew:
+        """The same for a process that is there for one attempt of this task."""
+        from holdfast.work.crew import InlineCrew
+
+        return InlineCrew(
+            store, self.settings, [self.find_task(task)], resources=self._resources, hooks=self._hooks, isolated=True,
+            threads=threads,
+        )  # fmt: skip
+
+    def withhold(self, store: Any) -> None:
+        """Have this in the place of the store: for a process that is not to have the database."""
+        self._store = store
 
     def worker(self, queues: Iterable[str] | None = None) -> Worker:
         """A worker for this application: `hf.worker().run()`."""
-        from holdfast.work.worker import Worker  # who only enqueues does not need it
+        from holdfast.work.isolating import isolating, reference_of  # who only enqueues does not need it
+        from holdfast.work.worker import Worker
 
         served = None if queues is None else names_of("worker: queues", queues)
-        return Worker(self.store, self.settings, self.crew(), queues=served)
+        crew = isolating(self.crew(), lambda: reference_of(self), self.store, self.settings)
+        return Worker(self.store, self.settings, crew, queues=served)
 
     def drain(
         self, queues: Iterable[str] | None = None, *, seconds: float | None = None, jobs: int | None = None

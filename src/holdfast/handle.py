@@ -72,7 +72,7 @@ class Job(Generic[R_co]):
 
     @property
     def attempts(self) -> list[AttemptRecord]:
-        """The attempts that did not succeed."""
+        """The attempts that did not succeed, or left output."""
         return self._app.store.attempts(self.id)
 
     def wait(self, timeout: float | None = None) -> R_co:

@@ -40,6 +40,8 @@ class Settings:
     """Synchronous handlers run at once in each process; 0: cpus + 4, at most 32."""
     processes: int = 1
     """Processes that `holdfast worker` runs handlers in, each with so many coroutines and threads; 0: in its own."""
+    isolated: int = 0
+    """Attempts with a process of their own run at once by one worker; 0: as many as there are cpus."""
     poll_base: float = 1.0
     """Seconds between polls at first, where no notification can be had."""
     poll_max: float = 15.0
@@ -97,6 +99,8 @@ class Settings:
             raise BadSettings("concurrency must be 1 or more")
         if not self.threads:
             object.__setattr__(self, "threads", min(32, (os.cpu_count() or 1) + 4))
+        if not self.isolated:
+            object.__setattr__(self, "isolated", os.cpu_count() or 1)
         if self.synchronous not in ("full", "normal", "off"):
             raise BadSettings(f"synchronous is {self.synchronous!r}; it can be full, normal or off")
         if self.log_format not in ("text", "json"):

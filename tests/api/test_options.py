@@ -5,10 +5,12 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
+import msgspec
 import pytest
 
-from holdfast import BadArguments, BadSettings, Exponential, Holdfast, State
+from holdfast import BadArguments, BadSettings, Exponential, Holdfast, Limits, State
 from holdfast.model.retry import Custom, Fixed, NoDelay
+from holdfast.work.manifest import TaskInfo, info_of
 
 app = Holdfast("sqlite:///never-opened.db")
 
@@ -74,6 +76,17 @@ def test_a_bad_option_is_refused_where_it_is_written(options: dict[str, Any], wh
         ({"aliases": "old"}, "aliases must be a list of texts"),
         ({"tags": "urgent"}, "tags must be a list of texts"),
         ({"retries": 3}, "@task has no option retries; it takes aliases, "),
+        ({"progress_timeout": 0}, "progress_timeout must be more than 0"),
+        ({"progress_timeout": "5"}, "progress_timeout must be 0 or more"),
+        ({"isolation": "thread"}, "HF1111 .*isolation is \"process\" or left out, not 'thread'"),
+        ({"limits": Limits(cpu=1)}, "HF1111 .*limits only mean something with isolation"),
+        ({"env": ["A"], "database": True}, "HF1111 .*env and database only mean something with isolation"),
+        ({"isolation": "process", "limits": {"cpu": 1}}, "HF1111 .*limits takes Limits"),
+        ({"isolation": "process", "env": "PATH"}, "env must be a list of texts"),
+        ({"isolation": "process", "env": ["A=1"]}, "HF1111 .*env names variables of the worker's, without values"),
+        ({"isolation": "process", "env": ["DATABASE_URL"]}, "HF1111 .*DATABASE_URL leads to the database"),
+        ({"isolation": "process", "env": ["HOLDFAST_URL"]}, "HF1111 .*HOLDFAST_URL leads to the database"),
+        ({"isolation": "process", "database": 1}, "HF1111 .*database is True or False"),
     ],
 )
 def test_a_bad_option_of_a_task_is_refused_when_it_is_declared(options: dict[str, Any], why: str) -> None:
@@ -81,6 +94,36 @@ def test_a_bad_option_of_a_task_is_refused_when_it_is_declared(options: dict[str
     with pytest.raises((BadArguments, BadSettings), match=why):
         fresh.task(**options)(plain.function)
     assert fresh.tasks == {}
+
+
+@pytest.mark.parametrize(
+    ("values", "why"),
+    [
+        ({"memory": 1000}, r"memory=…\) is a whole number of bytes, 67108864 or more, not 1000"),
+        ({"memory": 1e9}, "whole number of bytes"),
+        ({"memory": "1G"}, "whole number of bytes"),
+        ({"cpu": 0.5}, r"cpu=…\) is a number of seconds, 1 or more, not 0.5"),
+        ({"cpu": True}, "number of seconds"),
+        ({"cpu": float("nan")}, "number of seconds"),
+        ({"cpu": float("inf")}, "number of seconds"),
+        ({"files": 3}, "whole number of open files, 32 or more"),
+        ({"file_size": -1}, "whole number of bytes, 0 or more"),
+    ],
+)
+def test_limits_that_can_t_work_are_refused(values: dict[str, Any], why: str) -> None:
+    with pytest.raises(BadSettings, match=f"HF1111 .*{why}"):
+        Limits(**values)
+
+
+def test_what_a_task_says_about_its_process_is_announced() -> None:
+    fresh = Holdfast("sqlite:///never-opened.db")
+    limits = Limits(memory=2**28, cpu=2.5, files=64, file_size=0)
+    task = fresh.task(
+        isolation="process", limits=limits, env=["REGION", "API_TOKEN"], database=True, progress_timeout=60
+    )(plain.function)
+    announced = msgspec.json.decode(msgspec.json.encode(info_of(task)), type=TaskInfo)
+    assert (announced.isolation, announced.limits, announced.progress_timeout) == ("process", limits, 60.0)
+    assert (announced.env, announced.database) == (("REGION", "API_TOKEN"), True)
 
 
 def test_what_is_written_for_retry_becomes_a_policy() -> None:
@@ -153,7 +196,7 @@ def test_bad_names_for_queues_and_states_are_refused(hf: Holdfast) -> None:
     with pytest.raises(BadSettings, match="name a queue, a task, jobs by their arguments"):
         hf.pause()
     with pytest.raises(BadSettings, match="name a queue, a task, jobs by their arguments"):
-        hf.pause(queue="a", task="b")
+        hf.pause(queue="a", cron="b")
     with pytest.raises(BadArguments, match="the name of a queue must be a text"):
         hf.pause(queue="\x00")
     with pytest.raises(BadArguments, match="until must be a datetime with a time zone"):

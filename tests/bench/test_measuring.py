@@ -12,6 +12,7 @@ import pytest
 from holdfast.bench import bars, idle
 from holdfast.bench.app import hf
 from holdfast.bench.drain import drain
+from holdfast.bench.isolated import isolated_job_ms
 from holdfast.bench.latency import percentiles
 from holdfast.bench.place import Place, PostgresPlace, opened
 from holdfast.bench.readings import Readings
@@ -35,6 +36,11 @@ def test_a_drain_is_timed_from_the_first_start_to_the_last_finish(place: Place) 
     began = min(job.started_at for job in jobs if job.started_at)
     ended = max(job.finished_at for job in jobs if job.finished_at)
     assert drained.rate == pytest.approx(80 / (ended - began).total_seconds())
+
+
+def test_a_process_of_its_own_costs_some_milliseconds_a_job(place: Place) -> None:
+    assert 10 < isolated_job_ms(place, 3) < 10_000
+    assert place.rows("select count(*) from @jobs where state = 'succeeded'") == [(3,)]
 
 
 def test_a_place_begins_anew(place: Place) -> None:

@@ -35,7 +35,7 @@ SHAPES = {
     "drain app:hf": "processed",
     "enqueue double n=2 --app app:hf --key k": "id task created state",
 }
-ATTEMPT = "job_id fence life number worker outcome started_at ended_at error_code error_message traceback"
+ATTEMPT = "job_id fence life number worker outcome started_at ended_at error_code error_message traceback output"
 PAUSED = "by reason until since"
 
 

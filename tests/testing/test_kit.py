@@ -32,6 +32,11 @@ async def greet(name: str) -> str:
     return f"hello {name}"
 
 
+@hf.task(isolation="process")
+def alone(to: str) -> None:
+    sent.append(to)
+
+
 @hf.task
 def chain(n: int) -> None:
     if n:
@@ -66,6 +71,12 @@ def kit() -> Iterator[Kit]:
 
 
 # -- the store ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_task_with_a_process_of_its_own_runs_here_where_its_effects_can_be_seen(kit: Kit) -> None:
+    alone.enqueue("somebody")
+    kit.run_due(expect="succeeded")
+    assert sent == ["somebody"]
 
 
 def test_the_application_is_on_a_real_file_and_as_before_afterwards(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ NAMES = {
     "drain_one_process": "drain, one runner process, jobs/s",
     "drain_two_processes": "drain, two runner processes, jobs/s",
     "rss_mb": "worker's memory after the drain, MB",
+    "isolated_job_ms": "a job in a process of its own, one at a time, ms",
     "enqueue_one": "enqueue one, jobs/s",
     "enqueue_bulk": "enqueue bulk, jobs/s",
     "enqueuers_16": "16 enqueuers, jobs/s",

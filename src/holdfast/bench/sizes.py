@@ -28,5 +28,10 @@ class Sizes:
         return self.jobs * 5 // 2
 
     @property
+    def isolated(self) -> int:
+        """Jobs with a process of their own."""
+        return max(3, min(20, self.jobs // 1000))
+
+    @property
     def pickups(self) -> int:
         return max(20, min(100, self.jobs // 100))

@@ -16,6 +16,7 @@ from pathlib import Path
 from holdfast.bench.app import TIMES, hf
 from holdfast.errors import HoldfastError
 
+APP = "holdfast.bench.app:hf"
 PATIENCE = 120.0  # seconds without any progress after which a run is given up
 LOOK_EVERY = 0.1  # seconds
 
@@ -29,12 +30,15 @@ def environment(times: Path | None = None) -> dict[str, str]:
 class WorkerProcess:
     """A worker and the processes it runs handlers in: what it takes, they take together."""
 
-    def __init__(self, times: Path | None = None, processes: int | None = None) -> None:
+    def __init__(
+        self, times: Path | None = None, processes: int | None = None, app: str = APP, **settings: int
+    ) -> None:
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 - closed by stop()
         options = [] if processes is None else ["--processes", str(processes)]
         self._process = subprocess.Popen(  # noqa: S603 - our own program
-            [sys.executable, "-m", "holdfast", "worker", "holdfast.bench.app:hf", *options],
-            env=environment(times), stderr=self._said,
+            [sys.executable, "-m", "holdfast", "worker", app, *options],
+            env={**environment(times), **{f"HOLDFAST_{name.upper()}": str(v) for name, v in settings.items()}},
+            stderr=self._said,
         )  # fmt: skip
 
     @property
@@ -65,12 +69,12 @@ class WorkerProcess:
 
 @contextmanager
 def working(
-    count: int = 1, *, times: Path | None = None, processes: int | None = None
+    count: int = 1, *, times: Path | None = None, processes: int | None = None, app: str = APP, **settings: int
 ) -> Iterator[Sequence[WorkerProcess]]:
     with ExitStack() as stack:
         workers = []
         for _ in range(count):
-            workers.append(WorkerProcess(times, processes))
+            workers.append(WorkerProcess(times, processes, app, **settings))
             stack.callback(workers[-1].stop)
         yield workers
 

@@ -145,6 +145,9 @@ def show_job(id: str, output: str, url: str | None) -> None:
         )
     if attempts and attempts[-1].traceback:
         click.echo(harmless(attempts[-1].traceback))
+    if attempts and attempts[-1].output:
+        click.echo(f"output of attempt {attempts[-1].number}:")
+        click.echo(harmless(attempts[-1].output).rstrip("\n"))
 
 
 def shown_state(job: JobRecord) -> str:

@@ -16,6 +16,7 @@ from holdfast.cli.base import app_argument, cli, find_app, output_option, queues
 from holdfast.client import Holdfast
 from holdfast.finding import named_app
 from holdfast.settings import load_settings
+from holdfast.work.isolating import isolating
 from holdfast.work.runners.pool import Pool
 from holdfast.work.tasks import names_of
 from holdfast.work.worker import Worker
@@ -100,7 +101,8 @@ def start(app: str | None, queues: str | None, processes: int | None, verbose: i
             logs.to_stderr(verbose, pool.settings.log_format)
             store = Holdfast(**asdict(pool.settings)).store
             served = None if queues is None else names_of("worker: queues", split(queues))
-            return Worker(store, pool.settings, pool, queues=served)
+            crew = isolating(pool, lambda: named_app(app), store, pool.settings)
+            return Worker(store, pool.settings, crew, queues=served)
         pool.close()  # the application itself says so
     found = find_app(app, **settings)
     logs.to_stderr(verbose, found.settings.log_format)

@@ -214,7 +214,8 @@ def summed(depths: Iterable[Depth]) -> list[QueueSummary]:
 
 @dataclass(frozen=True, slots=True)
 class AttemptRecord:
-    """One attempt that did not succeed, kept as history. (A succeeded attempt lives in the job's own row.)"""
+    """One attempt that did not succeed, kept as history. (A succeeded attempt lives in the job's own row, unless it
+    left `output`: what it wrote to stdout and stderr in a process of its own.)"""
 
     job_id: str
     fence: str
@@ -227,6 +228,7 @@ class AttemptRecord:
     error_code: str | None
     error_message: str | None
     traceback: str | None
+    output: str | None
 
 
 class Held(msgspec.Struct, frozen=True, gc=False, array_like=True):

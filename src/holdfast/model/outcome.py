@@ -37,6 +37,7 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True):
     result: bytes | None = None
     delay: float = 0.0
     error: Error | None = None
+    output: str | None = None  # what it wrote, if it had a process of its own
     recorded: bool = False  # the handler says it recorded its success itself; this is what follows if that's not so
 
 
@@ -46,6 +47,7 @@ class Crash(msgspec.Struct, frozen=True):
 
     cause: str
     company: bool
+    output: str | None = None  # what it wrote, if it had a process of its own
 
 
 def returned(held: Held, result: bytes | None) -> Outcome:

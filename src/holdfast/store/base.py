@@ -273,6 +273,10 @@ class Store(KeepsCrons, KeepsStacks):
             now += f", held by worker {rows[0]['worker']}"
         return LeaseLost(f"job {ref.id} is no longer held under this lease (it is {now}); this {verb} is dropped")
 
+    def keep_output(self, ref: Ref, output: str) -> None:
+        """What an attempt wrote whose success its handler recorded itself."""
+        self.write("output", id=ref.id, fence=ref.fence, output=output)
+
     # -- the watchdog --------------------------------------------------------------------------------------------
 
     def rescue(self, *, by_expiry: bool = True, dead: Sequence[str] = (), quarantine_after: int = 3) -> list[Rescued]:
@@ -301,13 +305,13 @@ class Store(KeepsCrons, KeepsStacks):
                 job
                 for ref, crash in crashes
                 for job in self._taken_back(
-                    tx, [ref.id], ref.fence, worker, crash.company, quarantine_after, crash.cause
+                    tx, [ref.id], ref.fence, worker, crash.company, quarantine_after, crash.cause, crash.output
                 )
             ]
 
     def _taken_back(
         self, tx: Transaction, ids: list[JobId], fence: str, worker: str, company: bool, quarantine_after: int,
-        cause: str | None = None,
+        cause: str | None = None, output: str | None = None,
     ) -> Iterator[Rescued]:  # fmt: skip
         for job in tx.rows("leased_jobs", ids=ids, fence=fence):
             end = verdict(
@@ -330,7 +334,7 @@ class Store(KeepsCrons, KeepsStacks):
             tx.rows(
                 "attempt", id=job["id"], fence=fence, life=job["life"], number=job["attempt"],
                 worker=worker, outcome="crashed" if end.charged else "lost",
-                started_at=job["started_at"], traceback=None, **told,
+                started_at=job["started_at"], traceback=None, output=output, **told,
             )  # fmt: skip
             yield Rescued(
                 str(job["id"]), job["queue"], end.state, job["attempt"], job["max_attempts"], end.charged, worker
@@ -535,6 +539,11 @@ def by_fence(outcomes: Sequence[Outcome]) -> Iterator[tuple[str, list[Outcome], 
             group = groups[outcome.fence] = ([], [])
         group[outcome.result is not None].append(outcome)
     return ((fence, plain, results) for fence, (plain, results) in groups.items())
+
+
+def with_output(succeeded: Sequence[Outcome]) -> list[Outcome]:
+    """Those that leave what they wrote."""
+    return [outcome for outcome in succeeded if outcome.output is not None]
 
 
 def _possible_in(verb: str) -> str:

@@ -41,7 +41,7 @@ class Reading(ABC):
         return [self._record(row) for row in self.read("list", ids=list(ids))] if ids else []
 
     def attempts(self, job_id: str) -> list[AttemptRecord]:
-        """The attempts that did not succeed, in order."""
+        """The attempts that did not succeed, or left output, in order."""
         return [
             AttemptRecord(
                 **{

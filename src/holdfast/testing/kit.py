@@ -27,7 +27,8 @@ from holdfast.testing.inline import Inline
 from holdfast.testing.matching import as_json, fits, matches
 from holdfast.testing.words import blocking, listed, told
 from holdfast.work.context import in_handler
-from holdfast.work.tasks import Enqueuer, Task
+from holdfast.work.tasks import Enqueuer, Task, names_of
+from holdfast.work.worker import Worker
 
 ENDS = ("succeed", "fail", "reschedule", "release", "park", "stop")
 PAGE = 500
@@ -100,7 +101,9 @@ class Kit:
         cancelled, old ones forgotten. `expect` is a state that every job which ran must be in afterwards."""
         __tracebackhide__ = True
         wanted = None if expect is None else _state(expect)
-        worker = self.app.worker(queues)
+        served = None if queues is None else names_of("run_due: queues", queues)
+        # What a test has replaced, and its clock, are here: so tasks with a process of their own run here, too.
+        worker = Worker(self.app.store, self.app.settings, self.app.crew(isolated=True), queues=served)
         ran: list[Ran] = []
 
         def hear(name: str, fields: dict[str, Any]) -> None:

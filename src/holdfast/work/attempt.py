@@ -14,10 +14,18 @@ from holdfast.model.speed import Speed
 NOTE_LIMIT = 1_000  # characters kept of a progress note
 
 Progress = tuple[int, int | None, str | None]  # done, total, note
-Reason = Literal["lost", "cancel", "pause", "timeout", "shutdown"]
+Reason = Literal["lost", "cancel", "pause", "timeout", "stalled", "shutdown"]
 
 # The first reason that came stays, unless a stronger one comes: who lost the lease has nothing more to record.
-STRENGTH: dict[Reason | None, int] = {None: 0, "shutdown": 1, "pause": 2, "timeout": 3, "cancel": 4, "lost": 5}
+STRENGTH: dict[Reason | None, int] = {
+    None: 0,
+    "shutdown": 1,
+    "pause": 2,
+    "timeout": 3,
+    "stalled": 3,
+    "cancel": 4,
+    "lost": 5,
+}
 
 
 class StopAttempt(BaseException):
@@ -35,8 +43,10 @@ class Attempt:
         "hide",
         "interrupt",
         "lane",
+        "moved",
         "note",
         "number",
+        "patience",
         "reason",
         "recorded",
         "relay",
@@ -57,6 +67,8 @@ class Attempt:
         self.told = False  # the handler knows
         self.forced = False  # its grace is over: it is stopped at the next opportunity
         self.started = self.ended = 0.0  # monotonic; 0: not yet
+        self.moved = 0.0  # monotonic: when it last reported or saved progress, as far as that was noticed
+        self.patience: float | None = None  # seconds without progress after which it counts as stalled
         self.recorded = False  # the handler recorded its success itself
         self.done: int | None = None  # items, as the handler reports them; None: nothing that was not written
         self.total: int | None = None

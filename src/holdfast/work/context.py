@@ -185,6 +185,7 @@ class JobContext:
         except StoreUnavailable:
             return False
         else:
+            self._attempt.moved = time.monotonic()
             if cancel:
                 self._attempt.ask("cancel")
             elif pause:

@@ -47,8 +47,10 @@ class InlineCrew:
 
     def __init__(
         self, store: Store, settings: Settings, tasks: Iterable[Task[..., object]], *,
-        resources: Sequence[Resource[Any]] = (), hooks: Hooks | None = None,
+        resources: Sequence[Resource[Any]] = (), hooks: Hooks | None = None, isolated: bool = False,
+        threads: type[InlineRunner] = ThreadRunner,
     ) -> None:  # fmt: skip
+        """`isolated`: run tasks here, too, that ask for a process of their own; else an IsolatingCrew does."""
         tasks = list(tasks)
         if not tasks:
             raise BadSettings(
@@ -62,9 +64,9 @@ class InlineCrew:
         for task in tasks:
             self._resources.plan(f"task {task.name}", task.signature.uses, is_async=task.is_async)
         self.runners: list[InlineRunner] = []
-        kinds = ((True, settings.concurrency, LoopRunner), (False, settings.threads, ThreadRunner))
+        kinds = ((True, settings.concurrency, LoopRunner), (False, settings.threads, threads))
         for is_async, slots, kind in kinds:
-            mine = [task for task in tasks if task.is_async is is_async]
+            mine = [t for t in tasks if t.is_async is is_async and (isolated or t.defaults.isolation is None)]
             if mine:
                 self.runners.append(kind(slots, mine, store, settings, on_error=self._hooks.error))
         self._loop = next((runner.loop for runner in self.runners if isinstance(runner, LoopRunner)), None)

@@ -246,6 +246,8 @@ class Desk:
         attempt, outcome = self._to_verify[0]
         held = attempt.held
         if self._store.read("recorded", id=held.id, fence=held.fence):
+            if outcome.output is not None:
+                self._store.keep_output(Ref(held.id, held.fence), outcome.output)
             self.meters.processed += 1
             self._telling.succeeded(held)
             self.forget(held)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 from holdfast import events
@@ -21,11 +21,15 @@ HEAR_EVERY = 0.2  # seconds between two looks at what people ask, however often 
 
 
 class Heartbeat:
-    def __init__(self, store: Store, in_hand: Callable[[], list[Attempt]], *, every: float, lease: float) -> None:
+    def __init__(
+        self, store: Store, in_hand: Callable[[], list[Attempt]], *, every: float, lease: float,
+        patience: Mapping[str, float] | None = None,
+    ) -> None:  # fmt: skip
         self._store = store
         self._in_hand = in_hand
         self._every = every
         self._lease = lease
+        self._patience = patience or {}  # task -> seconds its attempts may go without progress
         self._next = time.monotonic() + every
         self._asked = False
         self._heard_at = 0.0
@@ -64,6 +68,7 @@ class Heartbeat:
         self._write_answers()
         self._write_progress(attempts)
         self._enforce_timeouts(attempts)
+        self._find_stalled(attempts)
         until = max(0.01, self._next - time.monotonic())
         return min(until, HEAR_EVERY if self._asked else TICK)
 
@@ -132,6 +137,7 @@ class Heartbeat:
             progress, attempt.progress = attempt.progress, None
             if progress is None:
                 continue
+            attempt.moved = time.monotonic()
             try:
                 cancel, pause = self._store.progress(
                     Ref(attempt.held.id, attempt.held.fence), *progress, _rate(attempt, progress[0])
@@ -154,6 +160,18 @@ class Heartbeat:
         for attempt in attempts:
             if attempt.timeout is not None and attempt.started and now - attempt.started > attempt.timeout:
                 attempt.ask("timeout")
+
+    def _find_stalled(self, attempts: list[Attempt]) -> None:
+        """The lease says that a process lives; only progress says that its work moves (R4.11)."""
+        if not self._patience:
+            return
+        now = time.monotonic()
+        for attempt in attempts:
+            patience = self._patience.get(attempt.held.task)
+            if patience is not None:
+                attempt.patience = patience
+                if attempt.started and now - max(attempt.started, attempt.moved) > patience:
+                    attempt.ask("stalled")
 
 
 def _rate(attempt: Attempt, done: int) -> float | None:

@@ -8,8 +8,9 @@ from collections.abc import Iterable
 import msgspec
 
 from holdfast.model.cron import CatchUp
+from holdfast.model.limits import NO_LIMITS, Limits
 from holdfast.model.retry import DEFAULT_RETRY, Exponential, Fixed, NoDelay, RetryPolicy
-from holdfast.work.tasks import Task
+from holdfast.work.tasks import Isolation, Task
 
 DELAYS = 20  # attempts whose delays are told; the last one repeats
 
@@ -31,6 +32,11 @@ class TaskInfo(msgspec.Struct, frozen=True):
     is_async: bool = False
     cron: CronInfo | None = None
     delays: tuple[float | None, ...] = ()  # after an attempt that was ended from outside; None: it fails
+    progress_timeout: float | None = None
+    isolation: Isolation | None = None
+    limits: Limits = NO_LIMITS
+    env: tuple[str, ...] = ()
+    database: bool = False
 
     def delay(self, attempt: int, error: BaseException) -> float | None:
         """As a retry policy has it."""
@@ -62,6 +68,7 @@ def info_of(task: Task[..., object]) -> TaskInfo:
         defaults.tags, task.is_async,
         None if schedule is None else CronInfo(schedule.expression, schedule.timezone, defaults.catch_up),
         tuple(_delay(defaults.retry, attempt) for attempt in range(1, min(defaults.max_attempts, DELAYS))),
+        defaults.progress_timeout, defaults.isolation, defaults.limits, defaults.env, defaults.database,
     )  # fmt: skip
 
 

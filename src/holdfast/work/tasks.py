@@ -6,7 +6,7 @@ from __future__ import annotations
 import inspect
 import typing
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from types import NoneType
@@ -18,11 +18,13 @@ from msgspec import UNSET, UnsetType
 from holdfast.errors import BadArguments, BadSettings, HoldfastError
 from holdfast.model.cron import CATCH_UP, CatchUp, Schedule
 from holdfast.model.job import DEFAULT_MAX_ATTEMPTS, DEFAULT_QUEUE, FOREVER, MAX_PRIORITY, MIN_PRIORITY, NewJob
+from holdfast.model.limits import NO_LIMITS, Limits
 from holdfast.model.payload import Unfit, encode
 from holdfast.model.retry import DEFAULT_RETRY, RetryPolicy
 from holdfast.redact import MARKS, SECRET, hiding, is_secret_name
 from holdfast.work.context import JobContext
 from holdfast.work.resources import Use, uses_of
+from holdfast.work.runners.surroundings import of_database
 
 if TYPE_CHECKING:
     from holdfast.client import Holdfast
@@ -36,6 +38,7 @@ MAX_NAME = 200  # characters of a task, queue, key or tag
 MAX_REASON = 4000
 
 Seconds = float | timedelta
+Isolation = Literal["process"]
 
 
 class Options(TypedDict, total=False):
@@ -200,6 +203,11 @@ class TaskDefaults:
     tags: tuple[str, ...] = ()
     schedule: Schedule | None = None
     catch_up: CatchUp = "latest"
+    progress_timeout: float | None = None
+    isolation: Isolation | None = None
+    limits: Limits = NO_LIMITS
+    env: tuple[str, ...] = ()
+    database: bool = False
 
 
 class Signature:
@@ -438,7 +446,7 @@ def task_defaults(function: Callable[..., Any], **given: Any) -> TaskDefaults:
         raise BadSettings(
             f"{where}: a generator can't be a handler, its values would go nowhere; return them", number="HF1111"
         )
-    checked = TaskDefaults(
+    return TaskDefaults(
         name=name,
         queue=name_of(f"{where}: queue", given["queue"]),
         priority=priority_of(where, given["priority"]),
@@ -447,14 +455,42 @@ def task_defaults(function: Callable[..., Any], **given: Any) -> TaskDefaults:
         reuse=reuse_of(where, given["reuse"]),
         aliases=names_of(f"{where}: aliases", given["aliases"]),
         tags=names_of(f"{where}: tags", given["tags"]),
+        timeout=_time_limit(where, "timeout", given["timeout"]),
+        progress_timeout=_time_limit(where, "progress_timeout", given["progress_timeout"]),
         **_cron(where, given["cron"], given["timezone"], given["catch_up"]),
+        **_isolation(where, given["isolation"], given["limits"], given["env"], given["database"]),
     )
-    if given["timeout"] is None:
-        return checked
-    timeout = seconds(f"{where}: timeout", given["timeout"])
-    if not timeout:
-        raise BadArguments(f"{where}: timeout must be more than 0 seconds")
-    return replace(checked, timeout=timeout)
+
+
+def _time_limit(where: str, name: str, value: Any) -> float | None:
+    if value is None:
+        return None
+    limit = seconds(f"{where}: {name}", value)
+    if not limit:
+        raise BadArguments(f"{where}: {name} must be more than 0 seconds")
+    return limit
+
+
+def _isolation(where: str, isolation: Any, limits: Any, env: Any, database: Any) -> dict[str, Any]:
+    def refuse(why: str) -> BadSettings:
+        return BadSettings(f"{where}: {why}", number="HF1111")
+
+    if isolation not in (None, "process"):
+        raise refuse(f'isolation is "process" or left out, not {isolation!r:.80}')
+    given = [name for name, value in (("limits", limits), ("env", env), ("database", database)) if value]
+    if given and isolation is None:
+        raise refuse(f'{" and ".join(given)} only mean something with isolation="process"')
+    if limits is not None and not isinstance(limits, Limits):
+        raise refuse(f"limits takes Limits(memory=…, cpu=…, files=…, file_size=…), not {limits!r:.80}")
+    if not isinstance(database, bool):
+        raise refuse(f"database is True or False, not {database!r:.80}")
+    names = names_of(f"{where}: env", env)
+    wrong = [name for name in names if "=" in name or (of_database(name) and not database)]
+    if wrong:
+        if "=" in wrong[0]:
+            raise refuse(f"env names variables of the worker's, without values; not {wrong[0]!r:.80}")
+        raise refuse(f"{wrong[0]} leads to the database: say database=True instead of naming it in env")
+    return {"isolation": isolation, "limits": limits or NO_LIMITS, "env": names, "database": database}
 
 
 def _cron(where: str, cron: Any, timezone: Any, catch_up: Any) -> dict[str, Any]:

@@ -45,7 +45,10 @@ class Worker:
         for runner in crew.runners:
             self.desk.add(runner)
         self.tasks = tuple(name for lane in self.desk.lanes for name in lane.tasks)
-        self._heartbeat = Heartbeat(store, self.desk.in_hand, every=settings.heartbeat, lease=settings.lease)
+        self._heartbeat = Heartbeat(
+            store, self.desk.in_hand, every=settings.heartbeat, lease=settings.lease,
+            patience={name: t.progress_timeout for t in crew.tasks if t.progress_timeout for name in t.names},
+        )  # fmt: skip
         self._heartbeat.stack_of, crew.answer = crew.stack, self._heartbeat.answer
         self._neighbours = Neighbours(meeting_place(store, self.host), self.id)
         self.crons = Crons(store, crew.tasks, self.desk.due_in)

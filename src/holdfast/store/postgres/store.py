@@ -90,8 +90,8 @@ class PostgresStore(PostgresEnqueue):
         return self.statements.fill(
             f"with ended as ({source('postgres', verb)}), history as ("  # noqa: S608 - our own files
             "insert into @attempts (job_id, fence, life, number, worker, outcome, started_at, ended_at, error_code, "
-            "error_message, traceback) select id, :fence::uuid, life, number, worker, :outcome, started_at, @clock, "
-            "error_code, error_message, :traceback from ended where :outcome::text is not null "
+            "error_message, traceback, output) select id, :fence::uuid, life, number, worker, :outcome, started_at, "
+            "@clock, error_code, error_message, :traceback, :output from ended where :outcome::text is not null "
             "on conflict (job_id, fence) do nothing) select state, queue, awaited from ended"
         )
 

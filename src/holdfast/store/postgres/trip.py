@@ -12,13 +12,13 @@ import psycopg
 
 from holdfast.model.job import Claimed, Held, Wants
 from holdfast.model.outcome import Outcome
-from holdfast.store.base import Exchanged, HandOut, by_fence, by_verb, may_be_lost
+from holdfast.store.base import Exchanged, HandOut, by_fence, by_verb, may_be_lost, with_output
 from holdfast.store.postgres.connect import Connection, translate
 from holdfast.store.postgres.line import Line, Statement
 
 ENDINGS = ("fail", "reschedule", "release", "park", "stop")
 OTHERS = (
-    "claim", "claim_switched", "claim_from", "claim_from_switched", "succeed", "succeed_with", "drop_leases",
+    "claim", "claim_switched", "claim_from", "claim_from_switched", "succeed", "succeed_with", "output", "drop_leases",
     "recorded",
 )  # fmt: skip
 
@@ -103,6 +103,8 @@ class Trip(Line):
                     texts = [cast(bytes, o.result).decode() for o in results]
                     ids = numbers(o.id for o in results)
                     yield results, self._statement("succeed_with", ids=ids, results=texts, fence=fence)
+            for outcome in with_output(outcomes):
+                yield [], self._statement("output", id=outcome.id, fence=outcome.fence, output=outcome.output)
 
     def _dropping(self, fences: Sequence[str]) -> Recording:
         return [([], self._statement("drop_leases", fences=numbers(fences)))] if fences else []
@@ -184,4 +186,5 @@ def _ending(outcome: Outcome) -> dict[str, Any]:
         "error_code": error and error.code,
         "error_message": error and error.message,
         "traceback": error and error.traceback,
+        "output": outcome.output,
     }

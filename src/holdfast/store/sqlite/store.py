@@ -31,6 +31,7 @@ from holdfast.store.base import (
     by_verb,
     forget,
     may_be_lost,
+    with_output,
 )
 from holdfast.store.migrate import OLDEST_CODE, check_version, misfit, pending
 from holdfast.store.pool import Pool
@@ -204,6 +205,9 @@ class SqliteStore(SqliteEnqueue):
                     ended = [[o.id, _json(o.result)] for o in results]
                     if ended and self._changed(db, "succeed_with", ended=ended, fence=fence) != len(ended):
                         doubtful += results
+                for outcome in with_output(outcomes):
+                    told = {"id": outcome.id, "fence": outcome.fence, "output": outcome.output}
+                    self.rows(db, self.statements["output"], told)
                 continue
             for outcome in outcomes:
                 rows = self._end_one(db, verb, outcome)
@@ -232,7 +236,7 @@ class SqliteStore(SqliteEnqueue):
             history = {
                 "id": outcome.id, "fence": outcome.fence, "life": row["life"], "number": row["number"],
                 "worker": row["worker"], "outcome": outcome.attempt, "started_at": row["started_at"],
-                "traceback": error and error.traceback,
+                "traceback": error and error.traceback, "output": outcome.output,
                 "error_code": row["error_code"], "error_message": row["error_message"],
             }  # fmt: skip
             self.rows(db, self.statements["attempt"], history)

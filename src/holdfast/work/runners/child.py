@@ -151,7 +151,7 @@ class Child:
             case Where(number):
                 if (attempt := self._in_hand.get(number)) is not None:
                     self._send(Here(number, self._crew.stack_of(attempt)))
-            case Begin() | Close():
+            case _:
                 raise AssertionError("said once")
 
     def _start(self, message: Start) -> None:

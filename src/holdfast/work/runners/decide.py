@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from holdfast import events
 from holdfast.errors import LeaseLost, StoreUnavailable
+from holdfast.model.job import Held
 from holdfast.model.outcome import (
     Error,
     Outcome,
@@ -55,13 +56,17 @@ def on_raise(attempt: Attempt, error: BaseException, policy: RetryPolicy, hide: 
     outcome = obeyed(attempt, policy) if _stopped(attempt, error) else _raised(attempt, error, policy, hide)
     if isinstance(error, LeaseLost):
         return outcome  # the store will refuse it, and the desk tell of that; if not, it is an error like any other
-    if outcome is not None and outcome.error is not None and outcome.verb in ("fail", "reschedule"):
-        held = attempt.held
+    if outcome is not None:
+        tell_errored(attempt.held, outcome)
+    return outcome
+
+
+def tell_errored(held: Held, outcome: Outcome) -> None:
+    if outcome.error is not None and outcome.verb in ("fail", "reschedule"):
         events.emit(
             "errored", job=str(held.id), task=held.task, attempt=held.attempt, max_attempts=held.max_attempts,
             verb=outcome.verb, error=f"{outcome.error.code}: {outcome.error.message}",
         )  # fmt: skip
-    return outcome
 
 
 def _stopped(attempt: Attempt, error: BaseException) -> bool:
@@ -81,6 +86,11 @@ def obeyed(attempt: Attempt, policy: RetryPolicy) -> Outcome | None:
             return parked(held)
         case "timeout":
             late = Error("TIMED_OUT", f"it ran longer than its timeout of {attempt.timeout:g} s")
+            return errored(held, TimeoutError(late.message), policy, late, "timed_out")
+        case "stalled":
+            late = Error(
+                "STALLED", "it made no progress" + (f" for {attempt.patience:g} s" if attempt.patience else "")
+            )
             return errored(held, TimeoutError(late.message), policy, late, "timed_out")
         case "shutdown":
             return given_back(held, started=True)

@@ -96,7 +96,7 @@ class Pool:
         self.runners = [
             PooledRunner(self, mine, slots, is_async=is_async)
             for is_async, slots in colours
-            if (mine := [task for task in self.tasks if task.is_async is is_async])
+            if (mine := [task for task in self.tasks if task.is_async is is_async and task.isolation is None])
         ]
         self.finished: Finished = lambda attempt, outcome: None
         self.misfit: Callable[[HoldfastError], None] = lambda error: None

@@ -111,8 +111,52 @@ class Here(msgspec.Struct, frozen=True, array_like=True, tag="here"):
     stack: str
 
 
-ToRunner = Begin | Start | Tell | Withdraw | Where | Close
-ToWorker = Hello | Unfit | Ready | Done | Back | Moved | Here
+# Between a worker and a process that runs one attempt:
+
+
+class Run(msgspec.Struct, frozen=True, array_like=True, tag="run"):
+    """The one attempt to run, and where its handler is: the application, and where modules are looked for. `settings`
+    are over the application's own. `lock`: the descriptor that says the worker lives."""
+
+    app: str
+    path: list[str]
+    settings: dict[str, Any]
+    held: Held
+    timeout: float | None
+    patience: float | None
+    worker: str
+    database: bool
+    lock: int | None
+
+
+class Began(msgspec.Struct, frozen=True, array_like=True, tag="began"):
+    """Its handler is called: its time runs from now on."""
+
+
+class Over(msgspec.Struct, frozen=True, array_like=True, tag="over"):
+    """What became of it."""
+
+    outcome: Outcome | None
+
+
+class Ask(msgspec.Struct, frozen=True, array_like=True, tag="ask"):
+    """Do this with the store for me: a verb and its values."""
+
+    number: int
+    name: str
+    values: list[Any]
+
+
+class Reply(msgspec.Struct, frozen=True, array_like=True, tag="reply"):
+    """What came of it; or the error: its class, message and number."""
+
+    number: int
+    value: Any
+    error: tuple[str, str, str] | None
+
+
+ToRunner = Begin | Start | Tell | Withdraw | Where | Close | Run | Reply
+ToWorker = Hello | Unfit | Ready | Done | Back | Moved | Here | Began | Over | Ask
 
 _encoder = msgspec.msgpack.Encoder()
 to_runner = msgspec.msgpack.Decoder(ToRunner)
@@ -129,8 +173,9 @@ def frame(message: ToRunner | ToWorker) -> bytes:
 class Incoming:
     """Puts frames together from what a socket brings."""
 
-    def __init__(self) -> None:
+    def __init__(self, longest: int = 1 << 32) -> None:
         self._buffer = bytearray()
+        self._longest = longest  # bytes of a frame
 
     def feed(self, data: bytes) -> list[bytes]:
         """The frames that are complete with this."""
@@ -140,6 +185,8 @@ class Incoming:
         start = 0
         while len(buffer) - start >= LENGTH.size:
             end = start + LENGTH.size + LENGTH.unpack_from(buffer, start)[0]
+            if end - start > self._longest:
+                raise msgspec.DecodeError("a frame is longer than anything there is to say")
             if end > len(buffer):
                 break
             frames.append(bytes(buffer[start + LENGTH.size : end]))
@@ -165,6 +212,10 @@ class Outgoing:
                 return False
             self._backlog += memoryview(data)[self._sent(data) :]
             return not self._backlog
+
+    @property
+    def empty(self) -> bool:
+        return not self._backlog
 
     def flush(self) -> bool:
         with self._lock:

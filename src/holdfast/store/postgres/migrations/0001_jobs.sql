@@ -96,6 +96,7 @@ create table @attempts (
     error_code    text,
     error_message text,
     traceback     text,
+    output        text,                       -- what it wrote, if it had a process of its own
     primary key (job_id, fence)
 );
 

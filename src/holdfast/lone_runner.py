@@ -1,0 +1,54 @@
+"""`python -m holdfast.lone_runner`: the program of a process that runs one attempt, started by a worker. Its arguments
+are the descriptor of its line to the worker, and the terms it is to hold to."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import traceback
+
+from holdfast.work.runners.settle import settle
+
+
+def main(descriptor: str, terms: str) -> int:
+    settle(terms)
+    from holdfast.errors import HoldfastError
+    from holdfast.finding import find_app
+    from holdfast.work import isolating
+    from holdfast.work.runners.lone import Lone, MainThreadRunner
+    from holdfast.work.runners.relay import Withheld
+    from holdfast.work.runners.wire import Unfit, frame
+
+    line = socket.socket(fileno=int(descriptor))
+    line.set_inheritable(False)
+    lone = Lone(line)
+    run = lone.hear()
+    if run is None:
+        return 1
+    if run.lock is not None:
+        os.set_inheritable(run.lock, False)  # it stays open as long as we live, and is not passed on
+    sys.path[:] = [*run.path, *(entry for entry in sys.path if entry not in run.path)]
+    try:
+        with isolating.importing():
+            app = find_app(run.app, **run.settings)
+        if not run.database:
+            app.withhold(Withheld())
+        store = lone.store((lambda: app.store) if run.database else None)
+        lone.serve(app.crew_for(run.held.task, store, MainThreadRunner))
+    except HoldfastError as error:
+        line.sendall(frame(Unfit(type(error).__name__, error.message, error.number)))
+        return 1
+    except Exception as error:  # noqa: BLE001 - a resource or hook of the user's may raise anything
+        traceback.print_exc()
+        line.sendall(frame(Unfit("HoldfastError", f"{type(error).__name__}: {error}", HoldfastError.number)))
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    # Threads that can't be stopped must not keep us: everything that counts has been sent.
+    code = main(*sys.argv[1:])
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)

@@ -1,0 +1,41 @@
+"""How much an attempt in a process of its own may use."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from holdfast.errors import BadSettings
+
+LEAST_MEMORY = 64 * 2**20  # bytes: less does not even start Python and import an application
+LEAST_FILES = 32
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """What the kernel holds a task's own process to (`isolation="process"`), and each process it starts: bytes of
+    address space, seconds of CPU time, open files, bytes of any file it writes. None: as for the worker. A limit can
+    only be lowered: where the worker's own is lower, that one holds."""
+
+    memory: int | None = None
+    cpu: float | None = None
+    files: int | None = None
+    file_size: int | None = None
+
+    def __post_init__(self) -> None:
+        _check("memory", self.memory, int, "bytes", LEAST_MEMORY)
+        _check("cpu", self.cpu, float, "seconds", 1)
+        _check("files", self.files, int, "open files", LEAST_FILES)
+        _check("file_size", self.file_size, int, "bytes", 0)
+
+
+def _check(name: str, value: Any, kind: type, unit: str, least: int) -> None:
+    if value is None:
+        return
+    fits = isinstance(value, int | float if kind is float else int) and not isinstance(value, bool)
+    if not (fits and least <= value < 2**62):
+        number = "a whole number" if kind is int else "a number"
+        raise BadSettings(f"Limits({name}=…) is {number} of {unit}, {least} or more, not {value!r}", number="HF1111")
+
+
+NO_LIMITS = Limits()

@@ -1,0 +1,108 @@
+"""A crew with, beside it, processes for one attempt each: for tasks that ask for that (`isolation="process"`)."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from holdfast.errors import BadSettings, HoldfastError
+from holdfast.settings import Settings
+from holdfast.store.base import Store
+from holdfast.work.attempt import Attempt
+from holdfast.work.crew import Crew
+from holdfast.work.lane import Finished, Runner
+from holdfast.work.runners.isolated import IsolatedRunner
+
+_importing = False
+
+
+def isolating(crew: Crew, app: Callable[[], str], store: Store, settings: Settings) -> Crew:
+    """This crew, with what its tasks need. `app`: where a process of its own finds the application."""
+    if _importing:
+        raise BadSettings(
+            "this file starts a worker whenever it is imported, also by a process that is to run one of its jobs: put "
+            'that under `if __name__ == "__main__":`',
+            number="HF1115",
+        )
+    if any(task.isolation is not None for task in crew.tasks):
+        return IsolatingCrew(crew, app(), store, settings)
+    return crew
+
+
+class IsolatingCrew:
+    def __init__(self, crew: Crew, app: str, store: Store, settings: Settings) -> None:
+        self.tasks = crew.tasks
+        self._crew = crew
+        mine = [task for task in crew.tasks if task.isolation is not None]
+        self.isolated = IsolatedRunner(app, mine, crew.tasks, store, settings)
+
+    @property
+    def misfit(self) -> Callable[[HoldfastError], None]:
+        return self._crew.misfit
+
+    @misfit.setter
+    def misfit(self, called: Callable[[HoldfastError], None]) -> None:
+        self._crew.misfit = called
+
+    @property
+    def answer(self) -> Callable[[Attempt, str], None]:
+        return self._crew.answer
+
+    @answer.setter
+    def answer(self, called: Callable[[Attempt, str], None]) -> None:
+        self._crew.answer = self.isolated.answer = called
+
+    def stack(self, attempt: Attempt) -> None:
+        if not self.isolated.ask_where(attempt):
+            self._crew.stack(attempt)
+
+    @property
+    def runners(self) -> Sequence[Runner]:
+        return [*self._crew.runners, self.isolated]
+
+    def open(self, worker: str, finished: Finished, lock: int | None, slots_changed: Callable[[], None]) -> None:
+        self._crew.open(worker, finished, lock, slots_changed)
+        self.isolated.open(worker, finished, lock)
+
+    def abandon(self) -> None:
+        self._crew.abandon()
+        self.isolated.abandon()
+
+    def close(self) -> None:
+        self.isolated.close()
+        self._crew.close()
+
+
+@contextmanager
+def importing() -> Iterator[None]:
+    """An application is imported to run its handlers, not to be started."""
+    global _importing
+    _importing = True
+    try:
+        yield
+    finally:
+        _importing = False
+
+
+def reference_of(app: object) -> str:
+    """Where another process finds this application: `module:name`, or `file.py:name` of the program that runs."""
+    found = [
+        (module, name)
+        for module in list(sys.modules.values())
+        for name, value in list(getattr(module, "__dict__", {}).items())
+        if value is app
+    ]
+    for module, name in sorted(found, key=lambda place: place[0].__name__ == "__main__"):
+        place = module.__name__
+        if place == "__main__":
+            spec, file = getattr(module, "__spec__", None), getattr(module, "__file__", None)
+            place = spec.name if spec is not None else str(Path(file).absolute()) if file else ""
+        if place:
+            return f"{place}:{name}"
+    raise BadSettings(
+        'tasks with isolation="process" run in processes that import this application, and it is not to be found: '
+        "give it a name at the top of a module or of the program's file, as in `hf = Holdfast()`",
+        number="HF1114",
+    )

@@ -1,0 +1,152 @@
+"""What we ask of the kernel about processes: who descends from us, whom it killed for want of memory. Elsewhere than on
+Linux there is no /proc and no prctl: then nothing is found, and nothing is promised beyond a process group."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+PDEATHSIG, NO_NEW_PRIVS, CHILD_SUBREAPER = 1, 38, 36  # options of prctl(2)
+
+GONE = (ProcessLookupError, FileNotFoundError, PermissionError)  # it ended meanwhile, or is somebody else's
+
+
+def prctl(option: int, value: int) -> bool:
+    """Set a property of this process (of this thread, for some). False: the system has no such thing."""
+    if not sys.platform.startswith("linux"):
+        return False
+    return bool(ctypes.CDLL(None, use_errno=True).prctl(option, ctypes.c_ulong(value), 0, 0, 0) == 0)
+
+
+@cache
+def adopt_orphans(process: int) -> bool:
+    """From now on whoever descends from us and loses its parent becomes our child, not init's: so it can be found. Once
+    for each process."""
+    return prctl(CHILD_SUBREAPER, 1)
+
+
+class Process(NamedTuple):
+    """A line of the process table. Its pid may be used again once it is gone; with `started` it is unique."""
+
+    pid: int
+    parent: int
+    group: int
+    started: int
+    ended: bool  # a zombie: its parent has not asked for its end yet
+
+
+def processes() -> dict[int, Process]:
+    """Everybody, by pid."""
+    try:
+        names = os.listdir("/proc")
+    except OSError:
+        return {}
+    found = (process_of(int(name)) for name in names if name.isdigit())
+    return {process.pid: process for process in found if process is not None}
+
+
+def process_of(pid: int) -> Process | None:
+    try:
+        # As plain as can be: this is done for every process there is.
+        descriptor = os.open(f"/proc/{pid}/stat", os.O_RDONLY)
+        try:
+            text = os.read(descriptor, 4096)
+        finally:
+            os.close(descriptor)
+    except GONE:
+        return None
+    # Its name, in brackets, may hold anything.
+    words = text[text.rindex(b")") + 2 :].split(None, 20)
+    return Process(pid, int(words[1]), int(words[2]), int(words[19]), words[0] in (b"Z", b"X"))
+
+
+def descendants(roots: Iterable[int], among: dict[int, Process]) -> Iterator[Process]:
+    children: dict[int, list[Process]] = {}
+    for process in among.values():
+        children.setdefault(process.parent, []).append(process)
+    waiting = [child for root in roots for child in children.get(root, ())]
+    while waiting:
+        process = waiting.pop()
+        yield process
+        waiting += children.get(process.pid, ())
+
+
+def environment_of(pid: int) -> bytes:
+    """What it was started with, variables between NULs; empty: it has ended, or we may not know."""
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes()
+    except GONE:
+        return b""
+
+
+def queue_limit_of(pid: int) -> int | None:
+    """Its limit on POSIX message queues, known even of a zombie."""
+    try:
+        text = Path(f"/proc/{pid}/limits").read_text()
+    except GONE:
+        return None
+    line = next((line.split() for line in text.splitlines() if line.startswith("Max msgqueue size")), [])
+    return int(line[4]) if len(line) > 4 and line[4].isdigit() else None
+
+
+def kill(process: Process) -> None:
+    """SIGKILL to this very process, not to one that has its number by now."""
+    with suppress(*GONE):
+        if not hasattr(os, "pidfd_open"):
+            os.kill(process.pid, signal.SIGKILL)
+            return
+        descriptor = os.pidfd_open(process.pid)
+        try:
+            now = process_of(process.pid)
+            if now is not None and now.started == process.started:
+                signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+        finally:
+            os.close(descriptor)
+
+
+class OutOfMemory(NamedTuple):
+    """How many processes the kernel has killed so far for want of memory, and where that was counted."""
+
+    killed: int
+    where: str
+
+
+def out_of_memory() -> OutOfMemory | None:
+    """Of our control group, by either version; else of the machine. None: nobody counts."""
+    for path, where in _counters():
+        if (killed := oom_kills(path)) is not None:
+            return OutOfMemory(killed, where)
+    return None
+
+
+def oom_kills(path: Path) -> int | None:
+    try:
+        words = dict(line.split()[:2] for line in path.read_text().splitlines() if " " in line)
+        return int(words["oom_kill"])
+    except (OSError, ValueError, KeyError):
+        return None
+
+
+@cache
+def _counters() -> list[tuple[Path, str]]:
+    groups = Path("/sys/fs/cgroup")
+    found: list[tuple[Path, str]] = []
+    with suppress(OSError):
+        for line in Path("/proc/self/cgroup").read_text().splitlines():
+            _, controllers, path = line.split(":", 2)
+            if "memory" in controllers.split(","):
+                homes, name = [groups / "memory" / path.lstrip("/"), groups / "memory"], "memory.oom_control"
+            elif not controllers:
+                homes, name = [groups / path.lstrip("/"), groups], "memory.events"
+            else:
+                continue
+            # Within a container our group's path may be the host's: then it is mounted at the top.
+            found += [(home / name, "container") for home in homes]
+    return [*found, (Path("/proc/vmstat"), "machine")]

@@ -1,0 +1,209 @@
+"""One attempt, in a process that is there for nothing else; from within. A synchronous handler runs on the main thread,
+where a signal can interrupt it: when its time is over, it is stopped wherever it is, and its `finally` is run."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Sequence
+from queue import SimpleQueue
+from typing import Any, cast
+
+from holdfast import errors
+from holdfast.errors import HoldfastError
+from holdfast.model.outcome import Outcome
+from holdfast.store.base import Store
+from holdfast.work.attempt import Attempt, StopAttempt
+from holdfast.work.context import JobContext, current, working
+from holdfast.work.crew import InlineCrew
+from holdfast.work.runners.inline import InlineRunner
+from holdfast.work.runners.relay import Relay
+from holdfast.work.runners.wire import (
+    CHUNK,
+    Ask,
+    Began,
+    Here,
+    Incoming,
+    Moved,
+    Over,
+    Reply,
+    Run,
+    Tell,
+    ToWorker,
+    Where,
+    frame,
+    to_runner,
+)
+from holdfast.work.stacks import of_thread
+
+TICK = 0.5  # seconds between reports of progress
+
+
+class LoneAttempt(Attempt):
+    """Tells its worker when it begins."""
+
+    __slots__ = ("began",)
+
+    def __init__(self, run: Run, began: Callable[[], None]) -> None:
+        super().__init__(run.held, run.timeout, time.monotonic())
+        self.patience = run.patience
+        self.began = began
+
+    def begin(self) -> None:
+        super().begin()
+        self.began()
+
+
+class MainThreadRunner(InlineRunner):
+    """Runs an attempt where it is started, on the main thread."""
+
+    _interruptible = False
+
+    def start(self, attempts: Sequence[Attempt]) -> None:
+        [self._attempt] = attempts
+        signal.signal(signal.SIGTERM, self._interrupted)
+        working.set(self.worker)
+        self._run(self._attempt)
+
+    def close(self, timeout: float) -> None:
+        """It ran where it was called."""
+
+    def stack(self, attempt: Attempt) -> str | None:
+        main = threading.main_thread()
+        text = of_thread(main.ident or 0)
+        return None if text is None or attempt.ended else self._taken(attempt, main.name, text)
+
+    def _run(self, attempt: Attempt) -> None:
+        attempt.begin()
+        attempt.interrupt = self._interrupt
+        task = self._handlers[attempt.held.task]
+        context = JobContext(attempt, self._store, self._settings, task.secrets)
+        current.set(context)
+        try:
+            self._interruptible = True
+            try:
+                if attempt.must_stop:  # asked while the application was imported
+                    raise StopAttempt(attempt.reason)
+                value = task.run(context, attempt.held.args)
+            finally:
+                self._interruptible = False
+        except BaseException as error:  # noqa: BLE001 - whatever a handler raises is its attempt's outcome
+            outcome = self._on_raise(attempt, error)
+        else:
+            outcome = self._on_return(attempt, value)
+        attempt.end()
+        self.finished(attempt, outcome)
+
+    def _interrupt(self, attempt: Attempt) -> None:
+        """Called on the thread that listens. Before its grace is over a handler is only asked."""
+        if attempt.forced:
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
+
+    def _interrupted(self, number: int, frame: object) -> None:
+        if self._interruptible and self._attempt.forced and self._attempt.must_stop:
+            self._interruptible = False  # once: what it does to clean up goes on
+            self._attempt.told = True
+            raise StopAttempt(self._attempt.reason)
+
+
+class Lone:
+    def __init__(self, line: socket.socket) -> None:
+        self._line = line
+        self._incoming = Incoming()
+        self._sending = threading.Lock()
+        self._asked: dict[int, SimpleQueue[Reply]] = {}
+        self._number = 0
+        self._over = threading.Event()
+        # When we end is for our worker to say: who stops a service may signal all of its processes. (Not SIG_IGN:
+        # programs that the handler starts would inherit it.)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: None)
+
+    def hear(self) -> Run | None:
+        """The first word, whenever it comes: what to run."""
+        while data := self._line.recv(CHUNK):
+            if messages := self._incoming.feed(data):
+                run, *self._early = map(to_runner.decode, messages)
+                assert isinstance(run, Run)
+                self.attempt = LoneAttempt(run, lambda: self._send(Began()))
+                self._worker = run.worker
+                return run
+        return None
+
+    def store(self, real: Callable[[], Store] | None) -> Store:
+        """What the handler's context gets for a Store. `real`: opens the database, None if it is not to be had."""
+        return cast(Store, Relay(self._ask, real))
+
+    def serve(self, crew: InlineCrew) -> None:
+        """Run it, tell what became of it, and put everything away."""
+        self._crew = crew
+        crew.open(self._worker, self._ended)
+        threading.Thread(target=self._listen, name="holdfast-line", daemon=True).start()
+        try:
+            [runner] = crew.runners
+            runner.start([self.attempt])
+            self._over.wait()
+        finally:
+            crew.close()
+
+    # -- the line ------------------------------------------------------------------------------------------------------
+
+    def _listen(self) -> None:
+        for message in self._early:
+            self._obey(message)
+        readable = select.poll()
+        readable.register(self._line, select.POLLIN)
+        while True:
+            if readable.poll(TICK * 1000):
+                data = self._line.recv(CHUNK)
+                if not data:
+                    os._exit(1)  # there is nobody any more to tell anything
+                for message in map(to_runner.decode, self._incoming.feed(data)):
+                    self._obey(message)
+            self._report_progress()
+
+    def _obey(self, message: object) -> None:
+        match message:
+            case Tell(_, reason, forced):
+                self.attempt.forced = self.attempt.forced or forced
+                if reason is not None:
+                    self.attempt.ask(reason)
+                if forced:
+                    self.attempt.force()
+            case Where():
+                self._send(Here(0, self._crew.stack_of(self.attempt)))
+            case Reply(number):
+                if (waiting := self._asked.pop(number, None)) is not None:
+                    waiting.put(message)
+
+    def _ask(self, name: str, values: tuple[Any, ...]) -> Any:
+        """Have the worker do this, and wait for its answer. From any thread."""
+        answer: SimpleQueue[Reply] = SimpleQueue()
+        with self._sending:
+            self._number += 1
+            number = self._number
+            self._asked[number] = answer
+        self._send(Ask(number, name, list(values)))
+        reply = answer.get()
+        if reply.error is not None:
+            kind, message, hf = reply.error
+            raise getattr(errors, kind, HoldfastError)(message, number=hf)
+        return reply.value
+
+    def _report_progress(self) -> None:
+        progress, self.attempt.progress = self.attempt.progress, None
+        if progress is not None:
+            self._send(Moved([(0, *progress)]))
+
+    def _ended(self, attempt: Attempt, outcome: Outcome | None) -> None:
+        self._report_progress()
+        self._send(Over(outcome))
+        self._over.set()
+
+    def _send(self, message: ToWorker) -> None:
+        with self._sending:
+            self._line.sendall(frame(message))

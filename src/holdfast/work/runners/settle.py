@@ -1,0 +1,70 @@
+"""What a process of ours does first of all, before anything of the user's is imported: tie its life to its parent's,
+give up rights, take on limits. Not done between fork and exec by the parent (preexec_fn): that is not safe where
+threads run."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Any
+
+import msgspec
+
+from holdfast.model.limits import NO_LIMITS, Limits
+from holdfast.work.runners.kernel import NO_NEW_PRIVS, PDEATHSIG, prctl
+
+CPU_GRACE = 5  # seconds of CPU time after SIGXCPU until the kernel sends SIGKILL
+
+
+class Terms(msgspec.Struct, frozen=True, kw_only=True):
+    """What a child is to hold to. Travels as JSON, as an argument of its program."""
+
+    parent: int  # the pid of who starts it; 0: it may outlive it
+    no_new_privs: bool = False
+    umask: int | None = None
+    limits: Limits = NO_LIMITS
+    queue_limit: int | None = None  # a mark that the child's descendants can't take off (see spawn.py)
+
+    def __str__(self) -> str:
+        return msgspec.json.encode(self).decode()
+
+
+def settle(terms: Terms | str) -> None:
+    """Take on these terms. Where the system has no such thing (elsewhere than on Linux: parent's death, new privileges)
+    it is left out. Ends the process at once if its parent has died meanwhile."""
+    if isinstance(terms, str):
+        terms = msgspec.json.decode(terms, type=Terms)
+    if terms.parent:
+        # The kernel's SIGKILL comes when the *thread* that started us ends, so spawn.py asks for one that stays.
+        prctl(PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != terms.parent:
+            os.kill(os.getpid(), signal.SIGKILL)  # it died before we asked
+    if terms.no_new_privs:
+        prctl(NO_NEW_PRIVS, 1)
+    if terms.umask is not None:
+        os.umask(terms.umask)
+    _limit(terms)
+
+
+def _limit(terms: Terms) -> None:
+    try:
+        import resource
+    except ImportError:
+        return
+    limits = terms.limits
+    _lower(resource, "RLIMIT_CORE", 0)  # the memory of a process is full of secrets
+    _lower(resource, "RLIMIT_NOFILE", limits.files)
+    _lower(resource, "RLIMIT_FSIZE", limits.file_size)
+    if limits.cpu is not None:  # at the first SIGXCPU, which tells why; then SIGKILL
+        _lower(resource, "RLIMIT_CPU", int(-(-limits.cpu // 1)), CPU_GRACE)
+    _lower(resource, "RLIMIT_MSGQUEUE", terms.queue_limit)
+    _lower(resource, "RLIMIT_AS", limits.memory)
+
+
+def _lower(resource: Any, name: str, value: int | None, more: int = 0) -> None:
+    kind = getattr(resource, name, None)
+    if value is None or kind is None:
+        return
+    _, hard = resource.getrlimit(kind)
+    most = value + more if hard == resource.RLIM_INFINITY else min(value + more, hard)
+    resource.setrlimit(kind, (min(value, most), most))

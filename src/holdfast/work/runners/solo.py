@@ -1,0 +1,212 @@
+"""An attempt in a process of its own, as its worker has it: what it was told, what it said, and what became of it."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import tempfile
+import time
+from contextlib import ExitStack
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from holdfast.errors import HoldfastError
+from holdfast.model.outcome import Crash, Error, Outcome, errored
+from holdfast.redact import hiding
+from holdfast.settings import Settings
+from holdfast.work.attempt import Attempt
+from holdfast.work.manifest import TaskInfo
+from holdfast.work.runners.capture import Capture
+from holdfast.work.runners.decide import obeyed
+from holdfast.work.runners.end import End
+from holdfast.work.runners.settle import Terms
+from holdfast.work.runners.spawn import spawn
+from holdfast.work.runners.surroundings import surroundings
+from holdfast.work.runners.wire import CHUNK, Incoming, Outgoing, Tell, ToWorker, Unfit, to_worker
+
+TERM = 5.0  # seconds after SIGTERM until SIGKILL
+AGAIN = 1.0  # seconds after which one is killed once more that has not ended
+STARTING = 60.0  # seconds to import the application and open resources
+CLOSING = 10.0  # seconds it has to put its resources away, once its handler is done
+LONGEST = 16 * 2**20  # bytes of a frame of its, beside results
+AT_ONCE = ("timeout", "stalled", "lost")  # reasons for which nobody waits for the handler to find a good place
+PROGRAM = [sys.executable, "-m", "holdfast.lone_runner"]
+
+Progress = tuple[int, int | None, str | None]
+
+
+class Solo:
+    """Started when it is made, by a thread that outlives it. A task that asked for a process of its own gets little of
+    our environment, and what it writes is kept; one that is only run alone for once gets all it is used to."""
+
+    def __init__(self, attempt: Attempt, info: TaskInfo, settings: Settings, lock: int | None) -> None:
+        self.attempt = attempt
+        self.info = info
+        asked = info.isolation is not None
+        self.database = info.database or not asked
+        self._grace = settings.grace
+        self.unfit: Unfit | None = None
+        self.directory: str | None = None
+        self._capture: Capture | None = None
+        self._progress: Progress | None = None
+        self._over = False
+        self._outcome: Outcome | None = None
+        self._told: tuple[Any, bool] = (None, False)  # what it was told last
+        self._term_at: float | None = None  # when it was sent SIGTERM
+        self._close_by: float | None = None
+        self._killed_at: float | None = None
+        self._spawned = time.monotonic()
+        self._incoming = Incoming(LONGEST + 4 * settings.max_result)
+        with ExitStack() as undo:
+            if asked:
+                self.directory = tempfile.mkdtemp(prefix="holdfast-")
+                undo.callback(os.rmdir, self.directory)
+                self._capture = Capture()
+                undo.callback(self._capture.close)
+            self.line, theirs = socket.socketpair()
+            undo.callback(self.line.close)
+            self.outgoing = Outgoing(self.line)
+            try:
+                self.child = spawn(
+                    [*PROGRAM, str(theirs.fileno())], env=self._environment(),
+                    terms=Terms(parent=0, limits=info.limits, no_new_privs=asked, umask=0o077 if asked else None),
+                    output=None if self._capture is None else self._capture.to,
+                    pass_fds=[theirs.fileno(), *([] if lock is None else [lock])],
+                )  # fmt: skip
+            finally:
+                theirs.close()
+                if self._capture is not None:
+                    self._capture.started()
+            undo.pop_all()  # it runs
+
+    def _environment(self) -> dict[str, str]:
+        if self.directory is None:
+            return dict(os.environ)
+        kept = surroundings(os.environ, self.info.env, database=self.database)
+        return {**kept, "TMPDIR": self.directory}
+
+    # -- what it says --------------------------------------------------------------------------------------------------
+
+    @property
+    def capture_fd(self) -> int | None:
+        return None if self._capture is None else self._capture.fd
+
+    def read_output(self) -> bool:
+        return self._capture is not None and self._capture.read()
+
+    def receive(self) -> list[ToWorker] | None:
+        """What it said, without waiting. None: the line is closed."""
+        try:
+            data = self.line.recv(CHUNK, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return []
+        except OSError:
+            return None
+        if not data:
+            return None
+        try:
+            return [to_worker.decode(message) for message in self._incoming.feed(data)]
+        except msgspec.DecodeError:  # its handler has meddled with the line: nothing more from there can be trusted
+            self.kill()
+            return None
+
+    def moved(self, progress: Progress) -> None:
+        self._progress = self.attempt.progress = progress
+
+    def ended(self, outcome: Outcome | None) -> None:
+        """Its handler is done."""
+        held = self.attempt.held
+        if outcome is not None and (outcome.id, outcome.fence) != (held.id, held.fence):
+            self.kill()  # nobody speaks for another's attempt
+            return
+        self._over = True
+        self._outcome = outcome
+        self._close_by = time.monotonic() + CLOSING
+
+    # -- being told ----------------------------------------------------------------------------------------------------
+
+    def enforce(self) -> None:
+        """What the attempt was asked, passed on; and what follows if it does not obey in time."""
+        attempt, now = self.attempt, time.monotonic()
+        late = (at := self._force_at()) is not None and now >= at
+        forced = attempt.forced or attempt.reason in AT_ONCE or late or self._term_at is not None
+        told = (attempt.reason, forced)
+        if attempt.reason is not None and told != self._told and not self._over:
+            self._told = told
+            self.outgoing.send(Tell(0, *told))
+            if forced and self._term_at is None:
+                self._term_at = now
+                self.child.terminate()
+        at = self._kill_at()
+        if at is not None and now >= at:
+            self.kill()
+
+    def _kill_at(self) -> float | None:
+        if self._killed_at is not None:
+            return self._killed_at + AGAIN
+        term = None if self._term_at is None else self._term_at + min(TERM, self._grace)
+        begin_by = None if self.attempt.started else self._spawned + STARTING
+        times = [at for at in (term, self._close_by, begin_by) if at is not None]
+        return min(times, default=None)
+
+    def next_step_at(self) -> float | None:
+        """When to enforce something more."""
+        times = [at for at in (self._kill_at(), self._force_at()) if at is not None]
+        return min(times, default=None)
+
+    def _force_at(self) -> float | None:
+        asked = self.attempt.reason in ("cancel", "pause") and self._term_at is None and not self._over
+        return self.attempt.asked_at + self._grace if asked else None
+
+    def kill(self) -> None:
+        self._killed_at = time.monotonic()
+        self.child.kill()
+
+    # -- the end -------------------------------------------------------------------------------------------------------
+
+    def outcome(self, end: End, url: str) -> Outcome | Crash | None:
+        """The process is gone, and with it everybody it started. What follows?"""
+        self.line.close()
+        said = self._output(url)
+        decided = self._decided(end, said)
+        return decided if said is None or decided is None else replace(decided, output=said)
+
+    def _output(self, url: str) -> str | None:
+        if self._capture is None:
+            return None
+        self._capture.close()
+        return self._capture.text(hiding(self.attempt.held.args, (), url))
+
+    def _decided(self, end: End, said: str | None) -> Outcome | Crash | None:
+        attempt = self.attempt
+        if attempt.reason == "lost":
+            return None
+        if self._over and (self._term_at is None or self._outcome is None or self._outcome.recorded):
+            return self._outcome
+        if self._over:  # whatever it says after SIGTERM, what it relied on may have been ended by that
+            return obeyed(attempt, self.info)
+        if attempt.reason is not None and (end.killed or self._term_at is not None):
+            return self._forced(attempt, end)
+        late = not attempt.started and self._killed_at is not None and self._killed_at >= self._spawned + STARTING
+        if self.unfit is not None or late:
+            why = "its process could not begin: "
+            why += f"{self.unfit.number} {self.unfit.message}" if self.unfit else f"it took longer than {STARTING:g} s"
+            return errored(attempt.held, HoldfastError(why), self.info, Error("NOT_BEGUN", why), "errored")
+        return Crash(f"its process {end.told(said or '')}{self._how_far()}", company=False)
+
+    def _forced(self, attempt: Attempt, end: End) -> Outcome | None:
+        """It did not get to say anything more."""
+        outcome = obeyed(attempt, self.info)
+        if outcome is None or outcome.error is None:
+            return outcome
+        how = ", and did not stop when it was told to" if end.killed else ""
+        return replace(outcome, error=replace(outcome.error, message=f"{outcome.error.message}{how}{self._how_far()}"))
+
+    def _how_far(self) -> str:
+        if self._progress is None:
+            return ""
+        done, total, _ = self._progress
+        return f" (at {done} of {total})" if total is not None else f" (at {done})"

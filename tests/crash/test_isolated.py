@@ -1,0 +1,214 @@
+"""Workers as people start them, with jobs in processes of their own: killed, out of memory, started the wrong way."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from holdfast.model.lifecycle import State
+from holdfast.settings import Settings
+from holdfast.store import open_store
+from holdfast.store.base import Store
+from tests.cli.shell import Shell
+from tests.crash.fleet import lives
+from tests.factories import a_queued_job
+from tests.waiting import wait_until
+
+Start = Callable[..., "subprocess.Popen[str]"]
+
+PATIENCE = 60.0
+APP = """
+import os, re, subprocess, sys, time
+from pathlib import Path
+from holdfast import Holdfast, JobContext
+
+hf = Holdfast()
+
+@hf.task(isolation="process")
+def double(n: int) -> int:
+    print(f"doubling {n} in {os.getpid()}")
+    return 2 * n
+
+@hf.task
+def plain(n: int) -> int:
+    return n
+
+@hf.task(isolation="process", max_attempts=2)
+def grip(path: str) -> None:
+    "Holds the GIL within one call, for hours."
+    Path(path).write_text(str(os.getpid()))
+    re.match("(a*)*b", "a" * 60)
+
+@hf.task(isolation="process", retry=0, max_attempts=1)
+def eat(ctx: JobContext) -> None:
+    ctx.progress(1, total=2)
+    time.sleep(0.7)
+    print("eating", flush=True)
+    hoard = [os.urandom(2**20) for _ in range(1000)]
+
+@hf.task(isolation="process")
+def leave_many(path: str) -> None:
+    "Starts children that start children, in sessions of their own, and ends."
+    code = "import os, time; os.setsid(); os.fork() or os.setpgid(0, 0); time.sleep(600)"
+    for _ in range(5):
+        subprocess.Popen([sys.executable, "-c", code], env={"MARK_OF_TEST": path})
+    time.sleep(0.5)
+"""
+
+
+@pytest.fixture
+def shell(tmp_path: Path, settings: Settings) -> Shell:
+    return Shell(tmp_path, settings, APP)
+
+
+@pytest.fixture
+def kept(settings: Settings) -> Iterator[Store]:
+    store = open_store(settings)
+    store.migrate()
+    yield store
+    store.close()
+
+
+def enqueue(kept: Store, task: str, max_attempts: int = 1, **args: object) -> str:
+    return a_queued_job(kept, task=task, args=msgspec.json.encode(args), max_attempts=max_attempts)
+
+
+def await_state(kept: Store, id: str, state: State) -> None:
+    wait_until(lambda: kept.get(id).state is state, f"job {id} to be {state}", timeout=PATIENCE)
+
+
+@pytest.fixture
+def worker(shell: Shell) -> Iterator[Start]:
+    started: list[subprocess.Popen[str]] = []
+
+    def start(*options: str) -> subprocess.Popen[str]:
+        started.append(shell.start("worker", "app.py", *options))
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.parametrize("processes", ["0", "1"])
+def test_isolated_and_other_tasks_run_side_by_side(shell: Shell, kept: Store, worker: Start, processes: str) -> None:
+    ids = [enqueue(kept, "double", n=4), enqueue(kept, "plain", n=3)]
+    process = worker("--processes", processes)
+    for id in ids:
+        await_state(kept, id, State.SUCCEEDED)
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0
+    assert [kept.get(id).result for id in ids] == [b"8", b"3"]
+    [attempt] = kept.attempts(ids[0])
+    assert (attempt.output or "").startswith("doubling 4 in ")
+    shown = shell("jobs", "show", ids[0]).stdout
+    assert "succeeded by" in shown
+    assert "output of attempt 1:\ndoubling 4 in " in shown
+
+
+@pytest.mark.parametrize("processes", ["0", "1"])
+def test_when_the_worker_is_killed_its_processes_are_gone_within_a_second(
+    shell: Shell, kept: Store, worker: Start, tmp_path: Path, processes: str
+) -> None:
+    """F12. This one sees nothing: it holds the GIL."""
+    enqueue(kept, "grip", path=str(tmp_path / "pid"), max_attempts=2)
+    process = worker("--processes", processes)
+    wait_until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text(), timeout=PATIENCE)
+    pid = int((tmp_path / "pid").read_text())
+    assert lives(pid)
+    process.kill()
+    wait_until(lambda: not lives(pid), timeout=1.0)
+
+
+def test_nothing_is_left_of_what_an_attempt_started(shell: Shell, kept: Store, worker: Start, tmp_path: Path) -> None:
+    id = enqueue(kept, "leave_many", path=str(tmp_path))
+    worker()
+    await_state(kept, id, State.SUCCEEDED)
+    mark = f"MARK_OF_TEST={tmp_path}"
+    assert [pid for pid in os.listdir("/proc") if pid.isdigit() and _started_with(pid, mark)] == []
+
+
+def _started_with(pid: str, variable: str) -> bool:
+    with suppress(OSError):
+        return variable.encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    return False
+
+
+# -- memory ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def small_group() -> Iterator[Path]:
+    """A control group with little memory, where this machine lets us have one."""
+    line = next((ln for ln in Path("/proc/self/cgroup").read_text().splitlines() if ":memory:" in ln), None)
+    if line is None:
+        pytest.skip("there is no memory controller of version 1 here to make a group in")
+    group = Path("/sys/fs/cgroup/memory", line.split(":")[2].lstrip("/"), f"holdfast-{uuid.uuid4().hex}")
+    try:
+        group.mkdir()
+        (group / "memory.limit_in_bytes").write_text(str(256 * 2**20))
+    except OSError as error:
+        pytest.skip(f"no control group can be made here: {error}")
+    yield group
+    wait_until(lambda: not (group / "cgroup.procs").read_text())
+    group.rmdir()
+
+
+def test_a_job_killed_for_want_of_memory_says_so_and_its_worker_lives_on(
+    shell: Shell, kept: Store, small_group: Path
+) -> None:
+    """F10"""
+    eaten, other = enqueue(kept, "eat"), enqueue(kept, "double", n=1)
+    join = f"import os; open({str(small_group / 'cgroup.procs')!r}, 'w').write(str(os.getpid()))"
+    command = f"{join}; os.execv({sys.executable!r}, [{sys.executable!r}, '-m', 'holdfast', 'worker', 'app.py'])"
+    process = subprocess.Popen([sys.executable, "-c", command], cwd=shell.directory, env=shell.environment)
+    try:
+        await_state(kept, eaten, State.FAILED)
+        await_state(kept, other, State.SUCCEEDED)
+        again = enqueue(kept, "double", n=2)
+        await_state(kept, again, State.SUCCEEDED)
+    finally:
+        process.terminate()
+        process.wait(PATIENCE)
+    assert process.returncode == 0
+    [attempt] = kept.attempts(eaten)
+    assert (
+        "its process was ended by SIGKILL (probably out of memory: the kernel killed a process of this container) "
+        "(at 1 of 2)"
+    ) in (attempt.error_message or "")
+    assert attempt.output == "eating\n"
+
+
+# -- programs that start their worker themselves -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("guarded", [True, False])
+def test_a_program_that_starts_its_own_worker(shell: Shell, kept: Store, guarded: bool) -> None:
+    guard = 'if __name__ == "__main__":\n    ' if guarded else ""
+    (shell.directory / "program.py").write_text(APP + f"\n{guard}hf.drain(seconds=30)\n")
+    id = enqueue(kept, "double", n=4)
+    began = time.monotonic()
+    ran = subprocess.run(
+        [sys.executable, "program.py"], cwd=shell.directory, env=shell.environment, timeout=PATIENCE, check=True
+    )
+    assert ran.returncode == 0
+    assert time.monotonic() - began < 30
+    job = kept.get(id)
+    if guarded:
+        assert (job.state, job.result) == (State.SUCCEEDED, b"8")
+    else:
+        assert job.error_code == "NOT_BEGUN"
+        assert "HF1115" in (job.error_message or "")
+        assert 'if __name__ == "__main__":' in (job.error_message or "")
