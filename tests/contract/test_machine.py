@@ -35,6 +35,7 @@ from holdfast.model.outcome import Error, Outcome, Verb
 from holdfast.model.rescue import verdict
 from holdfast.settings import Settings
 from holdfast.store.base import RESCUE_BATCH, Ref, Store
+from holdfast.store.postgres import looks
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.sqlite.store import SqliteStore
 from tests.factories import BOOM, Clock
@@ -1072,7 +1073,21 @@ class JobMachine(RuleBasedStateMachine):
                 assert (after.jobs[id].state, after.jobs[id].fence) == (S, fence), "I9: an effect without its success"
 
 
-def test_whatever_happens_in_whatever_order_the_invariants_hold(store: Store, settings: Settings, clock: Clock) -> None:
+def test_whatever_happens_in_whatever_order_the_invariants_hold(store: Store, clock: Clock) -> None:
+    run_machine(store, clock, EXAMPLES)
+
+
+@pytest.mark.parametrize("engine", ["postgres"])
+def test_they_hold_while_looking_everywhere_takes_long(
+    store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every claim goes by a survey, and from the floors on that it found."""
+    for name, value in {"SLOW": -1.0, "IN_A_ROW": 0, "REST": 0.0}.items():
+        monkeypatch.setattr(looks, name, value)
+    run_machine(store, clock, EXAMPLES // 3)
+
+
+def run_machine(store: Store, clock: Clock, examples: int) -> None:
     if isinstance(store, SqliteStore):
         place: Place = SqlitePlace(store, clock)
     else:
@@ -1082,7 +1097,7 @@ def test_whatever_happens_in_whatever_order_the_invariants_hold(store: Store, se
     run_state_machine_as_test(
         machine,
         settings=hypothesis_settings(
-            max_examples=EXAMPLES,
+            max_examples=examples,
             stateful_step_count=STEPS,
             deadline=None,
             suppress_health_check=list(HealthCheck),

@@ -13,11 +13,12 @@ import psycopg
 import pytest
 
 from holdfast.model.filter import Filter, parse
-from holdfast.model.job import Wants
+from holdfast.model.job import NewJob, Wants
 from holdfast.model.outcome import Outcome
 from holdfast.settings import Settings
 from holdfast.store.base import Ref
 from holdfast.store.find import arguments, parameters
+from holdfast.store.postgres.looks import NONE_NEW, Recent
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.postgres.trip import ENDINGS, wanted
 from tests.factories import claim
@@ -73,9 +74,10 @@ def test_statements_look_at_a_bounded_part_of_a_crowded_table(version: int, scal
                 tx.rows("let_go", kind="filter", name=FILTER)
             # Now many are due, and many wait to be run alone: what was learned about the table is wrong.
             crowd_the_front(connection, store)
-            complaints += [f"out of date, {told}" for told in unbounded(connection, claims_where_told(store))]
+            told_of = [*claims_where_told(store), *claims_from_floors(store, age=7200)]
+            complaints += [f"out of date, {told}" for told in unbounded(connection, told_of)]
             connection.execute("analyze")
-            complaints += [f"due, {told}" for told in unbounded(connection, claims_where_told(store))]
+            complaints += [f"due, {told}" for told in unbounded(connection, told_of)]
             crowd_with_suspects(connection, store)
             complaints += [f"out of date, {told}" for told in unbounded(connection, busy_cases(store, version))]
             connection.execute("analyze")
@@ -161,6 +163,8 @@ def cases(connection: Connection, store: PostgresStore) -> list[Case]:
     return [
         *claims(store, limit=10, rows=50, pages=200),
         Case("look", statements["look"], {**scope(None), "worker": "me", "crons": ["a", "b"]}, pages=150),
+        Case("survey", statements["survey"], scope(None), pages=150),
+        *claims_from_floors(store, age=120),
         *(Case(name, statements[name], parameters) for name, parameters in by_name.items()),
         *(Case(verb, store._with_history(verb), ending) for verb in ENDINGS),
         *(Case(name, statements[name], keyed, pages=400) for name in MANY_KEYS),
@@ -188,6 +192,7 @@ def cases_of_a_pause(store: PostgresStore) -> list[Case]:
         *claims(store, limit=10, rows=50, pages=200),
         *(replace(case, text=statements["claim_switched"]) for case in claims(store, limit=10, rows=80, pages=250)),
         *(replace(case, text=statements["claim_from_switched"]) for case in claims_where_told(store)),
+        *(replace(case, text=statements["claim_recent_switched"]) for case in claims_from_floors(store, age=120)),
         Case("look", statements["look"], {**scope(None), "worker": "me", "crons": ["a", "b"]}, pages=150),
         Case("barred_by", statements["barred_by"], {}),
         Case("barred_ids", statements["barred_ids"], {"name": FILTER, "limit": 20}),
@@ -210,6 +215,8 @@ def busy_cases(store: PostgresStore, version: int) -> list[Case]:
         *claims(store, limit=10, rows=3 * reach * 2 + 50 + SUSPECTS * 2, pages=pages),
         *claims_in_one_lane(store),
         *claims_where_told(store),
+        *claims_from_floors(store, age=7200),
+        Case("survey", store.statements["survey"], scope(None), rows=50, pages=200),
         Case("look", store.statements["look"], waiting, rows=50 + SUSPECTS, pages=300),
         Case("wake_on", store.statements["wake_on"], wake_on()),
         Case("expire", store.statements["expire"], {"limit": 10}),
@@ -281,6 +288,56 @@ def claims_where_told(store: PostgresStore) -> list[Case]:
         for limit, ahead in ((10, 0), (0, 10), (100, 100))
         for told in (lanes[:1], lanes)
     ]  # fmt: skip
+
+
+def claims_from_floors(store: PostgresStore, age: float) -> list[Case]:
+    """As those, and at new jobs, up to a bound."""
+    cases = []
+    for limit, ahead in ((10, 0), (0, 10), (100, 100)):
+        for lanes in (LANES_OF_DUE[:1], LANES_OF_DUE):
+            for newest, new in ((NONE_NEW, 0), (0, 1000)):
+                recent = Recent(at=age, floors=dict.fromkeys(lanes, 0.0), since=0.0, newest=newest)
+                wants = Wants(
+                    fence=str(uuid.uuid4()), worker="me", tasks=(TASK, PAUSED_TASK), limit=limit, ahead=ahead, lease=20
+                )
+                case = Case(
+                    f"claim {limit} and {ahead} ahead from {len(lanes)} floors and {new} new", store.statements["claim_recent"],
+                    wanted(wants, recent), rows=(3 * len(lanes) + 5) * (limit + ahead) + 150 + new,
+                    pages=20 * (limit + ahead) * len(lanes) + 300 + new,
+                )  # fmt: skip
+                cases.append(case)
+    return cases
+
+
+LANES_OF_DUE = [(QUEUE, TASK, priority) for priority in (-1, 0, 1)] + [(ONE_LANE, TASK, 0), (QUEUE, PAUSED_TASK, 0)]
+
+
+@pytest.mark.parametrize("version", [18, 16])
+def test_a_claim_from_floors_on_reads_no_remains_of_jobs_that_were_claimed(version: int) -> None:
+    """A transaction elsewhere holds a snapshot: what claims leave behind can't be cleaned away (F22)."""
+    with own_postgres(version, autovacuum="off") as server, psycopg.connect(server.url, autocommit=True) as connection:
+        store = PostgresStore(Settings(url=server.url))
+        store.migrate()
+        jobs = f'"{store.settings.schema}".jobs'
+        with psycopg.connect(server.url) as elsewhere:
+            elsewhere.execute("set transaction isolation level repeatable read")
+            elsewhere.execute("select count(*) from pg_class")
+            connection.execute(
+                f"insert into {jobs} (task, queue, run_at, ready_at, args) select '{TASK}', '{QUEUE}', at, at, '{{}}' "
+                f"from generate_series(1, {BACKLOG}) n, lateral (select now() - interval '1 hour') due (at)".encode()
+            )
+            connection.execute(f"update {jobs} set state = 'succeeded', ready_at = null".encode())
+            store.enqueue(NewJob(task=TASK, queue=QUEUE, args=b"{}"))
+            wants = Wants(fence=str(uuid.uuid4()), worker="me", tasks=(TASK,), limit=10, lease=20)
+            recent = Recent(at=10.0, floors={(QUEUE, TASK, 0): 0.0}, since=0.0, newest=BACKLOG)
+            statements, mode = store.statements, "force_generic_plan"
+            everywhere = explain(connection, statements["claim"], wanted(wants), mode)
+            from_floors = explain(connection, statements["claim_recent"], wanted(wants, recent), mode)
+            waking = explain(connection, statements["wake_on"], wake_on(), mode)
+        store.close()
+    assert everywhere.pages > BACKLOG / 50, "or else this proves nothing"
+    assert from_floors.pages < 150
+    assert waking.pages < 50
 
 
 def claim_parameters(

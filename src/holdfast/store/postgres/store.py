@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -21,6 +22,7 @@ from holdfast.store.postgres.catalogue import found_and_fresh
 from holdfast.store.postgres.connect import LOCK_TIMEOUT, Connection, connect, ready, translated, usable
 from holdfast.store.postgres.enqueue import PostgresEnqueue
 from holdfast.store.postgres.line import Line
+from holdfast.store.postgres.looks import Memory
 from holdfast.store.postgres.notify import Notifier
 from holdfast.store.postgres.post import Post
 from holdfast.store.postgres.trip import ENDINGS, OTHERS, Trip, held, numbers
@@ -60,6 +62,7 @@ class PostgresStore(PostgresEnqueue):
         self._pool: Pool[Connection] = Pool(self._connect, usable)
         self._posts: Pool[Post] = Pool(self._open_post, Post.usable)
         self._trips: Pool[Trip] = Pool(self._open_trip, Trip.usable)
+        self._memory = Memory(time.monotonic if clock is None else lambda: clock().timestamp())
         self._notifier = Notifier(lambda: connect(settings, durable=False))
 
     def _connect(self) -> Connection:
@@ -71,9 +74,9 @@ class PostgresStore(PostgresEnqueue):
     def _open_trip(self) -> Trip:
         texts = {verb: self._with_history(verb) for verb in ENDINGS} | {name: self.statements[name] for name in OTHERS}
         statements = {name: self._numbers(text) for name, text in texts.items()}
-        prepare, clock = self.settings.prepare, self._clock
+        prepare, clock, where, memory = self.settings.prepare, self._clock, self.shown_url, self._memory
         return self._open(
-            lambda connection: Trip(connection, statements, where=self.shown_url, prepare=prepare, clock=clock)
+            lambda connection: Trip(connection, statements, where=where, prepare=prepare, clock=clock, memory=memory)
         )
 
     def _open(self, line: Callable[[Connection], L]) -> L:
@@ -362,6 +365,7 @@ class _Transaction:
 PICKED = {
     "claim": "select id from picked union all select id from alone",
     "claim_from": "select id from picked",
+    "claim_recent": "select id from picked",
 }
 
 

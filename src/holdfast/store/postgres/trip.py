@@ -4,7 +4,9 @@ on disk, and neither of the two fails for something in the other."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, cast
 
@@ -15,81 +17,109 @@ from holdfast.model.outcome import Outcome
 from holdfast.store.base import Exchanged, HandOut, by_fence, by_verb, may_be_lost, with_output
 from holdfast.store.postgres.connect import Connection, translate
 from holdfast.store.postgres.line import Line, Statement
+from holdfast.store.postgres.looks import Memory, Recent
 
 ENDINGS = ("fail", "reschedule", "release", "park", "stop")
 OTHERS = (
-    "claim", "claim_switched", "claim_from", "claim_from_switched", "succeed", "succeed_with", "output", "drop_leases",
-    "recorded",
+    "claim", "claim_switched", "claim_from", "claim_from_switched", "claim_recent", "claim_recent_switched", "survey",
+    "succeed", "succeed_with", "output", "drop_leases", "recorded",
 )  # fmt: skip
 
 Numbered = tuple[bytes, tuple[str, ...]]  # a statement with its parameters by number, and their names in that order
 Recording = list[tuple[list[Outcome], Statement]]  # which outcomes each statement records
 
 
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A claim as it is sent. `look`: from these floors on. `past_pauses`: it sets aside what pauses by filter mean."""
+
+    wants: Wants
+    look: Recent | None
+    past_pauses: bool
+    began: float
+    statement: Statement
+
+
 class Trip(Line):
     def __init__(
         self, connection: Connection, statements: Mapping[str, Numbered], *, where: str, prepare: bool,
-        clock: Callable[[], datetime] | None,
+        clock: Callable[[], datetime] | None, memory: Memory,
     ) -> None:  # fmt: skip
         super().__init__(connection, {name: text for name, (text, _) in statements.items()}, prepare=prepare)
         self._names_of = {name: names for name, (_, names) in statements.items()}
         self._where = where
         self._clock = clock
+        self._memory = memory
         self._switched = False  # pauses by filter stood when we last looked
 
     def exchange(
         self, finished: Sequence[Outcome], wants: Wants | None, drained: Sequence[str], hand_out: HandOut | None
     ) -> Exchanged:
         done = Exchanged()
-        past_pauses = self._switched
         # All of it is made before any of it is sent: a value that can't be sent stops nothing half-way.
-        claim = [] if wants is None or wants.limit + wants.ahead <= 0 else [self._claim(wants)]
+        claim = None if wants is None or wants.limit + wants.ahead <= 0 else self._claim(wants)
         recording = [*self._recording(finished), *self._dropping(drained)]
-        if claim:
-            self.send(claim)
+        if claim is not None:
+            self.send([claim.statement])
         if recording:
             self.send(statement for _, statement in recording)
         self.flush()
-        if claim and wants is not None:
-            try:
-                done.claimed = claimed(wants.fence, self.rows(self.answer()[0]))
-            except psycopg.Error as error:
-                if not recording or not self.in_step(error):
-                    raise
-                done.refused = translate(self._where, error)
-            else:
-                self._switched = done.claimed.switched
-                if hand_out is not None and (past_pauses or not self._switched):
-                    hand_out(done.claimed)
+        again = claim is not None and self._claimed(claim, done, only=not recording)
+        if claim is not None and not again:
+            _hand_out(done, hand_out)
         if recording:
             self._recorded(recording, done)
-        if wants is not None and self._switched and not past_pauses:
-            self._claim_past_pauses(wants, done, hand_out)
+        if claim is not None and again:
+            claim = self._claim(claim.wants, everywhere=done.claimed.alone or done.claimed.more)
+            self.send([claim.statement])
+            self.flush()
+            self._claimed(claim, done)
+            _hand_out(done, hand_out)
         return done
 
-    def _claim_past_pauses(self, wants: Wants, done: Exchanged, hand_out: HandOut | None) -> None:
-        """Pauses by filter stand, as the claim found that took nothing for them."""
-        self.send([self._claim(wants)])
-        self.flush()
+    def _claimed(self, claim: Claim, done: Exchanged, *, only: bool = False) -> bool:
+        """Read what a claim brought. True: it took nothing, for pauses by filter that stand, a suspect that waits, or
+        many jobs that others have locked, and is to be made once more with regard to that. What the server refuses is
+        told beside what else was sent, or raised if this is the only thing."""
         try:
-            done.claimed = claimed(wants.fence, self.rows(self.answer()[0]))
+            rows = self.rows(self.answer()[0])
         except psycopg.Error as error:
-            if not self.in_step(error):
+            if only or not self.in_step(error):
                 raise
             done.refused = translate(self._where, error)
-        else:
-            self._switched = done.claimed.switched
-            if hand_out is not None:
-                hand_out(done.claimed)
+            return False
+        newest, lanes = rows[-1][0], rows[-1][3]
+        done.claimed = claimed(claim.wants.fence, rows)
+        self._switched = done.claimed.switched
+        looks = self._memory.of(claim.wants)
+        if claim.look is not None:
+            looks.looked(claim.look, json.loads(lanes or b"[]"), newest)
+        elif not claim.wants.told:
+            looks.looked_everywhere(claim.began)
+        if self._switched and not claim.past_pauses:
+            return True
+        return claim.look is not None and not claim.wants.told and looks.needs_everywhere(done.claimed)
 
     def _statement(self, name: str, **parameters: Any) -> Statement:
         if self._clock is not None:
             parameters["now"] = self._clock()
         return name, self.encoded(parameters[parameter] for parameter in self._names_of[name])
 
-    def _claim(self, wants: Wants) -> Statement:
-        name = ("claim_from" if wants.told else "claim") + "_switched" * self._switched
-        return self._statement(name, **wanted(wants))
+    def _claim(self, wants: Wants, *, everywhere: bool = False) -> Claim:
+        looks = self._memory.of(wants)
+        if looks.owes_survey(wants):
+            self._survey(wants)
+        look = None if everywhere and not wants.told else looks.next(wants)
+        name = ("claim_recent" if look else "claim_from" if wants.told else "claim") + "_switched" * self._switched
+        statement = self._statement(name, **wanted(wants, look))
+        return Claim(wants, look, self._switched, self._memory.now(), statement)
+
+    def _survey(self, wants: Wants) -> None:
+        began = self._memory.now()
+        self.send([self._statement("survey", **wanted(wants))])
+        self.flush()
+        [(lanes, newest, took)] = self.rows(self.answer()[0])
+        self._memory.of(wants).surveyed(began, json.loads(lanes or b"[]"), newest or 0, took)
 
     def _recording(self, finished: Sequence[Outcome]) -> Iterator[tuple[list[Outcome], Statement]]:
         for verb, outcomes in by_verb(finished).items():
@@ -129,6 +159,8 @@ class Trip(Line):
         [(state, queue, awaited)] = rows
         if state == "queued":
             done.requeued.add(queue)
+            if outcome.verb == "release" and not outcome.delay:
+                self._memory.given_back()
         elif awaited and state != "paused":
             done.awaited.append(outcome.id)
 
@@ -141,10 +173,19 @@ class Trip(Line):
                 (done.already if result.ntuples else done.lost).append(outcome)
 
 
-def wanted(wants: Wants) -> dict[str, Any]:
-    """The parameters of claim and claim_from."""
+def _hand_out(done: Exchanged, hand_out: HandOut | None) -> None:
+    if hand_out is not None and done.refused is None:
+        hand_out(done.claimed)
+
+
+def wanted(wants: Wants, look: Recent | None = None) -> dict[str, Any]:
+    """The parameters of claim and claim_from, or of claim_recent."""
     n = wants.limit + wants.ahead
-    queues, tasks, priorities = zip(*wants.told, strict=True) if wants.told else ((), (), ())
+    lanes = wants.told if look is None else tuple(look.floors)
+    queues, tasks, priorities = zip(*lanes, strict=True) if lanes else ((), (), ())
+    recent = {} if look is None else {
+        "lane_ages": numbers(look.age(lane) for lane in lanes), "age": look.age(), "newest": look.newest,
+    }  # fmt: skip
     return {
         "fence": wants.fence,
         "worker": wants.worker,
@@ -158,6 +199,7 @@ def wanted(wants: Wants) -> dict[str, Any]:
         "lane_queues": list(queues),
         "lane_tasks": list(tasks),
         "lane_priorities": numbers(priorities),
+        **recent,
     }
 
 
