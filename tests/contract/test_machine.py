@@ -33,7 +33,6 @@ from holdfast.model.job import FOREVER, Claimed, Enqueued, NewJob, Wants
 from holdfast.model.lifecycle import FINISHED, TRANSITIONS, State
 from holdfast.model.outcome import Error, Outcome, Verb
 from holdfast.model.rescue import verdict
-from holdfast.settings import Settings
 from holdfast.store.base import RESCUE_BATCH, Ref, Store
 from holdfast.store.postgres import looks
 from holdfast.store.postgres.store import PostgresStore

@@ -115,7 +115,7 @@ def cases(connection: Connection, store: PostgresStore) -> list[Case]:
     fence, worker, ids = found
     one = {"id": ids[0], "fence": fence}
     told = {"error_code": "Boom", "error_message": "it broke"}
-    ending = {**one, **told, "outcome": "errored", "delay": 5.0, "traceback": None}
+    ending = {**one, **told, "outcome": "errored", "delay": 5.0, "traceback": None, "output": None}
     rescue = {
         **one, **told, "state": "queued", "suspect": False, "lapse": None, "attempt": 1, "crashes": 1, "suspicion": 0,
     }  # fmt: skip
@@ -301,8 +301,9 @@ def claims_from_floors(store: PostgresStore, age: float) -> list[Case]:
                     fence=str(uuid.uuid4()), worker="me", tasks=(TASK, PAUSED_TASK), limit=limit, ahead=ahead, lease=20
                 )
                 case = Case(
-                    f"claim {limit} and {ahead} ahead from {len(lanes)} floors and {new} new", store.statements["claim_recent"],
-                    wanted(wants, recent), rows=(3 * len(lanes) + 5) * (limit + ahead) + 150 + new,
+                    f"claim {limit} and {ahead} ahead from {len(lanes)} floors and {new} new",
+                    store.statements["claim_recent"], wanted(wants, recent),
+                    rows=(3 * len(lanes) + 5) * (limit + ahead) + 150 + new,
                     pages=20 * (limit + ahead) * len(lanes) + 300 + new,
                 )  # fmt: skip
                 cases.append(case)
