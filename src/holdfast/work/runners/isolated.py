@@ -40,6 +40,8 @@ RELAYS = 4  # threads that speak to the database for them
 class IsolatedRunner:
     """`tasks` are those it is offered jobs of; it can run an attempt of any of `others`, too."""
 
+    may_wait = False  # each needs a process, which takes a while to start
+
     def __init__(
         self, app: str, tasks: Iterable[TaskInfo], others: Iterable[TaskInfo], store: Store, settings: Settings,
     ) -> None:  # fmt: skip

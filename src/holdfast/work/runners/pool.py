@@ -19,10 +19,10 @@ from holdfast.errors import BadSettings, HoldfastError
 from holdfast.model.outcome import Crash, Outcome, given_back, returned
 from holdfast.settings import Settings
 from holdfast.work.attempt import Attempt
-from holdfast.work.lane import Finished
+from holdfast.work.lane import Finished, Runner
 from holdfast.work.manifest import Manifest, TaskInfo
 from holdfast.work.runners.decide import obeyed
-from holdfast.work.runners.process import Orders, Process, how_it_ended
+from holdfast.work.runners.process import Orders, Process
 from holdfast.work.runners.wire import Back, Done, Hello, Here, Moved, Ready, ToWorker, Unfit
 from holdfast.work.stacks import absent
 
@@ -34,6 +34,8 @@ AGAIN = (0.0, 1.0, 2.0, 5.0, 10.0, 30.0)  # seconds before another is started in
 
 class PooledRunner:
     """The slots of one colour in all processes."""
+
+    may_wait = True
 
     def __init__(self, pool: Pool, tasks: Sequence[TaskInfo], slots: int, *, is_async: bool) -> None:
         self.manifest = Manifest(tuple(tasks))
@@ -79,7 +81,7 @@ class Pool:
     def __init__(self, app: str, *, verbose: int = 0, **settings: Any) -> None:
         """Starts the first one, and waits until it has said what it can run, and with how many others."""
         given = {name: value for name, value in settings.items() if value is not None}
-        self._orders = Orders(app, os.getpid(), verbose, given)
+        self._orders = Orders(app, verbose, given)
         self._wake_in, self._wake_out = os.pipe()
         os.set_blocking(self._wake_in, False)
         os.set_blocking(self._wake_out, False)
@@ -91,6 +93,9 @@ class Pool:
         self.settings = Settings(**said.settings)
         self._count = self.settings.processes
         self.tasks = said.tasks
+        self._watched = frozenset(
+            name for task in self.tasks if task.timeout or task.progress_timeout for name in task.names
+        )
         self._of = {name: task for task in self.tasks for name in task.names}
         colours = ((True, self.settings.concurrency), (False, self.settings.threads))
         self.runners = [
@@ -98,6 +103,7 @@ class Pool:
             for is_async, slots in colours
             if (mine := [task for task in self.tasks if task.is_async is is_async and task.isolation is None])
         ]
+        self.solo: Runner | None = None
         self.finished: Finished = lambda attempt, outcome: None
         self.misfit: Callable[[HoldfastError], None] = lambda error: None
         self.answer: Callable[[Attempt, str], None] = lambda attempt, stack: None
@@ -222,11 +228,12 @@ class Pool:
             self._ended(process)
         elif mask & selectors.EVENT_READ and not self._hear(process):
             self._selector.unregister(process.line)
-            process.end_group()  # it can't say anything any more
+            process.hang_up()
 
     def _start_one(self) -> None:
         first, self._first = self._first, None
         process = first or Process(self._orders, self.wake)
+        process.watched = self._watched
         with self._changed:
             self._processes.append(process)
         self._selector.register(process.line, selectors.EVENT_READ, process)
@@ -248,9 +255,12 @@ class Pool:
         match message:
             case Done():
                 self._done(process, message)
-            case Moved(progress):
+            case Moved(progress, others):
                 for number, done, total, note in progress:
                     process.reached(number, done, total, note)
+                for number in others:
+                    if (attempt := process.get(number)) is not None:
+                        attempt.moved = time.monotonic()
             case Here(number, stack):
                 if (attempt := process.get(number)) is not None:
                     self.answer(attempt, stack)
@@ -306,10 +316,10 @@ class Pool:
         for watched in (process.line, process.pidfd):
             if watched in self._selector.get_map():
                 self._selector.unregister(watched)  # type: ignore[arg-type]
-        code = process.bury()
-        self._settle(process, left, how_it_ended(code), doomed=doomed)
+        how = process.bury()
+        self._settle(process, left, how, doomed=doomed)
         if not doomed:
-            events.emit("runner_ended", pid=process.pid, how=how_it_ended(code), held=len(left))
+            events.emit("runner_ended", pid=process.pid, how=how, held=len(left))
         with self._changed:
             self._processes.remove(process)
         self._count_ready()
@@ -376,7 +386,7 @@ def _error_of(message: Unfit) -> HoldfastError:
     return error
 
 
-def _why_not(said: object, code: int) -> HoldfastError:
+def _why_not(said: object, how: str) -> HoldfastError:
     if isinstance(said, Unfit):
         return _error_of(said)
-    return BadSettings(f"the application can't be run: its runner process {how_it_ended(code)} while it was imported")
+    return BadSettings(f"the application can't be run: its runner process {how} while it was imported")

@@ -22,7 +22,7 @@ CHUNK = 256 * 1024  # bytes read at once
 
 # What stands at an attempt's number in the memory that worker and runner share: it outlives the runner.
 MARKS = 1 << 16  # numbers before they come round again; more attempts than that no runner has in hand
-WAITS, RUNS, ENDED = 0, 1, 2
+WAITS, RUNS, ENDED, RECORDS = 0, 1, 2, 3
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
@@ -99,9 +99,10 @@ class Back(msgspec.Struct, frozen=True, array_like=True, tag="back"):
 
 
 class Moved(msgspec.Struct, frozen=True, array_like=True, tag="moved"):
-    """How far attempts are: done, total, note."""
+    """How far attempts are: done, total, note. `others` made progress that they saved themselves."""
 
     progress: list[tuple[int, int, int | None, str | None]]
+    others: list[int] = []
 
 
 class Here(msgspec.Struct, frozen=True, array_like=True, tag="here"):
