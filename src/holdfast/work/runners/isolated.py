@@ -283,9 +283,8 @@ class IsolatedRunner:
     # -- ends ----------------------------------------------------------------------------------------------------------
 
     def _ended(self, solo: Solo) -> None:
-        while said := solo.receive():
-            for message in said:
-                self._take(solo, message)
+        for message in solo.last_words():
+            self._take(solo, message)
         self._unwatch(solo)
         end = solo.child.reap()
         assert end is not None

@@ -112,6 +112,7 @@ class Pool:
         self._selector = selectors.DefaultSelector()
         self._changed = threading.Condition()
         self._closing = False
+        self._began = False  # some process got ready
         self._stumbles = 0
         self._start_at: float | None = None
         self._trouble: HoldfastError | None = None
@@ -271,6 +272,7 @@ class Pool:
                         self.finished(attempt, None)
             case Ready():
                 self._stumbles = 0
+                self._began = True
                 process.ready = True
                 self._count_ready()
             case Hello(_, tasks):
@@ -308,9 +310,8 @@ class Pool:
     # -- ends ----------------------------------------------------------------------------------------------------------
 
     def _ended(self, process: Process) -> None:
-        while said := process.receive():
-            for message in said:
-                self._take(process, message)
+        for message in process.last_words():
+            self._take(process, message)
         left = process.all_taken()
         doomed, was_ready = process.doomed, process in self._ready
         for watched in (process.line, process.pidfd):
@@ -326,6 +327,8 @@ class Pool:
         if not self._closing and self._trouble is None and self._missing():
             if not was_ready and not doomed:
                 self._stumbles += 1
+                if not self._began and self._stumbles == len(AGAIN) // 2:
+                    self._give_up(HoldfastError(f"no runner process can start: the last one {how}"))
             self._start_at = time.monotonic() + AGAIN[min(self._stumbles, len(AGAIN) - 1)]
 
     def _settle(self, process: Process, left: list[Attempt], cause: str, *, doomed: bool) -> None:
@@ -353,10 +356,12 @@ class Pool:
         """Attempts that were asked to stop and don't: their process takes no others, and is ended as soon as it has
         nothing else to do, or does not answer any more."""
         now = time.monotonic()
+        process.asked = False  # before we look: whoever asks from here on sets it anew
         left = process.in_hand()
         asked = [attempt for attempt in left if attempt.reason not in (None, "shutdown")]
         late = [attempt for attempt in asked if now - attempt.asked_at > self.settings.grace]
-        process.asked = bool(asked)
+        if asked:
+            process.asked = True
         if not late:
             return
         if process.ready:
@@ -372,12 +377,16 @@ class Pool:
 
     def _refused(self, message: Unfit) -> None:
         error = _error_of(message)
-        if self._stumbles or self._ready:
+        if self._began:
             events.emit("runner_unfit", error=str(error))
         else:
-            with self._changed:
-                self._trouble = error
-                self._changed.notify_all()
+            self._give_up(error)
+
+    def _give_up(self, error: HoldfastError) -> None:
+        """It can't be opened."""
+        with self._changed:
+            self._trouble = error
+            self._changed.notify_all()
 
 
 def _error_of(message: Unfit) -> HoldfastError:

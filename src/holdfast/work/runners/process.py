@@ -20,7 +20,6 @@ from holdfast.work.attempt import Attempt
 from holdfast.work.runners.settle import Terms
 from holdfast.work.runners.spawn import spawn
 from holdfast.work.runners.wire import (
-    CHUNK,
     ENDED,
     MARKS,
     RECORDS,
@@ -28,7 +27,7 @@ from holdfast.work.runners.wire import (
     WAITS,
     Begin,
     Close,
-    Incoming,
+    Hearing,
     Outgoing,
     Start,
     Tell,
@@ -37,7 +36,6 @@ from holdfast.work.runners.wire import (
     Where,
     Withdraw,
     frame,
-    to_worker,
 )
 
 MOST = MARKS // 2  # attempts in hand of one process
@@ -71,7 +69,8 @@ class Process:
         self.doomed = False  # we end it
         self.retired = False  # another has taken its place
         self.asked = False  # something was asked of an attempt there
-        self._incoming = Incoming()
+        self._hearing = Hearing(ours)
+        self.receive, self.last_words = self._hearing.receive, self._hearing.last_words
         self._outgoing = Outgoing(ours)
         self._lock = threading.Lock()
         self._number = 0
@@ -85,11 +84,8 @@ class Process:
 
     def hear_first(self) -> ToWorker | None:
         """Its first word, whenever it comes. None: it ended without one."""
-        while data := self.line.recv(CHUNK):
-            for message in self._incoming.feed(data):
-                first: ToWorker = to_worker.decode(message)
-                return first
-        return None
+        said = self._hearing.wait()
+        return said[0] if said else None
 
     def begin(self, worker: str, lock: int | None) -> None:
         """It belongs to this worker."""
@@ -225,16 +221,6 @@ class Process:
     def backlog(self) -> bool:
         """The line is full: there is more to send when it is not."""
         return not self._outgoing.empty
-
-    def receive(self) -> list[ToWorker] | None:
-        """What it said, without waiting. None: the line is closed."""
-        try:
-            data = self.line.recv(CHUNK, socket.MSG_DONTWAIT)
-        except BlockingIOError:
-            return []
-        except OSError:
-            return None
-        return [to_worker.decode(message) for message in self._incoming.feed(data)] if data else None
 
     # -- the end -------------------------------------------------------------------------------------------------------
 
