@@ -1,9 +1,8 @@
 """`python -m holdfast.runner`: the program of a runner process, started by a worker. Its arguments are the descriptor
-of its line to the worker, and what to run, as JSON."""
+of its line to the worker, what to run, and the terms it is to hold to, as JSON."""
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import socket
@@ -16,14 +15,13 @@ from holdfast.errors import HoldfastError
 from holdfast.finding import find_app
 from holdfast.work.runners.child import Child
 from holdfast.work.runners.process import Orders
+from holdfast.work.runners.settle import settle
 from holdfast.work.runners.wire import Unfit, frame
 
-PR_SET_PDEATHSIG = 1
 
-
-def main(descriptor: str, orders: str) -> int:
+def main(descriptor: str, orders: str, terms: str) -> int:
+    settle(terms)
     told = msgspec.json.decode(orders, type=Orders)
-    die_with(told.parent)
     # Who stops a service may signal all of its processes: when we end is for our worker to say. (Not SIG_IGN: programs
     # that handlers start would inherit it.)
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -38,15 +36,6 @@ def main(descriptor: str, orders: str) -> int:
         line.sendall(frame(Unfit(type(error).__name__, error.message, error.number)))
         return 1
     return 0
-
-
-def die_with(parent: int) -> None:
-    """Be killed when the worker's thread that started us ends, whatever we are doing then: who holds the GIL does not
-    see a closed line. Linux only; elsewhere the closed line is all there is."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(1)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from holdfast.bench.place import Place, PostgresPlace, opened
 from holdfast.bench.readings import Readings
 from holdfast.bench.workers import WorkerProcess, wait_until
 from holdfast.errors import HoldfastError
+from tests.crash.fleet import children_of
 from tests.servers import shared_postgres
 
 
@@ -73,12 +74,15 @@ def test_a_worker_that_ended_is_not_waited_for(place: Place, monkeypatch: pytest
 
 
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
-def test_a_workers_cpu_time_is_that_of_its_process(place: Place) -> None:
-    worker = WorkerProcess()
+@pytest.mark.parametrize("processes", [0, 2])
+def test_a_workers_cpu_time_is_that_of_its_processes(place: Place, processes: int) -> None:
+    worker = WorkerProcess(processes=processes)
     try:
         wait_until(lambda: bool(hf.store.workers()), [worker])
-        fields = Path(f"/proc/{worker.pid}/stat").read_text().rpartition(")")[2].split()
-        ticks = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        pids = [worker.pid, *children_of(worker.pid)]
+        assert len(pids) == 1 + processes
+        stats = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in pids]
+        ticks = sum(int(fields[11]) + int(fields[12]) for fields in stats) / os.sysconf("SC_CLK_TCK")
         assert worker.cpu_seconds() == pytest.approx(ticks, abs=0.1)
         assert worker.cpu_seconds() > 0.05
     finally:

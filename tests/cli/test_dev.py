@@ -88,6 +88,18 @@ def test_what_runs_when_the_file_changes_is_finished_first(shell: Shell, kept: S
         assert kept.attempts(id) == []
 
 
+def test_what_does_not_end_when_the_file_changes_is_given_back_uncharged(shell: Shell, kept: Store) -> None:
+    slow = "import time\nfrom holdfast import Holdfast\nhf = Holdfast()\n\n@hf.task\ndef slow() -> int:\n    {}\n"
+    (shell.directory / "app.py").write_text(slow.format("time.sleep(600)"))
+    with developing(shell, "app.py"):
+        id = kept.enqueue(new_job("slow")).id
+        wait_until(lambda: kept.get(id).state == "running")
+        (shell.directory / "app.py").write_text(slow.format("return 2"))
+        wait_until(lambda: kept.get(id).finished)
+        assert (kept.get(id).result, kept.get(id).attempt) == (b"2", 1)
+        assert [attempt.outcome for attempt in kept.attempts(id)] == ["released"]
+
+
 def test_a_url_that_is_set_stays(shell: Shell, kept: Store) -> None:
     with developing(shell) as said:  # app.py, unless named
         assert "jobs are kept in" in wait_until(said.read_text)

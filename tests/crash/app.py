@@ -8,6 +8,7 @@ import faulthandler
 import logging
 import os
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -99,6 +100,29 @@ def pay(ctx: JobContext, number: int) -> None:
         tx.conn.execute(f"insert into payments (job, fence) values ({int(ctx.job.id)}, '{ctx.fence}')")
         tx.set_result(number)
     note(ctx, "end")
+
+
+@hf.task(progress_timeout=1.5, max_attempts=1)
+def creep(ctx: JobContext, seconds: float, stalls: bool = False) -> str:
+    """Saves what it has, time and again, unless it stalls."""
+    note(ctx, "start")
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        if not stalls:
+            ctx.checkpoint({})
+        time.sleep(0.1)
+    note(ctx, "end")
+    return ctx.fence
+
+
+@hf.task
+def leave(ctx: JobContext, seconds: float) -> int:
+    """Starts a program that outlives its group."""
+    note(ctx, "start")
+    subprocess.Popen(["sleep", "600"], start_new_session=True)
+    time.sleep(seconds)
+    note(ctx, "end")
+    return 1
 
 
 @hf.task

@@ -86,6 +86,9 @@ def test_a_runners_death_changes_only_the_jobs_that_it_held(fleet: Fleet) -> Non
         if job.id not in lost:
             assert len(fleet.traces("start", job.id)) == 1
     assert all(trace.pid != victim for trace in fleet.traces("end"))
+    alone = [trace.pid for trace in fleet.traces("end") if trace.job in lost]
+    assert len(set(alone)) == len(alone), "each ran alone in a process"
+    assert not {*alone} & {trace.pid for trace in fleet.traces("end") if trace.job not in lost}
     fleet.stop(worker)
 
 
@@ -147,6 +150,49 @@ def test_a_handler_that_does_not_stop_is_ended_with_its_process(fleet: Fleet) ->
     [quick] = fleet.enqueue("quick")
     wait_until(lambda: fleet.job(quick).state is State.SUCCEEDED, what="another process works on")
     fleet.stop(worker)
+
+
+def test_work_that_does_not_move_is_ended_and_says_so(fleet: Fleet) -> None:
+    """R4.11: the lease says that the process lives, progress that the work moves. A checkpoint is progress."""
+    [moves] = fleet.enqueue("creep", seconds=4.0)
+    worker = fleet.start(processes=1, grace=0.5)
+    fleet.await_states(succeeded=1)
+    assert fleet.store.attempts(moves) == []
+    [stalls] = fleet.enqueue("creep", seconds=600.0, stalls=True)
+    fleet.await_states(succeeded=1, failed=1)
+    [attempt] = fleet.store.attempts(stalls)
+    assert (attempt.outcome, attempt.error_code) == ("timed_out", "STALLED")
+    fleet.stop(worker)
+
+
+def test_a_stopped_runner_is_caught_by_its_progress(fleet: Fleet) -> None:
+    [id] = fleet.enqueue("creep", seconds=600.0)
+    [other] = fleet.enqueue("nap", seconds=1.0)
+    worker = fleet.start(processes=1, grace=0.5)
+    fleet.await_starts(2)
+    [runner] = fleet.runners(worker)
+    os.kill(runner, signal.SIGSTOP)
+    wait_until(lambda: fleet.job(id).state is State.FAILED, what="it is found")
+    assert fleet.job(id).error_code == "STALLED"
+    wait_until(lambda: fleet.job(other).state is State.SUCCEEDED, what="its neighbour runs once more")
+    assert [(a.outcome, a.error_code) for a in fleet.store.attempts(other)] == [("released", None)]
+    assert not lives(runner)
+    fleet.stop(worker)
+
+
+def test_what_a_handler_started_ends_with_its_runner(fleet: Fleet) -> None:
+    """Also a program in a session of its own; and nobody else's."""
+    [id] = fleet.enqueue("leave", seconds=600.0)
+    worker = fleet.start(processes=1, grace=0.5)
+    fleet.await_starts(1)
+    [runner] = fleet.runners(worker)
+    wait_until(lambda: children_of(runner), what="the program runs")
+    [program] = children_of(runner)
+    os.kill(runner, signal.SIGKILL)
+    wait_until(lambda: not lives(program), what="it is gone")
+    fleet.store.cancel(id)
+    fleet.stop(worker)
+    assert fleet.left_behind() == []
 
 
 @pytest.mark.parametrize(("verb", "state"), [("cancel", State.CANCELLED), ("pause", State.PAUSED)])

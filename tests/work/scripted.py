@@ -126,6 +126,8 @@ class Backlog:
 class Idle:
     """A runner whose attempts end when the test says so."""
 
+    may_wait = True
+
     def __init__(self, slots: int, task: str) -> None:
         self.slots = slots
         self.busy = 0

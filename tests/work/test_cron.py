@@ -179,7 +179,7 @@ def test_a_cron_that_is_not_there_is_told_with_those_that_are(hf: Holdfast) -> N
     for act in (hf.run_cron, lambda name: hf.pause(cron=name), lambda name: hf.resume(cron=name)):
         with pytest.raises(UnknownTask, match=r"there is no cron 'rarly' in .*; there are: rarely"):
             act("rarly")
-    with pytest.raises(BadSettings, match="either a queue, a task or a cron"):
+    with pytest.raises(BadSettings, match="name a queue, a task, jobs by their arguments"):
         hf.pause(cron="rarely", queue="default")
 
 

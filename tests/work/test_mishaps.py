@@ -357,7 +357,7 @@ def test_a_holder_frozen_in_its_transaction_can_be_rescued(make_app: Callable[..
     job = task.enqueue()
     [held] = app.store.claim(wants(1, tasks=("task",), worker="frozen")).jobs
     frozen = app.store.transaction()
-    frozen.__enter__().rows("progress", id=held.id, fence=held.fence, done=1, total=None, note=None)
+    frozen.__enter__().rows("progress", id=held.id, fence=held.fence, done=1, total=None, note=None, rate=None)
     assert app.store.rescue(by_expiry=False, dead=["frozen"]) == []  # the row is locked
     wait_until(lambda: app.store.rescue(by_expiry=False, dead=["frozen"]), timeout=30)
     with pytest.raises(StoreUnavailable):

@@ -82,7 +82,7 @@ def test_the_life_of_a_worker_is_told(app: Holdfast, heard: Heard, caplog: pytes
     assert {"claimed", "recorded", "listening"} <= set(names)
     assert heard.of("worker_stopped") == [{"worker": worker.id, "processed": 1}]
     assert caplog.messages[0].startswith(f"worker {worker.id} started: task on default, ")
-    assert "claimed 1 jobs" in caplog.messages
+    assert "claimed 1 job" in caplog.messages
     assert caplog.messages[-1] == f"worker {worker.id} stopped after 1 jobs"
     assert all(hasattr(record, "holdfast") for record in caplog.records)
 

@@ -101,7 +101,7 @@ def start(app: str | None, queues: str | None, processes: int | None, verbose: i
             logs.to_stderr(verbose, pool.settings.log_format)
             store = Holdfast(**asdict(pool.settings)).store
             served = None if queues is None else names_of("worker: queues", split(queues))
-            crew = isolating(pool, lambda: named_app(app), store, pool.settings)
+            crew = isolating(pool, lambda: named_app(app), store, pool.settings, suspects=True)
             return Worker(store, pool.settings, crew, queues=served)
         pool.close()  # the application itself says so
     found = find_app(app, **settings)

@@ -49,6 +49,7 @@ class Attempt:
         "patience",
         "reason",
         "recorded",
+        "recording",
         "relay",
         "speed",
         "started",
@@ -78,6 +79,7 @@ class Attempt:
         self.interrupt: Callable[[Attempt], None] | None = None  # how its runner stops it, if it can
         self.relay: Callable[[Attempt], None] | None = None  # how a runner elsewhere hears what it is told
         self.lane = lane  # whose slot it takes
+        self.recording: Callable[[Attempt], bool] | None = None  # how a runner elsewhere says it recorded its success
         self.number = 0  # by which a runner elsewhere knows it
 
     def ask(self, reason: Reason) -> bool:
@@ -124,6 +126,14 @@ class Attempt:
             self.done = None
         else:
             self.done, self.total, self.note = value
+
+    def record(self, value: bool) -> None:
+        """The handler records its success itself; False: that was not committed."""
+        self.recorded = value
+
+    @property
+    def has_recorded(self) -> bool:
+        return self.recorded or (self.recording is not None and self.recording(self))
 
     def begin(self) -> None:
         self.started = time.monotonic()

@@ -287,14 +287,14 @@ class JobContext:
         if self._attempt is None or self._store is None:
             return
         self._store.succeed_on(conn, self._ref(), self._encoded(result))
-        self._attempt.recorded = True
+        self._attempt.record(True)
 
     async def asucceed(self, result: Any = None, *, conn: Any) -> None:
         """`succeed` on an asynchronous connection."""
         if self._attempt is None or self._store is None:
             return
         await self._store.asucceed_on(conn, self._ref(), self._encoded(result))
-        self._attempt.recorded = True
+        self._attempt.record(True)
 
     def transaction(self) -> HandlerTransaction:
         """`with ctx.transaction() as tx:` gives `tx.conn`, a connection to the jobs' own database with an open
@@ -363,7 +363,7 @@ class HandlerTransaction:
             self._opened.__exit__(kind, error, trace)
         except BaseException:
             if attempt is not None:
-                attempt.recorded = False  # it was not committed
+                attempt.record(False)  # it was not committed
             raise
 
     async def __aenter__(self) -> HandlerTransaction:

@@ -29,6 +29,10 @@ class Crew(Protocol):
     @property
     def runners(self) -> Sequence[Runner]: ...
 
+    @property
+    def solo(self) -> Runner | None:
+        """Where an attempt of any task can run alone in a process, if there is such a place."""
+
     def open(self, worker: str, finished: Finished, lock: int | None, slots_changed: Callable[[], None]) -> None:
         """Make ready to run attempts; nothing is claimed before. `lock`: the descriptor that says the worker lives."""
 
@@ -69,6 +73,7 @@ class InlineCrew:
             mine = [t for t in tasks if t.is_async is is_async and (isolated or t.defaults.isolation is None)]
             if mine:
                 self.runners.append(kind(slots, mine, store, settings, on_error=self._hooks.error))
+        self.solo: Runner | None = None
         self._loop = next((runner.loop for runner in self.runners if isinstance(runner, LoopRunner)), None)
         self._equipped = False
 

@@ -51,6 +51,7 @@ class Desk:
         self.meters = Meters()
         self.lanes: list[Lane] = []
         self._lane_of: dict[str, Lane] = {}
+        self._solo: Lane | None = None
         self._hand = Hand()
         self._telling = Telling(worker, self._hand)
         self._done: deque[tuple[Attempt, Outcome | Crash | None]] = deque()
@@ -85,6 +86,10 @@ class Desk:
         self._lane_of.update(dict.fromkeys(lane.tasks, lane))
         for task in runner.manifest.tasks:
             self._timeouts.update(dict.fromkeys((task.name, *task.aliases), task.timeout))
+
+    def add_solo(self, runner: Runner) -> None:
+        """Run suspects there, alone each in its process, whatever else is in hand."""
+        self._solo = next((lane for lane in self.lanes if lane.runner is runner), None) or Lane(runner, ())
 
     # -- called from other threads ---------------------------------------------------------------------------------
 
@@ -132,7 +137,7 @@ class Desk:
 
     def withdraw(self) -> None:
         """Give back what has not begun."""
-        for lane in self.lanes:
+        for lane in {id(lane): lane for lane in (*self.lanes, self._solo) if lane is not None}.values():
             self._withdraw(lane, lane.runner.withdraw())
 
     def _withdraw(self, lane: Lane, back: list[Attempt]) -> None:
@@ -332,8 +337,14 @@ class Desk:
     def _wants(self, lane: Lane, limit: int, ahead: int, told: tuple[LaneName, ...]) -> Wants:
         return Wants(
             fence=str(uuid.uuid4()), worker=self._worker, tasks=lane.tasks, limit=limit, ahead=ahead,
-            lease=self._settings.lease, queues=self._queues, told=told, held=len(self._hand),
+            lease=self._settings.lease, queues=self._queues, told=told, held=self._company(),
         )  # fmt: skip
+
+    def _company(self) -> int:
+        """How many attempts one that is claimed now would have beside it: a suspect is claimed if there are none."""
+        if self._solo is None:
+            return len(self._hand)
+        return 0 if self._solo.free > 0 else max(1, len(self._hand))
 
     # -- the trip ------------------------------------------------------------------------------------------------------
 
@@ -430,21 +441,21 @@ class Desk:
 
     def _hand_out(self, wants: Wants, lane: Lane, claimed: Claimed) -> None:
         if claimed.jobs:
-            self._start(lane, claimed.jobs)
+            self._start((self._solo if claimed.alone else None) or lane, claimed.jobs)
             lane.pace.weigh(len(claimed.jobs), sum(len(job.args) for job in claimed.jobs))
             self.nothing_due = False
             self.poller.found()
             if self.limit is not None:
                 self.limit -= len(claimed.jobs)
-            if claimed.alone:
+            if claimed.alone and self._solo is None:
                 self._alone = self._hand.get(claimed.jobs[0].id, claimed.jobs[0].fence)
                 self._alone_until = time.monotonic() + self._time_alone(claimed.jobs[0])
             self._telling.claimed(claimed.jobs)
         self.meters.last_poll = time.monotonic()
-        lane.holds_back = claimed.hold_back
+        lane.holds_back = claimed.hold_back and self._solo is None
         lane.passed = claimed.passed
         lane.found(claimed.jobs)
-        if claimed.hold_back:
+        if lane.holds_back:
             self._peek_at = time.monotonic() + PEEK
         if claimed.more and not claimed.jobs:
             # All that is due is locked by others, perhaps for long: again soon, but not at once.
@@ -452,7 +463,7 @@ class Desk:
             self._look_at = time.monotonic() + CONTENDED
             return
         full = claimed.passed or len(claimed.jobs) == wants.limit + wants.ahead
-        if full or claimed.more or claimed.alone or claimed.hold_back:
+        if full or claimed.more or claimed.alone or lane.holds_back:
             self.nothing_due = False
             lane.look = True
             return

@@ -129,7 +129,7 @@ class Heartbeat:
 
     def _lost(self, attempt: Attempt) -> None:
         # What finished since the list was made was recorded, not lost.
-        if attempt in self._in_hand() and not attempt.recorded and attempt.ask("lost"):
+        if attempt in self._in_hand() and not attempt.has_recorded and attempt.ask("lost"):
             events.emit("lease_lost", job=str(attempt.held.id))
 
     def _write_progress(self, attempts: list[Attempt]) -> None:

@@ -18,15 +18,16 @@ from holdfast.work.runners.isolated import IsolatedRunner
 _importing = False
 
 
-def isolating(crew: Crew, app: Callable[[], str], store: Store, settings: Settings) -> Crew:
-    """This crew, with what its tasks need. `app`: where a process of its own finds the application."""
+def isolating(crew: Crew, app: Callable[[], str], store: Store, settings: Settings, *, suspects: bool = False) -> Crew:
+    """This crew, with what its tasks need. `app`: where a process of its own finds the application. `suspects`: jobs
+    that were there at a crash run in such a process, too, whatever their task asks for."""
     if _importing:
         raise BadSettings(
             "this file starts a worker whenever it is imported, also by a process that is to run one of its jobs: put "
             'that under `if __name__ == "__main__":`',
             number="HF1115",
         )
-    if any(task.isolation is not None for task in crew.tasks):
+    if suspects or any(task.isolation is not None for task in crew.tasks):
         return IsolatingCrew(crew, app(), store, settings)
     return crew
 
@@ -60,7 +61,11 @@ class IsolatingCrew:
 
     @property
     def runners(self) -> Sequence[Runner]:
-        return [*self._crew.runners, self.isolated]
+        return [*self._crew.runners, *([self.isolated] if self.isolated.manifest.tasks else [])]
+
+    @property
+    def solo(self) -> Runner:
+        return self.isolated
 
     def open(self, worker: str, finished: Finished, lock: int | None, slots_changed: Callable[[], None]) -> None:
         self._crew.open(worker, finished, lock, slots_changed)

@@ -26,6 +26,7 @@ class Runner(Protocol):
 
     busy: int
     manifest: Manifest
+    may_wait: bool  # attempts may be claimed ahead of its free slots
 
     @property
     def slots(self) -> int: ...
@@ -94,7 +95,8 @@ class Lane:
     @property
     def room(self) -> int:
         """How many attempts it would take now: for the free slots, and ahead of them."""
-        return self.free + (0 if self.passed else self.pace.ahead(self.runner.slots))
+        waits = self.runner.may_wait and not self.passed
+        return self.free + (self.pace.ahead(self.runner.slots) if waits else 0)
 
 
 @dataclass(slots=True)

@@ -44,6 +44,8 @@ class Worker:
         self.desk = Desk(self.id, store, settings, self._queues)
         for runner in crew.runners:
             self.desk.add(runner)
+        if crew.solo is not None:
+            self.desk.add_solo(crew.solo)
         self.tasks = tuple(name for lane in self.desk.lanes for name in lane.tasks)
         self._heartbeat = Heartbeat(
             store, self.desk.in_hand, every=settings.heartbeat, lease=settings.lease,

@@ -27,6 +27,7 @@ from holdfast.work.runners.wire import (
     ENDED,
     LENGTH,
     MARKS,
+    RECORDS,
     RUNS,
     Back,
     Begin,
@@ -69,6 +70,10 @@ class Numbered(Attempt):
         super().end()
         self._marks[self.number % MARKS] = ENDED
 
+    def record(self, value: bool) -> None:
+        super().record(value)
+        self._marks[self.number % MARKS] = RECORDS if value else RUNS
+
 
 class Child:
     def __init__(self, line: socket.socket, settings: Settings, crew: InlineCrew) -> None:
@@ -80,6 +85,7 @@ class Child:
         self._in_hand: dict[int, Numbered] = {}
         self._sending = threading.Lock()
         self._done: deque[tuple[Attempt, Outcome | None]] = deque()
+        self._reported_at = 0.0  # monotonic
         self._called = False  # the loop is about to send
 
     def serve(self) -> None:
@@ -174,13 +180,16 @@ class Child:
         self._send(Back(is_async, back))
 
     def _report_progress(self) -> None:
-        moved = []
+        told, others, since = [], [], self._reported_at
+        self._reported_at = time.monotonic()
         for attempt in list(self._in_hand.values()):
             progress, attempt.progress = attempt.progress, None
             if progress is not None:
-                moved.append((attempt.number, *progress))
-        if moved:
-            self._send(Moved(moved))
+                told.append((attempt.number, *progress))
+            elif attempt.moved > since:
+                others.append(attempt.number)
+        if told or others:
+            self._send(Moved(told, others))
 
     # -- what goes -----------------------------------------------------------------------------------------------------
 

@@ -37,6 +37,8 @@ class Handler(Protocol):
 
 
 class InlineRunner:
+    may_wait = True
+
     def __init__(
         self, slots: int, tasks: Iterable[Task[..., object]], store: Store, settings: Settings,
         *, on_error: Sequence[ErrorHook] = (),

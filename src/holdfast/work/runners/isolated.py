@@ -40,6 +40,8 @@ RELAYS = 4  # threads that speak to the database for them
 class IsolatedRunner:
     """`tasks` are those it is offered jobs of; it can run an attempt of any of `others`, too."""
 
+    may_wait = False  # each needs a process, which takes a while to start
+
     def __init__(
         self, app: str, tasks: Iterable[TaskInfo], others: Iterable[TaskInfo], store: Store, settings: Settings,
     ) -> None:  # fmt: skip
@@ -281,9 +283,8 @@ class IsolatedRunner:
     # -- ends ----------------------------------------------------------------------------------------------------------
 
     def _ended(self, solo: Solo) -> None:
-        while said := solo.receive():
-            for message in said:
-                self._take(solo, message)
+        for message in solo.last_words():
+            self._take(solo, message)
         self._unwatch(solo)
         end = solo.child.reap()
         assert end is not None

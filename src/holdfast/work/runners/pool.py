@@ -19,10 +19,10 @@ from holdfast.errors import BadSettings, HoldfastError
 from holdfast.model.outcome import Crash, Outcome, given_back, returned
 from holdfast.settings import Settings
 from holdfast.work.attempt import Attempt
-from holdfast.work.lane import Finished
+from holdfast.work.lane import Finished, Runner
 from holdfast.work.manifest import Manifest, TaskInfo
 from holdfast.work.runners.decide import obeyed
-from holdfast.work.runners.process import Orders, Process, how_it_ended
+from holdfast.work.runners.process import Orders, Process
 from holdfast.work.runners.wire import Back, Done, Hello, Here, Moved, Ready, ToWorker, Unfit
 from holdfast.work.stacks import absent
 
@@ -34,6 +34,8 @@ AGAIN = (0.0, 1.0, 2.0, 5.0, 10.0, 30.0)  # seconds before another is started in
 
 class PooledRunner:
     """The slots of one colour in all processes."""
+
+    may_wait = True
 
     def __init__(self, pool: Pool, tasks: Sequence[TaskInfo], slots: int, *, is_async: bool) -> None:
         self.manifest = Manifest(tuple(tasks))
@@ -79,7 +81,7 @@ class Pool:
     def __init__(self, app: str, *, verbose: int = 0, **settings: Any) -> None:
         """Starts the first one, and waits until it has said what it can run, and with how many others."""
         given = {name: value for name, value in settings.items() if value is not None}
-        self._orders = Orders(app, os.getpid(), verbose, given)
+        self._orders = Orders(app, verbose, given)
         self._wake_in, self._wake_out = os.pipe()
         os.set_blocking(self._wake_in, False)
         os.set_blocking(self._wake_out, False)
@@ -91,6 +93,9 @@ class Pool:
         self.settings = Settings(**said.settings)
         self._count = self.settings.processes
         self.tasks = said.tasks
+        self._watched = frozenset(
+            name for task in self.tasks if task.timeout or task.progress_timeout for name in task.names
+        )
         self._of = {name: task for task in self.tasks for name in task.names}
         colours = ((True, self.settings.concurrency), (False, self.settings.threads))
         self.runners = [
@@ -98,6 +103,7 @@ class Pool:
             for is_async, slots in colours
             if (mine := [task for task in self.tasks if task.is_async is is_async and task.isolation is None])
         ]
+        self.solo: Runner | None = None
         self.finished: Finished = lambda attempt, outcome: None
         self.misfit: Callable[[HoldfastError], None] = lambda error: None
         self.answer: Callable[[Attempt, str], None] = lambda attempt, stack: None
@@ -106,6 +112,7 @@ class Pool:
         self._selector = selectors.DefaultSelector()
         self._changed = threading.Condition()
         self._closing = False
+        self._began = False  # some process got ready
         self._stumbles = 0
         self._start_at: float | None = None
         self._trouble: HoldfastError | None = None
@@ -222,11 +229,12 @@ class Pool:
             self._ended(process)
         elif mask & selectors.EVENT_READ and not self._hear(process):
             self._selector.unregister(process.line)
-            process.end_group()  # it can't say anything any more
+            process.hang_up()
 
     def _start_one(self) -> None:
         first, self._first = self._first, None
         process = first or Process(self._orders, self.wake)
+        process.watched = self._watched
         with self._changed:
             self._processes.append(process)
         self._selector.register(process.line, selectors.EVENT_READ, process)
@@ -248,9 +256,12 @@ class Pool:
         match message:
             case Done():
                 self._done(process, message)
-            case Moved(progress):
+            case Moved(progress, others):
                 for number, done, total, note in progress:
                     process.reached(number, done, total, note)
+                for number in others:
+                    if (attempt := process.get(number)) is not None:
+                        attempt.moved = time.monotonic()
             case Here(number, stack):
                 if (attempt := process.get(number)) is not None:
                     self.answer(attempt, stack)
@@ -261,6 +272,7 @@ class Pool:
                         self.finished(attempt, None)
             case Ready():
                 self._stumbles = 0
+                self._began = True
                 process.ready = True
                 self._count_ready()
             case Hello(_, tasks):
@@ -298,24 +310,25 @@ class Pool:
     # -- ends ----------------------------------------------------------------------------------------------------------
 
     def _ended(self, process: Process) -> None:
-        while said := process.receive():
-            for message in said:
-                self._take(process, message)
+        for message in process.last_words():
+            self._take(process, message)
         left = process.all_taken()
         doomed, was_ready = process.doomed, process in self._ready
         for watched in (process.line, process.pidfd):
             if watched in self._selector.get_map():
                 self._selector.unregister(watched)  # type: ignore[arg-type]
-        code = process.bury()
-        self._settle(process, left, how_it_ended(code), doomed=doomed)
+        how = process.bury()
+        self._settle(process, left, how, doomed=doomed)
         if not doomed:
-            events.emit("runner_ended", pid=process.pid, how=how_it_ended(code), held=len(left))
+            events.emit("runner_ended", pid=process.pid, how=how, held=len(left))
         with self._changed:
             self._processes.remove(process)
         self._count_ready()
         if not self._closing and self._trouble is None and self._missing():
             if not was_ready and not doomed:
                 self._stumbles += 1
+                if not self._began and self._stumbles == len(AGAIN) // 2:
+                    self._give_up(HoldfastError(f"no runner process can start: the last one {how}"))
             self._start_at = time.monotonic() + AGAIN[min(self._stumbles, len(AGAIN) - 1)]
 
     def _settle(self, process: Process, left: list[Attempt], cause: str, *, doomed: bool) -> None:
@@ -343,10 +356,12 @@ class Pool:
         """Attempts that were asked to stop and don't: their process takes no others, and is ended as soon as it has
         nothing else to do, or does not answer any more."""
         now = time.monotonic()
+        process.asked = False  # before we look: whoever asks from here on sets it anew
         left = process.in_hand()
         asked = [attempt for attempt in left if attempt.reason not in (None, "shutdown")]
         late = [attempt for attempt in asked if now - attempt.asked_at > self.settings.grace]
-        process.asked = bool(asked)
+        if asked:
+            process.asked = True
         if not late:
             return
         if process.ready:
@@ -362,12 +377,16 @@ class Pool:
 
     def _refused(self, message: Unfit) -> None:
         error = _error_of(message)
-        if self._stumbles or self._ready:
+        if self._began:
             events.emit("runner_unfit", error=str(error))
         else:
-            with self._changed:
-                self._trouble = error
-                self._changed.notify_all()
+            self._give_up(error)
+
+    def _give_up(self, error: HoldfastError) -> None:
+        """It can't be opened."""
+        with self._changed:
+            self._trouble = error
+            self._changed.notify_all()
 
 
 def _error_of(message: Unfit) -> HoldfastError:
@@ -376,7 +395,7 @@ def _error_of(message: Unfit) -> HoldfastError:
     return error
 
 
-def _why_not(said: object, code: int) -> HoldfastError:
+def _why_not(said: object, how: str) -> HoldfastError:
     if isinstance(said, Unfit):
         return _error_of(said)
-    return BadSettings(f"the application can't be run: its runner process {how_it_ended(code)} while it was imported")
+    return BadSettings(f"the application can't be run: its runner process {how} while it was imported")

@@ -4,30 +4,30 @@ from __future__ import annotations
 
 import mmap
 import os
-import signal
 import socket
-import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from typing import IO, Any
 
 import msgspec
 
 from holdfast.work.attempt import Attempt
+from holdfast.work.runners.settle import Terms
+from holdfast.work.runners.spawn import spawn
 from holdfast.work.runners.wire import (
-    CHUNK,
     ENDED,
     MARKS,
+    RECORDS,
     RUNS,
     WAITS,
     Begin,
     Close,
-    Incoming,
+    Hearing,
     Outgoing,
     Start,
     Tell,
@@ -36,7 +36,6 @@ from holdfast.work.runners.wire import (
     Where,
     Withdraw,
     frame,
-    to_worker,
 )
 
 MOST = MARKS // 2  # attempts in hand of one process
@@ -46,7 +45,6 @@ class Orders(msgspec.Struct, frozen=True):
     """What a worker starts a runner with."""
 
     app: str
-    parent: int  # its pid
     verbose: int = 0
     settings: dict[str, Any] = {}  # over the application's own
 
@@ -58,20 +56,21 @@ class Process:
         """`wake`: tells who looks after it that there is something to look at."""
         ours, theirs = socket.socketpair()
         with theirs:
-            self._process = subprocess.Popen(  # noqa: S603 - our own program
+            self._child = spawn(
                 [sys.executable, "-m", "holdfast.runner", str(theirs.fileno()), msgspec.json.encode(orders).decode()],
-                pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, process_group=0,
+                env=os.environ, terms=Terms(parent=0), pass_fds=[theirs.fileno()],
             )  # fmt: skip
         self.line = ours
         self._wake = wake
-        self.pid = self._process.pid
-        self.pidfd = os.pidfd_open(self.pid) if hasattr(os, "pidfd_open") else None
+        self.watched: Collection[str] = ()  # tasks with a timeout
+        self.pid = self._child.pid
+        self.pidfd = self._child.watched  # readable when it ends
         self.ready = False  # it takes attempts
         self.doomed = False  # we end it
         self.retired = False  # another has taken its place
         self.asked = False  # something was asked of an attempt there
-        self.backlog = False  # the line is full
-        self._incoming = Incoming()
+        self._hearing = Hearing(ours)
+        self.receive, self.last_words = self._hearing.receive, self._hearing.last_words
         self._outgoing = Outgoing(ours)
         self._lock = threading.Lock()
         self._number = 0
@@ -85,11 +84,8 @@ class Process:
 
     def hear_first(self) -> ToWorker | None:
         """Its first word, whenever it comes. None: it ended without one."""
-        while data := self.line.recv(CHUNK):
-            for message in self._incoming.feed(data):
-                first: ToWorker = to_worker.decode(message)
-                return first
-        return None
+        said = self._hearing.wait()
+        return said[0] if said else None
 
     def begin(self, worker: str, lock: int | None) -> None:
         """It belongs to this worker."""
@@ -116,12 +112,14 @@ class Process:
                 self._marks[number % MARKS] = WAITS
                 attempt.number = number
                 attempt.relay = self.tell
+                attempt.recording = self.recorded
                 self._in_hand[number] = attempt
             self._number = first + len(attempts)
             self._waiting[is_async].extend(attempts)
-            self._timed.update(attempt for attempt in attempts if attempt.timeout is not None)
+            if self.watched:
+                self._timed.update(attempt for attempt in attempts if attempt.held.task in self.watched)
         self.send(Start(first, attempts[0].taken, [attempt.held for attempt in attempts]))
-        if self._timed or self.backlog:
+        if self._timed:
             self._wake()
         for attempt in attempts:
             if attempt.reason is not None:
@@ -201,7 +199,11 @@ class Process:
         return self._marks[attempt.number % MARKS]
 
     def runs(self, attempt: Attempt) -> bool:
-        return self.mark(attempt) == RUNS
+        return self.mark(attempt) in (RUNS, RECORDS)
+
+    def recorded(self, attempt: Attempt) -> bool:
+        """Has it recorded its success itself, or is about to?"""
+        return self.mark(attempt) == RECORDS
 
     def has_ended(self, attempt: Attempt) -> bool:
         return self.mark(attempt) == ENDED
@@ -209,20 +211,16 @@ class Process:
     # -- the line ------------------------------------------------------------------------------------------------------
 
     def send(self, message: ToRunner) -> None:
-        self.backlog = not self._outgoing.send(message)
+        if not self._outgoing.send(message):
+            self._wake()
 
     def flush(self) -> None:
-        self.backlog = not self._outgoing.flush()
+        self._outgoing.flush()
 
-    def receive(self) -> list[ToWorker] | None:
-        """What it said, without waiting. None: the line is closed."""
-        try:
-            data = self.line.recv(CHUNK, socket.MSG_DONTWAIT)
-        except BlockingIOError:
-            return []
-        except OSError:
-            return None
-        return [to_worker.decode(message) for message in self._incoming.feed(data)] if data else None
+    @property
+    def backlog(self) -> bool:
+        """The line is full: there is more to send when it is not."""
+        return not self._outgoing.empty
 
     # -- the end -------------------------------------------------------------------------------------------------------
 
@@ -232,41 +230,28 @@ class Process:
         self.send(Close())
 
     def kill(self) -> None:
-        """It and whatever it started that is still in its group."""
+        """It and whatever it started."""
         self.ready = False
         self.doomed = True
-        self.end_group()
+        self._child.kill()
+
+    def hang_up(self) -> None:
+        """It closed its line, and can't say anything any more: that counts as its end."""
+        self.ready = False
+        self._child.kill()
 
     def has_died(self) -> bool:
-        """Without reaping it: until then its number is its own."""
-        found = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-        return found is not None
+        return self._child.ended()
 
-    def bury(self) -> int:
-        """Wait for its end, and see that none of its group is left."""
-        self.end_group()
-        code = self._process.wait()
+    def bury(self) -> str:
+        """How it ended, in words. None of those it started is left."""
+        if not self._child.ended():
+            self._child.kill()
+        while (end := self._child.reap()) is None:
+            time.sleep(0.001)
         self.line.close()
-        if self.pidfd is not None:
-            os.close(self.pidfd)
-            self.pidfd = None
-        return code
-
-    def end_group(self) -> None:
-        if self._process.returncode is None:  # else its number may be another's by now
-            with suppress(ProcessLookupError):
-                os.killpg(self.pid, signal.SIGKILL)
+        return end.told()
 
 
 def _shared_memory() -> IO[bytes]:
     return os.fdopen(os.memfd_create("holdfast"), "r+b") if hasattr(os, "memfd_create") else tempfile.TemporaryFile()
-
-
-def how_it_ended(code: int) -> str:
-    """In words."""
-    if code >= 0:
-        return f"exited with status {code}"
-    try:
-        return f"was ended by {signal.Signals(-code).name}"
-    except ValueError:
-        return f"was ended by signal {-code}"

@@ -10,7 +10,6 @@ import time
 from contextlib import ExitStack
 from typing import Any
 
-import msgspec
 from msgspec.structs import replace
 
 from holdfast.errors import HoldfastError
@@ -25,7 +24,7 @@ from holdfast.work.runners.end import End
 from holdfast.work.runners.settle import Terms
 from holdfast.work.runners.spawn import spawn
 from holdfast.work.runners.surroundings import surroundings
-from holdfast.work.runners.wire import CHUNK, Incoming, Outgoing, Tell, ToWorker, Unfit, to_worker
+from holdfast.work.runners.wire import Hearing, Outgoing, Tell, ToWorker, Unfit
 
 TERM = 5.0  # seconds after SIGTERM until SIGKILL
 AGAIN = 1.0  # seconds after which one is killed once more that has not ended
@@ -59,7 +58,6 @@ class Solo:
         self._close_by: float | None = None
         self._killed_at: float | None = None
         self._spawned = time.monotonic()
-        self._incoming = Incoming(LONGEST + 4 * settings.max_result)
         with ExitStack() as undo:
             if asked:
                 self.directory = tempfile.mkdtemp(prefix="holdfast-")
@@ -69,6 +67,8 @@ class Solo:
             self.line, theirs = socket.socketpair()
             undo.callback(self.line.close)
             self.outgoing = Outgoing(self.line)
+            self._hearing = Hearing(self.line, LONGEST + 4 * settings.max_result)
+            self.last_words = self._hearing.last_words
             try:
                 self.child = spawn(
                     [*PROGRAM, str(theirs.fileno())], env=self._environment(),
@@ -98,20 +98,11 @@ class Solo:
         return self._capture is not None and self._capture.read()
 
     def receive(self) -> list[ToWorker] | None:
-        """What it said, without waiting. None: the line is closed."""
-        try:
-            data = self.line.recv(CHUNK, socket.MSG_DONTWAIT)
-        except BlockingIOError:
-            return []
-        except OSError:
-            return None
-        if not data:
-            return None
-        try:
-            return [to_worker.decode(message) for message in self._incoming.feed(data)]
-        except msgspec.DecodeError:  # its handler has meddled with the line: nothing more from there can be trusted
+        """What it said, without waiting. None: it will say no more."""
+        said = self._hearing.receive()
+        if self._hearing.broken:
             self.kill()
-            return None
+        return said
 
     def moved(self, progress: Progress) -> None:
         self._progress = self.attempt.progress = progress

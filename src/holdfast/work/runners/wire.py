@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import socket
 import struct
+from contextlib import suppress
 from threading import Lock
 from typing import Any, TypeVar
 
@@ -22,7 +23,7 @@ CHUNK = 256 * 1024  # bytes read at once
 
 # What stands at an attempt's number in the memory that worker and runner share: it outlives the runner.
 MARKS = 1 << 16  # numbers before they come round again; more attempts than that no runner has in hand
-WAITS, RUNS, ENDED = 0, 1, 2
+WAITS, RUNS, ENDED, RECORDS = 0, 1, 2, 3
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
@@ -99,9 +100,10 @@ class Back(msgspec.Struct, frozen=True, array_like=True, tag="back"):
 
 
 class Moved(msgspec.Struct, frozen=True, array_like=True, tag="moved"):
-    """How far attempts are: done, total, note."""
+    """How far attempts are: done, total, note. `others` made progress that they saved themselves."""
 
     progress: list[tuple[int, int, int | None, str | None]]
+    others: list[int] = []
 
 
 class Here(msgspec.Struct, frozen=True, array_like=True, tag="here"):
@@ -193,6 +195,48 @@ class Incoming:
             start = end
         del buffer[:start]
         return frames
+
+
+class Hearing:
+    """What a runner says, as its worker hears it."""
+
+    def __init__(self, line: socket.socket, longest: int = 1 << 32) -> None:
+        self._line = line
+        self._incoming = Incoming(longest)
+        self.broken = False  # a handler has meddled with the line: nothing more from there can be trusted
+
+    def receive(self) -> list[ToWorker] | None:
+        """What it said, without waiting. None: it will say no more."""
+        try:
+            data = self._line.recv(CHUNK, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return []
+        except OSError:
+            return None
+        return self._decoded(data) if data else None
+
+    def last_words(self) -> list[ToWorker]:
+        """It has ended: all that it said before."""
+        said: list[ToWorker] = []
+        with suppress(OSError):  # that was all
+            while data := self._line.recv(CHUNK, socket.MSG_DONTWAIT):
+                said += self._decoded(data) or ()
+        return said
+
+    def wait(self) -> list[ToWorker]:
+        """Until it says something. Nothing: it will not."""
+        while data := self._line.recv(CHUNK):
+            if said := self._decoded(data):
+                return said
+        return []
+
+    def _decoded(self, data: bytes) -> list[ToWorker] | None:
+        if not self.broken:
+            try:
+                return [to_worker.decode(message) for message in self._incoming.feed(data)]
+            except msgspec.DecodeError:
+                self.broken = True
+        return None
 
 
 class Outgoing:

@@ -1,0 +1,89 @@
+"""What worker and runner say to each other arrives as it was said, whenever the other side listens."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from holdfast.model.job import Held
+from holdfast.model.outcome import Error, Outcome
+from holdfast.work.runners.wire import (
+    CHUNK,
+    Done,
+    Hearing,
+    Incoming,
+    Outgoing,
+    Start,
+    Tell,
+    frame,
+    to_runner,
+    to_worker,
+)
+
+
+@pytest.fixture
+def line() -> Iterator[tuple[socket.socket, socket.socket]]:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        yield ours, theirs
+
+
+def test_all_that_a_runner_said_before_it_died_is_heard(line: tuple[socket.socket, socket.socket]) -> None:
+    """Also what comes in pieces: a frame that is not complete yet is not the end."""
+    ours, theirs = line
+    ours.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 * CHUNK)
+    theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 * CHUNK)
+    result = b'"' + b"x" * (CHUNK // 2) + b'"'
+    said = [Done([(1, 1.0, 2.0)], [], []), Done([], [(2, 1.0, 2.0, result)], []), Done([(3, 1.0, 2.0)], [], [])]
+    data = b"".join(map(frame, said))
+    hearing = Hearing(ours)
+    theirs.sendall(data[: len(data) // 2])
+    first = hearing.receive()
+    theirs.sendall(data[len(data) // 2 :])
+    theirs.close()
+    assert [*(first or ()), *hearing.last_words()] == said
+    assert hearing.receive() is None
+
+
+def test_garbage_on_the_line_ends_the_talk_and_nothing_else(line: tuple[socket.socket, socket.socket]) -> None:
+    ours, theirs = line
+    hearing = Hearing(ours, longest=1000)
+    theirs.sendall(frame(Done([(1, 1.0, 2.0)], [], [])) + b"\xff" * 50)
+    assert hearing.receive() is None
+    assert hearing.broken
+    theirs.sendall(frame(Done([(2, 1.0, 2.0)], [], [])))
+    assert hearing.last_words() == []
+
+
+def test_who_sends_to_one_that_does_not_listen_never_waits(line: tuple[socket.socket, socket.socket]) -> None:
+    ours, theirs = line
+    outgoing = Outgoing(ours)
+    jobs = [Held(n, "f", "task", "default", b"x" * 20_000, 1, 3) for n in range(100)]
+    told = [Start(0, 1.5, jobs), *(Tell(n, "cancel", False) for n in range(100))]
+    sent = [outgoing.send(message) for message in told]  # type: ignore[arg-type]
+    assert not any(sent), "the first is larger than the line holds, the others wait behind it"
+    assert not outgoing.empty
+    heard: list[object] = []
+
+    def listen() -> None:
+        incoming = Incoming()
+        while len(heard) < len(told):
+            heard.extend(map(to_runner.decode, incoming.feed(theirs.recv(CHUNK))))
+
+    listener = threading.Thread(target=listen)
+    listener.start()
+    while not outgoing.flush():
+        pass
+    listener.join(20)
+    assert heard == told
+
+
+def test_an_outcome_travels_as_it_is() -> None:
+    outcome = Outcome(
+        "reschedule", "a-b", "f", "errored", delay=1.5, error=Error("CODE", "what\x00 \N{SNOWMAN}", "trace"),
+    )  # fmt: skip
+    [message] = Incoming().feed(frame(Done([], [], [(7, 1.0, 2.0, outcome), (8, 0.0, 0.0, None)])))
+    assert to_worker.decode(message) == Done([], [], [(7, 1.0, 2.0, outcome), (8, 0.0, 0.0, None)])
