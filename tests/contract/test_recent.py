@@ -276,9 +276,7 @@ def test_after_slow_looks_in_a_row_a_survey_decides(memory: Looks, watch: Watch)
 
 
 @pytest.mark.parametrize("took", [SLOW * 2, 1.0])
-def test_surveys_take_half_a_percent_of_the_time_and_come_once_a_minute(
-    memory: Looks, watch: Watch, took: float
-) -> None:
+def test_surveys_take_little_of_the_time_and_come_once_a_minute(memory: Looks, watch: Watch, took: float) -> None:
     memory.surveyed(watch.now, [(*HERE, 3.0)], 7, took)
     recent = memory.next(ANY)
     assert recent is not None

@@ -3,7 +3,8 @@
 -- to find. Where a suspect of these tasks waits it takes nothing, and says so (`alone`), as claim_from does.
 --
 -- The last row tells in place of a job's id the newest one seen, and in place of its args each lane that was looked at,
--- with the age of the first job left in it: its next floor. Null: it was not to be taken from.
+-- with the age of the first job left in it: its next floor. (One more than is wanted of a lane is always read, so there is
+-- one left where not all were taken.) Null: it was not to be taken from.
 with suspect as materialized (
     select 1 from (select distinct unnest(:tasks::text[])) of (task) cross join lateral
            (select 1 from @jobs j where j.suspect_at is not null and j.task = of.task
@@ -62,15 +63,13 @@ chosen as (
     select c.id from picked c where (c.rank <= :limit or c.fresh) and @unbarred
 ),
 remaining as materialized (
-    select n, count(*) as many, max(ready_at) as last,
-           min(ready_at) filter (where id not in (select id from chosen)) as first
-      from candidate group by n
+    select n, min(ready_at) as first from candidate where id not in (select id from chosen) group by n
 ),
 @taken
 union all
 select coalesce((select max(id) from new), :newest::bigint), null, null,
        (select json_agg(json_build_array(lane.queue, lane.task, lane.priority, case when open_lane.n is not null then
-                   extract(epoch from @now - coalesce(r.first, case when r.many >= :reach then r.last else @now end)) end))
+                   extract(epoch from @now - coalesce(r.first, @now)) end))
           from lane left join open_lane on open_lane.n = lane.n left join remaining r on r.n = lane.n),
        null, null, null, null, null,
        (select extract(epoch from min(at) - @now)::float8 from (

@@ -12,10 +12,13 @@ from dataclasses import dataclass
 
 from holdfast.model.job import Claimed, Wants
 
-SLOW = 0.02  # seconds: a look everywhere that takes longer takes long
+SLOW = (
+    0.01  # seconds: a look everywhere that takes longer takes long, and a survey, half as much work, from half of it on
+)
+PER_LANE = 0.00005  # seconds that a survey may take besides for each lane
 IN_A_ROW = 3  # of such looks: one or two may be a machine's hiccup. Then a survey tells whether it is the lanes
 AGAIN = 10.0  # seconds after which a survey that was quick may be repeated, should looks still take long
-REST = 200.0  # times as long as a slow survey took nobody surveys again: half a percent of the time goes to them
+REST = 400.0  # times as long as a slow survey took nobody surveys again: of ten claims a second, few meet one
 SOONER = 20.0  # the same, when we have given back a job: it waits in its old place
 LONGEST = 60.0  # seconds without a survey
 SLACK = 2.0  # seconds before a floor that are looked at all the same: for what is committed a little late
@@ -66,7 +69,7 @@ class Looks:
         self._slow_ones = 0
         self._took = took
         self._surveyed_at = self._now()
-        self._narrow = took > SLOW and len(lanes) <= MANY
+        self._narrow = took > SLOW / 2 + PER_LANE * len(lanes) and len(lanes) <= MANY
         self._survey_at = self._surveyed_at + (min(REST * took, LONGEST) if self._narrow else AGAIN)
         self._since = began
         self._floors = {(queue, task, priority): began - max(0.0, age) for queue, task, priority, age in lanes}
