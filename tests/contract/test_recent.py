@@ -4,11 +4,14 @@ what stands before a floor waits for the next survey (F22; docs/decisions/0013).
 from __future__ import annotations
 
 import random
+import uuid
+from contextlib import suppress
 from typing import Any
 
 import psycopg
 import pytest
 
+from holdfast.errors import StoreUnavailable
 from holdfast.model.filter import parse
 from holdfast.model.job import Wants
 from holdfast.model.lifecycle import State
@@ -65,6 +68,23 @@ def test_what_stands_before_a_floor_is_found_by_the_next_survey(
     clock.advance(LONGEST - 11)
     assert not ids(narrow)
     clock.advance(1)
+    assert ids(narrow) == [id]
+
+
+def test_who_connects_anew_remembers_nothing(narrow: Store, settings: Settings) -> None:
+    """The server may have crashed, and claims not on disk yet with it; or it is the standby that took over."""
+    id = a_queued_job(narrow)
+    with raw(settings) as sql:
+        sql("update {jobs} set ready_at = ready_at - interval '1 hour'")
+    assert not ids(narrow)
+    with psycopg.connect(settings.url, autocommit=True) as other:
+        other.execute(
+            "select pg_terminate_backend(pid, 5000) from pg_stat_activity "
+            "where query like %s and pid <> pg_backend_pid()",
+            (f'%"{settings.schema}".%',),
+        )
+    with suppress(StoreUnavailable):
+        narrow.claim_of(str(uuid.uuid4()))
     assert ids(narrow) == [id]
 
 

@@ -12,9 +12,7 @@ from dataclasses import dataclass
 
 from holdfast.model.job import Claimed, Wants
 
-SLOW = (
-    0.01  # seconds: a look everywhere that takes longer takes long, and a survey, half as much work, from half of it on
-)
+SLOW = 0.01  # seconds: a look everywhere that takes longer takes long; a survey, half the work, from half of it on
 PER_LANE = 0.00005  # seconds that a survey may take besides for each lane
 IN_A_ROW = 3  # of such looks: one or two may be a machine's hiccup. Then a survey tells whether it is the lanes
 AGAIN = 10.0  # seconds after which a survey that was quick may be repeated, should looks still take long
@@ -118,7 +116,12 @@ class Memory:
         self._looks: dict[object, Looks] = {}
 
     def of(self, wants: Wants) -> Looks:
-        return self._looks.setdefault((wants.tasks, wants.queues), Looks(self.now))
+        scope = (wants.tasks, wants.queues)
+        return self._looks.get(scope) or self._looks.setdefault(scope, Looks(self.now))
+
+    def forget(self) -> None:
+        """The server may be another, or have lost its last claims: jobs may stand where we had emptied a lane."""
+        self._looks.clear()
 
     def given_back(self) -> None:
         """A job waits again where it stood before."""

@@ -74,6 +74,7 @@ class PostgresStore(PostgresEnqueue):
     def _open_trip(self) -> Trip:
         texts = {verb: self._with_history(verb) for verb in ENDINGS} | {name: self.statements[name] for name in OTHERS}
         statements = {name: self._numbers(text) for name, text in texts.items()}
+        self._memory.forget()
         prepare, clock, where, memory = self.settings.prepare, self._clock, self.shown_url, self._memory
         return self._open(
             lambda connection: Trip(connection, statements, where=where, prepare=prepare, clock=clock, memory=memory)
