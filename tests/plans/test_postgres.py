@@ -113,7 +113,7 @@ def cases(connection: Connection, store: PostgresStore) -> list[Case]:
     fence, worker, ids = found
     one = {"id": ids[0], "fence": fence}
     told = {"error_code": "Boom", "error_message": "it broke"}
-    ending = {**one, **told, "outcome": "errored", "delay": 5.0, "traceback": None}
+    ending = {**one, **told, "outcome": "errored", "delay": 5.0, "traceback": None, "output": None}
     rescue = {
         **one, **told, "state": "queued", "suspect": False, "lapse": None, "attempt": 1, "crashes": 1, "suspicion": 0,
     }  # fmt: skip

@@ -22,6 +22,7 @@ from holdfast.settings import Settings
 from holdfast.work.attempt import Attempt
 from holdfast.work.crew import InlineCrew
 from holdfast.work.runners.loop import LoopRunner
+from holdfast.work.runners.settle import forks_are_no_runners
 from holdfast.work.runners.wire import (
     CHUNK,
     ENDED,
@@ -119,6 +120,7 @@ class Child:
             return None  # the worker ends before we began
         for descriptor in descriptors:  # the lock stays open as long as we live, and is not passed on
             os.set_inheritable(descriptor, False)
+        forks_are_no_runners(self._line.fileno(), *descriptors[1:])
         self._marks = mmap.mmap(descriptors[0], MARKS)
         return message.worker
 
