@@ -163,6 +163,7 @@ def test_work_that_does_not_move_is_ended_and_says_so(fleet: Fleet) -> None:
     fleet.await_states(succeeded=1, failed=1)
     [attempt] = fleet.store.attempts(stalls)
     assert (attempt.outcome, attempt.error_code) == ("timed_out", "STALLED")
+    assert attempt.error_message == "it made no progress for 1.5 s"
     fleet.stop(worker)
 
 
