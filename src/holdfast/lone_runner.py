@@ -8,7 +8,7 @@ import socket
 import sys
 import traceback
 
-from holdfast.work.runners.settle import settle
+from holdfast.work.runners.settle import forks_are_no_runners, settle
 
 
 def main(descriptor: str, terms: str) -> int:
@@ -28,6 +28,7 @@ def main(descriptor: str, terms: str) -> int:
         return 1
     if run.lock is not None:
         os.set_inheritable(run.lock, False)  # it stays open as long as we live, and is not passed on
+    forks_are_no_runners(line.fileno(), *([] if run.lock is None else [run.lock]))
     sys.path[:] = [*run.path, *(entry for entry in sys.path if entry not in run.path)]
     try:
         with isolating.importing():

@@ -24,8 +24,8 @@ from tests.waiting import wait_until
 
 # What programs read keeps its shape.
 SEEN = "at url queues workers running running_in_all failures pauses took_seconds"
-QUEUE = """queue due scheduled running failed capped oldest_due_at oldest_due_seconds came_per_second ended_per_second
-workers paused"""
+QUEUE = """queue due scheduled running failed pending pending_running capped oldest_due_at oldest_due_seconds
+came_per_second ended_per_second workers paused"""
 WORKER = "id name host pid queues slots started_at seen_at busy seen_seconds alive"
 JOB = """id queue task fence worker attempt max_attempts started_at done total note pause_requested cancel_requested
 elapsed_seconds rate_per_second left_seconds"""

@@ -6,17 +6,25 @@ from __future__ import annotations
 import asyncio
 import faulthandler
 import logging
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
 import time
+from enum import IntEnum
 from pathlib import Path
+from typing import Any
 
 from holdfast import Holdfast, JobContext
 from holdfast.errors import LeaseLost
 
 hf = Holdfast()
+
+
+class State(IntEnum):
+    SEVEN = 7
+
 
 LEDGER = os.environ.get("CRASH_LEDGER", "")
 FOREVER = 600.0  # seconds: longer than any test
@@ -123,6 +131,35 @@ def leave(ctx: JobContext, seconds: float) -> int:
     time.sleep(seconds)
     note(ctx, "end")
     return 1
+
+
+def _sleep(began: Any) -> None:
+    began.set()
+    time.sleep(FOREVER)
+
+
+@hf.task
+def fork(ctx: JobContext) -> int:
+    """Ends a process that it forked, as multiprocessing does, and another that it leaves to itself."""
+    note(ctx, "start")
+    here = multiprocessing.get_context("fork")
+    began = here.Event()
+    other = here.Process(target=_sleep, args=(began,))
+    other.start()
+    began.wait(20)
+    other.terminate()
+    other.join(20)
+    note(ctx, "end")
+    return int(other.exitcode or 0)
+
+
+@hf.task
+async def tell(ctx: JobContext, seconds: float) -> None:
+    """Reports with numbers of another kind."""
+    note(ctx, "start")
+    ctx.progress(True, total=State(7))
+    await asyncio.sleep(seconds)
+    note(ctx, "end")
 
 
 @hf.task

@@ -243,7 +243,8 @@ class Fleet:
     def traces(self, what: str | None = None, job: str | None = None) -> list[Trace]:
         if not self.ledger.exists():
             return []
-        lines = (line.split() for line in self.ledger.read_text().splitlines())
+        text = self.ledger.read_text()
+        lines = (line.split() for line in text[: text.rfind("\n") + 1].splitlines())  # the last may be half written
         found = [Trace(w, j, f, int(a), int(p), float(t)) for w, j, f, a, p, t in lines]
         return [t for t in found if (what is None or t.what == what) and (job is None or t.job == job)]
 

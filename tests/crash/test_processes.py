@@ -10,6 +10,7 @@ import sys
 import time
 from itertools import pairwise
 
+import psycopg
 import pytest
 
 from holdfast.model.lifecycle import State
@@ -162,6 +163,7 @@ def test_work_that_does_not_move_is_ended_and_says_so(fleet: Fleet) -> None:
     fleet.await_states(succeeded=1, failed=1)
     [attempt] = fleet.store.attempts(stalls)
     assert (attempt.outcome, attempt.error_code) == ("timed_out", "STALLED")
+    assert attempt.error_message == "it made no progress for 1.5 s"
     fleet.stop(worker)
 
 
@@ -177,6 +179,66 @@ def test_a_stopped_runner_is_caught_by_its_progress(fleet: Fleet) -> None:
     wait_until(lambda: fleet.job(other).state is State.SUCCEEDED, what="its neighbour runs once more")
     assert [(a.outcome, a.error_code) for a in fleet.store.attempts(other)] == [("released", None)]
     assert not lives(runner)
+    fleet.stop(worker)
+
+
+def test_what_a_handler_forks_hears_signals_as_any_program(fleet: Fleet) -> None:
+    [id] = fleet.enqueue("fork")
+    worker = fleet.start(processes=1)
+    fleet.await_states(succeeded=1)
+    assert fleet.job(id).result == b"%d" % -signal.SIGTERM
+    fleet.stop(worker)
+
+
+def test_progress_may_be_any_kind_of_number(fleet: Fleet) -> None:
+    [id] = fleet.enqueue("tell", seconds=2.0)
+    worker = fleet.start(processes=1)
+    fleet.await_states(succeeded=1)
+    assert (fleet.job(id).done, fleet.job(id).total) == (1, 7)
+    assert fleet.store.attempts(id) == []
+    fleet.stop(worker)
+
+
+def test_a_worker_stops_while_its_runners_start(fleet: Fleet) -> None:
+    worker = fleet.launch(processes=2)
+    wait_until(lambda: len(children_of(worker.pid)) == 1, what="the first imports the application")
+    began = time.monotonic()
+    wait_until(lambda: time.monotonic() - began > 0.3)
+    worker.terminate()
+    fleet.await_end(worker, 20)
+    wait_until(lambda: fleet.left_behind() == [], what="none is left")
+
+
+def test_attempts_of_one_colour_go_where_its_slots_are_free(fleet: Fleet) -> None:
+    """Long coroutines in one process are no reason to have synchronous jobs wait in another."""
+    door = fleet.home / "door"
+    fleet.enqueue("ahold", 3, until=str(door))
+    worker = fleet.start(processes=2, threads=2)
+    fleet.await_starts(3)
+    fleet.enqueue("hold", 4, until=str(door))
+    fleet.await_starts(7)
+    door.touch()
+    fleet.await_states(succeeded=7)
+    fleet.stop(worker)
+
+
+def test_a_crash_whose_row_is_locked_just_then_is_told_when_it_is_not(fleet: Fleet) -> None:
+    if not fleet.settings.url.startswith("postgres"):
+        pytest.skip("SQLite has no locks on rows")
+    door = fleet.home / "door"
+    [victim], [neighbour] = fleet.enqueue("hold", until=str(door)), fleet.enqueue("ahold", until=str(door))
+    worker = fleet.start(processes=1)
+    fleet.await_starts(2)
+    with psycopg.connect(fleet.settings.url) as holder:
+        table = f'"{fleet.settings.schema}".jobs'
+        holder.execute(f"select 1 from {table} where id = {int(victim)} for update".encode())
+        [runner] = fleet.runners(worker)
+        os.kill(runner, signal.SIGKILL)
+        wait_until(lambda: fleet.store.attempts(neighbour), what="the other's loss is told")
+        assert fleet.store.attempts(victim) == []
+    wait_until(lambda: fleet.store.attempts(victim), timeout=10, what="and its own, once it can be")
+    door.touch()
+    fleet.await_states(succeeded=2)
     fleet.stop(worker)
 
 

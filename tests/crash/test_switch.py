@@ -63,12 +63,13 @@ def test_once_it_stands_nothing_it_means_begins_and_nothing_is_lost(hasty_fleet:
 def test_workers_that_start_later_keep_to_it_and_let_go_when_it_is_over(hasty_fleet: Fleet) -> None:
     fleet = hasty_fleet
     fleet.enqueue("quick", 200, number=42)
-    fleet.store.hold("filter", CUSTOMER, filter=parse(CUSTOMER), delay=4.0)
+    fleet.store.hold("filter", CUSTOMER, filter=parse(CUSTOMER), delay=600.0)
     fleet.enqueue("aquick", 200, number=42)
     other = fleet.enqueue("quick", number=1)
     worker = fleet.start()
     wait_until(lambda: fleet.job(other[0]).state is State.SUCCEEDED)
     wait_until(lambda: fleet.store.pauses()[0].jobs == 400)
+    fleet.store.hold("filter", CUSTOMER, filter=parse(CUSTOMER), delay=1.0)
     fleet.kill(worker)  # whoever is up when it ends lets them go
     worker = fleet.start()
     fleet.await_states(succeeded=401)

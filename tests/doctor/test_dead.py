@@ -51,4 +51,4 @@ def test_a_killed_worker_and_its_leases_are_told(healthy: Settings, tmp_path: Pa
     assert (dead.code, lapsed.code) == ("HF4203", "HF4204")
     assert {dead.level, lapsed.level} == {Level.WARNING}
     assert f"worker {worker} (pid {process.pid} on" in dead.found
-    assert f"worker {worker} let 1 leases run out" in lapsed.found
+    assert f"worker {worker} let 1 lease run out" in lapsed.found

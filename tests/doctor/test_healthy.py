@@ -79,7 +79,7 @@ def test_jobs_that_nobody_can_run_are_told(healthy: Settings, engine: str) -> No
         app.store.enqueue(new_job("resize", queue="img"))
         first, second = complaints(healthy)
         assert (first.code, second.code) == ("HF4201", "HF4201")
-        assert "1 jobs of task resize wait in queue img" in first.found
+        assert "1 job of task resize waits in queue img" in first.found
         assert "holdfast worker APP -q img" in first.fix
         with working(app, ["mail"]):
             wait_until(app.store.workers)

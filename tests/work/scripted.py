@@ -127,6 +127,7 @@ class Idle:
     """A runner whose attempts end when the test says so."""
 
     may_wait = True
+    many = False
 
     def __init__(self, slots: int, task: str) -> None:
         self.slots = slots

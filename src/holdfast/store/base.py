@@ -309,6 +309,11 @@ class Store(KeepsCrons, KeepsStacks):
                 )
             ]
 
+    def holds(self, held: Held) -> bool:
+        """Does this job still run under this claim?"""
+        rows = self.read("get", id=held.id)
+        return bool(rows) and rows[0]["state"] == State.RUNNING and str(rows[0]["fence"]) == held.fence
+
     def _taken_back(
         self, tx: Transaction, ids: list[JobId], fence: str, worker: str, company: bool, quarantine_after: int,
         cause: str | None = None, output: str | None = None,

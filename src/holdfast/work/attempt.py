@@ -42,6 +42,7 @@ class Attempt:
         "held",
         "hide",
         "interrupt",
+        "is_async",
         "lane",
         "moved",
         "note",
@@ -80,6 +81,7 @@ class Attempt:
         self.relay: Callable[[Attempt], None] | None = None  # how a runner elsewhere hears what it is told
         self.lane = lane  # whose slot it takes
         self.recording: Callable[[Attempt], bool] | None = None  # how a runner elsewhere says it recorded its success
+        self.is_async = False  # as a runner elsewhere counts it
         self.number = 0  # by which a runner elsewhere knows it
 
     def ask(self, reason: Reason) -> bool:
@@ -118,7 +120,7 @@ class Attempt:
         note = self.note
         if note is not None and self.hide is not None:
             note = self.hide(clean(note[:LOOKED_AT]))[:NOTE_LIMIT]
-        return self.done, self.total, note
+        return int(self.done), None if self.total is None else int(self.total), note  # whatever kind of number
 
     @progress.setter
     def progress(self, value: Progress | None) -> None:

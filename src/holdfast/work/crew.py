@@ -24,6 +24,7 @@ from holdfast.work.tasks import Task
 class Crew(Protocol):
     tasks: tuple[TaskInfo, ...]
     misfit: Callable[[HoldfastError], None]  # called if it can't go on
+    stopping: bool  # set when the worker is to stop: whatever `open` waits for is no longer waited for
     answer: Callable[[Attempt, str], None]  # told where a handler is, when that was asked
 
     @property
@@ -62,6 +63,7 @@ class InlineCrew:
             )
         self.tasks = tuple(info_of(task) for task in tasks)
         self.misfit: Callable[[HoldfastError], None] = lambda error: None
+        self.stopping = False
         self.answer: Callable[[Attempt, str], None] = lambda attempt, stack: None
         self._hooks = hooks or Hooks()
         self._resources = Open(resources)

@@ -56,6 +56,7 @@ class Desk:
         self._telling = Telling(worker, self._hand)
         self._done: deque[tuple[Attempt, Outcome | Crash | None]] = deque()
         self._crashes: list[tuple[Attempt, Crash]] = []  # attempts that ended with their process
+        self._crashes_at = 0.0  # monotonic: when to tell of them, again
         self._outcomes: list[Outcome] = []  # decided, not recorded yet
         self._unknown: list[str] = []  # fences of claims whose reply was lost
         self._to_verify: deque[tuple[Attempt, Outcome]] = deque()  # handlers that recorded their success themselves
@@ -150,7 +151,7 @@ class Desk:
         now = time.monotonic()
         for lane in self.lanes:
             if (late := lane.late_at(TOO_LATE)) is not None and late <= now:
-                self._withdraw(lane, lane.runner.withdraw(-lane.free))
+                self._withdraw(lane, lane.runner.withdraw(-lane.free if lane.free < 0 else None))
                 lane.pace.stalled()
 
     # -- the loop ----------------------------------------------------------------------------------------------------
@@ -164,7 +165,7 @@ class Desk:
     def _trip(self) -> bool:
         if self._to_verify:
             return self._try(self._verify)
-        if self._crashes:
+        if self._crashes and time.monotonic() >= self._crashes_at:
             return self._try(self._report_crashes, poll=False)
         if self._unknown:
             return self._try(self._recover, poll=False)
@@ -183,6 +184,7 @@ class Desk:
             times.append(self._not_before)  # a look is only put off
         times = [max(at, self._not_before) for at in times]
         times += [at for at, _ in self._blocked]
+        times += [self._crashes_at] if self._crashes else []
         times += [late for lane in self.lanes if (late := lane.late_at(TOO_LATE)) is not None]
         patience = self._alone_until if self._alone is not None else self._peek_at if self._holding_back() else None
         if patience is not None and patience > now:
@@ -218,6 +220,8 @@ class Desk:
             attempt, outcome = self._done.popleft()
             lane = attempt.lane
             lane.runner.busy -= 1
+            if lane is self._solo:
+                self._look_everywhere()  # another suspect may wait for its place
             if attempt.ended:
                 lane.pace.ended(attempt.taken, attempt.started, attempt.ended)
             if attempt is self._alone:
@@ -262,14 +266,18 @@ class Desk:
         self._to_verify.popleft()
 
     def _report_crashes(self) -> None:
-        """A process died that we ran attempts in. (One whose row somebody has locked just now is left to its lease.)"""
+        """A process died that we ran attempts in. One whose row somebody has locked just now is told again later."""
         crashes = list(self._crashes)
         refs = [(Ref(attempt.held.id, attempt.held.fence), crash) for attempt, crash in crashes]
         taken = self._store.crashed(refs, self._worker, quarantine_after=self._settings.quarantine_after)
-        del self._crashes[: len(crashes)]
-        for attempt, _ in crashes:
-            self.forget(attempt.held)
-        self.meters.processed += len(crashes)
+        done = {job.id for job in taken}
+        left = [(a, crash) for a, crash in crashes if str(a.held.id) not in done and self._store.holds(a.held)]
+        self._crashes[: len(crashes)] = left
+        self._crashes_at = time.monotonic() + (TOO_LATE if left else 0.0)
+        for attempt, crash in crashes:
+            if (attempt, crash) not in left:
+                self.forget(attempt.held)
+        self.meters.processed += len(crashes) - len(left)
         for job in taken:
             tell_rescued(job)
         self._store.notify({job.queue for job in taken})
@@ -544,7 +552,7 @@ class Desk:
             self._pause(delay)
         except Exception as error:  # noqa: BLE001 - no error in polling ever ends the worker (R1.6)
             self._failed_poll(error)
-            if self._outcomes or self._unknown or self._to_verify or self._emptied:
+            if self._outcomes or self._unknown or self._to_verify or self._emptied or self._crashes:
                 self._pause(outcome_delay(POLL_TRIES))
         else:
             if self._failures or (poll and self.meters.consecutive_errors):

@@ -48,6 +48,14 @@ class IsolatingCrew:
         self._crew.misfit = called
 
     @property
+    def stopping(self) -> bool:
+        return self._crew.stopping
+
+    @stopping.setter
+    def stopping(self, value: bool) -> None:
+        self._crew.stopping = value
+
+    @property
     def answer(self) -> Callable[[Attempt, str], None]:
         return self._crew.answer
 

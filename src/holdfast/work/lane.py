@@ -27,6 +27,7 @@ class Runner(Protocol):
     busy: int
     manifest: Manifest
     may_wait: bool  # attempts may be claimed ahead of its free slots
+    many: bool  # its slots are in several places: attempts may wait in one while another has some that are free
 
     @property
     def slots(self) -> int: ...
@@ -89,7 +90,7 @@ class Lane:
 
     def late_at(self, patience: float) -> float | None:
         """When what was claimed ahead of free slots has waited too long for one."""
-        since = self.runner.waiting_since() if self.free < 0 else None
+        since = self.runner.waiting_since() if self.free < 0 or self.runner.many else None
         return None if since is None else since + patience
 
     @property

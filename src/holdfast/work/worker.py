@@ -108,6 +108,7 @@ class Worker:
         """End in good order: claim no more, let what runs finish within its grace, give back the rest. Called twice,
         the grace is over at once. Safe from a signal handler. Returns how often it was called."""
         self._stop_asked += 1
+        self._crew.stopping = True
         self.desk.claiming = False
         self.desk.wake()
         return self._stop_asked

@@ -22,6 +22,7 @@ from holdfast.settings import Settings
 from holdfast.work.attempt import Attempt
 from holdfast.work.crew import InlineCrew
 from holdfast.work.runners.loop import LoopRunner
+from holdfast.work.runners.settle import forks_are_no_runners
 from holdfast.work.runners.wire import (
     CHUNK,
     ENDED,
@@ -81,6 +82,7 @@ class Child:
         self._settings = settings
         self._crew = crew
         self._timeouts = {name: task.timeout for task in crew.tasks for name in task.names}
+        self._patience = {name: t.progress_timeout for t in crew.tasks if t.progress_timeout for name in t.names}
         self._runner_of = {name: runner for runner in crew.runners for name in runner.manifest.names}
         self._in_hand: dict[int, Numbered] = {}
         self._sending = threading.Lock()
@@ -119,6 +121,7 @@ class Child:
             return None  # the worker ends before we began
         for descriptor in descriptors:  # the lock stays open as long as we live, and is not passed on
             os.set_inheritable(descriptor, False)
+        forks_are_no_runners(self._line.fileno(), *descriptors[1:])
         self._marks = mmap.mmap(descriptors[0], MARKS)
         return message.worker
 
@@ -164,6 +167,8 @@ class Child:
         batches: dict[object, list[Attempt]] = {}
         for number, held in enumerate(message.jobs, message.first):
             attempt = Numbered(held, self._timeouts[held.task], message.taken, number, self._marks)
+            if self._patience:
+                attempt.patience = self._patience.get(held.task)
             self._in_hand[number] = attempt
             batches.setdefault(self._runner_of[held.task], []).append(attempt)
         for runner in self._crew.runners:

@@ -38,6 +38,7 @@ class Handler(Protocol):
 
 class InlineRunner:
     may_wait = True
+    many = False
 
     def __init__(
         self, slots: int, tasks: Iterable[Task[..., object]], store: Store, settings: Settings,

@@ -41,6 +41,7 @@ class IsolatedRunner:
     """`tasks` are those it is offered jobs of; it can run an attempt of any of `others`, too."""
 
     may_wait = False  # each needs a process, which takes a while to start
+    many = False
 
     def __init__(
         self, app: str, tasks: Iterable[TaskInfo], others: Iterable[TaskInfo], store: Store, settings: Settings,
@@ -142,7 +143,11 @@ class IsolatedRunner:
                     self._attend(key, mask)
             for solo in list(self._solos.values()):
                 self._look_at(solo)
-            self._start_waiting()
+            try:
+                self._start_waiting()
+            except Exception as error:  # noqa: BLE001 - the thread that all of them live by must outlive any surprise
+                self._stumbled(error)
+                time.sleep(TICK)
 
     def _look_at(self, solo: Solo) -> None:
         try:
@@ -155,6 +160,7 @@ class IsolatedRunner:
                 self._watch_backlog(solo)
         except Exception as error:  # noqa: BLE001 - the thread that all of them live by must outlive any surprise
             self._stumbled(error)
+            solo.kill()
             self._let_go(solo, Crash(f"its process could not be looked after: {type(error).__name__}", company=False))
 
     def _longest_wait(self) -> float | None:
@@ -217,7 +223,11 @@ class IsolatedRunner:
         for descriptor in (solo.capture_fd, solo.child.watched):
             if descriptor is not None:
                 self._selector.register(descriptor, selectors.EVENT_READ, solo)
-        solo.outgoing.send(self._run(solo))
+        try:
+            solo.outgoing.send(self._run(solo))
+        except Exception:
+            solo.kill()  # it ends without having begun, which is told
+            raise
         attempt.relay = self._told
 
     def _run(self, solo: Solo) -> Run:
@@ -225,8 +235,9 @@ class IsolatedRunner:
         if not solo.database:
             del settings["url"]
         attempt = solo.attempt
+        path = [str(entry) for entry in sys.path]
         return Run(
-            self._app, sys.path, settings, attempt.held, attempt.timeout, solo.info.progress_timeout, self._worker,
+            self._app, path, settings, attempt.held, attempt.timeout, solo.info.progress_timeout, self._worker,
             solo.database, self._lock,
         )  # fmt: skip
 

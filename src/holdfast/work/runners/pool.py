@@ -28,6 +28,7 @@ from holdfast.work.stacks import absent
 
 TICK = 0.2  # seconds between looks at attempts that were asked to stop
 CLOSING = 12.0  # seconds processes have to end in good order: resources and hooks of theirs take time
+SILENT = 1.0  # seconds a process may owe an answer and still be given attempts, if there are others
 MUTE = 5.0  # seconds a process may owe an answer before it counts as stuck
 AGAIN = (0.0, 1.0, 2.0, 5.0, 10.0, 30.0)  # seconds before another is started in place of one that could not start
 
@@ -36,6 +37,7 @@ class PooledRunner:
     """The slots of one colour in all processes."""
 
     may_wait = True
+    many = True
 
     def __init__(self, pool: Pool, tasks: Sequence[TaskInfo], slots: int, *, is_async: bool) -> None:
         self.manifest = Manifest(tuple(tasks))
@@ -51,10 +53,11 @@ class PooledRunner:
     def start(self, attempts: Sequence[Attempt]) -> None:
         """Level their loads."""
         left = list(attempts)
-        processes = sorted(self._pool.ready(), key=lambda process: process.load)
-        level = -(-(len(left) + sum(process.load for process in processes)) // max(1, len(processes)))
-        for process in processes:
-            some = left[: max(0, level - process.load)]
+        able = [process for process in self._pool.ready() if process.silent_for() < SILENT]
+        loads = {process: process.load(is_async=self._is_async) for process in able or self._pool.ready()}
+        level = -(-(len(left) + sum(loads.values())) // max(1, len(loads)))
+        for process in sorted(loads, key=lambda one: loads[one]):
+            some = left[: max(0, level - loads[process])]
             if some and process.give(some, is_async=self._is_async):
                 del left[: len(some)]
         for attempt in left:
@@ -111,6 +114,7 @@ class Pool:
         self._ready: tuple[Process, ...] = ()
         self._selector = selectors.DefaultSelector()
         self._changed = threading.Condition()
+        self.stopping = False  # set by whoever asks the worker to stop, who may be a signal handler
         self._closing = False
         self._began = False  # some process got ready
         self._stumbles = 0
@@ -126,7 +130,8 @@ class Pool:
         self._worker, self._lock = worker, lock
         self._thread.start()
         with self._changed:
-            self._changed.wait_for(lambda: self._trouble is not None or len(self._ready) == self._count)
+            while self._trouble is None and len(self._ready) < self._count and not self.stopping:
+                self._changed.wait(TICK)
         if self._trouble is not None:
             raise self._trouble
 
@@ -145,6 +150,7 @@ class Pool:
             process.ask_where(attempt)
 
     def abandon(self) -> None:
+        self._closing = True  # no others are started
         for process in list(self._processes):
             process.kill()
         self._until_gone(2.0)
@@ -156,7 +162,10 @@ class Pool:
                 self._first.bury()
             return
         for process in list(self._processes):
-            process.ask_to_end()
+            if process.ready or process.retired:
+                process.ask_to_end()
+            else:
+                process.kill()  # it still imports, or opens: there is nothing to end in good order
         self.wake()
         if not self._until_gone(CLOSING):
             for process in list(self._processes):
@@ -173,8 +182,7 @@ class Pool:
 
     def _look_after(self) -> None:
         self._selector.register(self._wake_in, selectors.EVENT_READ)
-        for _ in range(self._count):
-            self._start_one()
+        self._start_at = time.monotonic()
         while not (self._closing and not self._processes):
             try:
                 self._round()
@@ -192,8 +200,11 @@ class Pool:
                 self._enforce(process)
         if self._start_at is not None and time.monotonic() >= self._start_at and not self._closing:
             self._start_at = None
-            for _ in range(self._missing()):
-                self._start_one()
+            try:
+                for _ in range(self._missing()):
+                    self._start_one()
+            except OSError as error:  # no more processes, memory or descriptors
+                self._stumbled(f"could not be started: {error}")
         self._watch_backlogs()
 
     def _longest_wait(self) -> float | None:
@@ -243,7 +254,7 @@ class Pool:
         if first is not None:
             process.begin(self._worker, self._lock)
         if self._closing:  # since it was decided to start it
-            process.ask_to_end()
+            process.kill()
 
     def _hear(self, process: Process) -> bool:
         """False: it will say no more."""
@@ -278,6 +289,7 @@ class Pool:
             case Hello(_, tasks):
                 if Manifest(tasks).names != Manifest(self.tasks).names:
                     process.kill()
+                    self._closing = True
                     self.misfit(
                         BadSettings("the application has other tasks than when this worker started: start it anew")
                     )
@@ -315,8 +327,8 @@ class Pool:
         left = process.all_taken()
         doomed, was_ready = process.doomed, process in self._ready
         for watched in (process.line, process.pidfd):
-            if watched in self._selector.get_map():
-                self._selector.unregister(watched)  # type: ignore[arg-type]
+            if watched is not None and watched in self._selector.get_map():
+                self._selector.unregister(watched)
         how = process.bury()
         self._settle(process, left, how, doomed=doomed)
         if not doomed:
@@ -326,10 +338,18 @@ class Pool:
         self._count_ready()
         if not self._closing and self._trouble is None and self._missing():
             if not was_ready and not doomed:
-                self._stumbles += 1
-                if not self._began and self._stumbles == len(AGAIN) // 2:
-                    self._give_up(HoldfastError(f"no runner process can start: the last one {how}"))
-            self._start_at = time.monotonic() + AGAIN[min(self._stumbles, len(AGAIN) - 1)]
+                self._stumbled(how)
+            else:
+                self._start_at = time.monotonic()
+
+    def _stumbled(self, how: str) -> None:
+        """A process could not start: again, a little later each time. Where none ever could, that is told."""
+        self._stumbles += 1
+        self._start_at = time.monotonic() + AGAIN[min(self._stumbles, len(AGAIN) - 1)]
+        if not self._began and self._stumbles == len(AGAIN) // 2:
+            self._give_up(HoldfastError(f"no runner process can start: the last one {how}"))
+        elif self._began:
+            events.emit("runner_unfit", error=f"the last one {how}")
 
     def _settle(self, process: Process, left: list[Attempt], cause: str, *, doomed: bool) -> None:
         """What becomes of the attempts of a process that is gone."""

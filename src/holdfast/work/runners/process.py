@@ -75,6 +75,7 @@ class Process:
         self._lock = threading.Lock()
         self._number = 0
         self._in_hand: dict[int, Attempt] = {}
+        self._loads = {True: 0, False: 0}  # by colour
         self._waiting: dict[bool, deque[Attempt]] = {True: deque(), False: deque()}  # by colour, in the order given
         self._far: dict[int, str] = {}  # how far those are that reported it
         self._timed: set[Attempt] = set()  # those with a timeout that have not begun, as far as we know
@@ -98,22 +99,25 @@ class Process:
 
     # -- attempts ------------------------------------------------------------------------------------------------------
 
-    @property
-    def load(self) -> int:
-        return len(self._in_hand)
+    def load(self, *, is_async: bool) -> int:
+        """Attempts of a colour in hand."""
+        return self._loads[is_async]
 
     def give(self, attempts: Sequence[Attempt], *, is_async: bool) -> bool:
         """Let it run these. False: it takes no more."""
         with self._lock:
             if not self.ready or len(self._in_hand) + len(attempts) > MOST:
                 return False
-            first = self._number
+            self._pass_begun(is_async)
+            first = self._free_numbers(len(attempts))
             for number, attempt in enumerate(attempts, first):
                 self._marks[number % MARKS] = WAITS
                 attempt.number = number
                 attempt.relay = self.tell
                 attempt.recording = self.recorded
+                attempt.is_async = is_async
                 self._in_hand[number] = attempt
+            self._loads[is_async] += len(attempts)
             self._number = first + len(attempts)
             self._waiting[is_async].extend(attempts)
             if self.watched:
@@ -130,7 +134,21 @@ class Process:
         """An attempt that ended, or was given back."""
         if self._far:
             self._far.pop(number, None)
-        return self._in_hand.pop(number, None)
+        attempt = self._in_hand.pop(number, None)
+        if attempt is not None:
+            with self._lock:
+                self._loads[attempt.is_async] -= 1
+        return attempt
+
+    def _free_numbers(self, count: int) -> int:
+        """So many in a row, the first of them, whose marks are nobody's: numbers come round, and attempts may last."""
+        first = self._number
+        oldest = next(iter(self._in_hand), first)
+        if first + count - oldest >= MARKS:
+            taken = {number % MARKS for number in self._in_hand}
+            while clash := [number for number in range(first, first + count) if number % MARKS in taken]:
+                first = clash[-1] + 1
+        return first
 
     def get(self, number: int) -> Attempt | None:
         return self._in_hand.get(number)
@@ -181,10 +199,14 @@ class Process:
 
     def waiting_since(self, *, is_async: bool) -> float | None:
         """When the oldest was claimed that has not begun, unless it was asked for already."""
+        self._pass_begun(is_async)
+        waiting = self._waiting[is_async]
+        return waiting[0].taken if waiting and is_async not in self._owes_back else None
+
+    def _pass_begun(self, is_async: bool) -> None:
         waiting = self._waiting[is_async]
         while waiting and (self.mark(waiting[0]) != WAITS or waiting[0].number not in self._in_hand):
             waiting.popleft()
-        return waiting[0].taken if waiting and is_async not in self._owes_back else None
 
     def notice_starts(self) -> bool:
         """Note when attempts with a timeout began. False: there are none to look at."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import signal
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -44,6 +45,20 @@ def settle(terms: Terms | str) -> None:
     if terms.umask is not None:
         os.umask(terms.umask)
     _limit(terms)
+
+
+def forks_are_no_runners(*descriptors: int) -> None:
+    """What a handler forks (multiprocessing, say) is a program like any other: signals end it, and it keeps neither our
+    line nor the lock that says our worker lives."""
+
+    def forked() -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        for descriptor in descriptors:
+            with suppress(OSError):
+                os.close(descriptor)
+
+    os.register_at_fork(after_in_child=forked)
 
 
 def _limit(terms: Terms) -> None:

@@ -7,7 +7,7 @@ import socket
 import struct
 from contextlib import suppress
 from threading import Lock
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
@@ -15,8 +15,6 @@ from holdfast.model.job import Held
 from holdfast.model.outcome import Outcome
 from holdfast.work.attempt import Reason
 from holdfast.work.manifest import TaskInfo
-
-M = TypeVar("M")
 
 LENGTH = struct.Struct("!I")
 CHUNK = 256 * 1024  # bytes read at once
@@ -231,12 +229,15 @@ class Hearing:
         return []
 
     def _decoded(self, data: bytes) -> list[ToWorker] | None:
-        if not self.broken:
-            try:
-                return [to_worker.decode(message) for message in self._incoming.feed(data)]
-            except msgspec.DecodeError:
-                self.broken = True
-        return None
+        if self.broken:
+            return None
+        said: list[ToWorker] = []
+        try:
+            for message in self._incoming.feed(data):
+                said.append(to_worker.decode(message))
+        except msgspec.DecodeError:
+            self.broken = True
+        return said or (None if self.broken else [])
 
 
 class Outgoing:
