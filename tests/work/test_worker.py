@@ -83,7 +83,7 @@ def test_the_life_of_a_worker_is_told(app: Holdfast, heard: Heard, caplog: pytes
     assert heard.of("worker_stopped") == [{"worker": worker.id, "processed": 1}]
     assert caplog.messages[0].startswith(f"worker {worker.id} started: task on default, ")
     assert "claimed 1 job" in caplog.messages
-    assert caplog.messages[-1] == f"worker {worker.id} stopped after 1 jobs"
+    assert caplog.messages[-1] == f"worker {worker.id} stopped after 1 job"
     assert all(hasattr(record, "holdfast") for record in caplog.records)
 
 
