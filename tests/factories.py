@@ -37,11 +37,12 @@ def new_job(task: str = "greet", args: bytes = b"{}", **options: Any) -> NewJob:
 def wants(
     limit: int = 1, *, tasks: Sequence[str] = ("greet",), queues: Sequence[str] | None = None, worker: str = "w1",
     ahead: int = 0, held: int = 0, lease: float = LEASE, fence: str | None = None,
-    told: Sequence[tuple[str, str, int]] = (),
+    told: Sequence[tuple[str, str, int]] = (), thorough: bool = False,
 ) -> Wants:  # fmt: skip
     return Wants(
         fence=fence or str(uuid.uuid4()), worker=worker, tasks=tuple(tasks), limit=limit, lease=lease,
         ahead=ahead, queues=None if queues is None else tuple(queues), held=held, told=tuple(told),
+        thorough=thorough,
     )  # fmt: skip
 
 

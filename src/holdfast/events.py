@@ -77,6 +77,7 @@ TEXTS: dict[str, tuple[int, str]] = {
     "poll_failed": (logging.ERROR, "a poll failed ({consecutive_errors} in a row): {error}"),
     "outcomes_wait": (logging.WARNING, "{count} outcomes wait for the database: {error}"),
     "notify_failed": (logging.DEBUG, "a wake-up could not be sent: {error}"),
+    "survey_failed": (logging.DEBUG, "the lanes could not be surveyed, so claims look everywhere: {error}"),
     "unstoppable": (
         logging.WARNING,
         "job {job} ({task}) did not stop within its grace time; it is released, its result will be dropped",

@@ -4,6 +4,7 @@ with a crowd of every state around a few due jobs, custom and generic plans, nev
 from __future__ import annotations
 
 import json
+import time
 import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -296,7 +297,7 @@ def claims_from_floors(store: PostgresStore, age: float) -> list[Case]:
     for limit, ahead in ((10, 0), (0, 10), (100, 100)):
         for lanes in (LANES_OF_DUE[:1], LANES_OF_DUE):
             for newest, new in ((NONE_NEW, 0), (0, 1000)):
-                recent = Recent(at=age, floors=dict.fromkeys(lanes, 0.0), since=0.0, newest=newest)
+                recent = Recent(dict.fromkeys(lanes, time.time() - age), since=time.time() - age, newest=newest)
                 wants = Wants(
                     fence=str(uuid.uuid4()), worker="me", tasks=(TASK, PAUSED_TASK), limit=limit, ahead=ahead, lease=20
                 )
@@ -330,7 +331,7 @@ def test_a_claim_from_floors_on_reads_no_remains_of_jobs_that_were_claimed(versi
             connection.execute(f"update {jobs} set state = 'succeeded', ready_at = null".encode())
             store.enqueue(NewJob(task=TASK, queue=QUEUE, args=b"{}"))
             wants = Wants(fence=str(uuid.uuid4()), worker="me", tasks=(TASK,), limit=10, lease=20)
-            recent = Recent(at=10.0, floors={(QUEUE, TASK, 0): 0.0}, since=0.0, newest=BACKLOG)
+            recent = Recent({(QUEUE, TASK, 0): time.time() - 10}, since=time.time() - 10, newest=BACKLOG)
             statements, mode = store.statements, "force_generic_plan"
             everywhere = explain(connection, statements["claim"], wanted(wants), mode)
             from_floors = explain(connection, statements["claim_recent"], wanted(wants, recent), mode)

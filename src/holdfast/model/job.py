@@ -251,7 +251,8 @@ class Wants(msgspec.Struct, frozen=True, kw_only=True):
     """What a worker would take: at most `limit` jobs of these tasks, from these queues (None: any queue), and beyond
     them, `ahead` of free slots, only jobs never tried that may be tried again. `held` is what it has in hand already:
     nothing in hand makes it fit to run a suspect alone. `told`: it was told of jobs in these lanes (queue, task,
-    priority) and knew of no others a moment ago, so a store may look there alone."""
+    priority) and knew of no others a moment ago, so a store may look there alone. `thorough`: finding nothing is to
+    mean that nothing is due, whatever that costs."""
 
     fence: str
     worker: str
@@ -262,13 +263,15 @@ class Wants(msgspec.Struct, frozen=True, kw_only=True):
     queues: tuple[str, ...] | None = None
     held: int = 0
     told: tuple[tuple[str, str, int], ...] = ()
+    thorough: bool = False
 
 
 class Claimed(msgspec.Struct, frozen=True):
-    """What a claim brought. `next_due`: seconds until the next job that this worker could take falls due (None:
-    none known). `more`: there was more than could be locked just now. `passed`: some were left because they may only be
-    taken by a free slot. `alone`: the one job is a suspect and must run without company. `hold_back`: a suspect waits
-    for a worker with nothing else in hand. `switched`: there are pauses by filter."""
+    """What a claim brought. `next_due`: seconds until the next job that this worker could take falls due, or until
+    another look may find more (None: none known). `more`: there was more than could be locked just now. `passed`: some
+    were left because they may only be taken by a free slot. `alone`: the one job is a suspect and must run without
+    company. `hold_back`: a suspect waits for a worker with nothing else in hand. `switched`: there are pauses by
+    filter."""
 
     jobs: list[Held] = []
     next_due: float | None = None

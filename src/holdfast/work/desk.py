@@ -79,6 +79,7 @@ class Desk:
         self._failures = 0
         self.claiming = True
         self.limit: int | None = None  # how many more jobs may be claimed (drain with a budget)
+        self.thorough = False  # where nothing is found, nothing is due (drain)
         self.broken: Callable[[], None] = lambda: None  # tells that a connection broke
 
     def add(self, runner: Runner) -> None:
@@ -346,6 +347,7 @@ class Desk:
         return Wants(
             fence=str(uuid.uuid4()), worker=self._worker, tasks=lane.tasks, limit=limit, ahead=ahead,
             lease=self._settings.lease, queues=self._queues, told=told, held=self._company(),
+            thorough=self.thorough,
         )  # fmt: skip
 
     def _company(self) -> int:

@@ -90,6 +90,7 @@ class Worker:
         workers that went silent count as due: where only drains run, each looks after the ones before it."""
         deadline = None if seconds is None else time.monotonic() + seconds
         self.desk.limit = jobs
+        self.desk.thorough = True
         self._begin()
         try:
             while not self._stop_asked and (deadline is None or time.monotonic() < deadline):

@@ -1,10 +1,10 @@
--- As claim, where looking everywhere takes long (docs/decisions/0013): from lanes that are known, each from a floor on, given
--- as an age in seconds, and from those that jobs with an id above :newest stand in. What is older than that is for a survey
--- to find. Where a suspect of these tasks waits it takes nothing, and says so (`alone`), as claim_from does.
+-- As claim, where looking everywhere takes long (docs/decisions/0013): from lanes that are known, each from a floor on, an
+-- instant in seconds, and from those that jobs with an id above :newest stand in, from :since on. What is older than that
+-- is for a survey to find. Where a suspect of these tasks waits it takes nothing, and says so (`alone`), as claim_from does.
 --
 -- The last row tells in place of a job's id the newest one seen, and in place of its args each lane that was looked at,
--- with the age of the first job left in it: its next floor. (One more than is wanted of a lane is always read, so there is
--- one left where not all were taken.) Null: it was not to be taken from.
+-- with the due time of the first job left in it, or now: its next floor. (One more than is wanted of a lane is always read,
+-- so there is one left where not all were taken.) Null: it was not to be taken from.
 with suspect as materialized (
     select 1 from (select distinct unnest(:tasks::text[])) of (task) cross join lateral
            (select 1 from @jobs j where j.suspect_at is not null and j.task = of.task
@@ -21,21 +21,21 @@ new as materialized (
     select id, queue, task, priority, ready_at from @jobs where id > :newest order by id limit 1000
 ),
 known as materialized (
-    select * from unnest(:lane_queues::text[], :lane_tasks::text[], :lane_priorities::smallint[], :lane_ages::float8[])
-                  l (queue, task, priority, age)
+    select * from unnest(:lane_queues::text[], :lane_tasks::text[], :lane_priorities::smallint[], :lane_floors::float8[])
+                  l (queue, task, priority, floor)
 ),
 lane as materialized (
-    select queue, task, priority, age, row_number() over () as n
+    select queue, task, priority, to_timestamp(floor) as floor, row_number() over () as n
       from (select * from known
             union all
-            select distinct queue, task, priority, :age::float8 from new
+            select distinct queue, task, priority, :since::float8 from new
              where ready_at is not null and task = any(:tasks)
                and (:queues::text[] is null or queue = any(:queues::text[]))
                and not exists (select 1 from known k where (k.queue, k.task, k.priority) = (new.queue, new.task, new.priority))
            ) l
 ),
 open_lane as materialized (
-    select lane.*, @now - make_interval(secs => age) as floor from lane
+    select * from lane
      where not exists (select 1 from paused p
                         where (p.kind = 'queue' and p.name = lane.queue) or (p.kind = 'task' and p.name = lane.task))
        and not exists (select 1 from suspect) and @may_take
@@ -69,7 +69,7 @@ remaining as materialized (
 union all
 select coalesce((select max(id) from new), :newest::bigint), null, null,
        (select json_agg(json_build_array(lane.queue, lane.task, lane.priority, case when open_lane.n is not null then
-                   extract(epoch from @now - coalesce(r.first, @now)) end))
+                   extract(epoch from coalesce(r.first, @now)) end))
           from lane left join open_lane on open_lane.n = lane.n left join remaining r on r.n = lane.n),
        null, null, null, null, null,
        (select extract(epoch from min(at) - @now)::float8 from (

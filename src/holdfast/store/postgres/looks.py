@@ -1,129 +1,154 @@
 """Where to look while looking everywhere takes long (docs/decisions/0013).
 
 A claimed job leaves a dead entry in the claim's index. While a transaction elsewhere keeps an old snapshot none of them
-can be cleaned away, and whoever reads a lane from its head reads them all. So where looks everywhere took long, a
-worker remembers how far each lane was emptied and looks from there on; a survey, now and then, finds what came to stand
-before that: jobs given back, or committed late. As long as looks are quick, nothing is remembered or done otherwise."""
+can be cleaned away, and whoever reads a lane from its head reads them all. So where there are very many, a worker
+remembers how far each lane was emptied and looks from there on; a survey, again and again, finds what came to stand
+before that: jobs given back, or committed late. Where there are few, nothing is remembered or done otherwise, however
+slow looks may be.
+
+Floors are instants as the database tells them, in seconds; how long something takes is told by our own clock."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
+from threading import Lock
+from time import monotonic
 
 from holdfast.model.job import Claimed, Wants
 
-SLOW = 0.01  # seconds: a look everywhere that takes longer takes long; a survey, half the work, from half of it on
-PER_LANE = 0.00005  # seconds that a survey may take besides for each lane
-IN_A_ROW = 3  # of such looks: one or two may be a machine's hiccup. Then a survey tells whether it is the lanes
-AGAIN = 10.0  # seconds after which a survey that was quick may be repeated, should looks still take long
-REST = 400.0  # times as long as a slow survey took nobody surveys again: of ten claims a second, few meet one
-SOONER = 20.0  # the same, when we have given back a job: it waits in its old place
-LONGEST = 60.0  # seconds without a survey
+SLOW = 0.01  # seconds: looks everywhere that take longer, in a row, call for a survey
+IN_A_ROW = 3
+MANY_ENTRIES = 5_000  # that a survey walked over, beside those of the lanes it found: then looks are narrow
+MANY_LANES = 200  # beyond, one look at all of them is as good
+REST = 20.0  # times as long as a survey took until the next one
+LEAST_REST = 2.0  # seconds
 SLACK = 2.0  # seconds before a floor that are looked at all the same: for what is committed a little late
-MANY = 200  # lanes; beyond, one look at all of them is as good
+MOMENT = 0.05  # seconds, the fewest after which to look again for what a survey finds
 NONE_NEW = 2**63 - 1  # no job has a newer id
 
 LaneName = tuple[str, str, int]  # queue, task, priority
-Ages = list[tuple[str, str, int, float]]  # lanes, and the age of the first job there
+Tasks = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Survey:
+    """Each lane with the due time of its first job, as it was at this instant; the newest job then; how many `entries`
+    of the index were walked over, and how many lanes of whomever were met."""
+
+    lanes: list[tuple[str, str, int, float]]
+    at: float
+    newest: int
+    met: int
+    entries: int
 
 
 @dataclass(frozen=True)
 class Recent:
-    """One look at some lanes, each from its floor on; floors are instants, as `at` is, when the look began. Lanes found
-    by ids above `newest` are looked at from `since` on."""
+    """One look at some lanes, each from its floor on, and from `since` on at those that jobs newer than `newest` stand
+    in."""
 
-    at: float
     floors: dict[LaneName, float]
     since: float
     newest: int
 
-    def age(self, lane: LaneName | None = None) -> float:
-        floor = self.since if lane is None else self.floors[lane]
-        return max(0.0, self.at - floor) + SLACK
-
 
 class Looks:
-    """What is remembered of looks for the same tasks in the same queues. Several threads may share it: a floor is
-    raised only by a look from that very floor on, so that none passes over what another's survey has found."""
+    """What is remembered of looks in the same queues. Several threads may share it: a floor is raised only by a look
+    from that very floor on, so that none passes over what a survey found meanwhile."""
 
-    def __init__(self, now: Callable[[], float]) -> None:
-        self._now = now
+    def __init__(self) -> None:
+        self._lock = Lock()
         self._slow_ones = 0  # looks everywhere in a row that took long
-        self._narrow = False  # look from floors on
-        self._surveyed_at = 0.0
-        self._took = 0.0
-        self._survey_at = float("-inf")
-        self._since = 0.0  # lanes that no survey found, and nobody told of, were empty then
+        self._everywhere_at = 0.0
+        self._askers: set[Tasks] = set()
+        self.narrow = False  # look from floors on
         self._floors: dict[LaneName, float] = {}
-        self._newest = NONE_NEW
-        self._everywhere_at = float("-inf")
+        self._since = 0.0  # lanes that no survey found, and nobody told of, were empty then
+        self._newest: dict[Tasks, int] = {}  # the newest job seen by those who look for these tasks
+        self._began: float | None = None  # the survey under way
+        self._surveying: frozenset[Tasks] = frozenset()
+        self._ended = float("-inf")  # the last one
+        self._took = 0.0
+        self._hurry = False  # a job waits in its old place
 
-    def owes_survey(self, wants: Wants) -> bool:
-        doubtful = self._narrow or self._slow_ones >= IN_A_ROW
-        rests = self._surveyed_at <= self._now() < self._survey_at  # (a clock may be set back)
-        return doubtful and not wants.told and not rests
-
-    def surveyed(self, began: float, lanes: Ages, newest: int, took: float) -> None:
-        self._slow_ones = 0
-        self._took = took
-        self._surveyed_at = self._now()
-        self._narrow = took > SLOW / 2 + PER_LANE * len(lanes) and len(lanes) <= MANY
-        self._survey_at = self._surveyed_at + (min(REST * took, LONGEST) if self._narrow else AGAIN)
-        self._since = began
-        self._floors = {(queue, task, priority): began - max(0.0, age) for queue, task, priority, age in lanes}
-        self._newest = newest
-
-    def given_back(self) -> None:
-        self._survey_at = min(self._survey_at, self._surveyed_at + SOONER * self._took)
+    # -- looks -------------------------------------------------------------------------------------------------------
 
     def next(self, wants: Wants) -> Recent | None:
         """How to look now. None: without floors."""
-        if not self._narrow:
-            return None
-        if wants.told:
-            floors = {lane: self._floors.get(lane, self._since) for lane in wants.told}
-            return Recent(self._now(), floors, self._since, NONE_NEW)
-        if len(self._floors) > MANY:
-            return None
-        return Recent(self._now(), dict(self._floors), self._since, self._newest)
+        with self._lock:
+            newest = self._newest.get(wants.tasks)
+            if not self.narrow or newest is None:
+                return None
+            if wants.told:
+                told = {lane: self._floors.get(lane, self._since) for lane in wants.told}
+                return Recent(told, self._since, NONE_NEW)
+            known = {lane: floor for lane, floor in self._floors.items() if lane[1] in wants.tasks}
+            return Recent(known, self._since, newest) if len(known) <= MANY_LANES else None
 
-    def looked(self, look: Recent, seen: Iterable[tuple[str, str, int, float | None]], newest: int) -> None:
-        """`seen`: the age of the first job left in each lane; None: it was not to be taken from."""
-        if look.newest != NONE_NEW:
-            self._newest = newest
-        for queue, task, priority, age in seen:
-            lane = (queue, task, priority)
-            floor = look.floors.get(lane, look.since)
-            if self._floors.setdefault(lane, floor) == floor and age is not None:
-                self._floors[lane] = look.at - max(0.0, age)
+    def looked(
+        self, wants: Wants, look: Recent, seen: Iterable[tuple[str, str, int, float | None]], newest: int
+    ) -> None:
+        """`seen`: the first due time left in each lane; None: it was not to be taken from."""
+        with self._lock:
+            if self._newest.get(wants.tasks) == look.newest:
+                self._newest[wants.tasks] = newest
+            for queue, task, priority, first in seen:
+                lane = (queue, task, priority)
+                floor = look.floors.get(lane, look.since)
+                if self._floors.setdefault(lane, floor) == floor and first is not None:
+                    self._floors[lane] = first
+
+    def looked_everywhere(self, wants: Wants, took: float) -> None:
+        with self._lock:
+            self._askers.add(wants.tasks)
+            self._slow_ones = self._slow_ones + 1 if took > SLOW else 0
+            self._everywhere_at = monotonic() + REST * took
 
     def needs_everywhere(self, claimed: Claimed) -> bool:
         """Only a look without floors tells who runs what beside a suspect, and gets past however many jobs that others
         have locked: the latter now and then."""
-        return claimed.alone or (claimed.more and not claimed.jobs and self._now() >= self._everywhere_at)
+        return claimed.alone or (claimed.more and not claimed.jobs and monotonic() >= self._everywhere_at)
 
-    def looked_everywhere(self, began: float) -> None:
-        took = self._now() - began
-        self._slow_ones = self._slow_ones + 1 if took > SLOW else 0
-        self._everywhere_at = self._now() + SOONER * took
+    # -- surveys -----------------------------------------------------------------------------------------------------
 
+    def begin_survey(self) -> Tasks:
+        """The tasks to survey for. None: it is not the time."""
+        if not self.narrow and self._slow_ones < IN_A_ROW:
+            return ()
+        with self._lock:
+            if self._began is not None or not self._askers or monotonic() < self._survey_at():
+                return ()
+            self._began = monotonic()
+            self._slow_ones = 0
+            self._hurry = False
+            self._surveying = frozenset(self._askers)
+            return tuple({task for tasks in self._surveying for task in tasks})
 
-class Memory:
-    """The looks of one store, by what they are for."""
-
-    def __init__(self, now: Callable[[], float]) -> None:
-        self.now = now
-        self._looks: dict[object, Looks] = {}
-
-    def of(self, wants: Wants) -> Looks:
-        scope = (wants.tasks, wants.queues)
-        return self._looks.get(scope) or self._looks.setdefault(scope, Looks(self.now))
-
-    def forget(self) -> None:
-        """The server may be another, or have lost its last claims: jobs may stand where we had emptied a lane."""
-        self._looks.clear()
+    def end_survey(self, found: Survey | None) -> None:
+        """None: it failed. Then nobody knows what stands before a floor, and looks are without them."""
+        with self._lock:
+            self._ended = monotonic()
+            self._took = self._ended - (self._began or self._ended)
+            self._began = None
+            self.narrow = found is not None and found.entries - found.met > MANY_ENTRIES
+            if found is not None:
+                self._floors = {(queue, task, priority): first for queue, task, priority, first in found.lanes}
+                self._since = found.at
+                self._newest = dict.fromkeys(self._surveying, found.newest)
 
     def given_back(self) -> None:
-        """A job waits again where it stood before."""
-        for looks in list(self._looks.values()):
-            looks.given_back()
+        """A job waits again where it stood before: so we survey at once, if we rest."""
+        self._hurry = self.narrow or self._began is not None
+
+    def wait(self, look: Recent) -> float:
+        """Seconds after which another look may find what this one could not: when the survey under way has ended, or
+        when the next one is to begin; or now, as one has ended since."""
+        with self._lock:
+            if look.since != self._since:
+                return MOMENT
+            until = self._survey_at() if self._began is None else self._began + self._took
+            return max(MOMENT, until - monotonic())
+
+    def _survey_at(self) -> float:
+        return self._ended + (self._took if self._hurry else max(LEAST_REST, REST * self._took))

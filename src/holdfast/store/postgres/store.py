@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import json
 import re
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -22,9 +22,10 @@ from holdfast.store.postgres.catalogue import found_and_fresh
 from holdfast.store.postgres.connect import LOCK_TIMEOUT, Connection, connect, ready, translated, usable
 from holdfast.store.postgres.enqueue import PostgresEnqueue
 from holdfast.store.postgres.line import Line
-from holdfast.store.postgres.looks import Memory
+from holdfast.store.postgres.looks import Survey
 from holdfast.store.postgres.notify import Notifier
 from holdfast.store.postgres.post import Post
+from holdfast.store.postgres.surveys import Surveys
 from holdfast.store.postgres.trip import ENDINGS, OTHERS, Trip, held, numbers
 from holdfast.store.statements import Statements, source
 
@@ -62,7 +63,7 @@ class PostgresStore(PostgresEnqueue):
         self._pool: Pool[Connection] = Pool(self._connect, usable)
         self._posts: Pool[Post] = Pool(self._open_post, Post.usable)
         self._trips: Pool[Trip] = Pool(self._open_trip, Trip.usable)
-        self._memory = Memory(time.monotonic if clock is None else lambda: clock().timestamp())
+        self._surveys = Surveys(self._survey)
         self._notifier = Notifier(lambda: connect(settings, durable=False))
 
     def _connect(self) -> Connection:
@@ -74,10 +75,10 @@ class PostgresStore(PostgresEnqueue):
     def _open_trip(self) -> Trip:
         texts = {verb: self._with_history(verb) for verb in ENDINGS} | {name: self.statements[name] for name in OTHERS}
         statements = {name: self._numbers(text) for name, text in texts.items()}
-        self._memory.forget()
-        prepare, clock, where, memory = self.settings.prepare, self._clock, self.shown_url, self._memory
+        self._surveys.forget()
+        prepare, clock, where, surveys = self.settings.prepare, self._clock, self.shown_url, self._surveys
         return self._open(
-            lambda connection: Trip(connection, statements, where=where, prepare=prepare, clock=clock, memory=memory)
+            lambda connection: Trip(connection, statements, where=where, prepare=prepare, clock=clock, surveys=surveys)
         )
 
     def _open(self, line: Callable[[Connection], L]) -> L:
@@ -161,6 +162,7 @@ class PostgresStore(PostgresEnqueue):
 
     def close(self) -> None:
         self._notifier.close()
+        self._surveys.close()
         self._posts.close()
         self._trips.close()
         self._pool.close()
@@ -226,6 +228,14 @@ class PostgresStore(PostgresEnqueue):
     ) -> Exchanged:  # fmt: skip
         with self._trips.use() as trip, translated(self.shown_url, trip.connection):
             return trip.exchange(finished, wants, drained, hand_out)
+
+    def _survey(self, queues: Sequence[str] | None, tasks: Sequence[str]) -> Survey:
+        with self.transaction() as tx:
+            [before] = tx.rows("walked")
+            [found] = tx.rows("survey", queues=None if queues is None else list(queues), tasks=list(tasks))
+            [after] = tx.rows("walked")
+        lanes = json.loads(found.pop("lanes") or b"[]")
+        return Survey(**found, lanes=lanes, entries=after["entries"] - before["entries"])
 
     def claim_of(self, fence: str) -> list[Held]:
         with self._use() as connection:

@@ -8,20 +8,23 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from time import monotonic
 from typing import Any, cast
 
 import psycopg
+from msgspec.structs import replace
 
 from holdfast.model.job import Claimed, Held, Wants
 from holdfast.model.outcome import Outcome
 from holdfast.store.base import Exchanged, HandOut, by_fence, by_verb, may_be_lost, with_output
 from holdfast.store.postgres.connect import Connection, translate
 from holdfast.store.postgres.line import Line, Statement
-from holdfast.store.postgres.looks import Memory, Recent
+from holdfast.store.postgres.looks import SLACK, Looks, Recent
+from holdfast.store.postgres.surveys import Surveys
 
 ENDINGS = ("fail", "reschedule", "release", "park", "stop")
 OTHERS = (
-    "claim", "claim_switched", "claim_from", "claim_from_switched", "claim_recent", "claim_recent_switched", "survey",
+    "claim", "claim_switched", "claim_from", "claim_from_switched", "claim_recent", "claim_recent_switched",
     "succeed", "succeed_with", "output", "drop_leases", "recorded",
 )  # fmt: skip
 
@@ -34,6 +37,7 @@ class Claim:
     """A claim as it is sent. `look`: from these floors on. `past_pauses`: it sets aside what pauses by filter mean."""
 
     wants: Wants
+    looks: Looks
     look: Recent | None
     past_pauses: bool
     began: float
@@ -43,13 +47,13 @@ class Claim:
 class Trip(Line):
     def __init__(
         self, connection: Connection, statements: Mapping[str, Numbered], *, where: str, prepare: bool,
-        clock: Callable[[], datetime] | None, memory: Memory,
+        clock: Callable[[], datetime] | None, surveys: Surveys,
     ) -> None:  # fmt: skip
         super().__init__(connection, {name: text for name, (text, _) in statements.items()}, prepare=prepare)
         self._names_of = {name: names for name, (_, names) in statements.items()}
         self._where = where
         self._clock = clock
-        self._memory = memory
+        self._surveys = surveys
         self._switched = False  # pauses by filter stood when we last looked
 
     def exchange(
@@ -91,14 +95,15 @@ class Trip(Line):
         newest, lanes = rows[-1][0], rows[-1][3]
         done.claimed = claimed(claim.wants.fence, rows)
         self._switched = done.claimed.switched
-        looks = self._memory.of(claim.wants)
         if claim.look is not None:
-            looks.looked(claim.look, json.loads(lanes or b"[]"), newest)
-        elif not claim.wants.told:
-            looks.looked_everywhere(claim.began)
+            claim.looks.looked(claim.wants, claim.look, json.loads(lanes or b"[]"), newest)
+            due, wait = done.claimed.next_due, claim.looks.wait(claim.look)
+            done.claimed = replace(done.claimed, next_due=wait if due is None else min(due, wait))
+        elif not claim.wants.told and not claim.wants.thorough:
+            claim.looks.looked_everywhere(claim.wants, monotonic() - claim.began)
         if self._switched and not claim.past_pauses:
             return True
-        return claim.look is not None and not claim.wants.told and looks.needs_everywhere(done.claimed)
+        return claim.look is not None and not claim.wants.told and claim.looks.needs_everywhere(done.claimed)
 
     def _statement(self, name: str, **parameters: Any) -> Statement:
         if self._clock is not None:
@@ -106,20 +111,11 @@ class Trip(Line):
         return name, self.encoded(parameters[parameter] for parameter in self._names_of[name])
 
     def _claim(self, wants: Wants, *, everywhere: bool = False) -> Claim:
-        looks = self._memory.of(wants)
-        if looks.owes_survey(wants):
-            self._survey(wants)
-        look = None if everywhere and not wants.told else looks.next(wants)
+        looks = self._surveys.looks(wants)
+        look = None if wants.thorough or (everywhere and not wants.told) else looks.next(wants)
         name = ("claim_recent" if look else "claim_from" if wants.told else "claim") + "_switched" * self._switched
         statement = self._statement(name, **wanted(wants, look))
-        return Claim(wants, look, self._switched, self._memory.now(), statement)
-
-    def _survey(self, wants: Wants) -> None:
-        began = self._memory.now()
-        self.send([self._statement("survey", **wanted(wants))])
-        self.flush()
-        [(lanes, newest, took)] = self.rows(self.answer()[0])
-        self._memory.of(wants).surveyed(began, json.loads(lanes or b"[]"), newest or 0, took)
+        return Claim(wants, looks, look, self._switched, monotonic(), statement)
 
     def _recording(self, finished: Sequence[Outcome]) -> Iterator[tuple[list[Outcome], Statement]]:
         for verb, outcomes in by_verb(finished).items():
@@ -160,7 +156,7 @@ class Trip(Line):
         if state == "queued":
             done.requeued.add(queue)
             if outcome.verb == "release" and not outcome.delay:
-                self._memory.given_back()
+                self._surveys.given_back()
         elif awaited and state != "paused":
             done.awaited.append(outcome.id)
 
@@ -184,7 +180,8 @@ def wanted(wants: Wants, look: Recent | None = None) -> dict[str, Any]:
     lanes = wants.told if look is None else tuple(look.floors)
     queues, tasks, priorities = zip(*lanes, strict=True) if lanes else ((), (), ())
     recent = {} if look is None else {
-        "lane_ages": numbers(look.age(lane) for lane in lanes), "age": look.age(), "newest": look.newest,
+        "lane_floors": numbers(floor - SLACK for floor in look.floors.values()), "since": look.since - SLACK,
+        "newest": look.newest,
     }  # fmt: skip
     return {
         "fence": wants.fence,
