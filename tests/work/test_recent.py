@@ -19,8 +19,8 @@ pytestmark = pytest.mark.parametrize("engine", ["postgres"])
 
 @pytest.fixture
 def slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every look counts as slow; surveys come once in two seconds."""
-    for name, value in {"SLOW": -1.0, "IN_A_ROW": 0, "REST": 1e9, "LONGEST": 2.0}.items():
+    """Every look counts as slow, and every survey finds very many entries; they come once in two seconds."""
+    for name, value in {"SLOW": -1.0, "IN_A_ROW": 1, "MANY_ENTRIES": -1, "REST": 0.0, "LEAST_REST": 2.0}.items():
         monkeypatch.setattr(looks, name, value)
 
 
