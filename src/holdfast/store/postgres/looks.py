@@ -19,7 +19,9 @@ from holdfast.model.job import Claimed, Wants
 
 SLOW = 0.01  # seconds: looks everywhere that take longer, in a row, call for a survey
 IN_A_ROW = 3
-MANY_ENTRIES = 5_000  # that a survey walked over, beside those of the lanes it found: then looks are narrow
+MANY_ENTRIES = 5_000  # that a survey walked over, beside those of the lanes it met: then looks are narrow,
+MANY_PAGES = 200  # and stay so until it reads fewer, as vacuum has taken away what is marked as dead by then
+PER_LANE = 5  # pages that are read to find the next one
 MANY_LANES = 200  # beyond, one look at all of them is as good
 REST = 20.0  # times as long as a survey took until the next one
 LEAST_REST = 2.0  # seconds
@@ -34,13 +36,14 @@ Tasks = tuple[str, ...]
 @dataclass(frozen=True)
 class Survey:
     """Each lane with the due time of its first job, as it was at this instant; the newest job then; how many `entries`
-    of the index were walked over, and how many lanes of whomever were met."""
+    and `pages` of the index were walked over, and how many lanes of whomever were met."""
 
     lanes: list[tuple[str, str, int, float]]
     at: float
     newest: int
     met: int
     entries: int
+    pages: int
 
 
 @dataclass(frozen=True)
@@ -131,11 +134,16 @@ class Looks:
             self._ended = monotonic()
             self._took = self._ended - (self._began or self._ended)
             self._began = None
-            self.narrow = found is not None and found.entries - found.met > MANY_ENTRIES
+            self.narrow = found is not None and self._many(found)
             if found is not None:
                 self._floors = {(queue, task, priority): first for queue, task, priority, first in found.lanes}
                 self._since = found.at
                 self._newest = dict.fromkeys(self._surveying, found.newest)
+
+    def _many(self, found: Survey) -> bool:
+        if self.narrow and found.pages > MANY_PAGES + PER_LANE * found.met:
+            return True
+        return found.entries > MANY_ENTRIES + found.met
 
     def given_back(self) -> None:
         """A job waits again where it stood before: so we survey at once, if we rest."""

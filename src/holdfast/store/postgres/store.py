@@ -235,7 +235,8 @@ class PostgresStore(PostgresEnqueue):
             [found] = tx.rows("survey", queues=None if queues is None else list(queues), tasks=list(tasks))
             [after] = tx.rows("walked")
         lanes = json.loads(found.pop("lanes") or b"[]")
-        return Survey(**found, lanes=lanes, entries=after["entries"] - before["entries"])
+        walked = {kind: after[kind] - before[kind] for kind in after}
+        return Survey(**found, **walked, lanes=lanes)
 
     def claim_of(self, fence: str) -> list[Held]:
         with self._use() as connection:
