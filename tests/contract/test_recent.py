@@ -465,7 +465,7 @@ def test_where_no_thread_can_be_had_looks_are_made_everywhere(
 def test_a_forked_child_remembers_nothing_and_makes_surveys_of_its_own(
     narrow: PostgresStore, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """F37. The survey that is under way in the parent is none of the child's."""
+    """The survey that is under way in the parent is none of the child's."""
     id = a_queued_job(narrow, run_at=clock.now.replace(year=clock.now.year - 1))
     assert not ids(narrow)
     may_end = held_up(narrow, monkeypatch)

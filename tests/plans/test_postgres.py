@@ -165,6 +165,7 @@ def cases(connection: Connection, store: PostgresStore) -> list[Case]:
         *claims(store, limit=10, rows=50, pages=200),
         Case("look", statements["look"], {**scope(None), "worker": "me", "crons": ["a", "b"]}, pages=150),
         Case("survey", statements["survey"], scope(None), pages=150),
+        Case("survey of some queues", statements["survey"], scope([QUEUE, ONE_LANE]), pages=150),
         *claims_from_floors(store, age=120),
         *(Case(name, statements[name], parameters) for name, parameters in by_name.items()),
         *(Case(verb, store._with_history(verb), ending) for verb in ENDINGS),
