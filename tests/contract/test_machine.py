@@ -33,11 +33,12 @@ from holdfast.model.job import FOREVER, Claimed, Enqueued, NewJob, Wants
 from holdfast.model.lifecycle import FINISHED, TRANSITIONS, State
 from holdfast.model.outcome import Error, Outcome, Verb
 from holdfast.model.rescue import verdict
-from holdfast.store.base import RESCUE_BATCH, Ref, Store
+from holdfast.store.base import Ref, Store
 from holdfast.store.postgres import looks
 from holdfast.store.postgres.looks import SLACK, Looks
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.postgres.surveys import Surveys
+from holdfast.store.rescues import RESCUE_BATCH
 from holdfast.store.sqlite.store import SqliteStore
 from tests.factories import BOOM, Clock
 

@@ -10,6 +10,7 @@ import pytest
 from holdfast import Holdfast, State
 from holdfast.settings import Settings
 from holdfast.store.postgres import looks
+from holdfast.store.postgres.store import PostgresStore
 from tests.contract.places import raw
 from tests.running import await_state, working
 from tests.waiting import wait_until
@@ -22,6 +23,34 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every look counts as slow, and every survey finds very many entries; they come once in two seconds."""
     for name, value in {"SLOW": -1.0, "IN_A_ROW": 1, "MANY_ENTRIES": -1, "REST": 0.0, "LEAST_REST": 2.0}.items():
         monkeypatch.setattr(looks, name, value)
+
+
+def insert_an_old_job(settings: Settings) -> None:
+    """As if committed an hour after it was enqueued, and nobody told."""
+    with raw(settings) as sql:
+        sql(
+            "insert into {jobs} (queue, task, args, run_at, ready_at) values "
+            "('default', 'note', '{{\"n\":101}}', now() - interval '1 hour', now() - interval '1 hour')"
+        )
+
+
+@pytest.mark.usefixtures("slow")
+def test_a_drain_ends_only_when_nothing_is_due(
+    hasty: Holdfast, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(looks, "LEAST_REST", 1e9)
+
+    @hasty.task(name="note")
+    def note(n: int) -> None: ...
+
+    with working(hasty):
+        for n in range(3):
+            note.enqueue(n).wait(timeout=20)
+        store = hasty.store
+        assert isinstance(store, PostgresStore)
+        wait_until(lambda: any(memory.narrow for memory in store._surveys._looks.values()))
+    insert_an_old_job(settings)
+    assert hasty.worker().drain() == 1
 
 
 @pytest.mark.usefixtures("slow")
@@ -41,11 +70,7 @@ def test_nothing_is_forgotten(hasty: Holdfast, settings: Settings, busy: bool) -
         jobs = hasty.enqueue_many(bound)
         wait_until(lambda: sum(ran.values()) == 199)
         later = note.using(queue="third", delay=0.5).enqueue(100)
-        with raw(settings) as sql:  # as if committed an hour after it was enqueued, and nobody told
-            sql(
-                "insert into {jobs} (queue, task, args, run_at, ready_at) values "
-                "('default', 'note', '{{\"n\":101}}', now() - interval '1 hour', now() - interval '1 hour')"
-            )
+        insert_an_old_job(settings)
         n = 1000
         while busy and not ran[101]:
             n += 1
