@@ -1088,40 +1088,53 @@ def test_they_hold_while_looking_everywhere_takes_long(
     assert isinstance(store, PostgresStore)
     for name, value in {"MANY_ENTRIES": -1, "IN_A_ROW": 0, "LEAST_REST": 0.0, "REST": 0.0}.items():
         monkeypatch.setattr(looks, name, value)
-    store._surveys = surveys = SparingSurveys(store)
+    store._surveys = surveys = SparingSurveys(store, clock)
     run_machine(store, clock, EXAMPLES // 3)
     assert surveys.looked > 2 * surveys.made > 0
 
 
 class SparingSurveys(Surveys):
-    """A survey is made at once, but only where a claim would pass something over."""
+    """A survey is made at once, but only where a claim would pass something over. That may be what came back to its old
+    place, never what has stood there since the last look: no floor is raised over a job."""
 
-    def __init__(self, store: PostgresStore) -> None:
+    def __init__(self, store: PostgresStore, clock: Clock) -> None:
         super().__init__(store._survey)
         self._connection = psycopg.connect(store.settings.url, autocommit=True)
         self._ready = (
-            "select queue, task, priority, extract(epoch from ready_at)::float8, id "
-            f'from "{store.settings.schema}".jobs where ready_at is not null'
+            "select queue, task, priority, extract(epoch from ready_at)::float8, id, xmin::text "
+            f'from "{store.settings.schema}".jobs where ready_at is not null '
+            "and (expires_at is null or attempt > 0 or expires_at > %s)"
         ).encode()
+        self._clock = clock
         self.looked = self.made = 0
+        self._stood: dict[object, set[tuple[Any, ...]]] = {}
 
     def looks(self, wants: Wants) -> Looks:
         looks = self._looks.setdefault(wants.queues, Looks())
         looks._askers.add(wants.tasks)
         self.looked += 1
-        if wants.tasks not in looks._newest or self._passes_over(looks, wants):
+        standing = {
+            row
+            for row in self._connection.execute(self._ready, (self._clock(),)).fetchall()
+            if row[1] in wants.tasks and (wants.queues is None or row[0] in wants.queues)
+        }
+        unknown = wants.tasks not in looks._newest
+        passed = set() if unknown else {row for row in standing if self._is_passed_over(looks, wants, *row)}
+        assert not passed & self._stood.get((wants.queues, wants.tasks), set())
+        self._stood[wants.queues, wants.tasks] = standing
+        if unknown or passed:
             self.made += 1
             self.make(looks, wants.queues, looks.begin_survey())
             assert looks.narrow
         return looks
 
-    def _passes_over(self, looks: Looks, wants: Wants) -> bool:
-        return any(
-            first < looks._floors.get((queue, task, priority), looks._since) - SLACK
-            or ((queue, task, priority) not in looks._floors and id <= looks._newest[wants.tasks])
-            for queue, task, priority, first, id in self._connection.execute(self._ready).fetchall()
-            if task in wants.tasks and (wants.queues is None or queue in wants.queues)
-        )
+    def _is_passed_over(
+        self, looks: Looks, wants: Wants, queue: str, task: str, priority: int, first: float, id: int, xmin: str
+    ) -> bool:
+        lane = (queue, task, priority)
+        if lane not in looks._floors and id <= looks._newest[wants.tasks]:
+            return True
+        return first < looks._floors.get(lane, looks._since) - SLACK
 
     def close(self) -> None:
         self._connection.close()
