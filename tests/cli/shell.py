@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.settings import Settings
+from tests.cli.forking import run_holdfast
 
 APP = """
 from holdfast import Fail, Holdfast
@@ -40,10 +41,7 @@ class Shell:
         }
 
     def __call__(self, *arguments: str, code: int = 0, **environment: str) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run(
-            [sys.executable, "-m", "holdfast", *arguments], cwd=self.directory, text=True, capture_output=True,
-            env={**self.environment, **environment}, timeout=60, check=False, stdin=subprocess.DEVNULL,
-        )  # fmt: skip
+        done = run_holdfast(arguments, cwd=self.directory, env={**self.environment, **environment}, timeout=60)
         assert done.returncode == code, done.stderr
         return done
 
