@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import pytest
@@ -47,7 +46,7 @@ def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(latency, "PICKUP_EVERY", 0.01)
     monkeypatch.setattr(pinned, "PROBE_EVERY", 0.01)
     monkeypatch.setattr(workers, "LOOK_EVERY", 0.02)
-    monkeypatch.setattr(place, "EmbeddedPostgres", partial(EmbeddedPostgres, **FAST))
+    monkeypatch.setattr(place, "EmbeddedPostgres", lambda: EmbeddedPostgres(18, **FAST))
 
 
 @pytest.mark.parametrize(("engine", "rounds"), [("sqlite", 2), ("postgres", 1)])
