@@ -13,6 +13,22 @@ from tests.factories import Clock
 from tests.servers import drop_schema, new_schema, shared_postgres
 
 ENGINES = ("sqlite", "postgres")
+SLOW = {"bench", "crash", "docs", "plans", "test_machine"}  # folders, and a module
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Each worker of xdist begins with a share of what is slow: what is left at the end, and shared out then, is quick.
+    With `--dist worksteal` the first worker gets the first part of this list, and so on."""
+    workers: int = getattr(config, "workerinput", {}).get("workercount", 1)
+    slow, quick = [], []
+    for item in items:
+        (slow if SLOW & {item.path.parent.name, item.path.stem} else quick).append(item)
+
+    def share(part: list[pytest.Item], n: int) -> list[pytest.Item]:
+        return part[n * len(part) // workers : (n + 1) * len(part) // workers]
+
+    if workers > 1:
+        items[:] = [item for n in range(workers) for part in (slow, quick) for item in share(part, n)]
 
 
 @pytest.fixture(params=ENGINES)

@@ -6,11 +6,15 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from holdfast.settings import Settings
+from tests import waiting
 from tests.cli.forking import run_holdfast
+
+T = TypeVar("T")
 
 APP = """
 from holdfast import Fail, Holdfast
@@ -53,3 +57,8 @@ class Shell:
             [sys.executable, "-m", "holdfast", *arguments], cwd=self.directory, text=True, env=self.environment,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip
+
+
+def wait_until(condition: Callable[[], T], what: str = "") -> T:
+    """With more patience: processes take a while to start on a busy machine."""
+    return waiting.wait_until(condition, what, timeout=60.0)

@@ -19,9 +19,8 @@ from holdfast.cli import cli
 from holdfast.settings import Settings
 from holdfast.store import open_store
 from tests.cli.forking import run_holdfast
-from tests.cli.shell import Shell
+from tests.cli.shell import Shell, wait_until
 from tests.factories import BOOM, HOUR, a_queued_job, claim, ref
-from tests.waiting import wait_until
 
 APP = """
 from holdfast import Fail, Holdfast
