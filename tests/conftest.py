@@ -20,7 +20,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Each worker of xdist begins with a share of what is slow: what is left at the end, and shared out then, is quick.
     With `--dist worksteal` the first worker gets the first part of this list, and so on."""
     workers: int = getattr(config, "workerinput", {}).get("workercount", 1)
-    slow, quick = [], []
+    slow: list[pytest.Item] = []
+    quick: list[pytest.Item] = []
     for item in items:
         (slow if SLOW & {item.path.parent.name, item.path.stem} else quick).append(item)
 
