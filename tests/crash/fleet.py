@@ -112,9 +112,13 @@ class Fleet:
         return {**clean, **ours, "CRASH_LEDGER": str(self.ledger), "PYTHONFAULTHANDLER": "1"}
 
     def await_worker(self, process: subprocess.Popen[bytes]) -> None:
-        wait_until(
-            lambda: self._registered(process), what=f"worker {process.pid} registers\n{self.log_of(process)[-3000:]}"
-        )
+        deadline = time.monotonic() + PATIENCE
+        while not self._registered(process):
+            if time.monotonic() > deadline:
+                process.send_signal(signal.SIGABRT)  # it leaves its stacks in its log
+                process.wait(PATIENCE)
+                pytest.fail(f"worker {process.pid} has not registered after {PATIENCE:g} s:\n{self.log_of(process)}")
+            time.sleep(0.02)
 
     def _registered(self, process: subprocess.Popen[bytes]) -> bool:
         if process.poll() is not None:
