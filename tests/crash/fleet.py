@@ -34,12 +34,13 @@ ROOT = Path(__file__).parents[2]
 PATIENCE = 60.0  # seconds for what should happen soon, on a machine that may be busy with other things
 
 
-def wait_until(condition: Callable[[], object], timeout: float = PATIENCE, what: str = "") -> None:
+def wait_until(condition: Callable[[], object], timeout: float = PATIENCE, what: str | Callable[[], str] = "") -> None:
     """Look until it is so."""
     deadline = time.monotonic() + timeout
     while not condition():
         if time.monotonic() > deadline:
-            pytest.fail(f"waited {timeout:g} s in vain: {what or condition}")
+            told = what() if callable(what) else what
+            pytest.fail(f"waited {timeout:g} s in vain: {told or condition}")
         time.sleep(0.02)
 
 
@@ -112,13 +113,16 @@ class Fleet:
         return {**clean, **ours, "CRASH_LEDGER": str(self.ledger), "PYTHONFAULTHANDLER": "1"}
 
     def await_worker(self, process: subprocess.Popen[bytes]) -> None:
-        deadline = time.monotonic() + PATIENCE
-        while not self._registered(process):
-            if time.monotonic() > deadline:
-                process.send_signal(signal.SIGABRT)  # it leaves its stacks in its log
-                process.wait(PATIENCE)
-                pytest.fail(f"worker {process.pid} has not registered after {PATIENCE:g} s:\n{self.log_of(process)}")
-            time.sleep(0.02)
+        wait_until(
+            lambda: self._registered(process),
+            what=lambda: f"worker {process.pid} registers\n{self._last_words(process)}",
+        )
+
+    def _last_words(self, process: subprocess.Popen[bytes]) -> str:
+        """Its log, which ends in the stacks of its threads: faulthandler writes them when it is aborted."""
+        process.send_signal(signal.SIGABRT)
+        process.wait(PATIENCE)
+        return self.log_of(process)[-5000:]
 
     def _registered(self, process: subprocess.Popen[bytes]) -> bool:
         if process.poll() is not None:
