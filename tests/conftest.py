@@ -13,7 +13,7 @@ from tests.factories import Clock
 from tests.servers import drop_schema, new_schema, shared_postgres
 
 ENGINES = ("sqlite", "postgres")
-SLOW = {"bench", "crash", "docs", "plans", "test_machine"}  # folders, and a module
+SLOW = {"bench", "crash", "docs", "plans", "test_machine", "test_why"}  # folders and modules
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
