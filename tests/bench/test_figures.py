@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.bench import growth, idle, latency, pinned, place, workers
+from holdfast.bench import enqueue, growth, idle, latency, pinned, place, workers
 from holdfast.bench.bars import LIMITS, RATIOS
 from holdfast.bench.report import NAMES, SQLITE_NAMES, report
 from holdfast.bench.run import measure
@@ -46,6 +46,7 @@ def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(latency, "PICKUP_EVERY", 0.01)
     monkeypatch.setattr(pinned, "PROBE_EVERY", 0.01)
     monkeypatch.setattr(workers, "LOOK_EVERY", 0.02)
+    monkeypatch.setattr(enqueue, "ENQUEUERS", 4)
     monkeypatch.setattr(place, "EmbeddedPostgres", lambda: EmbeddedPostgres(18, **FAST))
 
 
