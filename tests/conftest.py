@@ -17,8 +17,9 @@ SLOW = {"bench", "crash", "docs", "plans", "test_machine", "test_why"}  # folder
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Each worker of xdist begins with a share of what is slow: what is left at the end, and shared out then, is quick.
-    With `--dist worksteal` the first worker gets the first part of this list, and so on."""
+    """One worker of xdist begins with its share of what is quick, the next one with what is slow, which mostly waits: so
+    the processors are busy, and what is broken shows early. With `--dist worksteal` the first worker gets the first part
+    of this list, and so on."""
     workers: int = getattr(config, "workerinput", {}).get("workercount", 1)
     slow: list[pytest.Item] = []
     quick: list[pytest.Item] = []
@@ -29,7 +30,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return part[n * len(part) // workers : (n + 1) * len(part) // workers]
 
     if workers > 1:
-        items[:] = [item for n in range(workers) for part in (slow, quick) for item in share(part, n)]
+        orders = [(quick, slow), (slow, quick)]
+        items[:] = [item for n in range(workers) for part in orders[n % 2] for item in share(part, n)]
 
 
 @pytest.fixture(params=ENGINES)
