@@ -116,7 +116,7 @@ def path_of(settings: Settings) -> Path:
         )
     if parts.query:
         raise BadSettings(f"{settings.shown_url!r}: a SQLite URL takes no parameters", number="HF1104")
-    return Path(unquote(parts.path)[1:]).absolute()
+    return Path(unquote(parts.path)[1:]).resolve()  # SQLite keeps the log beside what a link leads to
 
 
 def prepare_file(path: Path) -> None:

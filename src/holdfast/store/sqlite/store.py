@@ -6,10 +6,9 @@ import heapq
 import json
 import re
 import sqlite3
-import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Any, cast
@@ -38,10 +37,10 @@ from holdfast.store.pool import Pool
 from holdfast.store.sqlite.catalogue import fresh, parts, things
 from holdfast.store.sqlite.connect import Connection, path_of, prepare_file, translated
 from holdfast.store.sqlite.enqueue import SqliteEnqueue, stored
+from holdfast.store.sqlite.watch import Watch
 from holdfast.store.statements import Statements
 
 DOCUMENT = 200  # jobs read in one document: their arguments may be long
-CHANGE_CHECK = 0.015  # seconds between looks at the file's change counter while a worker waits
 
 Found = tuple[int, str, int, int]  # a due job: -priority, due time, id; whether it may be claimed ahead of a free slot
 
@@ -464,17 +463,18 @@ class SqliteStore(SqliteEnqueue):
     # -- wake-ups ----------------------------------------------------------------------------------------------------
 
     def listen(self, heard: Callable[[str, str], None], stop: Callable[[], bool], *, finished: bool = False) -> None:
-        """SQLite can't notify, but tells cheaply whether anyone has committed: the change counter is read some times
-        a second, without touching the data."""
+        """SQLite can't notify, but tells cheaply whether anyone has committed: its change counter is read after a write
+        to the file, without touching the data (docs/decisions/0015)."""
         with translated(str(self.path)), self._pool.fresh() as connection:
-            seen = _change_counter(connection.db)
-            heard("listening", "")
-            while not stop():
-                time.sleep(CHANGE_CHECK)
-                now = _change_counter(connection.db)
-                if now != seen:
-                    seen = now
-                    heard("changed", "")
+            seen = _change_counter(connection.db)  # from here on, the log has its file
+            with closing(Watch(self.path, restless=finished)) as watch:
+                heard("listening", "")
+                while not stop():
+                    watch.wait()
+                    now = _change_counter(connection.db)
+                    if now != seen:
+                        seen = now
+                        heard("changed", "")
 
     # -- how values are stored -----------------------------------------------------------------------------------------
 
