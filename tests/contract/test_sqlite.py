@@ -33,11 +33,12 @@ def test_whoever_sees_the_log_too_long_makes_it_begin_anew(
     length = log_of(settings)
     assert length > 500_000, "no connection of ours checkpoints by itself"
     monkeypatch.setattr(connect, "LOG_LIMIT", 400_000)
-    a_queued_job(store)  # sees it, and makes a checkpoint
+    for _ in range(connect.LOG_LOOK):
+        a_queued_job(store)  # one of them sees it, and makes a checkpoint
     for _ in range(3):
         a_queued_job(store, args=big)
-    assert log_of(settings) <= length + 20_000, "it began anew, within the length it had"
-    assert len(store.jobs()) == 9
+    assert log_of(settings) <= length + 20_000 * connect.LOG_LOOK, "it began anew, within the length it had"
+    assert len(store.jobs()) == 8 + connect.LOG_LOOK
 
 
 @ONLY_SQLITE
@@ -45,6 +46,7 @@ def test_a_reader_that_pins_the_log_holds_nobody_up(
     store: Store, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connect, "LOG_LIMIT", 1000)
+    monkeypatch.setattr(connect, "LOG_LOOK", 1)
     monkeypatch.setattr(connect, "CHECKPOINT_BUSY_MS", 10)
     monkeypatch.setattr(connect, "CHECKPOINT_AGAIN", 0.0)
     reader = sqlite3.connect(connect.path_of(settings))

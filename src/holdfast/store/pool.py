@@ -38,52 +38,39 @@ class Pool(Generic[C]):
         self._forked_open = False
         _pools.add(self)  # type: ignore[arg-type]
 
-    @contextmanager
-    def use(self) -> Iterator[C]:
-        self._lend()
-        try:
-            connection = self._take() or self._connect()
-            try:
-                yield connection
-            finally:
-                self._give_back(connection)
-        finally:
-            self._returned()
+    def use(self) -> Loan[C]:
+        return Loan(self)
 
     @contextmanager
     def fresh(self) -> Iterator[C]:
         """A connection that nobody used before or will after."""
-        self._lend()
+        with self._lock:
+            self._lend()
         try:
             with closing(self._connect()) as connection:
                 yield connection
         finally:
             self._returned()
 
-    def _lend(self) -> None:
+    def take(self) -> C:
+        """A free connection or a new one. Whoever took it gives it back."""
+        broken: list[C] = []
         with self._lock:
-            if self._forked_open:
-                raise StoreError(
-                    "this process was forked while its parent had the SQLite file open, and would lose what it writes: "
-                    "fork before the first use, close() before it, or start processes by spawn",
-                    number="HF3101",
-                )
-            self._lent += 1
-
-    def _returned(self) -> None:
-        with self._lock:
-            self._lent -= 1
-
-    def _take(self) -> C | None:
-        with self._lock:
+            self._lend()
             while self._free:
                 connection = self._free.pop()
-                if self._usable(connection):
+                if self._usable(connection) and not broken:
                     return connection
-                connection.close()
-        return None
+                broken.append(connection)
+        try:
+            for one in broken:
+                one.close()
+            return self._connect()
+        except BaseException:
+            self._returned()
+            raise
 
-    def _give_back(self, connection: C) -> None:
+    def give_back(self, connection: C) -> None:
         stale: list[C] = [connection]
         with self._lock:
             if not self._usable(connection):
@@ -91,9 +78,26 @@ class Pool(Generic[C]):
                 stale, self._free = [connection, *self._free], []
             elif not self._closed and len(self._free) < KEPT:
                 self._free.append(connection)
+                self._lent -= 1
                 return
-        for one in stale:
-            one.close()
+        try:
+            for one in stale:
+                one.close()
+        finally:
+            self._returned()
+
+    def _lend(self) -> None:
+        if self._forked_open:
+            raise StoreError(
+                "this process was forked while its parent had the SQLite file open, and would lose what it writes: "
+                "fork before the first use, close() before it, or start processes by spawn",
+                number="HF3101",
+            )
+        self._lent += 1
+
+    def _returned(self) -> None:
+        with self._lock:
+            self._lent -= 1
 
     def close(self) -> None:
         with self._lock:
@@ -118,6 +122,22 @@ class Pool(Generic[C]):
         self._free = []
         self._lent = 0
         self._lock = Lock()
+
+
+class Loan(Generic[C]):
+    """A connection while it is used. (A class, as every enqueue has one: a generator takes twice as long.)"""
+
+    __slots__ = ("_connection", "_pool")
+
+    def __init__(self, pool: Pool[C]) -> None:
+        self._pool = pool
+
+    def __enter__(self) -> C:
+        self._connection = self._pool.take()
+        return self._connection
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.give_back(self._connection)
 
 
 def _before_fork() -> None:

@@ -6,7 +6,6 @@ import json
 import sqlite3
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from pathlib import Path
@@ -17,7 +16,7 @@ from holdfast.model.job import Enqueued, NewJob
 from holdfast.settings import Settings
 from holdfast.store.base import Row, Store
 from holdfast.store.foreign import underlying
-from holdfast.store.sqlite.connect import Connection
+from holdfast.store.sqlite.connect import Connection, Use
 from holdfast.store.statements import Statements
 from holdfast.store.steps import Steps, keyed_steps, run_steps
 
@@ -31,7 +30,9 @@ INSERT_WITH_ID = f"insert into @jobs (id, {COLUMNS}) values ({','.join('?' * 12)
 
 def stored(moment: datetime) -> str:
     """An instant as text that sorts: UTC, always with microseconds."""
-    return moment.astimezone(UTC).replace(tzinfo=None).isoformat(" ", "microseconds")
+    if moment.tzinfo is not UTC:
+        moment = moment.astimezone(UTC)
+    return moment.isoformat(" ", "microseconds")[:26]
 
 
 class SqliteEnqueue(Store):
@@ -43,7 +44,7 @@ class SqliteEnqueue(Store):
     _clock: Callable[[], datetime]
 
     @abstractmethod
-    def _use(self) -> AbstractContextManager[Connection]: ...
+    def _use(self) -> Use: ...
 
     @abstractmethod
     def _parameters(self, text: str, parameters: dict[str, Any]) -> dict[str, Any]: ...

@@ -34,7 +34,7 @@ from holdfast.store.base import (
 from holdfast.store.migrate import OLDEST_CODE, check_version, misfit, pending
 from holdfast.store.pool import Pool
 from holdfast.store.sqlite.catalogue import fresh, parts, things
-from holdfast.store.sqlite.connect import Connection, path_of, prepare_file, translated
+from holdfast.store.sqlite.connect import Connection, Use, path_of, prepare_file, translated
 from holdfast.store.sqlite.enqueue import SqliteEnqueue, stored
 from holdfast.store.sqlite.watch import Watch
 from holdfast.store.statements import Statements
@@ -75,7 +75,7 @@ class SqliteStore(SqliteEnqueue):
     def migrate(self) -> list[str]:
         with self._use() as connection:
             # Switching to the write-ahead log wants the file to itself; the gate makes the first ones take turns.
-            with connection.gate.held():
+            with connection.gate:
                 connection.db.execute("pragma journal_mode = wal")
             with connection.writing() as db:
                 applied = pending("sqlite", self._version(db) or 0)
@@ -126,10 +126,8 @@ class SqliteStore(SqliteEnqueue):
 
     # -- primitives --------------------------------------------------------------------------------------------
 
-    @contextmanager
-    def _use(self) -> Iterator[Connection]:
-        with self._pool.use() as connection, translated(str(self.path)):
-            yield connection
+    def _use(self) -> Use:
+        return Use(self._pool, self.path)
 
     def _parameters(self, text: str, parameters: dict[str, Any]) -> dict[str, Any]:
         """Fill in the clock, and the instants a statement reckons from it. SQLite has no clock but the host's."""
