@@ -23,7 +23,7 @@ from holdfast.store.pool import Pool
 from holdfast.store.sqlite.gate import Gate
 
 BUSY = 10.0  # seconds a writer waits for its turn
-CACHE_KIB = 16 * 1024  # a trip of thousands of jobs fits: pages that don't are written twice
+CACHE_KIB = 2 * 1024  # a trip of thousands of jobs fits; more is no quicker, and stays with the process for good
 LOG_LIMIT = 4 * 1024 * 1024  # bytes of write-ahead log after which whoever sees it runs a checkpoint
 LOG_LOOK = 16  # single inserts after which a connection looks at the log's length
 LOG_KEPT = 16 * 1024 * 1024  # bytes it keeps when it starts anew

@@ -188,6 +188,7 @@ class SqliteEnqueue(Store):
             if db.in_transaction:
                 db.execute("rollback")
             db.execute("drop table temp.spool")
+            db.execute("pragma shrink_memory")  # all that passed through is not soon needed again
         for start in range(0, total, CHUNK):
             places_here = range(start, min(start + CHUNK, total))
             yield [answers[n] if n in keyed else Enqueued(str(first + n), True) for n in places_here]
