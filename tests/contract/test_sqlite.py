@@ -6,13 +6,15 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from holdfast.settings import Settings
 from holdfast.store.base import Store
-from holdfast.store.sqlite import connect
+from holdfast.store.sqlite import connect, enqueue
+from holdfast.store.sqlite.enqueue import Stamp, stored
 from tests.contract.places import raw
 from tests.factories import Clock, a_queued_job, new_job
 
@@ -73,6 +75,17 @@ def test_the_file_is_in_wal_mode_for_everyone(store: Store, settings: Settings) 
     with raw(settings) as sql:
         assert sql("pragma journal_mode") == [("wal",)]
         assert sql("pragma integrity_check") == [("ok",)]
+
+
+def test_now_is_stored_as_any_instant_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    stamp = Stamp()
+    before, now, after = stored(datetime.now(UTC)), stamp(), stored(datetime.now(UTC))
+    assert before <= now <= after
+    for moment in ("2026-11-16 09:59:59.999999", "2026-11-16 10:00:00.000000", "2026-11-16 10:00:00.000007"):
+        instant = datetime.fromisoformat(moment).replace(tzinfo=UTC)
+        nanoseconds = int(instant.replace(microsecond=0).timestamp()) * 10**9 + instant.microsecond * 1000 + 999
+        monkeypatch.setattr(enqueue.time, "time_ns", lambda ns=nanoseconds: ns)
+        assert stamp() == stored(instant) == moment
 
 
 FORK = """

@@ -38,8 +38,13 @@ class Pool(Generic[C]):
         self._forked_open = False
         _pools.add(self)  # type: ignore[arg-type]
 
-    def use(self) -> Loan[C]:
-        return Loan(self)
+    @contextmanager
+    def use(self) -> Iterator[C]:
+        connection = self.take()
+        try:
+            yield connection
+        finally:
+            self.give_back(connection)
 
     @contextmanager
     def fresh(self) -> Iterator[C]:
@@ -54,14 +59,11 @@ class Pool(Generic[C]):
 
     def take(self) -> C:
         """A free connection or a new one. Whoever took it gives it back."""
-        broken: list[C] = []
         with self._lock:
             self._lend()
-            while self._free:
-                connection = self._free.pop()
-                if self._usable(connection) and not broken:
-                    return connection
-                broken.append(connection)
+            if self._free and self._usable(self._free[-1]):
+                return self._free.pop()
+            broken, self._free = self._free, []
         try:
             for one in broken:
                 one.close()
@@ -122,22 +124,6 @@ class Pool(Generic[C]):
         self._free = []
         self._lent = 0
         self._lock = Lock()
-
-
-class Loan(Generic[C]):
-    """A connection while it is used. (A class, as every enqueue has one: a generator takes twice as long.)"""
-
-    __slots__ = ("_connection", "_pool")
-
-    def __init__(self, pool: Pool[C]) -> None:
-        self._pool = pool
-
-    def __enter__(self) -> C:
-        self._connection = self._pool.take()
-        return self._connection
-
-    def __exit__(self, *_: object) -> None:
-        self._pool.give_back(self._connection)
 
 
 def _before_fork() -> None:

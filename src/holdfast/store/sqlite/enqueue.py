@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -35,6 +36,25 @@ def stored(moment: datetime) -> str:
     return moment.isoformat(" ", "microseconds")[:26]
 
 
+def _after(moment: str, seconds: float) -> str:
+    return stored(datetime.fromisoformat(moment).replace(tzinfo=UTC) + timedelta(seconds=seconds))
+
+
+class Stamp:
+    """Now, as it is stored. The text of a second is made once: it takes longer than all else that makes a row."""
+
+    def __init__(self) -> None:
+        self._second = (0, "")
+
+    def __call__(self) -> str:
+        seconds, microseconds = divmod(time.time_ns() // 1000, 1_000_000)
+        known, text = self._second
+        if seconds != known:
+            text = stored(datetime.fromtimestamp(seconds, UTC))[:20]
+            self._second = (seconds, text)
+        return f"{text}{microseconds:06d}"
+
+
 class SqliteEnqueue(Store):
     """The part of the SQLite store that takes jobs in."""
 
@@ -42,6 +62,7 @@ class SqliteEnqueue(Store):
     statements: Statements
     path: Path
     _clock: Callable[[], datetime]
+    _stamp: Callable[[], str]  # what it shows, as it is stored
 
     @abstractmethod
     def _use(self) -> Use: ...
@@ -55,7 +76,7 @@ class SqliteEnqueue(Store):
     def enqueue(self, job: NewJob) -> Enqueued:
         with self._use() as connection:
             if job.key is None:
-                [row] = self._plain_rows([job])
+                row = self._plain_row(job, self._stamp())
                 return Enqueued(str(connection.insert(self.statements.fill(INSERT), row)), True)
             with connection.writing() as db:
                 return self._enqueue(db, job)
@@ -143,17 +164,17 @@ class SqliteEnqueue(Store):
         return (row[0] if row else 0) + 1
 
     def _plain_rows(self, jobs: Iterable[NewJob]) -> Iterator[tuple[Any, ...]]:
-        now = self._clock()
-        created = stored(now)
-        for job in jobs:
-            due = created if not job.delay else stored(now + timedelta(seconds=job.delay))
-            due = self.instant(job.run_at) or due
-            expires = None if job.expires_in is None else stored(now + timedelta(seconds=job.expires_in))
-            tags = json.dumps(job.tags) if job.tags else None
-            yield (
-                job.queue, job.task, job.args.decode(), job.priority, job.max_attempts, created, due, due, expires,
-                job.correlation_id, tags,
-            )  # fmt: skip
+        now = self._stamp()
+        return (self._plain_row(job, now) for job in jobs)
+
+    def _plain_row(self, job: NewJob, now: str) -> tuple[Any, ...]:
+        due = (_after(now, job.delay) if job.delay else now) if job.run_at is None else stored(job.run_at)
+        expires = None if job.expires_in is None else _after(now, job.expires_in)
+        tags = json.dumps(job.tags) if job.tags else None
+        return (
+            job.queue, job.task, job.args.decode(), job.priority, job.max_attempts, now, due, due, expires,
+            job.correlation_id, tags,
+        )  # fmt: skip
 
     def _keep_spooled(
         self, connection: Connection, chunk: list[NewJob], source: Iterator[NewJob]

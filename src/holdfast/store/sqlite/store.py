@@ -35,7 +35,7 @@ from holdfast.store.migrate import OLDEST_CODE, check_version, misfit, pending
 from holdfast.store.pool import Pool
 from holdfast.store.sqlite.catalogue import fresh, parts, things
 from holdfast.store.sqlite.connect import Connection, Use, path_of, prepare_file, translated
-from holdfast.store.sqlite.enqueue import SqliteEnqueue, stored
+from holdfast.store.sqlite.enqueue import SqliteEnqueue, Stamp, stored
 from holdfast.store.sqlite.watch import Watch
 from holdfast.store.statements import Statements
 from holdfast.store.steering import forget
@@ -53,6 +53,7 @@ class SqliteStore(SqliteEnqueue):
         self.can_listen = settings.listen
         self._oldest: int | None = None
         self._clock = clock or (lambda: datetime.now(UTC))
+        self._stamp = Stamp() if clock is None else (lambda: stored(self._clock()))
         self.statements = Statements(
             "sqlite",
             table=lambda name: f'"{settings.prefix}{name}"',
