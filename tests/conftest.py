@@ -17,9 +17,9 @@ SLOW = {"bench", "crash", "docs", "plans", "test_machine", "test_why"}  # folder
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """One worker of xdist begins with its share of what is quick, the next one with what is slow, which mostly waits: so
-    the processors are busy, and what is broken shows early. With `--dist worksteal` the first worker gets the first part
-    of this list, and so on."""
+    """One worker of xdist begins with its share of what is quick, the next one with what is slow, which mostly waits:
+    so the processors are busy, and what is broken shows early. With `--dist worksteal` the first worker gets the first
+    part of this list, and so on."""
     workers: int = getattr(config, "workerinput", {}).get("workercount", 1)
     slow: list[pytest.Item] = []
     quick: list[pytest.Item] = []

@@ -408,6 +408,6 @@ class TaskDecorator:
 
 
 def _tell(bound: Bound[Any], done: Enqueued) -> None:
-    if done.created:
+    if done.created and events.wanted("enqueued"):
         # On the caller's own transaction it is not committed yet.
         events.emit("enqueued", count=1, task=bound.task.name, job=done.id, committed=bound.conn is None)

@@ -71,6 +71,10 @@ TEXTS: dict[str, tuple[int, str]] = {
     "purged": (logging.INFO, "forgot {count} old finished jobs"),
     "deaf": (logging.WARNING, "notifications are not heard: {error}"),
     "listening": (logging.DEBUG, "listening for notifications"),
+    "unwatched": (
+        logging.INFO,
+        "writes to the file can't be watched ({error}): whether it has changed is looked up {times} times a second",
+    ),
     "unavailable": (logging.WARNING, "{error}; trying again in {wait:g} s"),
     "available": (logging.WARNING, "{where} answers again"),
     "misfit": (logging.ERROR, "{error}; worker {worker} claims no more and stops"),

@@ -6,6 +6,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from holdfast.settings import Settings
 from holdfast.store.base import Store
 from holdfast.store.sqlite import connect
+from holdfast.store.sqlite.enqueue import Stamp, stored
 from tests.contract.places import raw
 from tests.factories import Clock, a_queued_job, new_job
 
@@ -33,11 +35,12 @@ def test_whoever_sees_the_log_too_long_makes_it_begin_anew(
     length = log_of(settings)
     assert length > 500_000, "no connection of ours checkpoints by itself"
     monkeypatch.setattr(connect, "LOG_LIMIT", 400_000)
-    a_queued_job(store)  # sees it, and makes a checkpoint
+    for _ in range(connect.LOG_LOOK):
+        a_queued_job(store)  # one of them sees it, and makes a checkpoint
     for _ in range(3):
         a_queued_job(store, args=big)
-    assert log_of(settings) <= length + 20_000, "it began anew, within the length it had"
-    assert len(store.jobs()) == 9
+    assert log_of(settings) <= length + 20_000 * connect.LOG_LOOK, "it began anew, within the length it had"
+    assert len(store.jobs()) == 8 + connect.LOG_LOOK
 
 
 @ONLY_SQLITE
@@ -45,6 +48,7 @@ def test_a_reader_that_pins_the_log_holds_nobody_up(
     store: Store, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connect, "LOG_LIMIT", 1000)
+    monkeypatch.setattr(connect, "LOG_LOOK", 1)
     monkeypatch.setattr(connect, "CHECKPOINT_BUSY_MS", 10)
     monkeypatch.setattr(connect, "CHECKPOINT_AGAIN", 0.0)
     reader = sqlite3.connect(connect.path_of(settings))
@@ -71,6 +75,17 @@ def test_the_file_is_in_wal_mode_for_everyone(store: Store, settings: Settings) 
     with raw(settings) as sql:
         assert sql("pragma journal_mode") == [("wal",)]
         assert sql("pragma integrity_check") == [("ok",)]
+
+
+def test_now_is_stored_as_any_instant_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    stamp = Stamp()
+    before, now, after = stored(datetime.now(UTC)), stamp(), stored(datetime.now(UTC))
+    assert before <= now <= after
+    for moment in ("2026-11-16 09:59:59.999999", "2026-11-16 10:00:00.000000", "2026-11-16 10:00:00.000007"):
+        instant = datetime.fromisoformat(moment).replace(tzinfo=UTC)
+        nanoseconds = int(instant.replace(microsecond=0).timestamp()) * 10**9 + instant.microsecond * 1000 + 999
+        monkeypatch.setattr("time.time_ns", lambda ns=nanoseconds: ns)
+        assert stamp() == stored(instant) == moment
 
 
 FORK = """

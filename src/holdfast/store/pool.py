@@ -40,50 +40,39 @@ class Pool(Generic[C]):
 
     @contextmanager
     def use(self) -> Iterator[C]:
-        self._lend()
+        connection = self.take()
         try:
-            connection = self._take() or self._connect()
-            try:
-                yield connection
-            finally:
-                self._give_back(connection)
+            yield connection
         finally:
-            self._returned()
+            self.give_back(connection)
 
     @contextmanager
     def fresh(self) -> Iterator[C]:
         """A connection that nobody used before or will after."""
-        self._lend()
+        with self._lock:
+            self._lend()
         try:
             with closing(self._connect()) as connection:
                 yield connection
         finally:
             self._returned()
 
-    def _lend(self) -> None:
+    def take(self) -> C:
+        """A free connection or a new one. Whoever took it gives it back."""
         with self._lock:
-            if self._forked_open:
-                raise StoreError(
-                    "this process was forked while its parent had the SQLite file open, and would lose what it writes: "
-                    "fork before the first use, close() before it, or start processes by spawn",
-                    number="HF3101",
-                )
-            self._lent += 1
+            self._lend()
+            if self._free and self._usable(self._free[-1]):
+                return self._free.pop()
+            broken, self._free = self._free, []
+        try:
+            for one in broken:
+                one.close()
+            return self._connect()
+        except BaseException:
+            self._returned()
+            raise
 
-    def _returned(self) -> None:
-        with self._lock:
-            self._lent -= 1
-
-    def _take(self) -> C | None:
-        with self._lock:
-            while self._free:
-                connection = self._free.pop()
-                if self._usable(connection):
-                    return connection
-                connection.close()
-        return None
-
-    def _give_back(self, connection: C) -> None:
+    def give_back(self, connection: C) -> None:
         stale: list[C] = [connection]
         with self._lock:
             if not self._usable(connection):
@@ -91,9 +80,26 @@ class Pool(Generic[C]):
                 stale, self._free = [connection, *self._free], []
             elif not self._closed and len(self._free) < KEPT:
                 self._free.append(connection)
+                self._lent -= 1
                 return
-        for one in stale:
-            one.close()
+        try:
+            for one in stale:
+                one.close()
+        finally:
+            self._returned()
+
+    def _lend(self) -> None:
+        if self._forked_open:
+            raise StoreError(
+                "this process was forked while its parent had the SQLite file open, and would lose what it writes: "
+                "fork before the first use, close() before it, or start processes by spawn",
+                number="HF3101",
+            )
+        self._lent += 1
+
+    def _returned(self) -> None:
+        with self._lock:
+            self._lent -= 1
 
     def close(self) -> None:
         with self._lock:

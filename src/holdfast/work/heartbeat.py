@@ -42,8 +42,9 @@ class Heartbeat:
 
     def ask(self) -> None:
         """People may have asked something of a running job: look now instead of at the next beat."""
-        self._asked = True
-        self._loop.wake()
+        if not self._asked:  # else it is on its way, however often somebody commits
+            self._asked = True
+            self._loop.wake()
 
     def answer(self, attempt: Attempt, stack: str) -> None:
         """A runner tells where the handler of this attempt is. From any thread, at any time after `stack_of`."""
@@ -69,8 +70,8 @@ class Heartbeat:
         self._write_progress(attempts)
         self._enforce_timeouts(attempts)
         self._find_stalled(attempts)
-        until = max(0.01, self._next - time.monotonic())
-        return min(until, HEAR_EVERY if self._asked else TICK)
+        next_at = min(self._next, self._heard_at + HEAR_EVERY) if self._asked else self._next
+        return min(max(0.01, next_at - time.monotonic()), TICK)
 
     def _beat(self, attempts: list[Attempt]) -> bool:
         refs = {Ref(a.held.id, a.held.fence): a for a in attempts}

@@ -34,7 +34,10 @@ class Listener:
             self._thread.start()
 
     def stop(self) -> None:
+        """Hear no more. The thread ends by itself: at the next commit or, if there is none, within half a second."""
         self._stopping.set()
+
+    def join(self) -> None:
         if self._thread.is_alive():
             self._thread.join(2.0)
 

@@ -207,6 +207,7 @@ class Worker:
             self._store.unregister(self.id)
         except StoreError as error:
             events.emit("unavailable", error=str(error), wait=0.0)
+        self._listener.join()
         if self.desk.idle():
             self._neighbours.leave()
         events.emit("worker_stopped", worker=self.id, processed=self.desk.meters.processed)

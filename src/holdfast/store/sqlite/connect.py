@@ -19,11 +19,13 @@ from urllib.parse import unquote, urlsplit
 
 from holdfast.errors import BadSettings, SchemaOutdated, StoreError, StoreUnavailable, ValueRefused
 from holdfast.settings import Settings
+from holdfast.store.pool import Pool
 from holdfast.store.sqlite.gate import Gate
 
 BUSY = 10.0  # seconds a writer waits for its turn
-CACHE_KIB = 16 * 1024  # a trip of thousands of jobs fits: pages that don't are written twice
+CACHE_KIB = 2 * 1024  # a trip of thousands of jobs fits; more is no quicker, and stays with the process for good
 LOG_LIMIT = 4 * 1024 * 1024  # bytes of write-ahead log after which whoever sees it runs a checkpoint
+LOG_LOOK = 16  # single inserts after which a connection looks at the log's length
 LOG_KEPT = 16 * 1024 * 1024  # bytes it keeps when it starts anew
 CHECKPOINT_BUSY_MS = 1000
 CHECKPOINT_AGAIN = 30.0  # seconds before a checkpoint that could not be made is tried again
@@ -46,13 +48,14 @@ class Connection:
             self.db.execute(f"pragma cache_size = -{CACHE_KIB}")
             self.db.execute(f"pragma journal_size_limit = {LOG_KEPT}")
         self._log = -1  # its descriptor
+        self._inserts = 0
         self._checkpoint_after = 0.0
         self.gate = Gate(Path(f"{path}-gate"), BUSY)
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
         """A write transaction: committed at the end, rolled back by an exception."""
-        with self.gate.held():
+        with self.gate:
             self.db.execute("begin immediate")
             try:
                 yield self.db
@@ -65,9 +68,11 @@ class Connection:
 
     def insert(self, text: str, row: tuple[Any, ...]) -> int:
         """One row in a transaction of its own; returns its id. (The statement begins and commits it by itself.)"""
-        with self.gate.held():
+        with self.gate:
             id = self.db.execute(text, row).lastrowid
-            self._limit_log()
+            if self._inserts % LOG_LOOK == 0:
+                self._limit_log()
+            self._inserts += 1
         assert id is not None
         return id
 
@@ -116,7 +121,7 @@ def path_of(settings: Settings) -> Path:
         )
     if parts.query:
         raise BadSettings(f"{settings.shown_url!r}: a SQLite URL takes no parameters", number="HF1104")
-    return Path(unquote(parts.path)[1:]).absolute()
+    return Path(unquote(parts.path)[1:]).resolve()  # SQLite keeps the log beside what a link leads to
 
 
 def prepare_file(path: Path) -> None:
@@ -156,6 +161,26 @@ def file_system_of(path: Path) -> str:
         if len(where) >= len(best) and (str(path) + "/").startswith(where.rstrip("/") + "/"):
             best, kind = where, type_
     return kind
+
+
+class Use:
+    """A connection from the pool while it is used; what SQLite raises meanwhile becomes ours. (A class: every enqueue
+    has one, and generators take several times as long.)"""
+
+    __slots__ = ("_connection", "_path", "_pool")
+
+    def __init__(self, pool: Pool[Connection], path: Path) -> None:
+        self._pool = pool
+        self._path = path
+
+    def __enter__(self) -> Connection:
+        self._connection = connection = self._pool.take()
+        return connection
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self._pool.give_back(self._connection)
+        if error is not None and isinstance(error, sqlite3.Error):
+            raise translate(str(self._path), error) from error
 
 
 @contextmanager

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from pathlib import Path
@@ -17,7 +17,7 @@ from holdfast.model.job import Enqueued, NewJob
 from holdfast.settings import Settings
 from holdfast.store.base import Row, Store
 from holdfast.store.foreign import underlying
-from holdfast.store.sqlite.connect import Connection
+from holdfast.store.sqlite.connect import Connection, Use
 from holdfast.store.statements import Statements
 from holdfast.store.steps import Steps, keyed_steps, run_steps
 
@@ -31,7 +31,28 @@ INSERT_WITH_ID = f"insert into @jobs (id, {COLUMNS}) values ({','.join('?' * 12)
 
 def stored(moment: datetime) -> str:
     """An instant as text that sorts: UTC, always with microseconds."""
-    return moment.astimezone(UTC).replace(tzinfo=None).isoformat(" ", "microseconds")
+    if moment.tzinfo is not UTC:
+        moment = moment.astimezone(UTC)
+    return moment.isoformat(" ", "microseconds")[:26]
+
+
+def _after(moment: str, seconds: float) -> str:
+    return stored(datetime.fromisoformat(moment).replace(tzinfo=UTC) + timedelta(seconds=seconds))
+
+
+class Stamp:
+    """Now, as it is stored. The text of a second is made once: it takes longer than all else that makes a row."""
+
+    def __init__(self) -> None:
+        self._second = (0, "")
+
+    def __call__(self) -> str:
+        seconds, microseconds = divmod(time.time_ns() // 1000, 1_000_000)
+        known, text = self._second
+        if seconds != known:
+            text = stored(datetime.fromtimestamp(seconds, UTC))[:20]
+            self._second = (seconds, text)
+        return f"{text}{microseconds:06d}"
 
 
 class SqliteEnqueue(Store):
@@ -41,9 +62,10 @@ class SqliteEnqueue(Store):
     statements: Statements
     path: Path
     _clock: Callable[[], datetime]
+    _stamp: Callable[[], str]  # what it shows, as it is stored
 
     @abstractmethod
-    def _use(self) -> AbstractContextManager[Connection]: ...
+    def _use(self) -> Use: ...
 
     @abstractmethod
     def _parameters(self, text: str, parameters: dict[str, Any]) -> dict[str, Any]: ...
@@ -54,7 +76,7 @@ class SqliteEnqueue(Store):
     def enqueue(self, job: NewJob) -> Enqueued:
         with self._use() as connection:
             if job.key is None:
-                [row] = self._plain_rows([job])
+                row = self._plain_row(job, self._stamp())
                 return Enqueued(str(connection.insert(self.statements.fill(INSERT), row)), True)
             with connection.writing() as db:
                 return self._enqueue(db, job)
@@ -142,17 +164,17 @@ class SqliteEnqueue(Store):
         return (row[0] if row else 0) + 1
 
     def _plain_rows(self, jobs: Iterable[NewJob]) -> Iterator[tuple[Any, ...]]:
-        now = self._clock()
-        created = stored(now)
-        for job in jobs:
-            due = created if not job.delay else stored(now + timedelta(seconds=job.delay))
-            due = self.instant(job.run_at) or due
-            expires = None if job.expires_in is None else stored(now + timedelta(seconds=job.expires_in))
-            tags = json.dumps(job.tags) if job.tags else None
-            yield (
-                job.queue, job.task, job.args.decode(), job.priority, job.max_attempts, created, due, due, expires,
-                job.correlation_id, tags,
-            )  # fmt: skip
+        now = self._stamp()
+        return (self._plain_row(job, now) for job in jobs)
+
+    def _plain_row(self, job: NewJob, now: str) -> tuple[Any, ...]:
+        due = (_after(now, job.delay) if job.delay else now) if job.run_at is None else stored(job.run_at)
+        expires = None if job.expires_in is None else _after(now, job.expires_in)
+        tags = json.dumps(job.tags) if job.tags else None
+        return (
+            job.queue, job.task, job.args.decode(), job.priority, job.max_attempts, now, due, due, expires,
+            job.correlation_id, tags,
+        )  # fmt: skip
 
     def _keep_spooled(
         self, connection: Connection, chunk: list[NewJob], source: Iterator[NewJob]
@@ -187,6 +209,7 @@ class SqliteEnqueue(Store):
             if db.in_transaction:
                 db.execute("rollback")
             db.execute("drop table temp.spool")
+            db.execute("pragma shrink_memory")  # all that passed through is not soon needed again
         for start in range(0, total, CHUNK):
             places_here = range(start, min(start + CHUNK, total))
             yield [answers[n] if n in keyed else Enqueued(str(first + n), True) for n in places_here]

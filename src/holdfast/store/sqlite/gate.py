@@ -8,8 +8,6 @@ import fcntl
 import os
 import random
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from holdfast.errors import StoreError, StoreUnavailable
@@ -26,15 +24,7 @@ class Gate:
         except OSError as error:
             raise StoreError(f"{path} can't be opened for writing: {error.strerror}", number="HF3301") from error
 
-    @contextmanager
-    def held(self) -> Iterator[None]:
-        self._enter()
-        try:
-            yield
-        finally:
-            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
-
-    def _enter(self) -> None:
+    def __enter__(self) -> None:
         deadline = 0.0
         while not self._try():
             now = time.monotonic()
@@ -46,6 +36,9 @@ class Gate:
                     number="HF3302",
                 )
             time.sleep(random.uniform(0.0002, 0.001))  # noqa: S311 - spreads the waiters, guards nothing
+
+    def __exit__(self, *_: object) -> None:
+        fcntl.flock(self._descriptor, fcntl.LOCK_UN)
 
     def _try(self) -> bool:
         try:

@@ -6,10 +6,9 @@ import heapq
 import json
 import re
 import sqlite3
-import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Any, cast
@@ -35,13 +34,13 @@ from holdfast.store.base import (
 from holdfast.store.migrate import OLDEST_CODE, check_version, misfit, pending
 from holdfast.store.pool import Pool
 from holdfast.store.sqlite.catalogue import fresh, parts, things
-from holdfast.store.sqlite.connect import Connection, path_of, prepare_file, translated
-from holdfast.store.sqlite.enqueue import SqliteEnqueue, stored
+from holdfast.store.sqlite.connect import Connection, Use, path_of, prepare_file, translated
+from holdfast.store.sqlite.enqueue import SqliteEnqueue, Stamp, stored
+from holdfast.store.sqlite.watch import Watch
 from holdfast.store.statements import Statements
 from holdfast.store.steering import forget
 
 DOCUMENT = 200  # jobs read in one document: their arguments may be long
-CHANGE_CHECK = 0.015  # seconds between looks at the file's change counter while a worker waits
 
 Found = tuple[int, str, int, int]  # a due job: -priority, due time, id; whether it may be claimed ahead of a free slot
 
@@ -54,6 +53,7 @@ class SqliteStore(SqliteEnqueue):
         self.can_listen = settings.listen
         self._oldest: int | None = None
         self._clock = clock or (lambda: datetime.now(UTC))
+        self._stamp = Stamp() if clock is None else (lambda: stored(self._clock()))
         self.statements = Statements(
             "sqlite",
             table=lambda name: f'"{settings.prefix}{name}"',
@@ -76,7 +76,7 @@ class SqliteStore(SqliteEnqueue):
     def migrate(self) -> list[str]:
         with self._use() as connection:
             # Switching to the write-ahead log wants the file to itself; the gate makes the first ones take turns.
-            with connection.gate.held():
+            with connection.gate:
                 connection.db.execute("pragma journal_mode = wal")
             with connection.writing() as db:
                 applied = pending("sqlite", self._version(db) or 0)
@@ -127,10 +127,8 @@ class SqliteStore(SqliteEnqueue):
 
     # -- primitives --------------------------------------------------------------------------------------------
 
-    @contextmanager
-    def _use(self) -> Iterator[Connection]:
-        with self._pool.use() as connection, translated(str(self.path)):
-            yield connection
+    def _use(self) -> Use:
+        return Use(self._pool, self.path)
 
     def _parameters(self, text: str, parameters: dict[str, Any]) -> dict[str, Any]:
         """Fill in the clock, and the instants a statement reckons from it. SQLite has no clock but the host's."""
@@ -464,17 +462,18 @@ class SqliteStore(SqliteEnqueue):
     # -- wake-ups ----------------------------------------------------------------------------------------------------
 
     def listen(self, heard: Callable[[str, str], None], stop: Callable[[], bool], *, finished: bool = False) -> None:
-        """SQLite can't notify, but tells cheaply whether anyone has committed: the change counter is read some times
-        a second, without touching the data."""
+        """SQLite can't notify, but tells cheaply whether anyone has committed: its change counter is read after a write
+        to the file, without touching the data (docs/decisions/0015)."""
         with translated(str(self.path)), self._pool.fresh() as connection:
-            seen = _change_counter(connection.db)
-            heard("listening", "")
-            while not stop():
-                time.sleep(CHANGE_CHECK)
-                now = _change_counter(connection.db)
-                if now != seen:
-                    seen = now
-                    heard("changed", "")
+            seen = _change_counter(connection.db)  # from here on, the log has its file
+            with closing(Watch(self.path, restless=finished)) as watch:
+                heard("listening", "")
+                while not stop():
+                    watch.wait()
+                    now = _change_counter(connection.db)
+                    if now != seen:
+                        seen = now
+                        heard("changed", "")
 
     # -- how values are stored -----------------------------------------------------------------------------------------
 

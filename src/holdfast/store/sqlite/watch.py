@@ -1,0 +1,106 @@
+"""When to look whether a SQLite file has changed: soon after somebody wrote to it, which Linux tells, and seldom else.
+
+A write is not a commit yet. SQLite appends to its log, has it on disk, and then makes it count in memory that it shares
+between processes, which nobody is told of: so after a write there are several looks, each twice as long after as
+the one before. All who write are on this host: on network file systems SQLite is refused."""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+import time
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from holdfast import events
+
+if TYPE_CHECKING:
+    import ctypes
+
+SOON = 0.001  # seconds from a write to the first look: most commits have happened by then
+APART = 0.005  # seconds between looks at least, however much is written
+SELDOM = 0.5  # seconds between looks while nobody writes: a safety net, and how soon it is seen that nobody listens
+RESTLESS = 0.05  # the same where that has to be seen sooner: nobody can fork while somebody listens
+POLL = 0.015  # seconds between looks where writes can't be watched
+
+IN_MODIFY = 0x2
+
+
+class Watch:
+    """On a database's file and its log, of which it reads nothing."""
+
+    def __init__(self, path: Path, *, restless: bool = False) -> None:
+        self._files = [os.fsencode(path), os.fsencode(f"{path}-wal")]
+        self._seldom = RESTLESS if restless else SELDOM
+        self._next = SOON
+        self._not_before = 0.0
+        self._inotify = -1
+        self._written = select.poll()
+        try:
+            self._inotify = _done(_libc().inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
+            self._watch()
+        except (OSError, AttributeError) as error:
+            self._give_up(error)
+        else:
+            self._written.register(self._inotify, select.POLLIN)
+
+    def wait(self) -> None:
+        """Until it is time to look."""
+        if self._inotify < 0:
+            time.sleep(POLL)
+        elif self._written.poll(1000 * self._next):
+            time.sleep(max(SOON, self._not_before - time.monotonic()))
+            os.read(self._inotify, 1 << 16)
+            self._next = SOON
+            self._not_before = time.monotonic() + APART
+        elif self._next < self._seldom:
+            self._next = min(2 * self._next, self._seldom)
+        else:
+            self._watch_again()
+
+    def _watch(self) -> None:
+        for file in self._files:
+            with suppress(FileNotFoundError):  # there is no log yet: it is asked for again
+                _done(_libc().inotify_add_watch(self._inotify, file, IN_MODIFY))
+
+    def _watch_again(self) -> None:
+        """If one of the files was made anew, that one: for one that is watched already this changes nothing."""
+        try:
+            self._watch()
+        except OSError as error:
+            self._give_up(error)
+
+    def _give_up(self, error: Exception) -> None:
+        self.close()
+        if sys.platform == "linux":
+            _tell(str(error))
+
+    def close(self) -> None:
+        if self._inotify >= 0:
+            os.close(self._inotify)
+            self._inotify = -1
+
+
+@cache
+def _tell(error: str) -> None:
+    """Once, not for everyone who listens."""
+    events.emit("unwatched", error=error, times=round(1 / POLL))
+
+
+@cache
+def _libc() -> ctypes.CDLL:
+    import ctypes  # only who listens needs it
+
+    return ctypes.CDLL(None, use_errno=True)
+
+
+def _done(answer: int) -> int:
+    import ctypes
+
+    if answer < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+    return answer
