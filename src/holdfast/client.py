@@ -287,16 +287,20 @@ class Holdfast(People):
 
     def enqueue_many(self, jobs: Iterable[Bound[R]]) -> list[Job[R]]:
         """Keep many jobs, all or none: `hf.enqueue_many(task.bind(x) for x in xs)`."""
-        return [Job(self, done.id, task, created=done.created) for chunk in self._stream(jobs) for done, task in chunk]
+        return [
+            Job(self, done.id, task, created=done.created)
+            for chunk, tasks in self._stream(jobs)
+            for done, task in zip(chunk, tasks, strict=True)
+        ]
 
     def enqueue_stream(self, jobs: Iterable[Bound[Any]]) -> int:
         """As enqueue_many, for streams too long to keep a handle on each; returns how many were enqueued."""
-        return sum(len(chunk) for chunk in self._stream(jobs))
+        return sum(len(chunk) for chunk, _ in self._stream(jobs))
 
     async def aenqueue_many(self, jobs: Iterable[Bound[R]]) -> list[Job[R]]:
         return await in_thread(self.enqueue_many, jobs)
 
-    def _stream(self, jobs: Iterable[Bound[Any]]) -> Iterator[list[tuple[Enqueued, str]]]:
+    def _stream(self, jobs: Iterable[Bound[Any]]) -> Iterator[tuple[list[Enqueued], list[str]]]:
         # Answers come in the order of the jobs within what the store calls a chunk.
         names: list[str] = []
         telling = events.wanted("enqueued")
@@ -316,11 +320,11 @@ class Holdfast(People):
                 yield bound.new
 
         for chunk in self.store.enqueue_many(news()):
-            kept = list(zip(chunk, names, strict=False))
+            tasks = names[: len(chunk)]
             del names[: len(chunk)]
             if telling:
-                created.update(task for done, task in kept if done.created)
-            yield kept
+                created.update(task for done, task in zip(chunk, tasks, strict=True) if done.created)
+            yield chunk, tasks
         for task, count in created.items():
             events.emit("enqueued", count=count, task=task, committed=True)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from datetime import datetime
 from itertools import islice
 from typing import Any, cast
@@ -22,13 +22,14 @@ from holdfast.store.base import Row, Store
 from holdfast.store.foreign import aunderlying, underlying
 from holdfast.store.pool import Pool
 from holdfast.store.postgres.connect import Connection, translated
-from holdfast.store.postgres.copy import COPIED, CopyLines
+from holdfast.store.postgres.copy import BEGIN, COPIED, END, CopyRows
 from holdfast.store.postgres.notify import Notifier, lane_wakeup
 from holdfast.store.postgres.post import Post
 from holdfast.store.statements import Statements
 from holdfast.store.steps import Steps, arun_steps, keyed_steps, run_steps
 
 CHUNK = 2_500  # jobs sent in one COPY
+PIECE = 250  # written at a time: less than the socket takes in
 
 
 class PostgresEnqueue(Store):
@@ -144,22 +145,22 @@ class PostgresEnqueue(Store):
             connection.execute("set local idle_in_transaction_session_timeout = 0")
             chunk = list(islice(source, CHUNK))
             while chunk:
-                plain = [job for job in chunk if job.key is None]
-                with self._copying(connection, plain) as ids:
-                    # While the database takes these in, the source makes the next ones.
-                    following = list(islice(source, CHUNK))
+                following: list[NewJob] = []
+                ids = self._copy([job for job in chunk if job.key is None], connection, source, following)
                 keyed = self._enqueue_keyed(connection, [job for job in chunk if job.key is not None])
                 yield [Enqueued(str(next(ids)), True) if job.key is None else next(keyed) for job in chunk]
                 queues.update(job.queue for job in chunk)
                 chunk = following
         self.notify(queues)
 
-    @contextmanager
-    def _copying(self, connection: Connection, jobs: list[NewJob]) -> Iterator[Iterator[int]]:
-        """Send these; they have arrived when the block ends. Gives their ids."""
+    def _copy(
+        self, jobs: list[NewJob], connection: Connection, source: Iterator[NewJob], following: list[NewJob]
+    ) -> Iterator[int]:
+        """Send these jobs, and have the source make the following ones meanwhile: the database works on what it was
+        sent while we write, and we while it works. Gives the ids."""
         if not jobs:
-            yield iter(())
-            return
+            following += islice(source, CHUNK)
+            return iter(())
         [reserved] = self._rows(
             connection,
             self.statements["reserve_ids"],
@@ -168,13 +169,16 @@ class PostgresEnqueue(Store):
         ids = reserved["ids"] or list(range(reserved["first"], reserved["last"] + 1))
         # The column's default is the database's clock; only a clock that a test moves has to be told.
         columns = COPIED + ("" if self._clock is None else ", created_at")
-        lines = CopyLines(reserved["now"].timestamp(), tell_clock=self._clock is not None)
-        with (
-            connection.cursor() as cursor,
-            cursor.copy(self.statements.fill(f"copy @jobs ({columns}) from stdin").encode()) as copy,
-        ):
-            copy.write("".join(map(lines.line, ids, jobs)))
-            yield iter(ids)
+        rows = CopyRows(reserved["now"], tell_clock=self._clock is not None, encoding=connection.info.encoding)
+        command = self.statements.fill(f"copy @jobs ({columns}) from stdin (format binary)").encode()
+        with connection.cursor() as cursor, cursor.copy(command) as copy:
+            copy.write(BEGIN)
+            for at in range(0, len(jobs), PIECE):
+                copy.write(b"".join(map(rows.row, ids[at : at + PIECE], jobs[at : at + PIECE])))
+                following += islice(source, PIECE)
+            copy.write(END)
+            following += islice(source, CHUNK - len(following))
+        return iter(ids)
 
     def _enqueue_keyed(self, connection: Connection, jobs: list[NewJob]) -> Iterator[Enqueued]:
         if not jobs:
