@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing
 from dataclasses import replace
-from difflib import get_close_matches
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 
@@ -21,7 +20,7 @@ from holdfast.model.cron import CatchUp
 from holdfast.model.job import DEFAULT_MAX_ATTEMPTS, DEFAULT_QUEUE, Enqueued, NewJob
 from holdfast.model.limits import Limits
 from holdfast.model.retry import DEFAULT_RETRY, RetryLike, retry_policy
-from holdfast.model.words import plural
+from holdfast.model.words import nearest, plural
 from holdfast.people import People
 from holdfast.settings import load_settings, sources
 from holdfast.store import open_store
@@ -151,7 +150,7 @@ class Holdfast(People):
             return self.tasks[self._names[name]]
         except KeyError:
             known = ", ".join(sorted(self.tasks)) or "none"
-            near = get_close_matches(name, self._names, 1)
+            near = nearest(name, self._names)
             hint = f" (perhaps {near[0]!r})" if near else ""
             raise UnknownTask(f"there is no task {name!r} in this application; declared: {known}{hint}") from None
 

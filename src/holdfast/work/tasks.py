@@ -6,7 +6,6 @@ from __future__ import annotations
 import inspect
 import typing
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from types import NoneType
@@ -187,8 +186,7 @@ class AsyncTask(Task[P, R]):
         return typing.cast("Coroutine[Any, Any, R]", self._call(*args, **kwargs))
 
 
-@dataclass(frozen=True, slots=True)
-class TaskDefaults:
+class TaskDefaults(msgspec.Struct, frozen=True):
     name: str
     queue: str = DEFAULT_QUEUE
     priority: int = 0
