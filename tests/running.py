@@ -75,8 +75,8 @@ def heard() -> Iterator[Heard]:
     unsubscribe()
 
 
-def await_state(job: Job[Any], state: State) -> None:
-    wait_until(lambda: job.state is state, f"job {job.id} to be {state}, and it is {job.refresh()}")
+def await_state(job: Job[Any], state: State, *, timeout: float = PATIENCE) -> None:
+    wait_until(lambda: job.state is state, f"job {job.id} to be {state}", timeout=timeout)
 
 
 def take_over(app: Holdfast, id: str) -> None:

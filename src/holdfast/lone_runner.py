@@ -8,7 +8,7 @@ import socket
 import sys
 import traceback
 
-from holdfast.work.runners.settle import forks_are_no_runners, settle
+from holdfast.work.runners.settle import forks_are_no_runners, leave, settle
 
 
 def main(descriptor: str, terms: str) -> int:
@@ -48,8 +48,4 @@ def main(descriptor: str, terms: str) -> int:
 
 
 if __name__ == "__main__":
-    # Threads that can't be stopped must not keep us: everything that counts has been sent.
-    code = main(*sys.argv[1:])
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
+    leave(main(*sys.argv[1:]))

@@ -3,7 +3,6 @@ of its line to the worker, what to run, and the terms it is to hold to, as JSON.
 
 from __future__ import annotations
 
-import os
 import signal
 import socket
 import sys
@@ -15,7 +14,7 @@ from holdfast.errors import HoldfastError
 from holdfast.finding import find_app
 from holdfast.work.runners.child import Child
 from holdfast.work.runners.process import Orders
-from holdfast.work.runners.settle import settle
+from holdfast.work.runners.settle import leave, settle
 from holdfast.work.runners.wire import Unfit, frame
 
 
@@ -39,8 +38,4 @@ def main(descriptor: str, orders: str, terms: str) -> int:
 
 
 if __name__ == "__main__":
-    # Threads that can't be stopped must not keep us: everything that counts has been sent.
-    code = main(*sys.argv[1:])
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
+    leave(main(*sys.argv[1:]))

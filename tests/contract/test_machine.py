@@ -34,8 +34,9 @@ from holdfast.model.lifecycle import FINISHED, TRANSITIONS, State
 from holdfast.model.outcome import Error, Outcome, Verb
 from holdfast.model.rescue import verdict
 from holdfast.settings import Settings
-from holdfast.store.base import RESCUE_BATCH, Ref, Store
+from holdfast.store.base import Ref, Store
 from holdfast.store.postgres.store import PostgresStore
+from holdfast.store.rescues import RESCUE_BATCH
 from holdfast.store.sqlite.store import SqliteStore
 from tests.factories import BOOM, Clock
 

@@ -9,7 +9,8 @@ from holdfast.errors import LeaseLost
 from holdfast.model.lifecycle import State
 from holdfast.model.outcome import Outcome
 from holdfast.settings import Settings
-from holdfast.store.base import RESCUE_BATCH, Store
+from holdfast.store.base import Store
+from holdfast.store.rescues import RESCUE_BATCH
 from tests.contract.places import at_once, everything, raw, reclaim
 from tests.factories import BOOM, LEASE, MINUTE, Clock, a_queued_job, a_running_job, claim, ref, wants
 

@@ -1,4 +1,5 @@
-"""Ten claimers in one process, each with a store of its own: claim until nothing is left, and note what was taken.
+"""Ten claimers in one process, each with a store of its own: claim until they have their share or nothing is left, and
+note what was taken. A share each: however fast one of them is, many have to claim.
 `python -m tests.crash.claimers <go> <ledger>`; HOLDFAST_* say where."""
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from holdfast.settings import load_settings
 from holdfast.store import open_store
 
 CLAIMERS = 10
+SHARE = 6
 EMPTY_LOOKS = 3  # one may have found everything locked by others; three in a row found nothing
 
 
@@ -26,9 +28,11 @@ def claim_all(name: str, go: Path, ledger: Path) -> None:
     (ledger.parent / f"ready-{name}").touch()
     while not go.exists():
         time.sleep(0.005)
-    taken, empty = [], 0
-    while empty < EMPTY_LOOKS:
-        wants = Wants(fence=str(uuid.uuid4()), worker=name, tasks=("work",), limit=random.randint(1, 8), lease=600.0)
+    taken: list[str] = []
+    empty = 0
+    while empty < EMPTY_LOOKS and len(taken) < SHARE:
+        limit = random.randint(1, SHARE)
+        wants = Wants(fence=str(uuid.uuid4()), worker=name, tasks=("work",), limit=limit, lease=600.0)
         try:
             claimed = store.claim(wants)
         except StoreUnavailable:  # too many at the gate: again

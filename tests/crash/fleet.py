@@ -34,12 +34,13 @@ ROOT = Path(__file__).parents[2]
 PATIENCE = 60.0  # seconds for what should happen soon, on a machine that may be busy with other things
 
 
-def wait_until(condition: Callable[[], object], timeout: float = PATIENCE, what: str = "") -> None:
+def wait_until(condition: Callable[[], object], timeout: float = PATIENCE, what: str | Callable[[], str] = "") -> None:
     """Look until it is so."""
     deadline = time.monotonic() + timeout
     while not condition():
         if time.monotonic() > deadline:
-            pytest.fail(f"waited {timeout:g} s in vain: {what or condition}")
+            told = what() if callable(what) else what
+            pytest.fail(f"waited {timeout:g} s in vain: {told or condition}")
         time.sleep(0.02)
 
 
@@ -113,7 +114,8 @@ class Fleet:
 
     def await_worker(self, process: subprocess.Popen[bytes]) -> None:
         wait_until(
-            lambda: self._registered(process), what=f"worker {process.pid} registers\n{self.log_of(process)[-3000:]}"
+            lambda: self._registered(process),
+            what=lambda: f"worker {process.pid} registers\n{self.log_of(process)[-3000:]}",
         )
 
     def _registered(self, process: subprocess.Popen[bytes]) -> bool:

@@ -37,7 +37,6 @@ def test_two_hundred_claimers_take_each_job_once(fleet: Fleet) -> None:
     running = [job for job in fleet.jobs() if job.task == "work"]
     assert {job.id: (job.fence, job.worker) for job in running} == taken, "who was told is who has it"
     assert {job.state for job in running} == {State.RUNNING}
-    assert len({name for _, name in taken.values()}) >= PROCESSES // 2, "many had a share"
     # And each lease says what was taken under it.
     [(leases, held)] = fleet.sql("select count(*), sum(held) from {leases}")
     assert (leases, held) == (len({fence for fence, _ in taken.values()}), JOBS)

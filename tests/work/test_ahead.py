@@ -12,7 +12,8 @@ from holdfast.errors import OutcomeUnknown, RowLocked, StoreError, StoreUnavaila
 from holdfast.model.job import Claimed, Wants
 from holdfast.model.outcome import returned
 from holdfast.work.attempt import Attempt
-from holdfast.work.desk import TOO_LATE, TRIP
+from holdfast.work.desk import TOO_LATE
+from holdfast.work.endings import TRIP
 from holdfast.work.pace import FARTHEST, FIRST, HEAVIEST, SOON
 from tests.work.scripted import Backlog, Bench, held
 

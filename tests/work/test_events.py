@@ -13,7 +13,10 @@ from holdfast.model.lifecycle import IN_PLACE, TRANSITIONS
 from holdfast.model.outcome import Outcome
 from holdfast.store.base import Exchanged
 from holdfast.work import retention
-from holdfast.work.desk import Desk
+from holdfast.work.endings import Endings
+from holdfast.work.hand import Hand
+from holdfast.work.lane import Meters
+from holdfast.work.telling import Telling
 from tests.running import HASTY, Heard, MakeApp, working
 from tests.waiting import wait_until
 
@@ -236,9 +239,10 @@ def test_a_lost_outcome_is_no_success(app: Holdfast, heard: Heard) -> None:
 
 
 def test_of_outcomes_recorded_together_only_those_that_count_are_told(app: Holdfast, heard: Heard) -> None:
-    desk = Desk("w1", app.store, app.settings, None)
+    hand = Hand()
+    ends = Endings("w1", app.store, app.settings, hand, Telling("w1", hand), Meters())
     mine, lost, already, failed = (Outcome("succeed" if n < 3 else "fail", n, "fence") for n in range(4))
-    desk._recorded([mine, lost, already, failed], Exchanged(lost=[lost], already=[already]))
+    ends.recorded([mine, lost, already, failed], Exchanged(lost=[lost], already=[already]))
     assert [(told["count"], told["jobs"]) for told in heard.of("succeeded")] == [(1, [{"job": "0"}])]
     assert [told["job"] for told in heard.of("failed")] == ["3"]
     assert [told["job"] for told in heard.of("lease_lost")] == ["1"]

@@ -124,7 +124,7 @@ def test_output_is_capped_and_without_secrets(hf: Holdfast) -> None:
     told = app.tell.enqueue("hunter2-hunter2")
     long = app.chatter.enqueue()
     with working(hf):
-        await_state(told, State.CANCELLED)
+        await_state(told, State.CANCELLED, timeout=PATIENCE)
         long.wait(timeout=PATIENCE)
     assert told.attempts[0].output == "it is ***; DATABASE postgresql://u:***@h/d\n"
     output = long.attempts[0].output or ""
@@ -138,7 +138,7 @@ def test_who_writes_without_end_keeps_nobody_busy(hf: Holdfast) -> None:
     endless, other = app.babble.enqueue(), app.adouble.enqueue(2)
     with working(hf):
         assert other.wait(timeout=PATIENCE) == 4
-        await_state(endless, State.FAILED)
+        await_state(endless, State.FAILED, timeout=PATIENCE)
     assert endless.attempts[0].error_code == "TIMED_OUT"
     assert (endless.attempts[0].output or "").startswith("y\ny\n")
 
@@ -150,7 +150,7 @@ def test_who_writes_without_end_keeps_nobody_busy(hf: Holdfast) -> None:
 def test_a_crash_is_charged_at_once_and_told_in_words(hf: Holdfast, how: str) -> None:
     job = app.crash.using(max_attempts=1).enqueue(how)
     with working(hf):
-        await_state(job, State.FAILED)
+        await_state(job, State.FAILED, timeout=PATIENCE)
     [attempt] = job.attempts
     cause = "exited with status 3" if how == "exit" else f"was ended by {how}"
     assert (attempt.outcome, attempt.error_code) == ("crashed", "CRASHED")
@@ -162,7 +162,7 @@ def test_three_crashes_in_a_row_quarantine_the_job_and_harm_nobody_else(hf: Hold
     bystander = app.until.enqueue(str(tmp_path / "here"), str(tmp_path / "go"))
     poison = app.crash.using(max_attempts=10).enqueue("SIGSEGV")
     with working(hf):
-        await_state(poison, State.FAILED)
+        await_state(poison, State.FAILED, timeout=PATIENCE)
         (tmp_path / "go").touch()
         assert bystander.wait(timeout=PATIENCE) == "done"
     assert poison.refresh().error_code == "QUARANTINED"
@@ -173,7 +173,7 @@ def test_three_crashes_in_a_row_quarantine_the_job_and_harm_nobody_else(hf: Hold
 def test_a_memory_bomb_costs_only_its_own_attempt(hf: Holdfast) -> None:
     job = app.hoard.enqueue()
     with working(hf):
-        await_state(job, State.FAILED)
+        await_state(job, State.FAILED, timeout=PATIENCE)
     [attempt] = job.attempts
     assert (attempt.outcome, attempt.error_code) == ("errored", "MemoryError")
 
@@ -182,7 +182,7 @@ def test_a_handler_out_of_time_is_interrupted_and_may_clean_up(hf: Holdfast, tmp
     jobs = [app.too_slow.enqueue(str(tmp_path / "here")), app.atoo_slow.enqueue()]
     with working(hf):
         for job in jobs:
-            await_state(job, State.FAILED)
+            await_state(job, State.FAILED, timeout=PATIENCE)
     for job in jobs:
         [attempt] = job.attempts
         assert (attempt.outcome, attempt.error_code) == ("timed_out", "TIMED_OUT")
@@ -197,7 +197,7 @@ def test_who_does_not_stop_is_killed_with_everything_it_started(hf: Holdfast, tm
         pid = pid_at(tmp_path / "here")
         child = int((tmp_path / "here-child").read_text())
         assert not is_gone(child)
-        await_state(job, State.FAILED)
+        await_state(job, State.FAILED, timeout=PATIENCE)
         assert is_gone(pid)
         assert is_gone(child)
     [attempt] = job.attempts
@@ -229,7 +229,7 @@ def test_cancel_is_asked_and_forced_after_the_grace(hf: Holdfast, tmp_path: Path
         for job in jobs:
             job.cancel()
         for job in jobs:
-            await_state(job, State.CANCELLED)
+            await_state(job, State.CANCELLED, timeout=PATIENCE)
         assert all(map(is_gone, pids))
 
 
@@ -238,7 +238,7 @@ def test_pause_is_forced_too_and_the_job_resumes_from_its_checkpoint(hf: Holdfas
     with working(hf):
         pid = pid_at(tmp_path / "deaf")
         job.pause()
-        await_state(job, State.PAUSED)
+        await_state(job, State.PAUSED, timeout=PATIENCE)
         assert is_gone(pid)
         job.resume()
         assert job.wait(timeout=PATIENCE) == "was here"
@@ -274,7 +274,7 @@ def test_a_signal_to_all_processes_of_a_service_ends_no_attempt(hf: Holdfast, tm
 def test_a_process_that_meddles_with_its_line_harms_only_itself(hf: Holdfast) -> None:
     job, other = app.meddle.enqueue(), app.adouble.enqueue(1)
     with working(hf):
-        await_state(job, State.FAILED)
+        await_state(job, State.FAILED, timeout=PATIENCE)
         assert other.wait(timeout=PATIENCE) == 2
     assert job.attempts[0].outcome == "crashed"
 
@@ -286,7 +286,7 @@ def test_what_cannot_begin_says_why(hf: Holdfast, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(isolating, "reference_of", lambda app: "tests.work.nowhere:hf")
     job = app.adouble.using(max_attempts=1).enqueue(1)
     with working(hf):
-        await_state(job, State.FAILED)
+        await_state(job, State.FAILED, timeout=PATIENCE)
     record = job.refresh()
     assert record.error_code == "NOT_BEGUN"
     assert "its process could not begin: HF1107 there is no module 'tests.work.nowhere'" in (record.error_message or "")
@@ -300,7 +300,7 @@ def test_a_system_without_room_for_a_process_costs_no_attempt(
     job = app.adouble.enqueue(1)
     with working(hf):
         wait_until(lambda: [e for e in heard.of("unavailable") if "no process could be started" in e["error"]])
-        await_state(job, State.QUEUED)
+        await_state(job, State.QUEUED, timeout=PATIENCE)
     assert job.refresh().attempt == 0
 
 

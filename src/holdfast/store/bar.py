@@ -19,14 +19,15 @@ from holdfast.store.find import CHUNK
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from holdfast.store.base import JobId, Row, Store
+    from holdfast.store.reading import JobId, Row
+    from holdfast.store.steering import Steers
 
 PAGE = 1000  # jobs of a lane looked at by one statement
 LANES = 1_000_000
 BEFORE_ALL = datetime(1000, 1, 1, tzinfo=UTC)
 
 
-def bar(store: Store, filter: Filter, *, most: int | None = None) -> int:
+def bar(store: Steers, filter: Filter, *, most: int | None = None) -> int:
     """Set aside what waits and is meant; returns how many. `most`: about so many, and only from the heads of lanes, for
     who sees to it that none stands in front of others."""
     barred = 0
@@ -52,7 +53,7 @@ def _complaint(locked: list[RowLocked]) -> RowLocked:
     )
 
 
-def _waiting(store: Store, filter: Filter, *, heads: bool) -> Iterator[list[JobId]]:
+def _waiting(store: Steers, filter: Filter, *, heads: bool) -> Iterator[list[JobId]]:
     yield [row["id"] for row in store.read("suspect_ids")]
     for lane in store.read("every_lane", lanes=LANES, most=0):
         place = {name: lane[name] for name in ("queue", "task", "priority")}
@@ -72,7 +73,7 @@ def _waiting(store: Store, filter: Filter, *, heads: bool) -> Iterator[list[JobI
                 break
 
 
-def _set_aside(store: Store, ids: Sequence[JobId]) -> tuple[int, list[RowLocked]]:
+def _set_aside(store: Steers, ids: Sequence[JobId]) -> tuple[int, list[RowLocked]]:
     if not ids:
         return 0, []
     try:
@@ -91,12 +92,12 @@ def _set_aside(store: Store, ids: Sequence[JobId]) -> tuple[int, list[RowLocked]
     return done, locked
 
 
-def _bar(store: Store, ids: Sequence[JobId]) -> int:
+def _bar(store: Steers, ids: Sequence[JobId]) -> int:
     with store.transaction() as tx:
         return len(tx.rows("bar", ids=list(ids)))
 
 
-def free(store: Store) -> tuple[int, list[str]]:
+def free(store: Steers) -> tuple[int, list[str]]:
     """Let go of a bounded number of jobs whose pause is over, or gone; returns how many, and the queues of those that
     go on: what another pause means is set aside by that one. Call again while it returns any."""
     looked_at, queues = 0, []

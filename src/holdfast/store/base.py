@@ -4,6 +4,9 @@ What all stores share is written here once, in terms of a few primitives (`trans
 database provides in its own way. Every write that ends or changes an attempt carries the fence of its claim and says
 `where state = 'running' and fence = …`; no row changed means the lease was lost. Times are compared by the database's
 clock alone; a test passes `clock`.
+
+Parts of the contract that stand apart: `reading` (what is there), `rescues` (jobs are taken back), `steering` (people's
+verbs), `crons`, `stacks`.
 """
 
 from __future__ import annotations
@@ -12,15 +15,12 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any, NamedTuple, Protocol
 
-from holdfast import events
-from holdfast.errors import LeaseLost, Refused, StoreError
+from holdfast.errors import LeaseLost, StoreError
 from holdfast.model.filter import ALL, Filter
 from holdfast.model.job import (
     DEFAULT_LEASE,
-    Changed,
     Claimed,
     Depth,
     Enqueued,
@@ -29,24 +29,19 @@ from holdfast.model.job import (
     NewJob,
     Page,
     Request,
-    Rescued,
     Thing,
     Wants,
 )
-from holdfast.model.lifecycle import IN_PLACE, REQUESTS, TRANSITIONS, State
-from holdfast.model.outcome import Crash, Error, Outcome, Verb
-from holdfast.model.rescue import verdict
-from holdfast.store.bar import bar, free
-from holdfast.store.bulk import bulk
+from holdfast.model.lifecycle import State
+from holdfast.model.outcome import Error, Outcome, Verb
 from holdfast.store.crons import KeepsCrons
 from holdfast.store.depth import depths
-from holdfast.store.find import arguments, chunks, page
+from holdfast.store.find import page
 from holdfast.store.reading import JobId as JobId
 from holdfast.store.reading import Row as Row
+from holdfast.store.rescues import TakesBack
 from holdfast.store.stacks import KeepsStacks
-
-RESCUE_BATCH = 20  # leases taken back in one transaction
-RESCUE_ROUNDS = 50  # transactions in one call, while they find only leases with nothing left under them
+from holdfast.store.steering import Steers
 
 
 class Ref(NamedTuple):
@@ -79,7 +74,7 @@ class Exchanged:
 HandOut = Callable[[Claimed], None]
 
 
-class Store(KeepsCrons, KeepsStacks):
+class Store(TakesBack, Steers, KeepsCrons, KeepsStacks):
     """Where jobs are kept."""
 
     can_listen: bool = False  # can it wake a sleeping worker?
@@ -277,201 +272,6 @@ class Store(KeepsCrons, KeepsStacks):
         """What an attempt wrote whose success its handler recorded itself."""
         self.write("output", id=ref.id, fence=ref.fence, output=output)
 
-    # -- the watchdog --------------------------------------------------------------------------------------------
-
-    def rescue(self, *, by_expiry: bool = True, dead: Sequence[str] = (), quarantine_after: int = 3) -> list[Rescued]:
-        """Take back what silent workers held: leases past their end, and all leases of workers known to be dead.
-        A bounded batch; call again while it returns any."""
-        for _ in range(RESCUE_ROUNDS):
-            with self.transaction() as tx:
-                leases = tx.rows("expired_leases", by_expiry=by_expiry, dead=list(dead), limit=RESCUE_BATCH)
-                rescued = [job for lease in leases for job in self._rescue_lease(tx, lease, quarantine_after)]
-            if rescued or len(leases) < RESCUE_BATCH:
-                return rescued
-        return []
-
-    def _rescue_lease(self, tx: Transaction, lease: Row, quarantine_after: int) -> Iterator[Rescued]:
-        fence = str(lease["fence"])
-        # Other jobs died with it if the worker had more in hand: then nobody knows whose fault it was.
-        company = lease["held"] > 1 or lease["leases"] > 1
-        ids = self.ids_of(lease["job_ids"])
-        yield from self._taken_back(tx, ids, fence, lease["worker"], company, quarantine_after)
-        tx.rows("drop_leases", fences=[fence])
-
-    def crashed(self, crashes: Sequence[tuple[Ref, Crash]], worker: str, *, quarantine_after: int) -> list[Rescued]:
-        """Take back what ran in a process that died, of a worker that lives."""
-        with self.transaction() as tx:
-            return [
-                job
-                for ref, crash in crashes
-                for job in self._taken_back(
-                    tx, [ref.id], ref.fence, worker, crash.company, quarantine_after, crash.cause, crash.output
-                )
-            ]
-
-    def holds(self, held: Held) -> bool:
-        """Does this job still run under this claim?"""
-        rows = self.read("get", id=held.id)
-        return bool(rows) and rows[0]["state"] == State.RUNNING and str(rows[0]["fence"]) == held.fence
-
-    def _taken_back(
-        self, tx: Transaction, ids: list[JobId], fence: str, worker: str, company: bool, quarantine_after: int,
-        cause: str | None = None, output: str | None = None,
-    ) -> Iterator[Rescued]:  # fmt: skip
-        for job in tx.rows("leased_jobs", ids=ids, fence=fence):
-            end = verdict(
-                attempt=job["attempt"],
-                max_attempts=job["max_attempts"],
-                crashes=job["crashes"],
-                suspicion=job["suspicion"],
-                cancel=bool(job["cancel_requested"]),
-                pause=bool(job["pause_requested"]),
-                company=company,
-                quarantine_after=quarantine_after,
-                cause=cause,
-            )
-            told = {"error_code": end.error.code, "error_message": end.error.message}
-            if not tx.rows(
-                "rescue", id=job["id"], fence=fence, state=end.state.value, suspect=end.suspect, lapse=end.lapse,
-                attempt=end.attempt, crashes=end.crashes, suspicion=end.suspicion, **told,
-            ):  # fmt: skip
-                continue
-            tx.rows(
-                "attempt", id=job["id"], fence=fence, life=job["life"], number=job["attempt"],
-                worker=worker, outcome="crashed" if end.charged else "lost",
-                started_at=job["started_at"], traceback=None, output=output, **told,
-            )  # fmt: skip
-            yield Rescued(
-                str(job["id"]), job["queue"], end.state, job["attempt"], job["max_attempts"], end.charged, worker
-            )
-
-    @abstractmethod
-    def ids_of(self, stored: Any) -> list[JobId]:
-        """The job ids of a lease, as they are stored."""
-
-    # -- people ----------------------------------------------------------------------------------------------------
-
-    def pause(self, job_id: str, reason: str | None = None, by: str | None = None) -> State:
-        """Hold a queued job; a running one is asked to park. Returns the state it is in now."""
-        return self._act("pause", job_id, reason=reason, by=by)
-
-    def resume(self, job_id: str) -> State:
-        return self._act("resume", job_id)
-
-    def cancel(self, job_id: str, reason: str | None = None, by: str | None = None) -> State:
-        """End a job that does not run; a running one is asked to stop. Returns the state it is in now."""
-        return self._act("cancel", job_id, reason=reason, by=by)
-
-    def retry(self, job_id: str) -> State:
-        return self._act("retry", job_id)
-
-    def change(
-        self,
-        job_id: str,
-        *,
-        priority: int | None = None,
-        delay: float | None = None,
-        run_at: datetime | None = None,
-        tags: Sequence[str] | None = None,
-    ) -> State:
-        """Change what a queued job waits for."""
-        return self._act("change", job_id, priority=priority, delay=delay, run_at=run_at, tags=tags)
-
-    def delete(self, job_id: str, *, unfinished: bool = True) -> State:
-        """Forget a job and its history, one that has not finished only if allowed. Returns the state it was in."""
-        return self._act("delete", job_id, unfinished=unfinished)
-
-    def bulk(
-        self, verb: str, filter: Filter, *, told: Callable[[Changed], None] | None = None, **parameters: Any
-    ) -> Changed:
-        """Pause, resume, cancel, retry, change or delete all jobs the filter means. `told` hears how far it is."""
-        return bulk(self, verb, filter, told=told, **parameters)
-
-    def matching(self, filter: Filter) -> Iterator[list[JobId]]:
-        """All jobs the filter means, in chunks of ids, newest first. Reads on as it is asked for more."""
-        return chunks(self, filter)
-
-    def _act(self, verb: str, job_id: str, **parameters: Any) -> State:
-        rows = self.act(verb, [self.key_of(job_id)], **parameters)
-        if not rows:
-            found = self.get(job_id).state
-            needed = f"must be {_possible_in(verb)}"
-            if parameters.get("unfinished") is False:
-                needed = "must have finished; cancel it first"
-            raise Refused(f"can't {verb} job {job_id}: it is {found}, and {needed}")
-        return State(rows[0]["state"])
-
-    def act(self, verb: str, ids: Sequence[JobId], **parameters: Any) -> list[Row]:
-        """One verb on these jobs, in one transaction. Returns those that changed: what was not in a state for it stays
-        as it is."""
-        if verb == "change":
-            tags = parameters["tags"]
-            parameters |= {"run_at": self.instant(parameters["run_at"]), "tags": None if tags is None else list(tags)}
-        if verb in REQUESTS:
-            parameters = {"reason": None, "by": None} | parameters
-        with self.transaction() as tx:
-            rows = tx.rows(verb, ids=list(ids), **parameters)
-            if rows and verb == "delete":
-                forget(tx, [row["id"] for row in rows])
-            if rows and verb == "retry":
-                tx.rows("list_pending", ids=[row["id"] for row in rows])
-        if rows and verb in ("resume", "retry", "change"):
-            self.notify({row["queue"] for row in rows})
-        if any(row["state"] == State.RUNNING for row in rows):
-            self.notify(requests=True)
-        if verb == "cancel" and (awaited := [row["id"] for row in rows if row["awaited"]]):
-            self.notify(finished=awaited)
-        for row in rows:
-            events.emit(events.VERBS[verb], job=str(row["id"]), queue=row["queue"], state=row["state"])
-        return rows
-
-    def hold(
-        self,
-        kind: str,
-        name: str,
-        *,
-        by: str | None = None,
-        reason: str | None = None,
-        until: datetime | None = None,
-        delay: float | None = None,
-        filter: Filter = ALL,
-    ) -> int:
-        """Pause a queue, a task or what a filter means: no new attempts start, whichever worker looks. What runs
-        goes on. Returns how many jobs a filter has set aside."""
-        with self.transaction() as tx:
-            tx.rows(
-                "hold", kind=kind, name=name, by=by, reason=reason, until=self.instant(until), delay=delay,
-                queues=list(filter.queues) or None, tasks=list(filter.tasks) or None, arguments=arguments(filter),
-            )  # fmt: skip
-        events.emit("held", kind=kind, name=name, by=by, reason=reason)
-        return bar(self, filter) if kind == "filter" else 0
-
-    def free(self) -> int:
-        """Let go of jobs set aside by a pause by filter that is over: a bounded batch. Call while it returns any."""
-        looked_at, queues = free(self)
-        if queues:
-            self.notify(set(queues))
-            events.emit("freed", count=len(queues))
-        return looked_at
-
-    def clear_heads(self, most: int = 10_000) -> int:
-        """Set aside what pauses by filter mean of the jobs that are due first, about so many; returns how many."""
-        return bar(self, ALL, most=most)
-
-    def let_go(self, kind: str, name: str, *, next_at: datetime | None = None) -> bool:
-        """End the pause of a queue, a task, a filter or a cron (it goes on with this tick). False: there was none."""
-        with self.transaction() as tx:
-            ended = bool(tx.rows("let_go", kind=kind, name=name))
-            if ended and next_at is not None:
-                tx.rows("skip_cron", name=name, next_at=self.instant(next_at))
-        if ended:
-            while kind == "filter" and self.free():
-                pass
-            # A task's jobs may wait in any queue; an empty name wakes everyone.
-            self.notify([name if kind == "queue" else ""])
-            events.emit("let_go", kind=kind, name=name)
-        return ended
-
     # -- reading -----------------------------------------------------------------------------------------------------
 
     def jobs(
@@ -522,12 +322,6 @@ class Store(KeepsCrons, KeepsStacks):
             tx.rows("forget_workers", minus_age=-older_than)
 
 
-def forget(tx: Transaction, ids: Sequence[JobId]) -> None:
-    """All that is kept of these jobs beside their rows."""
-    for name in ("delete_attempts", "delete_steps", "delete_pending"):
-        tx.rows(name, ids=list(ids))
-
-
 def by_verb(outcomes: Sequence[Outcome]) -> dict[Verb, list[Outcome]]:
     groups: dict[Verb, list[Outcome]] = {}
     for outcome in outcomes:
@@ -549,13 +343,6 @@ def by_fence(outcomes: Sequence[Outcome]) -> Iterator[tuple[str, list[Outcome], 
 def with_output(succeeded: Sequence[Outcome]) -> list[Outcome]:
     """Those that leave what they wrote."""
     return [outcome for outcome in succeeded if outcome.output is not None]
-
-
-def _possible_in(verb: str) -> str:
-    states = IN_PLACE[verb] if verb in IN_PLACE else TRANSITIONS[verb][0]
-    if verb in REQUESTS:
-        states |= {State.RUNNING}
-    return " or ".join(state for state in State if state in states)
 
 
 def may_be_lost(outcome: Outcome) -> bool:

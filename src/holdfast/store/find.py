@@ -12,7 +12,7 @@ from holdfast.model.filter import DERIVED, Filter, as_json
 from holdfast.model.job import Page
 
 if TYPE_CHECKING:
-    from holdfast.store.base import JobId, Store
+    from holdfast.store.reading import JobId, Reading
 
 STEP = 10_000  # ids looked through by one statement
 WINDOW = 100_000  # ids, or failures, looked through for one page
@@ -20,7 +20,7 @@ CHUNK = 500  # jobs changed in one transaction
 LAST = 2**63 - 1
 
 
-def page(store: Store, filter: Filter, before: str | None, limit: int) -> Page:
+def page(store: Reading, filter: Filter, before: str | None, limit: int) -> Page:
     top = LAST if before is None else cast(int, store.key_of(before))
     ids: list[int] = []
     cut, reached = False, None
@@ -36,7 +36,7 @@ def page(store: Store, filter: Filter, before: str | None, limit: int) -> Page:
     return Page(records, cut=cut, next=following)
 
 
-def chunks(store: Store, filter: Filter) -> Iterator[list[JobId]]:
+def chunks(store: Reading, filter: Filter) -> Iterator[list[JobId]]:
     """All jobs the filter means, each once, however old; those that come while it goes on are left out."""
     for found, _ in _found(store, filter, LAST, limit=STEP, window=None):
         for start in range(0, len(found), CHUNK):
@@ -44,7 +44,7 @@ def chunks(store: Store, filter: Filter) -> Iterator[list[JobId]]:
 
 
 def _found(
-    store: Store, filter: Filter, top: int, *, limit: int, window: int | None
+    store: Reading, filter: Filter, top: int, *, limit: int, window: int | None
 ) -> Iterator[tuple[list[int], int | None]]:
     """Ids in steps, and the id from which on nothing was looked at yet (None: nothing is left)."""
     wanted = parameters(store, filter)
@@ -58,7 +58,7 @@ def _found(
         yield [row["id"] for row in rows], None
 
 
-def _few(store: Store, filter: Filter) -> Sequence[int] | None:
+def _few(store: Reading, filter: Filter) -> Sequence[int] | None:
     """The ids among which all that is meant must be, if there is an index that tells."""
     if filter.ids:
         return [cast(int, store.key_of(id)) for id in filter.ids]
@@ -72,7 +72,7 @@ def _few(store: Store, filter: Filter) -> Sequence[int] | None:
 
 
 def _walk(
-    store: Store, wanted: dict[str, Any], top: int, limit: int, window: int | None
+    store: Reading, wanted: dict[str, Any], top: int, limit: int, window: int | None
 ) -> Iterator[tuple[list[int], int | None]]:
     looked = 0
     while True:
@@ -91,7 +91,7 @@ def _walk(
         yield [row["id"] for row in rows], top
 
 
-def parameters(store: Store, filter: Filter) -> dict[str, Any]:
+def parameters(store: Reading, filter: Filter) -> dict[str, Any]:
     """What the fragment matching.sql is told."""
     since = filter.since
     ago = -since.total_seconds() if isinstance(since, timedelta) else None

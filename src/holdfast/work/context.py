@@ -132,7 +132,7 @@ class JobContext:
         must not wait for a database."""
         progress, attempt.progress = attempt.progress, None
         if progress is not None and self._store is not None and attempt.reason != "lost" and not _on_loop():
-            with suppress(StoreError):
+            with suppress(StoreError):  # how far it was is all that is lost; the stop itself must not fail for it
                 self._store.progress(self._ref(), *progress)
 
     # -- progress ----------------------------------------------------------------------------------------------------

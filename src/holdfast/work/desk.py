@@ -13,29 +13,25 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from msgspec.structs import replace
-
 from holdfast import events
 from holdfast.errors import HoldfastError, OutcomeUnknown, RowLocked, StoreError, StoreUnavailable, ValueRefused
 from holdfast.model.backoff import POLL_TRIES, error_delay, outcome_delay
 from holdfast.model.job import Claimed, Held, Wants
-from holdfast.model.outcome import Crash, Error, Outcome, given_back
+from holdfast.model.outcome import Crash, Outcome, given_back
 from holdfast.model.rescue import alone_for
 from holdfast.settings import Settings
-from holdfast.store.base import Exchanged, Ref, Store
+from holdfast.store.base import Ref, Store
 from holdfast.work.attempt import Attempt
+from holdfast.work.endings import SPENT, TRIP, Endings
 from holdfast.work.hand import Hand
 from holdfast.work.lane import FEW, Lane, LaneName, Meters, Runner
 from holdfast.work.loop import Bell
 from holdfast.work.poller import Poller
-from holdfast.work.telling import Telling, tell_rescued
+from holdfast.work.telling import Telling
 
 RECONNECT = 0.1  # seconds before a connection that broke is made anew; if that fails, the waits of R3.10 follow
 CONTENDED = 0.05  # seconds before the next look when all that is due was locked
-TRIP = 2_000  # jobs recorded, and jobs claimed, in one trip: what is in hand beyond them runs meanwhile
 TOO_LATE = 1.0  # seconds after which what was claimed ahead and has not begun is given back
-SPENT = 50  # leases with nothing left under them that may wait to be dropped
-LOCKED = 20.0  # seconds before an outcome is tried again whose row someone has locked
 ONCE_MORE = 0.1  # seconds after which a look that found something, but not all it wanted, is repeated
 PEEK = 10.0  # seconds after which a worker that holds back for a suspect sees whether that one still waits
 
@@ -55,15 +51,8 @@ class Desk:
         self._hand = Hand()
         self._telling = Telling(worker, self._hand)
         self._done: deque[tuple[Attempt, Outcome | Crash | None]] = deque()
-        self._crashes: list[tuple[Attempt, Crash]] = []  # attempts that ended with their process
-        self._crashes_at = 0.0  # monotonic: when to tell of them, again
-        self._outcomes: list[Outcome] = []  # decided, not recorded yet
+        self.ends = Endings(worker, store, settings, self._hand, self._telling, self.meters)
         self._unknown: list[str] = []  # fences of claims whose reply was lost
-        self._to_verify: deque[tuple[Attempt, Outcome]] = deque()  # handlers that recorded their success themselves
-        self._blocked: list[tuple[float, Outcome]] = []  # outcomes whose row is locked, and when to try them again
-        self._given_back: set[Ref] = set()  # attempts whose end is decided without them
-        self._emptied: list[str] = []  # fences with nothing left under them, and no outcome to say so
-        self._spent: list[str] = []  # the same, recorded by a trip in a hurry: another will drop their leases
         self._wake = Bell()
         # When to look for work next: at a time others have seen, at a time of our own. Instants are monotonic.
         self._hint_at: float | None = None
@@ -74,7 +63,6 @@ class Desk:
         self._alone_until = 0.0
         self._ran_alone = False  # a suspect has ended: that is recorded first, as the next one waits for empty hands
         self._peek_at = 0.0
-        self._one_by_one = False
         self._broke = False  # the last trip ended with its connection
         self._failures = 0
         self.claiming = True
@@ -126,15 +114,8 @@ class Desk:
     def undecided(self) -> list[Attempt]:
         """What is in hand and has not ended yet."""
         self._take_finished()
-        waiting = [*self._outcomes, *(o for _, o in self._blocked), *(o for _, o in self._to_verify)]
-        decided = {Ref(outcome.id, outcome.fence) for outcome in waiting}
-        decided |= {Ref(attempt.held.id, attempt.held.fence) for attempt, _ in self._crashes}
+        decided = self.ends.decided()
         return [a for a in self._hand.attempts() if Ref(a.held.id, a.held.fence) not in decided]
-
-    def give_back(self, outcome: Outcome) -> None:
-        """Record this for an attempt that can't be stopped; whatever it still brings is not taken."""
-        self._given_back.add(Ref(outcome.id, outcome.fence))
-        self._outcomes.append(outcome)
 
     def withdraw(self) -> None:
         """Give back what has not begun."""
@@ -144,7 +125,7 @@ class Desk:
     def _withdraw(self, lane: Lane, back: list[Attempt]) -> None:
         lane.runner.busy -= len(back)
         self.limit = None if self.limit is None else self.limit + len(back)
-        self._outcomes += [given_back(attempt.held, started=False) for attempt in back]
+        self.ends.outcomes += [given_back(attempt.held, started=False) for attempt in back]
 
     def _give_back_late(self) -> None:
         """What was claimed ahead and did not get a slot soon is left to others."""
@@ -163,16 +144,16 @@ class Desk:
         return self._trip()
 
     def _trip(self) -> bool:
-        if self._to_verify:
-            return self._try(self._verify)
-        if self._crashes and time.monotonic() >= self._crashes_at:
+        if self.ends.to_verify:
+            return self._try(self.ends.verify)
+        if self.ends.crashes and time.monotonic() >= self.ends.crashes_at:
             return self._try(self._report_crashes, poll=False)
         if self._unknown:
             return self._try(self._recover, poll=False)
         lanes = self._hungry()
         if lanes:
             return self._try(lambda: self._look(lanes))
-        if self._outcomes or self._emptied or (self._spent and not self.claiming):
+        if self.ends.outcomes or self.ends.emptied or (self.ends.spent and not self.claiming):
             return self._try(self._exchange)
         return False
 
@@ -183,8 +164,8 @@ class Desk:
         if self._not_before > now and any(lane.wanted and self._limits(lane) != (0, 0) for lane in self.lanes):
             times.append(self._not_before)  # a look is only put off
         times = [max(at, self._not_before) for at in times]
-        times += [at for at, _ in self._blocked]
-        times += [self._crashes_at] if self._crashes else []
+        times += [at for at, _ in self.ends.blocked]
+        times += [self.ends.crashes_at] if self.ends.crashes else []
         times += [late for lane in self.lanes if (late := lane.late_at(TOO_LATE)) is not None]
         patience = self._alone_until if self._alone is not None else self._peek_at if self._holding_back() else None
         if patience is not None and patience > now:
@@ -197,23 +178,12 @@ class Desk:
 
     def idle(self) -> bool:
         """Nothing in hand, nothing to record."""
-        return not (
-            self._blocked
-            or self._hand
-            or self._outcomes
-            or self._done
-            or self._unknown
-            or self._to_verify
-            or self._crashes
-            or self._emptied
-            or (self._spent and not self.claiming)
-        )
+        spent = self.ends.spent and not self.claiming
+        return not (self._hand or self._done or self._unknown or self.ends or spent)
 
     def _take_finished(self) -> None:
         now = time.monotonic()
-        if any(at <= now for at, _ in self._blocked):
-            self._outcomes += [outcome for at, outcome in self._blocked if at <= now]
-            self._blocked = [(at, outcome) for at, outcome in self._blocked if at > now]
+        self.ends.unblock(now)
         if not self._done:
             return
         while self._done:
@@ -227,10 +197,10 @@ class Desk:
             if attempt is self._alone:
                 self._alone = None
                 self._ran_alone = True
-            if self._given_back and Ref(attempt.held.id, attempt.held.fence) in self._given_back:
+            if self.ends.is_given_back(attempt.held):
                 continue
             if isinstance(outcome, Crash):
-                self._crashes.append((attempt, outcome))
+                self.ends.crashes.append((attempt, outcome))
                 continue
             if outcome is None and attempt.reason != "lost":
                 outcome = given_back(attempt.held, started=bool(attempt.started))
@@ -238,11 +208,11 @@ class Desk:
                 self.limit += 1
             if outcome is None:
                 self.meters.lost += 1
-                self.forget(attempt.held)
+                self.ends.forget(attempt.held)
             elif outcome.recorded:
-                self._to_verify.append((attempt, outcome))
+                self.ends.to_verify.append((attempt, outcome))
             else:
-                self._outcomes.append(outcome)
+                self.ends.outcomes.append(outcome)
         for lane in self.lanes:
             lane.pace.measure()
         if self._settings.after_job_delay:
@@ -250,37 +220,8 @@ class Desk:
         if not self.poller.listening:
             self._look_everywhere()  # a slot is free (R3.4)
 
-    def _verify(self) -> None:
-        """A handler recorded its success itself; was that committed?"""
-        attempt, outcome = self._to_verify[0]
-        held = attempt.held
-        if self._store.read("recorded", id=held.id, fence=held.fence):
-            if outcome.output is not None:
-                self._store.keep_output(Ref(held.id, held.fence), outcome.output)
-            self.meters.processed += 1
-            self._telling.succeeded(held)
-            self.forget(held)
-            self._store.notify(finished=[held.id])  # its own transaction told nobody
-        else:
-            self._outcomes.append(replace(outcome, recorded=False))
-        self._to_verify.popleft()
-
     def _report_crashes(self) -> None:
-        """A process died that we ran attempts in. One whose row somebody has locked just now is told again later."""
-        crashes = list(self._crashes)
-        refs = [(Ref(attempt.held.id, attempt.held.fence), crash) for attempt, crash in crashes]
-        taken = self._store.crashed(refs, self._worker, quarantine_after=self._settings.quarantine_after)
-        done = {job.id for job in taken}
-        left = [(a, crash) for a, crash in crashes if str(a.held.id) not in done and self._store.holds(a.held)]
-        self._crashes[: len(crashes)] = left
-        self._crashes_at = time.monotonic() + (TOO_LATE if left else 0.0)
-        for attempt, crash in crashes:
-            if (attempt, crash) not in left:
-                self.forget(attempt.held)
-        self.meters.processed += len(crashes) - len(left)
-        for job in taken:
-            tell_rescued(job)
-        self._store.notify({job.queue for job in taken})
+        self.ends.report_crashes()
         self._look_everywhere()
 
     def _has_room(self) -> bool:
@@ -299,15 +240,15 @@ class Desk:
         if now < self._not_before or not self._may_claim():
             return []
         # Who goes to record something anyway looks again where there was work: hints get lost among others.
-        going = bool(self._outcomes)
+        going = bool(self.ends.outcomes)
         return [lane for lane in self.lanes if (lane.wanted or (going and lane.again)) and self._limits(lane) != (0, 0)]
 
     def _may_claim(self) -> bool:
-        if not self.claiming or self.limit == 0 or self._one_by_one or (self._failures and self._outcomes):
+        if not self.claiming or self.limit == 0 or self.ends.one_by_one or (self._failures and self.ends.outcomes):
             return False
         if self._alone is not None:
             return time.monotonic() >= self._alone_until
-        if self._ran_alone and self._outcomes:
+        if self._ran_alone and self.ends.outcomes:
             return False
         return not self._holding_back() or time.monotonic() >= self._peek_at
 
@@ -336,7 +277,7 @@ class Desk:
         """How many jobs to claim for free slots, and how many ahead of them."""
         if self._holding_back():
             return int(lane.free > 0), 0
-        room = lane.free if self._settings.after_job_delay else min(TRIP, lane.room - len(self._outcomes[TRIP:]))
+        room = lane.free if self._settings.after_job_delay else min(TRIP, lane.room - len(self.ends.outcomes[TRIP:]))
         if self.limit is not None:
             room = min(room, self.limit)
         limit = max(0, min(lane.free, room))
@@ -357,9 +298,9 @@ class Desk:
     # -- the trip ------------------------------------------------------------------------------------------------------
 
     def _exchange(self, wants: Wants | None = None, lane: Lane | None = None) -> None:
-        outcomes = self._outcomes[: 1 if self._one_by_one else TRIP]
-        spent = [*self._spent, *self._hand.emptied_by(outcomes)]
-        emptied = list(self._emptied)
+        outcomes = self.ends.next()
+        spent = [*self.ends.spent, *self._hand.emptied_by(outcomes)]
+        emptied = list(self.ends.emptied)
         # Dropping leases can wait for the next look everywhere, or until there are some.
         looking = self.claiming and self.poller.listening  # so there is a next look, soon
         hurried = looking and len(spent) < SPENT and (wants is None or bool(wants.told))
@@ -382,70 +323,27 @@ class Desk:
             self.nothing_due = False
             if lane is not None and unsure is not None:
                 lane.look = bool(outcomes)
-            if isinstance(trouble, RowLocked):
-                self._step_aside(outcomes, unsure)
+            if isinstance(trouble, ValueRefused):
+                self.ends.narrow_down(outcomes, trouble, alone=unsure is None)
             else:
-                self._narrow_down(outcomes, unsure, trouble)
+                self.ends.step_aside(outcomes, alone=unsure is None)
+                if not outcomes:
+                    self._look_at = time.monotonic() + CONTENDED
             return
         except BaseException as trouble:
             # A lost reply, or nobody knows how far it got: if it did claim, those jobs are ours.
             if unsure is not None and (isinstance(trouble, OutcomeUnknown) or not isinstance(trouble, StoreError)):
                 self._unknown.append(unsure.fence)
             raise
-        self._outcomes = self._outcomes[len(outcomes) :]
-        self._emptied = self._emptied[len(emptied) :]
-        self._spent = spent if hurried else []
-        self._one_by_one = self._one_by_one and bool(self._outcomes)
-        self._ran_alone = self._ran_alone and bool(self._outcomes)
-        self._recorded(outcomes, done)
-        if done.refused is not None:
-            raise done.refused
-
-    def _step_aside(self, outcomes: Sequence[Outcome], wants: Wants | None) -> None:
-        """Someone's open transaction holds the row of one of these: it is tried again from time to time, still ours,
-        and the others don't wait for it."""
-        if len(outcomes) == 1 and wants is None:
-            self._blocked.append((time.monotonic() + LOCKED, self._outcomes.pop(0)))
-            self._one_by_one = self._one_by_one and bool(self._outcomes)
-        elif outcomes:
-            self._one_by_one = True
-        else:
-            self._look_at = time.monotonic() + CONTENDED
-
-    def _narrow_down(self, outcomes: Sequence[Outcome], wants: Wants | None, refused: StoreError) -> None:
-        """The database refused the whole exchange for something in it: outcome by outcome, so that a poison value
-        hurts only its own job."""
-        if not outcomes:
-            self._emptied.clear()  # if it was these: they go when they run out
-            raise refused
-        if len(outcomes) > 1 or wants is not None:
-            self._one_by_one = True
-            return
-        [culprit] = outcomes
-        if culprit.error is not None and culprit.error.code == "UNRECORDABLE":
-            self._outcomes.append(self._outcomes.pop(0))
-            raise refused
-        told = Error("UNRECORDABLE", f"the database refused what this attempt left: {refused}")
-        self._outcomes[0] = Outcome("fail", culprit.id, culprit.fence, "errored", error=told)
-
-    def _recorded(self, outcomes: Sequence[Outcome], done: Exchanged) -> None:
-        lost = [(outcome, self._hand.get(outcome.id, outcome.fence)) for outcome in done.lost]
-        others = [outcome for outcome in outcomes if outcome.verb != "succeed"]
-        self._telling.recorded(outcomes, done)
-        self._hand.drop((outcome.id, outcome.fence) for outcome in outcomes)
-        self.meters.recorded += len(outcomes)
-        self.meters.processed += len(outcomes) - sum(1 for o in others if o.verb == "release") - len(done.lost)
-        for outcome, attempt in lost:
-            self.meters.lost += 1
-            if attempt is None or attempt.ask("lost"):  # else the heartbeat has told of it
-                events.emit("lease_lost", job=str(outcome.id))
-        if outcomes:
-            events.emit("recorded", count=len(outcomes))
+        self.ends.emptied = self.ends.emptied[len(emptied) :]
+        self.ends.spent = spent if hurried else []
+        self.ends.recorded(outcomes, done)
+        self._ran_alone = self._ran_alone and bool(self.ends.outcomes)
         if done.requeued:
             self.nothing_due = False  # when we looked, they were not there yet
             self._look_everywhere()  # to learn when they fall due
-        if done.requeued or done.awaited:
-            self._store.notify(done.requeued, done.awaited)
+        if done.refused is not None:
+            raise done.refused
 
     def _hand_out(self, wants: Wants, lane: Lane, claimed: Claimed) -> None:
         if claimed.jobs:
@@ -507,12 +405,6 @@ class Desk:
         except HoldfastError:  # it is away, or the job was deleted: rather too long than too short
             return alone_for(2)
 
-    def forget(self, held: Held) -> None:
-        """Let go of an attempt without an outcome."""
-        self._hand.drop([(held.id, held.fence)])
-        if not self._hand.holds(held.fence):
-            self._emptied.append(held.fence)
-
     def _recover(self) -> None:
         """A commit's reply was lost: did that claim happen? Then its jobs are ours to run, or to give back."""
         fence = self._unknown[0]
@@ -524,7 +416,7 @@ class Desk:
             for held in known:
                 self._start(self._lane_of[held.task], [held])
         else:
-            self._outcomes += [given_back(held, started=False) for held in known]
+            self.ends.outcomes += [given_back(held, started=False) for held in known]
 
     # -- when the database is away -------------------------------------------------------------------------------------
 
@@ -541,7 +433,7 @@ class Desk:
                     self._pause(RECONNECT)
                     return True
             self._failures += 1
-            waiting = len(self._outcomes)
+            waiting = len(self.ends.outcomes)
             if not waiting and self._failures >= POLL_TRIES:
                 self._failed_poll(error)
                 return True
@@ -552,7 +444,7 @@ class Desk:
             self._pause(delay)
         except Exception as error:  # noqa: BLE001 - no error in polling ever ends the worker (R1.6)
             self._failed_poll(error)
-            if self._outcomes or self._unknown or self._to_verify or self._emptied or self._crashes:
+            if self.ends.waiting or self._unknown:
                 self._pause(outcome_delay(POLL_TRIES))
         else:
             if self._failures or (poll and self.meters.consecutive_errors):

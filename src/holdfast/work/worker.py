@@ -186,9 +186,9 @@ class Worker:
         for attempt in self.desk.undecided():
             if attempt.ask("lost"):
                 events.emit("unstoppable", job=str(attempt.held.id), task=attempt.held.task)
-                self.desk.give_back(given_back(attempt.held, started=bool(attempt.started)))
+                self.desk.ends.give_back(given_back(attempt.held, started=bool(attempt.started)))
             else:  # it was lost before: whatever its handler still does, there is nothing to wait for
-                self.desk.forget(attempt.held)
+                self.desk.ends.forget(attempt.held)
         self._turn_until(self.desk.idle, LAST_WORDS)
 
     def _turn_until(self, done: Callable[[], bool], seconds: float) -> None:

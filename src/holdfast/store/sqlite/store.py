@@ -29,7 +29,6 @@ from holdfast.store.base import (
     Transaction,
     by_fence,
     by_verb,
-    forget,
     may_be_lost,
     with_output,
 )
@@ -39,6 +38,7 @@ from holdfast.store.sqlite.catalogue import fresh, parts, things
 from holdfast.store.sqlite.connect import Connection, path_of, prepare_file, translated
 from holdfast.store.sqlite.enqueue import SqliteEnqueue, stored
 from holdfast.store.statements import Statements
+from holdfast.store.steering import forget
 
 DOCUMENT = 200  # jobs read in one document: their arguments may be long
 CHANGE_CHECK = 0.015  # seconds between looks at the file's change counter while a worker waits

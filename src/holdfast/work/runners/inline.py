@@ -4,7 +4,6 @@ decision what follows."""
 from __future__ import annotations
 
 import os
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -20,6 +19,7 @@ from holdfast.work.hooks import ErrorHook, errored
 from holdfast.work.lane import Ended
 from holdfast.work.manifest import manifest_of
 from holdfast.work.runners.decide import on_raise, on_return
+from holdfast.work.runners.waiting import Waiting
 from holdfast.work.tasks import Task, TaskDefaults
 
 
@@ -36,7 +36,7 @@ class Handler(Protocol):
     def run(self, context: JobContext, args: bytes) -> Any: ...
 
 
-class InlineRunner:
+class InlineRunner(Waiting):
     may_wait = True
     many = False
 
@@ -44,6 +44,7 @@ class InlineRunner:
         self, slots: int, tasks: Iterable[Task[..., object]], store: Store, settings: Settings,
         *, on_error: Sequence[ErrorHook] = (),
     ) -> None:  # fmt: skip
+        super().__init__()
         self.tasks = tasks = list(tasks)
         self.slots = slots
         self.busy = 0
@@ -56,8 +57,6 @@ class InlineRunner:
         self._store = store
         self._settings = settings
         self.finished: Ended = _nobody
-        # Filled by the desk, emptied by slots; each attempt is taken out once, by whoever comes first.
-        self._waiting: deque[Attempt] = deque()
 
     def equip(self, task: Task[..., object], values: Mapping[str, Any]) -> None:
         """Hand these resources to the handler from now on."""
@@ -77,21 +76,6 @@ class InlineRunner:
     def _taken(self, attempt: Attempt, thread: str, text: str) -> str:
         hide = hiding(attempt.held.args, self._handlers[attempt.held.task].secrets, self._settings.url)
         return Taken(os.getpid(), thread, hide(clean(text))).encoded()
-
-    def waiting_since(self) -> float | None:
-        try:
-            return self._waiting[0].taken
-        except IndexError:
-            return None
-
-    def withdraw(self, most: int | None = None) -> list[Attempt]:
-        back: list[Attempt] = []
-        try:
-            while most is None or len(back) < most:
-                back.append(self._waiting.pop())
-        except IndexError:
-            pass  # that was all
-        return back
 
     def _on_return(self, attempt: Attempt, value: object) -> Outcome | None:
         policy = self._handlers[attempt.held.task].defaults.retry

@@ -12,7 +12,6 @@ import shutil
 import sys
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -30,6 +29,7 @@ from holdfast.work.manifest import Manifest, TaskInfo
 from holdfast.work.runners.decide import tell_errored
 from holdfast.work.runners.relay import RECORDING, RELAYED
 from holdfast.work.runners.solo import Solo
+from holdfast.work.runners.waiting import Waiting
 from holdfast.work.runners.wire import Ask, Began, Here, Moved, Over, Reply, Run, ToWorker, Unfit, Where
 
 TICK = 0.1  # seconds between looks at attempts that were asked to stop
@@ -37,7 +37,7 @@ NOT_STARTED = 5.0  # seconds until a job is tried again for which the system had
 RELAYS = 4  # threads that speak to the database for them
 
 
-class IsolatedRunner:
+class IsolatedRunner(Waiting):
     """`tasks` are those it is offered jobs of; it can run an attempt of any of `others`, too."""
 
     may_wait = False  # each needs a process, which takes a while to start
@@ -46,6 +46,7 @@ class IsolatedRunner:
     def __init__(
         self, app: str, tasks: Iterable[TaskInfo], others: Iterable[TaskInfo], store: Store, settings: Settings,
     ) -> None:  # fmt: skip
+        super().__init__()
         mine = tuple(tasks)
         self.slots = settings.isolated
         self.busy = 0
@@ -58,7 +59,6 @@ class IsolatedRunner:
         self._lock: int | None = None
         self._finished: Finished = lambda attempt, outcome: None
         self.answer: Callable[[Attempt, str], None] = lambda attempt, stack: None
-        self._waiting: deque[Attempt] = deque()
         self._solos: dict[int, Solo] = {}  # by pid
         self._closing = False
         self._doomed = False
@@ -81,19 +81,6 @@ class IsolatedRunner:
     def start(self, attempts: Sequence[Attempt]) -> None:
         self._waiting.extend(attempts)
         self._wake()
-
-    def waiting_since(self) -> float | None:
-        try:
-            return self._waiting[0].taken
-        except IndexError:
-            return None
-
-    def withdraw(self, most: int | None = None) -> list[Attempt]:
-        back: list[Attempt] = []
-        with suppress(IndexError):
-            while most is None or len(back) < most:
-                back.append(self._waiting.pop())
-        return back
 
     def ask_where(self, attempt: Attempt) -> bool:
         """Ask where its handler is: `answer` is told. False: it does not run here."""

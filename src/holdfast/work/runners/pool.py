@@ -10,7 +10,7 @@ import os
 import selectors
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -20,62 +20,17 @@ from holdfast.model.outcome import Crash, Outcome, given_back, returned
 from holdfast.settings import Settings
 from holdfast.work.attempt import Attempt
 from holdfast.work.lane import Finished, Runner
-from holdfast.work.manifest import Manifest, TaskInfo
+from holdfast.work.manifest import Manifest
 from holdfast.work.runners.decide import obeyed
+from holdfast.work.runners.pooled import PooledRunner
 from holdfast.work.runners.process import Orders, Process
 from holdfast.work.runners.wire import Back, Done, Hello, Here, Moved, Ready, ToWorker, Unfit
 from holdfast.work.stacks import absent
 
 TICK = 0.2  # seconds between looks at attempts that were asked to stop
 CLOSING = 12.0  # seconds processes have to end in good order: resources and hooks of theirs take time
-SILENT = 1.0  # seconds a process may owe an answer and still be given attempts, if there are others
 MUTE = 5.0  # seconds a process may owe an answer before it counts as stuck
 AGAIN = (0.0, 1.0, 2.0, 5.0, 10.0, 30.0)  # seconds before another is started in place of one that could not start
-
-
-class PooledRunner:
-    """The slots of one colour in all processes."""
-
-    may_wait = True
-    many = True
-
-    def __init__(self, pool: Pool, tasks: Sequence[TaskInfo], slots: int, *, is_async: bool) -> None:
-        self.manifest = Manifest(tuple(tasks))
-        self.busy = 0
-        self._pool = pool
-        self._slots = slots  # of one process
-        self._is_async = is_async
-
-    @property
-    def slots(self) -> int:
-        return self._slots * len(self._pool.ready())
-
-    def start(self, attempts: Sequence[Attempt]) -> None:
-        """Level their loads."""
-        left = list(attempts)
-        able = [process for process in self._pool.ready() if process.silent_for() < SILENT]
-        loads = {process: process.load(is_async=self._is_async) for process in able or self._pool.ready()}
-        level = -(-(len(left) + sum(loads.values())) // max(1, len(loads)))
-        for process in sorted(loads, key=lambda one: loads[one]):
-            some = left[: max(0, level - loads[process])]
-            if some and process.give(some, is_async=self._is_async):
-                del left[: len(some)]
-        for attempt in left:
-            self._pool.finished(attempt, None)  # there is nobody to run it: given back
-
-    def waiting_since(self) -> float | None:
-        since = [process.waiting_since(is_async=self._is_async) for process in self._pool.ready()]
-        return min((at for at in since if at is not None), default=None)
-
-    def withdraw(self, most: int | None = None) -> list[Attempt]:
-        """They come back later, as ended without an outcome."""
-        processes = self._pool.ready()
-        share = None if most is None else -(-most // max(1, len(processes)))
-        for process in processes:
-            process.withdraw(share, is_async=self._is_async)
-        return []
-
-    def close(self, timeout: float) -> None: ...
 
 
 class Pool:

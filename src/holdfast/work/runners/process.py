@@ -269,8 +269,9 @@ class Process:
         """How it ended, in words. None of those it started is left."""
         if not self._child.ended():
             self._child.kill()
-        while (end := self._child.reap()) is None:
-            time.sleep(0.001)
+            self._child.wait()
+        end = self._child.reap()
+        assert end is not None
         self.line.close()
         return end.told()
 

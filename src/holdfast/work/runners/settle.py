@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from contextlib import suppress
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 
@@ -45,6 +46,13 @@ def settle(terms: Terms | str) -> None:
     if terms.umask is not None:
         os.umask(terms.umask)
     _limit(terms)
+
+
+def leave(code: int) -> NoReturn:
+    """End the program. Threads that can't be stopped must not keep us: everything that counts has been sent."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def forks_are_no_runners(*descriptors: int) -> None:

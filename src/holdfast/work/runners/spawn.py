@@ -141,6 +141,11 @@ class Child:
         self._signal(signal.SIGKILL)
         self._kill_kin()
 
+    def wait(self) -> None:
+        """Until the process itself has ended."""
+        with suppress(ChildProcessError):  # someone else has asked for it: then it has
+            os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
+
     def reap(self) -> End | None:
         """How it ended; None: it has not. Whoever it left behind is gone by then."""
         if self.end is None and self.ended():

@@ -264,10 +264,12 @@ class Outgoing:
 
     def flush(self) -> bool:
         with self._lock:
-            del self._backlog[: self._sent(bytes(self._backlog))]
+            with memoryview(self._backlog) as waiting:
+                sent = self._sent(waiting)
+            del self._backlog[:sent]
             return not self._backlog
 
-    def _sent(self, data: bytes) -> int:
+    def _sent(self, data: bytes | memoryview) -> int:
         sent = 0
         try:
             while sent < len(data):

@@ -1,0 +1,98 @@
+"""The part of a Store that takes jobs back from whoever can no longer end them: a worker that fell silent, a process
+that died. What follows for the job is decided by `model.rescue`; every write checks the fence it takes the job from."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
+
+from holdfast.model.job import Held, Rescued
+from holdfast.model.lifecycle import State
+from holdfast.model.outcome import Crash
+from holdfast.model.rescue import verdict
+from holdfast.store.reading import JobId, Reading, Row
+
+if TYPE_CHECKING:
+    from holdfast.store.base import Ref, Transaction
+
+RESCUE_BATCH = 20  # leases taken back in one transaction
+RESCUE_ROUNDS = 50  # transactions in one call, while they find only leases with nothing left under them
+
+
+class TakesBack(Reading):
+    if TYPE_CHECKING:  # what the rest of a Store brings
+
+        @abstractmethod
+        def transaction(self) -> AbstractContextManager[Transaction]: ...
+
+    def rescue(self, *, by_expiry: bool = True, dead: Sequence[str] = (), quarantine_after: int = 3) -> list[Rescued]:
+        """Take back what silent workers held: leases past their end, and all leases of workers known to be dead.
+        A bounded batch; call again while it returns any."""
+        for _ in range(RESCUE_ROUNDS):
+            with self.transaction() as tx:
+                leases = tx.rows("expired_leases", by_expiry=by_expiry, dead=list(dead), limit=RESCUE_BATCH)
+                rescued = [job for lease in leases for job in self._rescue_lease(tx, lease, quarantine_after)]
+            if rescued or len(leases) < RESCUE_BATCH:
+                return rescued
+        return []
+
+    def _rescue_lease(self, tx: Transaction, lease: Row, quarantine_after: int) -> Iterator[Rescued]:
+        fence = str(lease["fence"])
+        # Other jobs died with it if the worker had more in hand: then nobody knows whose fault it was.
+        company = lease["held"] > 1 or lease["leases"] > 1
+        ids = self.ids_of(lease["job_ids"])
+        yield from self._taken_back(tx, ids, fence, lease["worker"], company, quarantine_after)
+        tx.rows("drop_leases", fences=[fence])
+
+    def crashed(self, crashes: Sequence[tuple[Ref, Crash]], worker: str, *, quarantine_after: int) -> list[Rescued]:
+        """Take back what ran in a process that died, of a worker that lives."""
+        with self.transaction() as tx:
+            return [
+                job
+                for ref, crash in crashes
+                for job in self._taken_back(
+                    tx, [ref.id], ref.fence, worker, crash.company, quarantine_after, crash.cause, crash.output
+                )
+            ]
+
+    def holds(self, held: Held) -> bool:
+        """Does this job still run under this claim?"""
+        rows = self.read("get", id=held.id)
+        return bool(rows) and rows[0]["state"] == State.RUNNING and str(rows[0]["fence"]) == held.fence
+
+    def _taken_back(
+        self, tx: Transaction, ids: list[JobId], fence: str, worker: str, company: bool, quarantine_after: int,
+        cause: str | None = None, output: str | None = None,
+    ) -> Iterator[Rescued]:  # fmt: skip
+        for job in tx.rows("leased_jobs", ids=ids, fence=fence):
+            end = verdict(
+                attempt=job["attempt"],
+                max_attempts=job["max_attempts"],
+                crashes=job["crashes"],
+                suspicion=job["suspicion"],
+                cancel=bool(job["cancel_requested"]),
+                pause=bool(job["pause_requested"]),
+                company=company,
+                quarantine_after=quarantine_after,
+                cause=cause,
+            )
+            told = {"error_code": end.error.code, "error_message": end.error.message}
+            if not tx.rows(
+                "rescue", id=job["id"], fence=fence, state=end.state.value, suspect=end.suspect, lapse=end.lapse,
+                attempt=end.attempt, crashes=end.crashes, suspicion=end.suspicion, **told,
+            ):  # fmt: skip
+                continue
+            tx.rows(
+                "attempt", id=job["id"], fence=fence, life=job["life"], number=job["attempt"],
+                worker=worker, outcome="crashed" if end.charged else "lost",
+                started_at=job["started_at"], traceback=None, output=output, **told,
+            )  # fmt: skip
+            yield Rescued(
+                str(job["id"]), job["queue"], end.state, job["attempt"], job["max_attempts"], end.charged, worker
+            )
+
+    @abstractmethod
+    def ids_of(self, stored: Any) -> list[JobId]:
+        """The job ids of a lease, as they are stored."""

@@ -1,0 +1,165 @@
+"""What has ended in this worker and is not recorded yet. An outcome, once decided, is never dropped: it is sent until
+it is recorded, or the fence is found gone (R5.12). The desk's alone: no other thread comes here."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from holdfast import events
+from holdfast.errors import StoreError
+from holdfast.model.job import Held
+from holdfast.model.outcome import Crash, Error, Outcome
+from holdfast.settings import Settings
+from holdfast.store.base import Exchanged, Ref, Store
+from holdfast.work.attempt import Attempt
+from holdfast.work.hand import Hand
+from holdfast.work.lane import Meters
+from holdfast.work.telling import Telling, tell_rescued
+
+TRIP = 2_000  # jobs recorded, and jobs claimed, in one trip: what is in hand beyond them runs meanwhile
+SPENT = 50  # leases with nothing left under them that may wait to be dropped
+LOCKED = 20.0  # seconds before an outcome is tried again whose row someone has locked
+CRASH_LOCKED = 1.0  # the same for a crash
+
+
+class Endings:
+    def __init__(
+        self, worker: str, store: Store, settings: Settings, hand: Hand, telling: Telling, meters: Meters
+    ) -> None:
+        self._worker = worker
+        self._store = store
+        self._settings = settings
+        self._hand = hand
+        self._telling = telling
+        self._meters = meters
+        self.outcomes: list[Outcome] = []  # decided
+        self.to_verify: deque[tuple[Attempt, Outcome]] = deque()  # handlers that recorded their success themselves
+        self.blocked: list[tuple[float, Outcome]] = []  # outcomes whose row is locked, and when to try them again
+        self.crashes: list[tuple[Attempt, Crash]] = []  # attempts that ended with their process
+        self.crashes_at = 0.0  # monotonic: when to tell of them, again
+        self.emptied: list[str] = []  # fences with nothing left under them, and no outcome to say so
+        self.spent: list[str] = []  # the same, recorded by a trip in a hurry: another will drop their leases
+        self.one_by_one = False
+        self._given_back: set[Ref] = set()  # attempts whose end is decided without them
+
+    def __bool__(self) -> bool:
+        """Is something left? (Leases that are spent can wait.)"""
+        return self.waiting or bool(self.blocked)
+
+    @property
+    def waiting(self) -> bool:
+        """For a trip to the database, now."""
+        return bool(self.outcomes or self.to_verify or self.crashes or self.emptied)
+
+    def decided(self) -> set[Ref]:
+        """The attempts that have ended."""
+        outcomes = [*self.outcomes, *(o for _, o in self.blocked), *(o for _, o in self.to_verify)]
+        crashed = {Ref(attempt.held.id, attempt.held.fence) for attempt, _ in self.crashes}
+        return crashed | {Ref(outcome.id, outcome.fence) for outcome in outcomes}
+
+    def give_back(self, outcome: Outcome) -> None:
+        """Record this for an attempt that can't be stopped; whatever it still brings is not taken."""
+        self._given_back.add(Ref(outcome.id, outcome.fence))
+        self.outcomes.append(outcome)
+
+    def is_given_back(self, held: Held) -> bool:
+        return bool(self._given_back) and Ref(held.id, held.fence) in self._given_back
+
+    def unblock(self, now: float) -> None:
+        """Those that were locked come first again when it is time."""
+        if any(at <= now for at, _ in self.blocked):
+            self.outcomes += [outcome for at, outcome in self.blocked if at <= now]
+            self.blocked = [(at, outcome) for at, outcome in self.blocked if at > now]
+
+    def forget(self, held: Held) -> None:
+        """Let go of an attempt without an outcome."""
+        self._hand.drop([(held.id, held.fence)])
+        if not self._hand.holds(held.fence):
+            self.emptied.append(held.fence)
+
+    # -- by trips of their own -----------------------------------------------------------------------------------------
+
+    def verify(self) -> None:
+        """A handler recorded its success itself; was that committed?"""
+        attempt, outcome = self.to_verify[0]
+        held = attempt.held
+        if self._store.read("recorded", id=held.id, fence=held.fence):
+            if outcome.output is not None:
+                self._store.keep_output(Ref(held.id, held.fence), outcome.output)
+            self._meters.processed += 1
+            self._telling.succeeded(held)
+            self.forget(held)
+            self._store.notify(finished=[held.id])  # its own transaction told nobody
+        else:
+            self.outcomes.append(replace(outcome, recorded=False))
+        self.to_verify.popleft()
+
+    def report_crashes(self) -> None:
+        """A process died that we ran attempts in. One whose row somebody has locked just now is told again later."""
+        crashes = list(self.crashes)
+        refs = [(Ref(attempt.held.id, attempt.held.fence), crash) for attempt, crash in crashes]
+        taken = self._store.crashed(refs, self._worker, quarantine_after=self._settings.quarantine_after)
+        done = {job.id for job in taken}
+        left = [(a, crash) for a, crash in crashes if str(a.held.id) not in done and self._store.holds(a.held)]
+        self.crashes[: len(crashes)] = left
+        self.crashes_at = time.monotonic() + (CRASH_LOCKED if left else 0.0)
+        for attempt, crash in crashes:
+            if (attempt, crash) not in left:
+                self.forget(attempt.held)
+        self._meters.processed += len(crashes) - len(left)
+        for job in taken:
+            tell_rescued(job)
+        self._store.notify({job.queue for job in taken})
+
+    # -- by the exchange ---------------------------------------------------------------------------------------------
+
+    def next(self) -> list[Outcome]:
+        return self.outcomes[: 1 if self.one_by_one else TRIP]
+
+    def recorded(self, outcomes: Sequence[Outcome], done: Exchanged) -> None:
+        """These, the first of ours, are recorded, or found their lease gone."""
+        self.outcomes = self.outcomes[len(outcomes) :]
+        self.one_by_one = self.one_by_one and bool(self.outcomes)
+        lost = [(outcome, self._hand.get(outcome.id, outcome.fence)) for outcome in done.lost]
+        released = sum(1 for outcome in outcomes if outcome.verb == "release")
+        self._telling.recorded(outcomes, done)
+        self._hand.drop((outcome.id, outcome.fence) for outcome in outcomes)
+        self._meters.recorded += len(outcomes)
+        self._meters.processed += len(outcomes) - released - len(done.lost)
+        for outcome, attempt in lost:
+            self._meters.lost += 1
+            if attempt is None or attempt.ask("lost"):  # else the heartbeat has told of it
+                events.emit("lease_lost", job=str(outcome.id))
+        if outcomes:
+            events.emit("recorded", count=len(outcomes))
+        if done.requeued or done.awaited:
+            self._store.notify(done.requeued, done.awaited)
+
+    def step_aside(self, outcomes: Sequence[Outcome], *, alone: bool) -> None:
+        """Someone's open transaction holds the row of one of these: it is tried again from time to time, still ours,
+        and the others don't wait for it. `alone`: nothing else was on that trip."""
+        if len(outcomes) == 1 and alone:
+            self.blocked.append((time.monotonic() + LOCKED, self.outcomes.pop(0)))
+            self.one_by_one = self.one_by_one and bool(self.outcomes)
+        elif outcomes:
+            self.one_by_one = True
+
+    def narrow_down(self, outcomes: Sequence[Outcome], refused: StoreError, *, alone: bool) -> None:
+        """The database refused the whole exchange for something in it: outcome by outcome, so that a poison value
+        hurts only its own job."""
+        if not outcomes:
+            self.emptied.clear()  # if it was these: they go when they run out
+            raise refused
+        if len(outcomes) > 1 or not alone:
+            self.one_by_one = True
+            return
+        [culprit] = outcomes
+        if culprit.error is not None and culprit.error.code == "UNRECORDABLE":
+            self.outcomes.append(self.outcomes.pop(0))
+            raise refused
+        told = Error("UNRECORDABLE", f"the database refused what this attempt left: {refused}")
+        self.outcomes[0] = Outcome("fail", culprit.id, culprit.fence, "errored", error=told)
