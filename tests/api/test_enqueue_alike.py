@@ -79,7 +79,7 @@ class Place:
     def rows(self, ids: list[str]) -> list[tuple[Any, ...]]:
         """Every column but the id, as the database has it."""
         postgres = self.app.settings.url.startswith("postgres")
-        everything = "j.*, j.args::text" if postgres else "j.*"
+        everything = "j.*, j.args::text, j.tags::text" if postgres else "j.*"
         found = {row[0]: row[1:] for row in self.database(f"select {everything} from {{jobs}} j")}
         self.database.connection.rollback()
         return [found[int(id)] for id in ids]
