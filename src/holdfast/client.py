@@ -287,7 +287,7 @@ class Holdfast(People):
     def enqueue_many(self, jobs: Iterable[Bound[R]]) -> list[Job[R]]:
         """Keep many jobs, all or none: `hf.enqueue_many(task.bind(x) for x in xs)`."""
         return [
-            Job(self, done.id, task, created=done.created)
+            Job(self, done.id, task, done.created)
             for chunk, tasks in self._stream(jobs)
             for done, task in zip(chunk, tasks, strict=True)
         ]

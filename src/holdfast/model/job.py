@@ -19,7 +19,7 @@ COUNTED = 10_000  # jobs of a kind that are counted for a summary; beyond, it sa
 LATE = 5.0  # seconds a look of a live worker may come late
 
 
-class NewJob(msgspec.Struct, frozen=True, kw_only=True):
+class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A job as it is handed to a store. Arguments are JSON text already checked; times are relative to the
     database's clock (`delay`, `expires_in`, seconds) unless given as an instant (`run_at`)."""
 
@@ -37,7 +37,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     tags: tuple[str, ...] = ()
 
 
-class Enqueued(msgspec.Struct, frozen=True):
+class Enqueued(msgspec.Struct, frozen=True, gc=False):
     """What an enqueue answers: the job's id, and whether it is a new job or one that held the same key."""
 
     id: str

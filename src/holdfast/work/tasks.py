@@ -60,7 +60,7 @@ class UnfitArguments(Exception):
     """Stored arguments don't fit the handler: it changed since they were enqueued, or someone else wrote them."""
 
 
-class Bound(msgspec.Struct, Generic[R_co], frozen=True):
+class Bound(msgspec.Struct, Generic[R_co], frozen=True, gc=False):
     """A task with its arguments, checked and ready to be enqueued."""
 
     task: Task[Any, R_co]

@@ -34,18 +34,22 @@ class CopyRows:
         self._values = COPIED.count(",") + 1 + tell_clock
         self._endings: dict[tuple[object, ...], bytes] = {}
 
-    def row(self, id: int, job: NewJob) -> bytes:
-        kind = (
-            job.queue, job.task, job.priority, job.max_attempts, job.delay, job.run_at, job.expires_in,
-            job.correlation_id, job.tags,
-        )  # fmt: skip
-        ending = self._endings.get(kind)
-        if ending is None:
-            ending = self._ending(job)
-            if len(self._endings) < KINDS:
-                self._endings[kind] = ending
-        args = job.args if self._utf8 else job.args.decode().encode(self._encoding)
-        return _row(self._values, 8, id, len(args)) + args + ending
+    def of(self, ids: Iterable[int], jobs: Iterable[NewJob]) -> bytes:
+        values, endings = self._values, self._endings
+        rows: list[bytes] = []
+        for id, job in zip(ids, jobs, strict=True):
+            kind = (
+                job.queue, job.task, job.priority, job.max_attempts, job.delay, job.run_at, job.expires_in,
+                job.correlation_id, job.tags,
+            )  # fmt: skip
+            ending = endings.get(kind)
+            if ending is None:
+                ending = self._ending(job)
+                if len(endings) < KINDS:
+                    endings[kind] = ending
+            args = job.args if self._utf8 else job.args.decode().encode(self._encoding)
+            rows += (_row(values, 8, id, len(args)), args, ending)
+        return b"".join(rows)
 
     def _ending(self, job: NewJob) -> bytes:
         due = _instant(self._later(job.delay) if job.run_at is None else job.run_at)

@@ -28,8 +28,10 @@ from holdfast.store.postgres.post import Post
 from holdfast.store.statements import Statements
 from holdfast.store.steps import Steps, arun_steps, keyed_steps, run_steps
 
-CHUNK = 2_500  # jobs sent in one COPY
-PIECE = 250  # written at a time: less than the socket takes in
+CHUNK = 2_500  # jobs sent in the first COPY
+LARGEST = 10_000  # in later ones, unless they are large
+LARGE = 2**21  # bytes of arguments of one COPY
+PIECE = 250  # jobs written at a time: less than the socket takes in
 
 
 class PostgresEnqueue(Store):
@@ -146,7 +148,8 @@ class PostgresEnqueue(Store):
             chunk = list(islice(source, CHUNK))
             while chunk:
                 following: list[NewJob] = []
-                ids = self._copy([job for job in chunk if job.key is None], connection, source, following)
+                ahead = islice(source, _next_size(chunk))
+                ids = self._copy([job for job in chunk if job.key is None], connection, ahead, following)
                 keyed = self._enqueue_keyed(connection, [job for job in chunk if job.key is not None])
                 yield [Enqueued(str(next(ids)), True) if job.key is None else next(keyed) for job in chunk]
                 queues.update(job.queue for job in chunk)
@@ -154,12 +157,12 @@ class PostgresEnqueue(Store):
         self.notify(queues)
 
     def _copy(
-        self, jobs: list[NewJob], connection: Connection, source: Iterator[NewJob], following: list[NewJob]
+        self, jobs: list[NewJob], connection: Connection, ahead: Iterator[NewJob], following: list[NewJob]
     ) -> Iterator[int]:
-        """Send these jobs, and have the source make the following ones meanwhile: the database works on what it was
-        sent while we write, and we while it works. Gives the ids."""
+        """Send these jobs, and have the following ones made meanwhile: the database works on what it was sent while we
+        write, and we while it works. Gives the ids."""
         if not jobs:
-            following += islice(source, CHUNK)
+            following += ahead
             return iter(())
         [reserved] = self._rows(
             connection,
@@ -174,10 +177,10 @@ class PostgresEnqueue(Store):
         with connection.cursor() as cursor, cursor.copy(command) as copy:
             copy.write(BEGIN)
             for at in range(0, len(jobs), PIECE):
-                copy.write(b"".join(map(rows.row, ids[at : at + PIECE], jobs[at : at + PIECE])))
-                following += islice(source, PIECE)
+                copy.write(rows.of(ids[at : at + PIECE], jobs[at : at + PIECE]))
+                following += islice(ahead, PIECE * 2)
             copy.write(END)
-            following += islice(source, CHUNK - len(following))
+            following += ahead
         return iter(ids)
 
     def _enqueue_keyed(self, connection: Connection, jobs: list[NewJob]) -> Iterator[Enqueued]:
@@ -199,6 +202,13 @@ class PostgresEnqueue(Store):
             else:  # it changed hands between the statements: one by one then
                 answers.append(run_steps(self._enqueue_steps(job), lambda t, p: self._rows(connection, t, p)))
         return iter(answers)
+
+
+def _next_size(chunk: list[NewJob]) -> int:
+    """Jobs in the next COPY. The more there are, the less often client and server wait for each other; but they are
+    all in memory."""
+    small = sum(len(job.args) for job in chunk) < LARGE
+    return min(2 * len(chunk), LARGEST) if small else CHUNK
 
 
 def _due_now(job: NewJob) -> bool:
