@@ -29,14 +29,17 @@ R_co = TypeVar("R_co", covariant=True)
 FIRST_WAIT, LONGEST_WAIT, GROWTH = 0.02, 2.0, 1.6  # seconds between two looks, while no notification comes
 
 
-class Job(msgspec.Struct, Generic[R_co], eq=False, weakref=True):
+class Job(Generic[R_co]):
     """A job in the database. `id` is text; `created` is False if an equal job (same key) was there already."""
 
-    _app: Holdfast
-    id: str
-    task: str
-    created: bool = True
-    _record: JobRecord | None = None
+    __slots__ = ("__weakref__", "_app", "_record", "created", "id", "task")
+
+    def __init__(self, app: Holdfast, id: str, task: str, created: bool = True) -> None:
+        self._app = app
+        self.id = id
+        self.task = task
+        self.created = created
+        self._record: JobRecord | None = None
 
     def refresh(self) -> JobRecord:
         """Read the job's row."""

@@ -60,12 +60,15 @@ class UnfitArguments(Exception):
     """Stored arguments don't fit the handler: it changed since they were enqueued, or someone else wrote them."""
 
 
-class Bound(msgspec.Struct, Generic[R_co], frozen=True, gc=False):
+class Bound(Generic[R_co]):  # no struct: that would print its arguments, which may be secret
     """A task with its arguments, checked and ready to be enqueued."""
 
-    task: Task[Any, R_co]
-    new: NewJob
-    conn: Any = None
+    __slots__ = ("conn", "new", "task")
+
+    def __init__(self, task: Task[Any, R_co], new: NewJob, conn: Any = None) -> None:
+        self.task = task
+        self.new = new
+        self.conn = conn
 
 
 class Enqueuer(Generic[P, R]):
