@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
 from itertools import islice
 from typing import Any, cast
@@ -145,25 +145,36 @@ class PostgresEnqueue(Store):
         with self._use() as connection, connection.transaction():
             # The source may take its time.
             connection.execute("set local idle_in_transaction_session_timeout = 0")
+            answers: list[Enqueued] = []
             chunk = list(islice(source, CHUNK))
             while chunk:
                 following: list[NewJob] = []
                 ahead = islice(source, _next_size(chunk))
-                ids = self._copy([job for job in chunk if job.key is None], connection, ahead, following)
-                keyed = self._enqueue_keyed(connection, [job for job in chunk if job.key is not None])
-                yield [Enqueued(str(next(ids)), True) if job.key is None else next(keyed) for job in chunk]
-                queues.update(job.queue for job in chunk)
+                plain = [job for job in chunk if job.key is None]
+                with self._copying(connection, plain, ahead, following) as ids:
+                    if answers:  # of the jobs before, while the database takes in these
+                        yield answers
+                    answers = [Enqueued(str(id), True) for id in ids]
+                    queues.update(job.queue for job in chunk)
+                if len(plain) < len(chunk):
+                    keyed = self._enqueue_keyed(connection, [job for job in chunk if job.key is not None])
+                    made = iter(answers)
+                    answers = [next(made) if job.key is None else next(keyed) for job in chunk]
                 chunk = following
+            if answers:
+                yield answers
         self.notify(queues)
 
-    def _copy(
-        self, jobs: list[NewJob], connection: Connection, ahead: Iterator[NewJob], following: list[NewJob]
-    ) -> Iterator[int]:
+    @contextmanager
+    def _copying(
+        self, connection: Connection, jobs: list[NewJob], ahead: Iterator[NewJob], following: list[NewJob]
+    ) -> Iterator[list[int]]:
         """Send these jobs, and have the following ones made meanwhile: the database works on what it was sent while we
-        write, and we while it works. Gives the ids."""
+        write, and we while it works. They have arrived when the block ends. Gives their ids."""
         if not jobs:
             following += ahead
-            return iter(())
+            yield []
+            return
         [reserved] = self._rows(
             connection,
             self.statements["reserve_ids"],
@@ -178,10 +189,10 @@ class PostgresEnqueue(Store):
             copy.write(BEGIN)
             for at in range(0, len(jobs), PIECE):
                 copy.write(rows.of(ids[at : at + PIECE], jobs[at : at + PIECE]))
-                following += islice(ahead, PIECE * 2)
+                following += islice(ahead, 2 * PIECE)
             copy.write(END)
             following += ahead
-        return iter(ids)
+            yield ids
 
     def _enqueue_keyed(self, connection: Connection, jobs: list[NewJob]) -> Iterator[Enqueued]:
         if not jobs:
