@@ -2,7 +2,10 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-RUN_JOBS ?= 2
+# Tests at once: more than there are processors, for many of them wait.
+RUN_JOBS ?= 4
+# They start hundreds of processes, which shall find compiled modules and not compile them each.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 
@@ -36,7 +39,7 @@ test: $(VENV)/ready-check ## every test, on SQLite and PostgreSQL
 	$(BIN)/python -m pytest -q -n $(RUN_JOBS) --dist worksteal
 
 test-16: $(VENV)/ready-check ## the store, the API and the worker once more, on PostgreSQL 16
-	HOLDFAST_TEST_POSTGRES_VERSION=16 $(BIN)/python -m pytest -q -n $(RUN_JOBS) tests/contract tests/api tests/work -k postgres
+	HOLDFAST_TEST_POSTGRES_VERSION=16 $(BIN)/python -m pytest -q -n $(RUN_JOBS) --dist worksteal tests/contract tests/api tests/work -k postgres
 
 test-fast: $(VENV)/ready ## the tests that take seconds
 	$(BIN)/python -m pytest -q -n $(RUN_JOBS) --ignore tests/crash --ignore tests/plans --ignore tests/types --ignore tests/docs --ignore tests/bench/test_figures.py

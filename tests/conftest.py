@@ -13,6 +13,25 @@ from tests.factories import Clock
 from tests.servers import drop_schema, new_schema, shared_postgres
 
 ENGINES = ("sqlite", "postgres")
+SLOW = {"bench", "crash", "docs", "plans", "test_machine", "test_why"}  # folders and modules
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """One worker of xdist begins with its share of what is quick, the next one with what is slow, which mostly waits: so
+    the processors are busy, and what is broken shows early. With `--dist worksteal` the first worker gets the first part
+    of this list, and so on."""
+    workers: int = getattr(config, "workerinput", {}).get("workercount", 1)
+    slow: list[pytest.Item] = []
+    quick: list[pytest.Item] = []
+    for item in items:
+        (slow if SLOW & {item.path.parent.name, item.path.stem} else quick).append(item)
+
+    def share(part: list[pytest.Item], n: int) -> list[pytest.Item]:
+        return part[n * len(part) // workers : (n + 1) * len(part) // workers]
+
+    if workers > 1:
+        orders = [(quick, slow), (slow, quick)]
+        items[:] = [item for n in range(workers) for part in orders[n % 2] for item in share(part, n)]
 
 
 @pytest.fixture(params=ENGINES)

@@ -31,7 +31,9 @@ class EmbeddedPostgres:
             shutil.chown(self._data, self._user)
         self.port = _free_port()
         self._settings = {"max_connections": 300, **settings}
-        self._run("initdb", "-D", str(self._data), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C")
+        self._run(
+            "initdb", "-D", str(self._data), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"
+        )
         self.start()
 
     @property

@@ -98,7 +98,7 @@ def test_a_wait_that_was_given_up_does_not_keep_the_program(hf: Holdfast) -> Non
 
     began = time.monotonic()
     asyncio.run(impatient())  # joins the threads of its executor
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 20
 
 
 @pytest.mark.usefixtures("only_woken")

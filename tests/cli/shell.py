@@ -6,10 +6,15 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from holdfast.settings import Settings
+from tests import waiting
+from tests.cli.forking import run_holdfast
+
+T = TypeVar("T")
 
 APP = """
 from holdfast import Fail, Holdfast
@@ -40,10 +45,7 @@ class Shell:
         }
 
     def __call__(self, *arguments: str, code: int = 0, **environment: str) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run(
-            [sys.executable, "-m", "holdfast", *arguments], cwd=self.directory, text=True, capture_output=True,
-            env={**self.environment, **environment}, timeout=60, check=False, stdin=subprocess.DEVNULL,
-        )  # fmt: skip
+        done = run_holdfast(arguments, cwd=self.directory, env={**self.environment, **environment}, timeout=60)
         assert done.returncode == code, done.stderr
         return done
 
@@ -55,3 +57,8 @@ class Shell:
             [sys.executable, "-m", "holdfast", *arguments], cwd=self.directory, text=True, env=self.environment,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip
+
+
+def wait_until(condition: Callable[[], T], what: str = "") -> T:
+    """With more patience: processes take a while to start on a busy machine."""
+    return waiting.wait_until(condition, what, timeout=60.0)

@@ -15,9 +15,8 @@ import pytest
 from holdfast.settings import Settings
 from holdfast.store import open_store
 from holdfast.store.base import Store
-from tests.cli.shell import Shell
+from tests.cli.shell import Shell, wait_until
 from tests.factories import new_job
-from tests.waiting import wait_until
 
 pytestmark = pytest.mark.parametrize("engine", ["sqlite"])
 

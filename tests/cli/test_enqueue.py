@@ -12,8 +12,7 @@ import pytest
 from holdfast.settings import Settings
 from holdfast.store import open_store
 from holdfast.store.base import Store
-from tests.cli.shell import Shell
-from tests.waiting import wait_until
+from tests.cli.shell import Shell, wait_until
 
 APP = """
 from datetime import date

@@ -18,9 +18,9 @@ import pytest
 from holdfast.cli import cli
 from holdfast.settings import Settings
 from holdfast.store import open_store
-from tests.cli.shell import Shell
+from tests.cli.forking import run_holdfast
+from tests.cli.shell import Shell, wait_until
 from tests.factories import BOOM, HOUR, a_queued_job, claim, ref
-from tests.waiting import wait_until
 
 APP = """
 from holdfast import Fail, Holdfast
@@ -105,24 +105,34 @@ def test_each_example_runs(prepared: Path, tmp_path: Path, names: tuple[str, ...
     environment = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
     line = examples(names)[number]
     arguments = shlex.split(line)[1:]
-    log = home / "said.log"
+    environment["NO_COLOR"] = "1"
     with ExitStack() as stack:
         if arguments[0] in WAITS:
             worker = Shell(home, Settings(url=f"sqlite:///{home}/holdfast.db"), APP).start("worker", "app:hf")
             stack.callback(worker.communicate)
             stack.callback(worker.terminate)
-        said = stack.enter_context(log.open("w"))
-        process = subprocess.Popen(
-            [sys.executable, "-m", "holdfast", *arguments], cwd=home, env={**environment, "NO_COLOR": "1"},
-            stdout=said, stderr=said, stdin=subprocess.DEVNULL,
-        )  # fmt: skip
-        stack.callback(process.wait)
-        stack.callback(process.kill)
         if arguments[0] in UNTIL_STOPPED and "--help" not in arguments:
-            wait_until(lambda: "Ctrl-C stops it" in log.read_text() or process.poll() is not None)
-            process.send_signal(signal.SIGTERM)
-        code = process.wait(60)
-    assert code in MAY_FIND.get(arguments[0], {0}), f"{line}: {code}\n{log.read_text()}"
+            code, said = until_stopped(arguments, home, environment)
+        else:
+            done = run_holdfast(arguments, cwd=home, env=environment, timeout=60)
+            code, said = done.returncode, done.stdout + done.stderr
+    assert code in MAY_FIND.get(arguments[0], {0}), f"{line}: {code}\n{said}"
+
+
+def until_stopped(arguments: list[str], home: Path, environment: dict[str, str]) -> tuple[int, str]:
+    log = home / "said.log"
+    with log.open("w") as said:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "holdfast", *arguments], cwd=home, env=environment, stdout=said, stderr=said,
+            stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+    try:
+        wait_until(lambda: "Ctrl-C stops it" in log.read_text() or process.poll() is not None)
+        process.send_signal(signal.SIGTERM)
+        return process.wait(60), log.read_text()
+    finally:
+        process.kill()
+        process.wait()
 
 
 @pytest.mark.parametrize("name", sorted(MANY_MINUTES))

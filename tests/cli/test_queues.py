@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from holdfast.store.base import Store
-from tests.cli.shell import Shell
+from tests.cli.shell import Shell, wait_until
 from tests.factories import BOOM, HOUR, a_queued_job, a_running_job, new_job, ref
-from tests.waiting import wait_until
 
 
 def test_a_queue_shows_what_waits_runs_and_failed(shell: Shell, kept: Store) -> None:

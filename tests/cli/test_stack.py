@@ -16,10 +16,9 @@ import pytest
 from holdfast.model.lifecycle import State
 from holdfast.settings import Settings
 from holdfast.store.base import Store
-from tests.cli.shell import Shell
+from tests.cli.shell import Shell, wait_until
 from tests.crash.fleet import children_of
 from tests.factories import a_queued_job
-from tests.waiting import wait_until
 
 APP = """
 import asyncio, ctypes, pathlib, time

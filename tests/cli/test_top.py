@@ -15,12 +15,11 @@ import pytest
 
 from holdfast.settings import Settings
 from holdfast.store.base import Store
-from tests.cli.shell import Shell
+from tests.cli.shell import Shell, wait_until
 from tests.cli.tty import Tty, terminal
 from tests.crash.proxy import a_proxy
 from tests.factories import BOOM, HOUR, a_queued_job, a_running_job, ref
 from tests.servers import shared_postgres
-from tests.waiting import wait_until
 
 # What programs read keeps its shape.
 SEEN = "at url queues workers running running_in_all failures pauses took_seconds"

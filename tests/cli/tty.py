@@ -17,8 +17,7 @@ from typing import Any
 
 import pyte
 
-from tests.cli.shell import Shell
-from tests.waiting import wait_until
+from tests.cli.shell import Shell, wait_until
 
 
 class Tty:

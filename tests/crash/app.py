@@ -19,6 +19,7 @@ from typing import Any
 
 from holdfast import Holdfast, JobContext
 from holdfast.errors import LeaseLost
+from holdfast.work import desk
 
 hf = Holdfast()
 
@@ -317,6 +318,8 @@ def ticking(ctx: JobContext) -> str:
     return str(ctx.job.tick)
 
 
+if PEEK := os.environ.get("CRASH_PEEK"):
+    desk.PEEK = float(PEEK)
 if CRON := os.environ.get("CRASH_CRON"):
     hf.task(cron=CRON, catch_up="all", max_attempts=20)(ticking)
 

@@ -115,8 +115,14 @@ class Fleet:
     def await_worker(self, process: subprocess.Popen[bytes]) -> None:
         wait_until(
             lambda: self._registered(process),
-            what=lambda: f"worker {process.pid} registers\n{self.log_of(process)[-3000:]}",
+            what=lambda: f"worker {process.pid} registers\n{self._last_words(process)}",
         )
+
+    def _last_words(self, process: subprocess.Popen[bytes]) -> str:
+        """Its log, which ends in the stacks of its threads: faulthandler writes them when it is aborted."""
+        process.send_signal(signal.SIGABRT)
+        process.wait(PATIENCE)
+        return self.log_of(process)[-5000:]
 
     def _registered(self, process: subprocess.Popen[bytes]) -> bool:
         if process.poll() is not None:

@@ -13,7 +13,7 @@ from holdfast.model.lifecycle import State
 from tests.crash.fleet import Fleet, assert_each_success_is_of_its_newest_claim, wait_until
 
 SEEN_WITHIN = 2.0  # seconds after a neighbour's death: everything it held runs again
-FAIR = 1.0  # seconds allowed on top, for a busy machine
+FAIR = 4.0  # seconds allowed on top, for a busy machine: still far from the lease
 
 
 def restarts(fleet: Fleet, killed_at: float) -> list[float]:
@@ -76,15 +76,13 @@ def test_a_lone_job_of_a_killed_worker_is_charged_and_runs_again_at_once(fleet: 
 
 def test_a_worker_started_afterwards_on_the_same_host_rescues_at_once(fleet: Fleet) -> None:
     go = fleet.home / "go"
-    victim = fleet.start()
+    victim = fleet.start(lease=240.0)
     fleet.enqueue("ahold", 10, until=str(go))
     fleet.await_starts(10)
     fleet.kill(victim)
     go.touch()
-    began = time.monotonic()
     fleet.start()
-    settled(fleet, 10)
-    assert time.monotonic() - began < 10, "not the lease of 20 s"
+    settled(fleet, 10)  # sooner than the lease ends
 
 
 def test_across_hosts_the_lease_decides(hasty_fleet: Fleet) -> None:

@@ -111,8 +111,11 @@ def test_suspects_run_alone_one_right_after_the_other(fleet: Fleet) -> None:
     fleet.stop(worker)
 
 
-def test_a_worker_with_a_long_job_does_not_stand_still_for_a_suspect(fleet: Fleet) -> None:
+def test_a_worker_with_a_long_job_does_not_stand_still_for_a_suspect(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It holds back for one that must run alone; but once another worker has run that one, it goes on."""
+    monkeypatch.setenv("CRASH_PEEK", "1")
     go = fleet.home / "go"
     ids = suspects(fleet, 2, times=3)
     assert {job.suspicion for job in fleet.jobs(ids)} == {3}, "they wait for an idle worker, as long as it takes"

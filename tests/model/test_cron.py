@@ -247,7 +247,7 @@ def test_a_cron_of_every_second_that_stood_still_for_a_year_is_soon_decided() ->
     began = time.perf_counter()
     ticks, _ = done(a_cron(expression="* * * * * *", next_at=at("2029-01-01T00:00"), now=at("2030-01-01T00:00")))
     assert ticks == [at("2030-01-01T00:00")]
-    assert time.perf_counter() - began < 1
+    assert time.perf_counter() - began < 10, "tick by tick it would be minutes"
 
 
 def test_ticks_in_a_pause_are_let_go_also_when_it_ended_by_itself() -> None:

@@ -18,6 +18,7 @@ from holdfast.model.lifecycle import FINISHED
 from holdfast.settings import Settings
 from holdfast.store.base import Store
 from holdfast.store.sqlite import connect as sqlite_connect
+from holdfast.work import endings
 from holdfast.work.neighbours import Neighbours
 from holdfast.work.watchdog import Watchdog
 from tests.factories import new_job, wants
@@ -220,7 +221,8 @@ def test_a_checkpoint_of_the_log_that_can_t_be_made_fails_no_commit_and_is_not_t
 
 
 @postgres_only
-def test_one_row_locked_by_someone_stops_nobody_else(hf: Holdfast) -> None:
+def test_one_row_locked_by_someone_stops_nobody_else(hf: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endings, "LOCKED", 0.5)
     started, go_on = threading.Event(), threading.Event()
 
     @hf.task

@@ -147,7 +147,7 @@ def test_what_was_claimed_ahead_and_can_not_begin_is_run_by_another_worker(stage
         waited_since = time.monotonic()
         with working(app):
             wait_until(lambda: play.followers_run() == play.FOLLOWERS, "another worker to run them")
-        assert time.monotonic() - waited_since < TOO_LATE + 4
+        assert time.monotonic() - waited_since < TOO_LATE + 15
         assert (play.first.state, stuck.desk.in_hand()[0].held.id) == (State.RUNNING, int(play.first.id))
         wait_until(lambda: play.running() == 1)
         play.let_go.set()

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast import Holdfast, Job, JobContext, State
 from holdfast.store.base import Ref
-from tests.running import HASTY, Heard, await_state, take_over, working
+from tests.running import HASTY, Heard, MakeApp, await_state, take_over, working
 from tests.waiting import wait_until
 
 Handler = Callable[..., Any]
@@ -145,14 +145,15 @@ def test_a_pause_parks_a_running_job_and_resume_goes_on_from_the_checkpoint(
     assert len(stage.stopped) == 1
 
 
-def test_a_request_reaches_a_worker_at_once_without_waiting_for_its_beat(hf: Holdfast, stage: Stage) -> None:
-    """With the default settings the next beat would come after five seconds."""
+def test_a_request_reaches_a_worker_at_once_without_waiting_for_its_beat(make_app: MakeApp, stage: Stage) -> None:
+    """That would come after a minute."""
+    hf = make_app(lease=240.0)
     job: Job[Any] = hf.task(name="task")(stage.coroutine).enqueue()
     with working(hf) as worker:
         wait_until(lambda: worker.desk.poller.listening)
         stage.started.acquire(timeout=20)
         job.cancel()
-        wait_until(lambda: job.state is State.CANCELLED, timeout=3)
+        await_state(job, State.CANCELLED)
     assert stage.stopped == ["coroutine"]
 
 

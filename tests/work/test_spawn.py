@@ -267,7 +267,7 @@ import time; time.sleep(600)
     finally:
         parent.kill()
         parent.wait()
-    wait_until(lambda: is_gone(child) or seen(child).ended, timeout=1.0)
+    wait_until(lambda: is_gone(child) or seen(child).ended)
 
 
 def test_a_child_whose_parent_is_not_the_one_it_expects_ends_at_once() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import re
 import threading
-import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
@@ -223,15 +222,14 @@ def test_a_worker_that_is_not_notified_answers_with_its_next_beat(make_app: Make
         job.wait(timeout=20)
 
 
-def test_an_answer_comes_within_a_second(hf: Holdfast, held: Held) -> None:
-    """With the default settings the next beat would come after five seconds."""
+def test_an_answer_comes_at_once(make_app: MakeApp, held: Held) -> None:
+    """The next beat would come after a minute."""
+    hf = make_app(lease=240.0)
     job: Job[Any] = hf.task(name="handler")(held.wait_in_thread).enqueue()
     with working(hf) as worker:
         wait_until(lambda: worker.desk.poller.listening)
         assert held.started.acquire(timeout=20)
-        began = time.monotonic()
-        job.stack()
-        assert time.monotonic() - began < 3  # a second, on a machine that may be busy
+        job.stack(timeout=20)
         held.door.set()
 
 
