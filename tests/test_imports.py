@@ -59,20 +59,32 @@ def _parts_imported(tree: ast.AST) -> set[str]:
     return names
 
 
-def test_import_holdfast_brings_no_driver_and_nothing_for_terminals_or_the_web() -> None:
-    code = "import sys, holdfast; print(*sorted({name.partition('.')[0] for name in sys.modules}))"
+def loaded_by(code: str) -> set[str]:
+    """The modules of others that are there after this code."""
+    code += "; import sys; print(*sorted({name.partition('.')[0] for name in sys.modules}))"
     ran = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     loaded = set(ran.stdout.split())
     assert "holdfast" in loaded
-    assert not loaded & {
-        "asyncio",
-        "psycopg",
-        "rich",
-        "click",
-        "starlette",
-        "uvicorn",
-        "jinja2",
-        "httpx",
-        "http",
-        "sqlalchemy",
-    }
+    return loaded
+
+
+HEAVY = {"asyncio", "ssl", "subprocess", "sqlite3", "psycopg", "sqlalchemy", "http", "httpx", "zoneinfo", "cronsim"}
+FOR_PEOPLE = {"rich", "click", "starlette", "uvicorn", "jinja2"}
+
+
+def test_import_holdfast_brings_no_driver_and_nothing_for_terminals_or_the_web() -> None:
+    assert not loaded_by("import holdfast") & (HEAVY | FOR_PEOPLE | {"tomllib", "difflib", "random", "shlex"})
+
+
+def test_a_process_for_one_attempt_brings_no_database_and_no_event_loop() -> None:
+    """It is waited for: each of these would be half as much again. A handler that is a coroutine brings its loop."""
+    code = (
+        "from holdfast import lone_runner, finding; from holdfast.work import isolating; "
+        "from holdfast.work.runners import lone, relay, wire; import holdfast.bench.lone_app"
+    )
+    assert not loaded_by(code) & (HEAVY | FOR_PEOPLE | {"tempfile", "shutil"})
+
+
+def test_the_command_line_brings_no_worker_to_say_how_it_is_used() -> None:
+    code = "import holdfast.cli, sys; assert 'holdfast.work.desk' not in sys.modules"
+    assert not loaded_by(code) & (FOR_PEOPLE - {"click"} | {"psycopg", "asyncio"})

@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing
 from dataclasses import replace
-from difflib import get_close_matches
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 
@@ -21,7 +20,7 @@ from holdfast.model.cron import CatchUp
 from holdfast.model.job import DEFAULT_MAX_ATTEMPTS, DEFAULT_QUEUE, Enqueued, NewJob
 from holdfast.model.limits import Limits
 from holdfast.model.retry import DEFAULT_RETRY, RetryLike, retry_policy
-from holdfast.model.words import plural
+from holdfast.model.words import nearest, plural
 from holdfast.people import People
 from holdfast.settings import load_settings, sources
 from holdfast.store import open_store
@@ -151,7 +150,7 @@ class Holdfast(People):
             return self.tasks[self._names[name]]
         except KeyError:
             known = ", ".join(sorted(self.tasks)) or "none"
-            near = get_close_matches(name, self._names, 1)
+            near = nearest(name, self._names)
             hint = f" (perhaps {near[0]!r})" if near else ""
             raise UnknownTask(f"there is no task {name!r} in this application; declared: {known}{hint}") from None
 
@@ -287,16 +286,20 @@ class Holdfast(People):
 
     def enqueue_many(self, jobs: Iterable[Bound[R]]) -> list[Job[R]]:
         """Keep many jobs, all or none: `hf.enqueue_many(task.bind(x) for x in xs)`."""
-        return [Job(self, done.id, task, created=done.created) for chunk in self._stream(jobs) for done, task in chunk]
+        return [
+            Job(self, done.id, task, done.created)
+            for chunk, tasks in self._stream(jobs)
+            for done, task in zip(chunk, tasks, strict=True)
+        ]
 
     def enqueue_stream(self, jobs: Iterable[Bound[Any]]) -> int:
         """As enqueue_many, for streams too long to keep a handle on each; returns how many were enqueued."""
-        return sum(len(chunk) for chunk in self._stream(jobs))
+        return sum(len(chunk) for chunk, _ in self._stream(jobs))
 
     async def aenqueue_many(self, jobs: Iterable[Bound[R]]) -> list[Job[R]]:
         return await in_thread(self.enqueue_many, jobs)
 
-    def _stream(self, jobs: Iterable[Bound[Any]]) -> Iterator[list[tuple[Enqueued, str]]]:
+    def _stream(self, jobs: Iterable[Bound[Any]]) -> Iterator[tuple[list[Enqueued], list[str]]]:
         # Answers come in the order of the jobs within what the store calls a chunk.
         names: list[str] = []
         telling = events.wanted("enqueued")
@@ -316,11 +319,11 @@ class Holdfast(People):
                 yield bound.new
 
         for chunk in self.store.enqueue_many(news()):
-            kept = list(zip(chunk, names, strict=False))
+            tasks = names[: len(chunk)]
             del names[: len(chunk)]
             if telling:
-                created.update(task for done, task in kept if done.created)
-            yield kept
+                created.update(task for done, task in zip(chunk, tasks, strict=True) if done.created)
+            yield chunk, tasks
         for task, count in created.items():
             events.emit("enqueued", count=count, task=task, committed=True)
 

@@ -149,8 +149,8 @@ def write_log(name: str, fields: dict[str, Any]) -> None:
 
 def singular(text: str) -> str:
     """ "1 jobs were given back" as it is said."""
-    return _ONE.sub(lambda found: f"1 {found[1]}{_VERBS.get(found[2] or '', '')}", text)
+    return re.sub(_ONE, lambda found: f"1 {found[1]}{_VERBS.get(found[2] or '', '')}", text)
 
 
-_ONE = re.compile(r"(?<![\w.,-])1 ((?:due |old finished )?(?:job|outcome|lease))s\b( were\b| are\b| wait\b| go\b)?")
+_ONE = r"(?<![\w.,-])1 ((?:due |old finished )?(?:job|outcome|lease))s\b( were\b| are\b| wait\b| go\b)?"
 _VERBS = {" were": " was", " are": " is", " wait": " waits", " go": " goes"}

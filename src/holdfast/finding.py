@@ -9,16 +9,14 @@ import re
 import sys
 import traceback
 from contextlib import closing
-from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from holdfast.client import Holdfast
 from holdfast.errors import BadSettings, HoldfastError
+from holdfast.model.words import nearest
 from holdfast.settings import load_settings
-from holdfast.store import open_store
-from holdfast.store.sqlite.connect import path_of
 
 _DECLARED = re.compile(r"^(\w+)\s*(?::[^=\n]+)?=\s*(?:\w+\.)?Holdfast\(", re.MULTILINE)
 FILES = 200  # Python files read, at most, to tell what is there
@@ -26,6 +24,9 @@ FILES = 200  # Python files read, at most, to tell what is there
 
 def open_app(url: str | None) -> Holdfast:
     """The database to look at: the one named, else the configured application's, else the configured one."""
+    from holdfast.store import open_store
+    from holdfast.store.sqlite.connect import path_of  # who only runs handlers may have another database, or none
+
     known = load_settings(url=url)
     app = find_app(None) if known.app and url is None else Holdfast(url)
     if app.settings.url.startswith("sqlite") and not path_of(app.settings).exists():
@@ -63,7 +64,7 @@ def _choose(place: str, name: str, module: ModuleType) -> Holdfast:
     found = {key: value for key, value in vars(module).items() if isinstance(value, Holdfast)}
     there = ", ".join(sorted(found)) or "none"
     if name and name not in found:
-        near = get_close_matches(name, found, 1)
+        near = nearest(name, found)
         hint = f" (perhaps {place}:{near[0]})" if near else ""
         raise BadSettings(f"{place} has no Holdfast application called {name!r}; found: {there}{hint}", number="HF1108")
     if not name and len({id(app) for app in found.values()}) != 1:
@@ -127,7 +128,7 @@ def applications(wanted: str = "") -> str:
         except OSError:
             continue
         found += [f"{path.relative_to(Path.cwd())}:{name}" for name in _DECLARED.findall(text)]
-    near = get_close_matches(wanted.removesuffix(".py"), [Path(one.partition(":")[0]).stem for one in found], 1)
+    near = nearest(wanted.removesuffix(".py"), [Path(one.partition(":")[0]).stem for one in found])
     found.sort(key=lambda one: not near or Path(one.partition(":")[0]).stem != near[0])
     if found:
         return "found: " + ", ".join(found)

@@ -32,7 +32,9 @@ FIRST_WAIT, LONGEST_WAIT, GROWTH = 0.02, 2.0, 1.6  # seconds between two looks, 
 class Job(Generic[R_co]):
     """A job in the database. `id` is text; `created` is False if an equal job (same key) was there already."""
 
-    def __init__(self, app: Holdfast, id: str, task: str, *, created: bool = True) -> None:
+    __slots__ = ("__weakref__", "_app", "_record", "created", "id", "task")
+
+    def __init__(self, app: Holdfast, id: str, task: str, created: bool = True) -> None:
         self._app = app
         self.id = id
         self.task = task

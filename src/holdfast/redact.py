@@ -6,11 +6,10 @@ the arguments of a job are known, by their value."""
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from typing import Annotated, Any, TypeVar
-from urllib.parse import quote, unquote
 
 import msgspec
 
@@ -26,15 +25,16 @@ Secret = Annotated[T, SECRET]
 
 Hide = Callable[[str], str]
 
+# Patterns are compiled when they are first used: few programs come to use them, and it takes milliseconds.
 _WORDS = (
     r"pass(?:word|wd|phrase|file)s?|sslpassword|pwd|secrets?|token|api[-_]?key|authorization|credentials?"
     r"|(?:private|access|secret)[-_]?key"
 )
-_SECRET_NAME = re.compile(rf"(?<![a-z])(?:{_WORDS})(?![a-z])")
-_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_SECRET_NAME = rf"(?<![a-z])(?:{_WORDS})(?![a-z])"
+_HUMP = r"(?<=[a-z0-9])(?=[A-Z])"
 
 # Every repetition is bounded, and none starts within another: hostile texts cost no more than long ones.
-_USER_INFO = re.compile(r"(?<![a-z0-9+.-])([a-z][a-z0-9+.-]{0,30}://[^\s:@/]{0,200}):\S{0,1000}@", re.IGNORECASE)
+_USER_INFO = r"(?i)(?<![a-z0-9+.-])([a-z][a-z0-9+.-]{0,30}://[^\s:@/]{0,200}):\S{0,1000}@"
 _NAME = rf"(?<![\w-])[\w-]{{0,80}}?(?:{_WORDS})(?![A-Za-z])[\w-]{{0,40}}"
 _QUOTED = r"'(?:[^'\\]|\\.){0,8000}'?|\"(?:[^\"\\]|\\.){0,8000}\"?"
 # A type is no secret, but what follows it may be: `password: str`, `token: Secret[str] | None = "…"`.
@@ -43,27 +43,31 @@ _TYPE = (
     r"|(?:Secret|Optional|Union|Annotated|Sequence|Mapping|list|dict|tuple|set)\[[^\]\n=]{1,100}\]{1,3})"
 )
 _HINT = rf":\s{{0,3}}{_TYPE}(?:\s{{0,3}}\|\s{{0,3}}{_TYPE}){{0,5}}"
-_PAIR = re.compile(
+_PAIR = (
     # password=  'token':  Authorization:  password: str =
-    rf"({_NAME}['\"]?\s{{0,3}}(?:{_HINT}\s{{0,3}}=|=|(?!{_HINT}(?:[\s,)\]}}|:=]|$)):)\s{{0,3}})"
-    rf"(?!\s|\*\*\*)((?:(?:bearer|basic|digest|token)\s+)?(?:[brf]?(?:{_QUOTED})|[^\s&]{{1,8000}}))",
-    re.IGNORECASE,
+    rf"(?i)({_NAME}['\"]?\s{{0,3}}(?:{_HINT}\s{{0,3}}=|=|(?!{_HINT}(?:[\s,)\]}}|:=]|$)):)\s{{0,3}})"
+    rf"(?!\s|\*\*\*)((?:(?:bearer|basic|digest|token)\s+)?(?:[brf]?(?:{_QUOTED})|[^\s&]{{1,8000}}))"
 )
-_URL_PASSWORD = re.compile(r"^[^:/]+://[^:@/]*:(.*)@|[?&\s](?:ssl)?password\s*=\s*([^&\s]+)", re.IGNORECASE)
-_BEARER = re.compile(r"\b(bearer)\s+[A-Za-z0-9._~+/=-]{16,}", re.IGNORECASE)  # shorter: a word of prose
+_WITHIN_URL = r"(?i)^[^:/]+://[^:@/]*:(.*)@|[?&\s](?:ssl)?password\s*=\s*([^&\s]+)"
+_BEARER = r"(?i)\b(bearer)\s+[A-Za-z0-9._~+/=-]{16,}"  # shorter: a word of prose
+
+
+@cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern)
 
 
 def is_secret_name(name: str) -> bool:
     """Does this name say that what it names is secret? `api_key`, `dbPassword`, `X-Auth-Token`; not `max_tokens`."""
-    return _SECRET_NAME.search(_HUMP.sub("_", name).lower()) is not None
+    return _compiled(_SECRET_NAME).search(_compiled(_HUMP).sub("_", name).lower()) is not None
 
 
 def scrub(text: str) -> str:
     """The text without what looks like a secret."""
     if "://" in text:
-        text = _USER_INFO.sub(rf"\1:{HIDDEN}@", text)
-    text = _PAIR.sub(_hide_value, text)
-    return _BEARER.sub(rf"\1 {HIDDEN}", text)
+        text = _compiled(_USER_INFO).sub(rf"\1:{HIDDEN}@", text)
+    text = _compiled(_PAIR).sub(_hide_value, text)
+    return _compiled(_BEARER).sub(rf"\1 {HIDDEN}", text)
 
 
 def _hide_value(pair: re.Match[str]) -> str:
@@ -79,7 +83,7 @@ def hiding(args: bytes, names: Iterable[str], url: str) -> Hide:
         given = msgspec.json.decode(args)
     except msgspec.DecodeError:  # someone else wrote them
         given = None
-    passwords = [part for found in _URL_PASSWORD.findall(url) for part in found if part]
+    passwords = [part for found in _compiled(_WITHIN_URL).findall(url) for part in found if part]
     return scrubber([*passwords, *secret_values(given, names)])
 
 
@@ -93,6 +97,9 @@ def scrubber(values: Iterable[str]) -> Hide:
 
 
 def _forms(value: str) -> Iterator[str]:
+    import json
+    from urllib.parse import quote, unquote
+
     yield value
     yield quote(value, safe="")
     yield unquote(value)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -119,12 +118,12 @@ class Settings:
         return PollBackoff(self.poll_base, self.poll_max, self.poll_multiplier, self.poll_grace)
 
 
-_USER_INFO = re.compile(r"^([^:/]+://[^:@/]*):.*@")  # up to the last @: a password may hold one, or a /
+_USER_INFO = r"^([^:/]+://[^:@/]*):.*@"  # up to the last @: a password may hold one, or a /
 
 
 def redact(url: str) -> str:
     """A database URL as it may be shown: without passwords."""
-    return scrub(_USER_INFO.sub(r"\1:***@", url))
+    return scrub(re.sub(_USER_INFO, r"\1:***@", url))
 
 
 def load_settings(
@@ -165,6 +164,8 @@ def _from_file(directory: Path) -> tuple[dict[str, Any], str]:
     for path, table in ((directory / "holdfast.toml", ()), (directory / "pyproject.toml", ("tool", "holdfast"))):
         if not path.is_file():
             continue
+        import tomllib  # most have no such file
+
         try:
             found: Any = tomllib.loads(path.read_text())
         except (OSError, ValueError) as error:

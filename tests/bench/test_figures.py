@@ -26,7 +26,7 @@ QUICK = {
     "raw_cycle", "raw_insert", "raw_copy", "enqueue_one", "enqueue_bulk", "drain", "drain_held", "drain_two_workers",
     "drain_in_worker", "drain_one_process", "drain_two_processes", "isolated_job_ms",
     "pickup_ms", "latency_under_load_ms", "idle_statements_per_minute", "idle_cpu_percent", "rss_mb",
-    "progress_call_ns",
+    "progress_call_ns", "import_ms",
 }  # fmt: skip
 LONG = {"worker_memory", "stream_memory"} | {
     f"{figure}_{where}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 from holdfast.bench import bars, idle
 from holdfast.bench.app import hf
 from holdfast.bench.drain import drain
+from holdfast.bench.importing import import_ms
 from holdfast.bench.isolated import isolated_job_ms
 from holdfast.bench.latency import percentiles
 from holdfast.bench.place import Place, PostgresPlace, opened
@@ -42,6 +44,15 @@ def test_a_drain_is_timed_from_the_first_start_to_the_last_finish(place: Place) 
 def test_a_process_of_its_own_costs_some_milliseconds_a_job(place: Place) -> None:
     assert 10 < isolated_job_ms(place, 3) < 10_000
     assert place.rows("select count(*) from @jobs where state = 'succeeded'") == [(3,)]
+
+
+def test_an_import_costs_some_milliseconds_and_leaves_no_compiled_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    assert 5 < import_ms(1) < 10_000
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_place_begins_anew(place: Place) -> None:

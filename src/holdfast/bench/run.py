@@ -19,6 +19,7 @@ from holdfast.bench.enqueue import enqueue_bulk, enqueue_one, enqueuers
 from holdfast.bench.growth import growth
 from holdfast.bench.growth import keys as growth_keys
 from holdfast.bench.idle import idle
+from holdfast.bench.importing import import_ms
 from holdfast.bench.isolated import isolated_job_ms
 from holdfast.bench.latency import loaded, pickup, under_load
 from holdfast.bench.memory import stream_memory, worker_memory
@@ -116,6 +117,7 @@ def _round(place: Place, sizes: Sizes, readings: Readings) -> None:
     place.fresh()
     readings.add("isolated_job_ms", isolated_job_ms(place, sizes.isolated))
     readings.add("progress_call_ns", progress_call_ns())
+    readings.add("import_ms", import_ms())
     for name, work, jobs in (
         ("raw_insert", raw.insert, sizes.singles),
         ("enqueue_one", enqueue_one, sizes.singles),

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import click
 
 from holdfast.cli.base import app_argument, cli, find_app, output_option, print_data, url_option
 from holdfast.client import Holdfast
-from holdfast.doctor import Finding, Level
 from holdfast.settings import load_settings
 
-COLOURS = {Level.OK: "green", Level.WARNING: "yellow", Level.ERROR: "red"}
+if TYPE_CHECKING:
+    from holdfast.doctor import Finding
 
 
 @cli.command()
@@ -30,6 +31,8 @@ def doctor(ctx: click.Context, app: str | None, strict: bool, output: str, url: 
       holdfast doctor app:hf
       holdfast doctor --url sqlite:///jobs.db --strict -o json
     """
+    from holdfast.doctor import Level  # other commands need nothing of it
+
     configured = app or (load_settings().app and url is None)
     examined = find_app(app, url=url) if configured else Holdfast(url)
     found = examined.doctor()
@@ -42,8 +45,11 @@ def doctor(ctx: click.Context, app: str | None, strict: bool, output: str, url: 
 
 
 def show(found: list[Finding]) -> None:
+    from holdfast.doctor import Level
+
+    colours = {Level.OK: "green", Level.WARNING: "yellow", Level.ERROR: "red"}
     for finding in found:
-        level = click.style(f"{finding.level:<8}", fg=COLOURS[finding.level])
+        level = click.style(f"{finding.level:<8}", fg=colours[finding.level])
         click.echo(f"{level} {finding.code}  {finding.found}")
         for name, text in (("meaning", finding.meaning), ("fix", finding.fix)):
             if text:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
 import click
 import msgspec
+from msgspec.structs import asdict
 
 from holdfast.cli.base import (
     ago,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import getpass
 from collections.abc import Callable, Iterable
-from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from typing import Any
 
 import click
+from msgspec.structs import asdict
 
 from holdfast.cli.base import (
     ago,

@@ -7,7 +7,7 @@ import os
 import signal
 from collections.abc import Iterator
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,10 +16,10 @@ from holdfast.cli.base import app_argument, cli, find_app, output_option, queues
 from holdfast.client import Holdfast
 from holdfast.finding import named_app
 from holdfast.settings import load_settings
-from holdfast.work.isolating import isolating
-from holdfast.work.runners.pool import Pool
 from holdfast.work.tasks import names_of
-from holdfast.work.worker import Worker
+
+if TYPE_CHECKING:
+    from holdfast.work.worker import Worker
 
 log_format_option = click.option(
     "--log-format", type=click.Choice(["text", "json"]),
@@ -94,6 +94,10 @@ def drain(
 
 def start(app: str | None, queues: str | None, processes: int | None, verbose: int, **settings: Any) -> Worker:
     """The worker a command line means. With processes of its own for handlers it imports no application."""
+    from holdfast.work.isolating import isolating  # other commands need no worker
+    from holdfast.work.runners.pool import Pool
+    from holdfast.work.worker import Worker
+
     settings["processes"] = processes
     if load_settings(processes=processes).processes:
         pool = Pool(named_app(app), verbose=verbose, **settings)

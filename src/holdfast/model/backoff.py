@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 
-@dataclass(frozen=True, slots=True)
-class PollBackoff:
+class PollBackoff(msgspec.Struct, frozen=True):
     """The wait after the n-th consecutive empty poll: the base for `grace` polls, then growing to the maximum."""
 
     base: float = 1.0

@@ -7,7 +7,6 @@ it is: what does not exist is not run, what comes twice is run twice."""
 
 from __future__ import annotations
 
-import difflib
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,11 +14,11 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from itertools import islice
 from typing import Any, Literal, get_args
-from zoneinfo import ZoneInfo, available_timezones
 
-from cronsim import CronSim, CronSimError
+import msgspec
 
 from holdfast.errors import BadSettings
+from holdfast.model.words import nearest
 
 CatchUp = Literal["none", "latest", "all"]
 CATCH_UP: tuple[CatchUp, ...] = get_args(CatchUp)
@@ -42,6 +41,8 @@ class Schedule:
     timezone: str = "UTC"
 
     def __post_init__(self) -> None:
+        from cronsim import CronSim, CronSimError
+
         text = self.expression
         if not isinstance(text, str):
             raise BadSettings(f"cron must be a text like '*/5 * * * *', not {text!r:.80}")
@@ -67,12 +68,14 @@ class Schedule:
             raise BadSettings(f"timezone must be a name like 'Europe/Berlin', not {name!r:.80}")
         if name == "UTC":
             return UTC
+        from zoneinfo import ZoneInfo, available_timezones
+
         try:
             return ZoneInfo(name)
         except (KeyError, OSError, ValueError):
             pass  # not there, not a file, not a name: told below
         known = available_timezones()
-        near = difflib.get_close_matches(name, known, 1)
+        near = nearest(name, known)
         hint = f"did you mean {near[0]!r}?" if near else "names are like 'Europe/Berlin'"
         if not known:
             hint = "this system has no time zones at all: pip install tzdata"
@@ -80,6 +83,8 @@ class Schedule:
 
     def ticks(self, after: datetime) -> Iterator[datetime]:
         """Every tick later than that, in UTC."""
+        from cronsim import CronSim  # it and its time zones are for those who have crons
+
         newest = after.astimezone(UTC)
         for local in CronSim(self._fields, after.astimezone(self.zone)):
             tick = local.astimezone(UTC)
@@ -149,8 +154,7 @@ class CronRecord:
         return self.schedule.first(count, max(self.now, self.last_at or self.now))
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(msgspec.Struct, frozen=True):
     """What a cron does next: enqueue a job for this tick (None: for no tick), then wait for the other."""
 
     tick: datetime | None

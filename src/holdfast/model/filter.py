@@ -10,13 +10,13 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
-from difflib import get_close_matches
 from typing import Any, cast
 
 import msgspec
 
 from holdfast.errors import BadArguments
 from holdfast.model.lifecycle import State
+from holdfast.model.words import nearest
 
 DERIVED = ("scheduled", "retrying")  # how a queued job that lies ahead is shown: not tried yet, or tried before
 STATES = (*(state.value for state in State), *DERIVED)
@@ -65,9 +65,9 @@ class Filter:
 ALL = Filter()
 
 # A word: a qualifier, a colon, and a value of bare characters and quoted pieces. Or anything else, to be complained of.
-_WORD = re.compile(r'\s*(?:([A-Za-z_][\w.\-]*):((?:"(?:[^"\\]|\\.)*"|[^\s"])*)(?=\s|$)|(\S+))')
-_PIECE = re.compile(r'"((?:[^"\\]|\\.)*)"|(,)|([^",]+)')
-_ESCAPED = re.compile(r"\\(.)")
+_WORD = r'\s*(?:([A-Za-z_][\w.\-]*):((?:"(?:[^"\\]|\\.)*"|[^\s"])*)(?=\s|$)|(\S+))'
+_PIECE = r'"((?:[^"\\]|\\.)*)"|(,)|([^",]+)'
+_ESCAPED = r"\\(.)"
 
 
 def parse(text: str) -> Filter:
@@ -75,7 +75,7 @@ def parse(text: str) -> Filter:
     found: dict[str, Any] = {}
     if "\x00" in text or not _encodable(text):
         raise BadFilter(f"the filter {text!r:.80} has something in it that is not a character")
-    for match in _WORD.finditer(text.strip()):
+    for match in re.finditer(_WORD, text.strip()):
         qualifier, value, odd = match.groups()
         if odd is not None:
             raise BadFilter(f"{odd!r} is no filter: write qualifier:value{_nearest(odd)}; {_known()}")
@@ -111,11 +111,11 @@ def _encodable(text: str) -> bool:
 def _values(text: str) -> tuple[str, ...]:
     """The values of a word: commas outside quotes stand between them."""
     values = [""]
-    for quoted, comma, bare in _PIECE.findall(text):
+    for quoted, comma, bare in re.findall(_PIECE, text):
         if comma:
             values.append("")
         else:
-            values[-1] += bare or _ESCAPED.sub(r"\1", quoted)
+            values[-1] += bare or re.sub(_ESCAPED, r"\1", quoted)
     return tuple(value for value in values if value)
 
 
@@ -132,7 +132,7 @@ def _many(qualifier: str, values: tuple[str, ...]) -> tuple[str, ...]:
 def _states(qualifier: str, values: tuple[str, ...]) -> tuple[str, ...]:
     for value in values:
         if value not in STATES:
-            near = get_close_matches(value, STATES, 1)
+            near = nearest(value, STATES)
             hint = f", perhaps {near[0]!r}" if near else ""
             raise BadFilter(f"there is no state {value!r}{hint}; there are {', '.join(STATES)}")
     return values
@@ -188,7 +188,7 @@ _READ: dict[str, tuple[str, Callable[[str, tuple[str, ...]], Any]]] = {
 def _nearest(word: str) -> str:
     if word in STATES:
         return f", perhaps 'state:{word}'"
-    near = get_close_matches(word.partition(":")[0], _READ, 1)
+    near = nearest(word.partition(":")[0], _READ)
     return f", perhaps {near[0]!r}" if near else ""
 
 

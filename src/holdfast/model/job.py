@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import datetime
 
 import msgspec
@@ -20,7 +19,7 @@ COUNTED = 10_000  # jobs of a kind that are counted for a summary; beyond, it sa
 LATE = 5.0  # seconds a look of a live worker may come late
 
 
-class NewJob(msgspec.Struct, frozen=True, kw_only=True):
+class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A job as it is handed to a store. Arguments are JSON text already checked; times are relative to the
     database's clock (`delay`, `expires_in`, seconds) unless given as an instant (`run_at`)."""
 
@@ -38,7 +37,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     tags: tuple[str, ...] = ()
 
 
-class Enqueued(msgspec.Struct, frozen=True):
+class Enqueued(msgspec.Struct, frozen=True, gc=False):
     """What an enqueue answers: the job's id, and whether it is a new job or one that held the same key."""
 
     id: str
@@ -46,8 +45,7 @@ class Enqueued(msgspec.Struct, frozen=True):
     state: State = State.QUEUED
 
 
-@dataclass(frozen=True, slots=True)
-class JobRecord:
+class JobRecord(msgspec.Struct, frozen=True):
     """One row of the jobs table, as people and programs read it. Instants are aware UTC."""
 
     id: str
@@ -104,8 +102,7 @@ class JobRecord:
         return Progress(self.done, self.total, self.note, self.rate if fresh else None, self.progressed_at)
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
+class Progress(msgspec.Struct, frozen=True):
     """How far a job is: items done, of how many, in which words; `rate` is items a second of late, while it runs."""
 
     done: int
@@ -127,8 +124,7 @@ class Progress:
         return max(0, self.total - self.done) / self.rate
 
 
-@dataclass(frozen=True, slots=True)
-class StepRecord:
+class StepRecord(msgspec.Struct, frozen=True):
     """A durable step that was done: what it returned, as JSON, and in which life and attempt of its job."""
 
     name: str
@@ -148,8 +144,7 @@ class Page(list[JobRecord]):
         self.next = next
 
 
-@dataclass(frozen=True, slots=True)
-class Changed:
+class Changed(msgspec.Struct, frozen=True):
     """What a verb did to many jobs: how many it changed, how many were not in a state for it, and how many run and were
     only asked: they stop or pause when their handlers look."""
 
@@ -158,8 +153,7 @@ class Changed:
     asked: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Depth:
+class Depth(msgspec.Struct, frozen=True):
     """How many jobs of a task stand in a queue: due now, due later, running by worker, failed. `capped`: there are more
     than were counted. `pending`: items of work, as checkpoints count them, in all unfinished jobs; `pending_running`:
     in those that run."""
@@ -176,8 +170,7 @@ class Depth:
     pending: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class QueueSummary:
+class QueueSummary(msgspec.Struct, frozen=True):
     """How much stands in a queue, of all tasks together. What the numbers mean: see `Depth`."""
 
     queue: str
@@ -212,8 +205,7 @@ def summed(depths: Iterable[Depth]) -> list[QueueSummary]:
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class AttemptRecord:
+class AttemptRecord(msgspec.Struct, frozen=True):
     """One attempt that did not succeed, kept as history. (A succeeded attempt lives in the job's own row, unless it
     left `output`: what it wrote to stdout and stderr in a process of its own.)"""
 
@@ -282,8 +274,7 @@ class Claimed(msgspec.Struct, frozen=True):
     switched: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(msgspec.Struct, frozen=True):
     """What people asked of a job that runs, or that it is no longer ours."""
 
     id: int | str
@@ -293,8 +284,7 @@ class Request:
     pause: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Rescued:
+class Rescued(msgspec.Struct, frozen=True):
     """A job taken back from a worker that went silent, and where it went."""
 
     id: str
@@ -306,8 +296,7 @@ class Rescued:
     worker: str
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
+class Look(msgspec.Struct, frozen=True):
     """What the watchdog sees, in seconds from now: when the next lease ends, when the next job and the next tick of a
     cron fall due; whether there are leases to rescue or queued jobs past their expiry; of pauses by filter, when the
     next one ends, whether there are any (`switched`), and whether jobs are set aside by some that are over (`freed`);
@@ -324,8 +313,7 @@ class Look:
     misfit: SchemaOutdated | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Pause:
+class Pause(msgspec.Struct, frozen=True):
     """A queue or a task that takes no new attempts, or a cron that lets its ticks go, or a filter whose jobs are set
     aside, with who asked, why, and until when. `jobs`: how many a filter has set aside, counted up to a cap."""
 
@@ -338,8 +326,7 @@ class Pause:
     jobs: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Thing:
+class Thing(msgspec.Struct, frozen=True):
     """Something a schema is made of: a table, column, constraint, index or trigger, as the database describes it."""
 
     kind: str
@@ -348,8 +335,7 @@ class Thing:
     definition: str
 
 
-@dataclass(frozen=True, slots=True)
-class Waiting:
+class Waiting(msgspec.Struct, frozen=True):
     """Queued jobs of one queue and task; `more`: there are more than were counted."""
 
     queue: str
@@ -359,8 +345,7 @@ class Waiting:
     due_at: datetime  # of the first
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerRecord:
+class WorkerRecord(msgspec.Struct, frozen=True):
     """A worker that has registered: `id` is unique for its process, `name` is for people."""
 
     id: str

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
+
+import msgspec
 
 from holdfast.model.job import Depth, Pause, WorkerRecord
 
 
-@dataclass(frozen=True, slots=True)
-class Running:
+class Running(msgspec.Struct, frozen=True):
     """A job that runs, and how far it is."""
 
     id: str
@@ -27,8 +27,7 @@ class Running:
     cancel_requested: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(msgspec.Struct, frozen=True):
     """A job that failed, and why."""
 
     id: str
@@ -40,16 +39,14 @@ class Failure:
     error_message: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Rates:
+class Rates(msgspec.Struct, frozen=True):
     """Jobs a second that came to a queue, and that ended there: estimates."""
 
     came: float
     ended: float
 
 
-@dataclass(frozen=True, slots=True)
-class Overview:
+class Overview(msgspec.Struct, frozen=True):
     at: datetime  # by the database's clock
     depths: list[Depth]
     rates: dict[str, Rates]  # by queue

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from holdfast.model.lifecycle import State
 from holdfast.model.outcome import Error
@@ -19,8 +19,7 @@ def alone_for(suspicion: int) -> float:
     return LAPSE[1] if suspicion <= 1 else 10.0 * 6.0 ** min(suspicion - 2, 6)
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(msgspec.Struct, frozen=True):
     state: State
     attempt: int
     crashes: int

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Protocol
+
+import msgspec
 
 from holdfast.errors import BadSettings
 
@@ -17,16 +17,14 @@ class RetryPolicy(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class NoDelay:
+class NoDelay(msgspec.Struct, frozen=True):
     """Back into the queue at once."""
 
     def delay(self, attempt: int, error: BaseException) -> float | None:
         return 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Fixed:
+class Fixed(msgspec.Struct, frozen=True):
     """A list of delays, one per attempt; the last one repeats."""
 
     delays: tuple[float, ...]
@@ -35,8 +33,7 @@ class Fixed:
         return self.delays[min(attempt, len(self.delays)) - 1]
 
 
-@dataclass(frozen=True, slots=True)
-class Exponential:
+class Exponential(msgspec.Struct, frozen=True):
     """base, base*factor, … up to cap; with full jitter a random part of it, so that jobs which failed together
     don't come back together (F29)."""
 
@@ -48,11 +45,14 @@ class Exponential:
     def delay(self, attempt: int, error: BaseException) -> float | None:
         # The exponent is bounded so that a large attempt number can't overflow a float.
         ceiling = min(self.cap, self.base * self.factor ** min(attempt - 1, 64))
-        return random.uniform(0, ceiling) if self.jitter else ceiling  # noqa: S311 - spreads load, guards nothing
+        if not self.jitter:
+            return ceiling
+        import random
+
+        return random.uniform(0, ceiling)  # noqa: S311 - spreads load, guards nothing
 
 
-@dataclass(frozen=True, slots=True)
-class Custom:
+class Custom(msgspec.Struct, frozen=True):
     """A function (attempt, error) -> seconds or timedelta to wait, or None to give up."""
 
     function: Callable[[int, BaseException], float | timedelta | None]

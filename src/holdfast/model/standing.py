@@ -13,7 +13,7 @@ import msgspec
 from holdfast.model.filter import BadFilter, Filter, parse
 
 LONGEST = 500  # characters: the name stands in an index
-_BARE = re.compile(r'[^\s",\\]+')
+_BARE = r'[^\s",\\]+'
 
 
 def meant(where: str | Mapping[str, Any], *, queue: str | None = None, task: str | None = None) -> Filter:
@@ -54,6 +54,6 @@ def _plain(name: str, value: Any) -> str:
 
 
 def _quoted(value: str) -> str:
-    if _BARE.fullmatch(value):
+    if re.fullmatch(_BARE, value):
         return value
     return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'

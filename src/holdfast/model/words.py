@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import shlex
+from collections.abc import Iterable
 from datetime import datetime, timedelta
-from difflib import get_close_matches
 
 
 def in_words(seconds: float) -> str:
@@ -25,9 +24,13 @@ def plural(word: str, n: int) -> str:
 
 def quoted(text: str) -> str:
     """As a shell takes it: one word."""
+    import shlex
+
     return shlex.quote(text)
 
 
-def nearest(name: str, known: set[str]) -> list[str]:
+def nearest(name: str, known: Iterable[str]) -> list[str]:
     """The names most like this one."""
+    from difflib import get_close_matches
+
     return get_close_matches(name, sorted(known), n=3)

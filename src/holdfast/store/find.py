@@ -3,7 +3,6 @@ many of the newest ids and says if it stopped there. What runs or failed is foun
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, cast
@@ -118,6 +117,8 @@ def _literal(text: str) -> str:
 def arguments(filter: Filter) -> str | None:
     if not filter.args:
         return None
+    import json
+
     return json.dumps(
         [
             # The way to it, as each database writes one. The grammar lets no quotes into a name.

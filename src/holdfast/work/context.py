@@ -8,7 +8,6 @@ import time
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Sized
 from contextlib import AbstractContextManager, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast, overload
 
@@ -43,8 +42,7 @@ current: ContextVar[JobContext | None] = ContextVar("holdfast_current", default=
 working: ContextVar[str] = ContextVar("holdfast_working", default="")
 
 
-@dataclass(frozen=True, slots=True)
-class JobInfo:
+class JobInfo(msgspec.Struct, frozen=True):
     id: str
     task: str
     queue: str

@@ -4,7 +4,7 @@ in processes of their own."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.errors import BadSettings, HoldfastError
 from holdfast.settings import Settings
@@ -15,10 +15,12 @@ from holdfast.work.lane import Ended, Finished, Runner
 from holdfast.work.manifest import TaskInfo, info_of
 from holdfast.work.resources import Open, Resource
 from holdfast.work.runners.inline import InlineRunner
-from holdfast.work.runners.loop import LoopRunner
 from holdfast.work.runners.threads import ThreadRunner
 from holdfast.work.stacks import absent, untold
 from holdfast.work.tasks import Task
+
+if TYPE_CHECKING:
+    import asyncio
 
 
 class Crew(Protocol):
@@ -70,13 +72,17 @@ class InlineCrew:
         for task in tasks:
             self._resources.plan(f"task {task.name}", task.signature.uses, is_async=task.is_async)
         self.runners: list[InlineRunner] = []
-        kinds = ((True, settings.concurrency, LoopRunner), (False, settings.threads, threads))
-        for is_async, slots, kind in kinds:
-            mine = [t for t in tasks if t.is_async is is_async and (isolated or t.defaults.isolation is None)]
-            if mine:
-                self.runners.append(kind(slots, mine, store, settings, on_error=self._hooks.error))
+        self._loop: asyncio.AbstractEventLoop | None = None
+        here = [task for task in tasks if isolated or task.defaults.isolation is None]
+        if mine := [task for task in here if task.is_async]:
+            from holdfast.work.runners.loop import LoopRunner  # and with it asyncio, which takes as long as all of ours
+
+            runner = LoopRunner(settings.concurrency, mine, store, settings, on_error=self._hooks.error)
+            self.runners.append(runner)
+            self._loop = runner.loop
+        if mine := [task for task in here if not task.is_async]:
+            self.runners.append(threads(settings.threads, mine, store, settings, on_error=self._hooks.error))
         self.solo: Runner | None = None
-        self._loop = next((runner.loop for runner in self.runners if isinstance(runner, LoopRunner)), None)
         self._equipped = False
 
     def open(

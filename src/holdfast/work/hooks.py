@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from holdfast import events
 from holdfast.errors import BadSettings, HoldfastError
@@ -19,11 +20,10 @@ Hook = Callable[[], Any]
 ErrorHook = Callable[[JobInfo, BaseException], object]
 
 
-@dataclass(frozen=True, slots=True)
-class Hooks:
-    start: list[Hook] = field(default_factory=list)
-    stop: list[Hook] = field(default_factory=list)
-    error: list[ErrorHook] = field(default_factory=list)
+class Hooks(msgspec.Struct, frozen=True):
+    start: list[Hook] = []
+    stop: list[Hook] = []
+    error: list[ErrorHook] = []
 
     def started(self, loop: asyncio.AbstractEventLoop | None) -> None:
         """Call what was asked for, in order. One that fails keeps the worker from starting."""

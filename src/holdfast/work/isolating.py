@@ -13,7 +13,6 @@ from holdfast.store.base import Store
 from holdfast.work.attempt import Attempt
 from holdfast.work.crew import Crew
 from holdfast.work.lane import Finished, Runner
-from holdfast.work.runners.isolated import IsolatedRunner
 
 _importing = False
 
@@ -34,6 +33,8 @@ def isolating(crew: Crew, app: Callable[[], str], store: Store, settings: Settin
 
 class IsolatingCrew:
     def __init__(self, crew: Crew, app: str, store: Store, settings: Settings) -> None:
+        from holdfast.work.runners.isolated import IsolatedRunner  # such a process itself does not need it
+
         self.tasks = crew.tasks
         self._crew = crew
         mine = [task for task in crew.tasks if task.isolation is not None]

@@ -6,7 +6,6 @@ reading counts."""
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import linecache
 import os
@@ -19,11 +18,14 @@ from contextvars import Context
 from itertools import islice
 from pathlib import Path
 from types import AsyncGeneratorType, CodeType, CoroutineType, FrameType, GeneratorType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.model.stack import Taken
 from holdfast.work.attempt import Attempt
 from holdfast.work.context import current
+
+if TYPE_CHECKING:
+    import asyncio
 
 OURS = str(Path(__file__).parent)  # what runs handlers: its frames are left out in front of theirs
 DEEPEST = 200  # frames of one stack
@@ -33,7 +35,7 @@ READINGS = 3
 Place = tuple[CodeType, int]  # a function, and the line it is at
 
 # What calls handlers and coroutines, and where a loop waits for events.
-MACHINERY = (OURS, str(Path(asyncio.__file__).parent), threading.__file__, selectors.__file__)
+MACHINERY = (OURS, str(Path(threading.__file__).parent / "asyncio"), threading.__file__, selectors.__file__)
 
 
 def absent(attempt: Attempt) -> str:
@@ -73,6 +75,8 @@ def _outwards(frame: FrameType | None) -> Iterator[Place]:
 
 def of_coroutine(task: asyncio.Task[Any], loop: asyncio.AbstractEventLoop, thread: int, attempt: Attempt) -> str:
     """Where a coroutine of a handler is, where the tasks are that it started, and what the loop does right now."""
+    import asyncio
+
     running = asyncio.current_task(loop)
     mine = [task, *_started_by(attempt, task, loop)]
     now = thread_places(thread) or []
@@ -96,6 +100,8 @@ def of_coroutine(task: asyncio.Task[Any], loop: asyncio.AbstractEventLoop, threa
 
 def _started_by(attempt: Attempt, task: asyncio.Task[Any], loop: asyncio.AbstractEventLoop) -> list[asyncio.Task[Any]]:
     """The tasks that came from a handler's: they inherit its context variables. In the order of their names."""
+    import asyncio
+
     mine, id = [], str(attempt.held.id)
     for other in asyncio.all_tasks(loop):
         context = _context_of(other)

@@ -6,7 +6,6 @@ from __future__ import annotations
 import inspect
 import typing
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from types import NoneType
@@ -61,7 +60,7 @@ class UnfitArguments(Exception):
     """Stored arguments don't fit the handler: it changed since they were enqueued, or someone else wrote them."""
 
 
-class Bound(Generic[R_co]):
+class Bound(Generic[R_co]):  # no struct: that would print its arguments, which may be secret
     """A task with its arguments, checked and ready to be enqueued."""
 
     __slots__ = ("conn", "new", "task")
@@ -77,7 +76,7 @@ class Enqueuer(Generic[P, R]):
 
     def __init__(self, options: Options) -> None:
         self._options = options
-        self._fixed: dict[str, Any] | None = None
+        self._template: NewJob | None = None  # what its jobs have in common
 
     @property
     def task(self) -> Task[P, R]:
@@ -92,9 +91,9 @@ class Enqueuer(Generic[P, R]):
         """The task with these arguments, for `enqueue_many`."""
         task = self.task
         payload = task.signature.encode(args, kwargs, limit=task.app.settings.max_args)
-        if self._fixed is None:
-            self._fixed = _checked_options(task, self._options)
-        return Bound(task, NewJob(task=task.name, args=payload, **self._fixed), self._options.get("conn"))
+        if self._template is None:
+            self._template = NewJob(task=task.name, args=b"", **_checked_options(task, self._options))
+        return Bound(task, msgspec.structs.replace(self._template, args=payload), self._options.get("conn"))
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
         """Keep a job; it is durable when this returns (or with the transaction given as `conn`)."""
@@ -190,8 +189,7 @@ class AsyncTask(Task[P, R]):
         return typing.cast("Coroutine[Any, Any, R]", self._call(*args, **kwargs))
 
 
-@dataclass(frozen=True, slots=True)
-class TaskDefaults:
+class TaskDefaults(msgspec.Struct, frozen=True):
     name: str
     queue: str = DEFAULT_QUEUE
     priority: int = 0
@@ -236,6 +234,8 @@ class Signature:
         self._marks = [name for name in self._names if _is_secret(hints.get(name))]
         self.secrets = frozenset(self._marks) | {name for name in self._names if is_secret_name(name)}
         self._positional_only = [p.name for p in parameters if p.kind is p.POSITIONAL_ONLY]
+        self._most_positional = sum(p.kind is not p.KEYWORD_ONLY for p in parameters)
+        self._keywords = [p.name for p in parameters if p.kind is not p.POSITIONAL_ONLY]
         # Nothing to leave to a default, nothing to pass by name: the short way.
         self._all_given = not self._marks and all(
             p.default is p.empty and p.kind is not p.KEYWORD_ONLY for p in parameters
@@ -246,9 +246,10 @@ class Signature:
             if self._marks:
                 fields.append(("holdfast_marks", list[str] | UnsetType, UNSET))
             named = {"holdfast_marks": MARKS} if self._marks else None
-            self._decoder = msgspec.json.Decoder(
-                msgspec.defstruct("Arguments", fields, forbid_unknown_fields=True, kw_only=True, rename=named)
+            self._arguments = msgspec.defstruct(
+                "Arguments", fields, forbid_unknown_fields=True, kw_only=not self._all_given, rename=named
             )
+            self._decoder = msgspec.json.Decoder(self._arguments)
             # A handler that returns nothing may still record a result on its own transaction.
             anything = self.returns in (NoneType, typing.NoReturn, typing.Never)
             self._result = msgspec.json.Decoder(Any if anything else self.returns)
@@ -258,14 +259,11 @@ class Signature:
     def encode(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, limit: int) -> bytes:
         """The arguments as JSON, or BadArguments naming the one that is wrong."""
         if self._all_given and not kwargs and len(args) == len(self._names):
-            given = dict(zip(self._names, args, strict=True))
+            given: Any = self._arguments(*args)
         else:
-            try:
-                given = self._signature.bind(*args, **kwargs).arguments
-            except TypeError as error:
-                raise BadArguments(f"{self._task}: {error} (it takes {self._signature})") from None
-        if self._marks:
-            given[MARKS] = self._marks
+            given = self._by_name(args, kwargs)
+            if self._marks:
+                given[MARKS] = self._marks
         try:
             data = encode(given, limit=limit)
         except Unfit as unfit:
@@ -276,6 +274,17 @@ class Signature:
             hide = hiding(data, self.secrets, "")
             raise BadArguments(f"{self._task}: {hide(_told(error))}") from None
         return data
+
+    def _by_name(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """The arguments by name, in the order of the signature."""
+        given = dict(zip(self._names[: self._most_positional], args, strict=False))
+        given.update((name, kwargs[name]) for name in self._keywords if name in kwargs)
+        if len(given) == len(args) + len(kwargs) and all(name in given for name in self.required):
+            return given
+        try:
+            return self._signature.bind(*args, **kwargs).arguments
+        except TypeError as error:
+            raise BadArguments(f"{self._task}: {error} (it takes {self._signature})") from None
 
     def partial(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """Some of the arguments, by name."""
@@ -288,8 +297,8 @@ class Signature:
     def defaults(self) -> dict[str, Any]:
         return {p.name: p.default for p in self._signature.parameters.values() if p.default is not p.empty}
 
-    def _blame(self, given: dict[str, Any], limit: int) -> str | None:
-        for name, value in given.items():
+    def _blame(self, given: Any, limit: int) -> str | None:
+        for name, value in (given if isinstance(given, dict) else msgspec.structs.asdict(given)).items():
             try:
                 encode(value, limit=limit)
             except Unfit as unfit:

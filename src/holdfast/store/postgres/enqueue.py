@@ -22,13 +22,16 @@ from holdfast.store.base import Row, Store
 from holdfast.store.foreign import aunderlying, underlying
 from holdfast.store.pool import Pool
 from holdfast.store.postgres.connect import Connection, translated
-from holdfast.store.postgres.copy import COPIED, CopyLines
+from holdfast.store.postgres.copy import BEGIN, COPIED, END, CopyRows
 from holdfast.store.postgres.notify import Notifier, lane_wakeup
 from holdfast.store.postgres.post import Post
 from holdfast.store.statements import Statements
 from holdfast.store.steps import Steps, arun_steps, keyed_steps, run_steps
 
-CHUNK = 2_500  # jobs sent in one COPY
+CHUNK = 2_500  # jobs sent in the first COPY
+LARGEST = 10_000  # in later ones, unless they are large
+LARGE = 2**21  # bytes of arguments of one COPY
+PIECE = 250  # jobs written at a time: less than the socket takes in
 
 
 class PostgresEnqueue(Store):
@@ -142,23 +145,35 @@ class PostgresEnqueue(Store):
         with self._use() as connection, connection.transaction():
             # The source may take its time.
             connection.execute("set local idle_in_transaction_session_timeout = 0")
+            answers: list[Enqueued] = []
             chunk = list(islice(source, CHUNK))
             while chunk:
+                following: list[NewJob] = []
+                ahead = islice(source, _next_size(chunk))
                 plain = [job for job in chunk if job.key is None]
-                with self._copying(connection, plain) as ids:
-                    # While the database takes these in, the source makes the next ones.
-                    following = list(islice(source, CHUNK))
-                keyed = self._enqueue_keyed(connection, [job for job in chunk if job.key is not None])
-                yield [Enqueued(str(next(ids)), True) if job.key is None else next(keyed) for job in chunk]
-                queues.update(job.queue for job in chunk)
+                with self._copying(connection, plain, ahead, following) as ids:
+                    if answers:  # of the jobs before, while the database takes in these
+                        yield answers
+                    answers = [Enqueued(str(id), True) for id in ids]
+                    queues.update(job.queue for job in chunk)
+                if len(plain) < len(chunk):
+                    keyed = self._enqueue_keyed(connection, [job for job in chunk if job.key is not None])
+                    made = iter(answers)
+                    answers = [next(made) if job.key is None else next(keyed) for job in chunk]
                 chunk = following
+            if answers:
+                yield answers
         self.notify(queues)
 
     @contextmanager
-    def _copying(self, connection: Connection, jobs: list[NewJob]) -> Iterator[Iterator[int]]:
-        """Send these; they have arrived when the block ends. Gives their ids."""
+    def _copying(
+        self, connection: Connection, jobs: list[NewJob], ahead: Iterator[NewJob], following: list[NewJob]
+    ) -> Iterator[list[int]]:
+        """Send these jobs, and have the following ones made meanwhile: the database works on what it was sent while we
+        write, and we while it works. They have arrived when the block ends. Gives their ids."""
         if not jobs:
-            yield iter(())
+            following += ahead
+            yield []
             return
         [reserved] = self._rows(
             connection,
@@ -168,13 +183,16 @@ class PostgresEnqueue(Store):
         ids = reserved["ids"] or list(range(reserved["first"], reserved["last"] + 1))
         # The column's default is the database's clock; only a clock that a test moves has to be told.
         columns = COPIED + ("" if self._clock is None else ", created_at")
-        lines = CopyLines(reserved["now"].timestamp(), tell_clock=self._clock is not None)
-        with (
-            connection.cursor() as cursor,
-            cursor.copy(self.statements.fill(f"copy @jobs ({columns}) from stdin").encode()) as copy,
-        ):
-            copy.write("".join(map(lines.line, ids, jobs)))
-            yield iter(ids)
+        rows = CopyRows(reserved["now"], tell_clock=self._clock is not None, encoding=connection.info.encoding)
+        command = self.statements.fill(f"copy @jobs ({columns}) from stdin (format binary)").encode()
+        with connection.cursor() as cursor, cursor.copy(command) as copy:
+            copy.write(BEGIN)
+            for at in range(0, len(jobs), PIECE):
+                copy.write(rows.of(ids[at : at + PIECE], jobs[at : at + PIECE]))
+                following += islice(ahead, 2 * PIECE)
+            copy.write(END)
+            following += ahead
+            yield ids
 
     def _enqueue_keyed(self, connection: Connection, jobs: list[NewJob]) -> Iterator[Enqueued]:
         if not jobs:
@@ -195,6 +213,13 @@ class PostgresEnqueue(Store):
             else:  # it changed hands between the statements: one by one then
                 answers.append(run_steps(self._enqueue_steps(job), lambda t, p: self._rows(connection, t, p)))
         return iter(answers)
+
+
+def _next_size(chunk: list[NewJob]) -> int:
+    """Jobs in the next COPY. The more there are, the less often client and server wait for each other; but they are
+    all in memory."""
+    small = sum(len(job.args) for job in chunk) < LARGE
+    return min(2 * len(chunk), LARGEST) if small else CHUNK
 
 
 def _due_now(job: NewJob) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+import sys
 from typing import Any
 
 from msgspec.structs import replace
@@ -73,7 +73,13 @@ def _stopped(attempt: Attempt, error: BaseException) -> bool:
     """Did it end because it was asked to? A task group wraps what its tasks raised."""
     if isinstance(error, BaseExceptionGroup):
         return all(_stopped(attempt, one) for one in error.exceptions)
-    return isinstance(error, StopAttempt) or (isinstance(error, asyncio.CancelledError) and attempt.must_stop)
+    return isinstance(error, StopAttempt) or (attempt.must_stop and _is_cancelled(error))
+
+
+def _is_cancelled(error: BaseException) -> bool:
+    """(Who could raise that has imported asyncio, which takes as long as all of ours.)"""
+    asyncio = sys.modules.get("asyncio")
+    return asyncio is not None and isinstance(error, asyncio.CancelledError)
 
 
 def obeyed(attempt: Attempt, policy: RetryPolicy) -> Outcome | None:
