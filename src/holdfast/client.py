@@ -28,17 +28,9 @@ from holdfast.store.base import Store
 from holdfast.waiting import Hub
 from holdfast.work.context import JobContext, current, in_thread
 from holdfast.work.hooks import ErrorHook, Hook, Hooks, checked_error_hook
+from holdfast.work.options import Isolation, Seconds, names_of, task_defaults
 from holdfast.work.resources import Resource, Use
-from holdfast.work.tasks import (
-    AsyncTask,
-    Bound,
-    Isolation,
-    Seconds,
-    SyncTask,
-    Task,
-    names_of,
-    task_defaults,
-)
+from holdfast.work.tasks import AsyncTask, Bound, SyncTask, Task
 
 if TYPE_CHECKING:
     from holdfast.work.crew import InlineCrew

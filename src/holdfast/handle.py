@@ -17,7 +17,7 @@ from holdfast.model.lifecycle import State
 from holdfast.model.outcome import Error
 from holdfast.redact import MARKS
 from holdfast.work.context import in_handler
-from holdfast.work.tasks import reason_of
+from holdfast.work.options import reason_of
 
 if TYPE_CHECKING:
     from holdfast.client import Holdfast

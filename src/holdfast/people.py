@@ -16,7 +16,8 @@ from holdfast.model.lifecycle import State
 from holdfast.model.standing import meant, text
 from holdfast.settings import Settings
 from holdfast.store.base import Store
-from holdfast.work.tasks import Seconds, Task, aware, name_of, names_of, priority_of, reason_of, seconds
+from holdfast.work.options import Seconds, aware, name_of, names_of, priority_of, reason_of, seconds
+from holdfast.work.tasks import Task
 
 if TYPE_CHECKING:
     from holdfast.client import Holdfast

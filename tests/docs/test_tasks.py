@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import BadSettings, Holdfast
-from holdfast.work.tasks import Options
+from holdfast.work.options import Options
 
 PAGE = (Path(__file__).parents[2] / "docs" / "tasks.md").read_text()
 

@@ -16,7 +16,7 @@ from holdfast.cli.base import app_argument, cli, find_app, output_option, queues
 from holdfast.client import Holdfast
 from holdfast.finding import named_app
 from holdfast.settings import load_settings
-from holdfast.work.tasks import names_of
+from holdfast.work.options import names_of
 
 if TYPE_CHECKING:
     from holdfast.work.worker import Worker

@@ -27,7 +27,8 @@ from holdfast.testing.inline import Inline
 from holdfast.testing.matching import as_json, fits, matches
 from holdfast.testing.words import blocking, listed, told
 from holdfast.work.context import in_handler
-from holdfast.work.tasks import Enqueuer, Task, names_of
+from holdfast.work.options import names_of
+from holdfast.work.tasks import Enqueuer, Task
 from holdfast.work.worker import Worker
 
 ENDS = ("succeed", "fail", "reschedule", "release", "park", "stop")

@@ -10,7 +10,8 @@ import msgspec
 from holdfast.model.cron import CatchUp
 from holdfast.model.limits import NO_LIMITS, Limits
 from holdfast.model.retry import DEFAULT_RETRY, Exponential, Fixed, NoDelay, RetryPolicy
-from holdfast.work.tasks import Isolation, Task
+from holdfast.work.options import Isolation
+from holdfast.work.tasks import Task
 
 DELAYS = 20  # attempts whose delays are told; the last one repeats
 

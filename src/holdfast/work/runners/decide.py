@@ -26,7 +26,7 @@ from holdfast.model.payload import Unfit, encode
 from holdfast.model.retry import DEFAULT_RETRY, RetryPolicy
 from holdfast.redact import Hide, scrub
 from holdfast.work.attempt import Attempt, StopAttempt
-from holdfast.work.tasks import UnfitArguments
+from holdfast.work.signature import UnfitArguments
 
 OUTAGE_DELAY = 5.0  # seconds until a job is tried again whose handler met a database that was away
 

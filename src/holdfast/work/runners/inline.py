@@ -18,9 +18,10 @@ from holdfast.work.context import JobContext, info_of
 from holdfast.work.hooks import ErrorHook, errored
 from holdfast.work.lane import Ended
 from holdfast.work.manifest import manifest_of
+from holdfast.work.options import TaskDefaults
 from holdfast.work.runners.decide import on_raise, on_return
 from holdfast.work.runners.waiting import Waiting
-from holdfast.work.tasks import Task, TaskDefaults
+from holdfast.work.tasks import Task
 
 
 class Handler(Protocol):
