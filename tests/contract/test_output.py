@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from holdfast.model.lifecycle import State
 from holdfast.model.outcome import Outcome
