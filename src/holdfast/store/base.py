@@ -74,6 +74,24 @@ class Exchanged:
 HandOut = Callable[[Claimed], None]
 
 
+class Ear(Protocol):
+    """A worker's own line to its store: its trips go this way, and on it comes word of new work. For one thread."""
+
+    def fileno(self) -> int:
+        """Readable as soon as there may be something to hear."""
+
+    def hear(self) -> Iterator[tuple[str, str]]:
+        """What came since, as `Store.listen` tells it. Never waits. Raises StoreUnavailable when it has gone deaf."""
+
+    def exchange(
+        self, finished: Sequence[Outcome], wants: Wants | None, drained: Sequence[str] = (),
+        hand_out: HandOut | None = None,
+    ) -> Exchanged:  # fmt: skip
+        """As `Store.exchange`. What was said meanwhile is still heard."""
+
+    def close(self) -> None: ...
+
+
 class Store(TakesBack, Steers, KeepsCrons, KeepsStacks):
     """Where jobs are kept."""
 
@@ -187,6 +205,10 @@ class Store(TakesBack, Steers, KeepsCrons, KeepsStacks):
         The first call comes once it listens: whoever looks then misses nothing. Kinds: `listening`; `queue` and its
         name (none: any); `lane` and a due job's queue, task and priority as JSON; `requests`; `finished` and an id;
         `changed`: something did."""
+
+    def open_ear(self) -> Ear | None:
+        """A line on which trips are made and wake-ups heard, from now on. None: this store has none, so `listen`."""
+        return None
 
     # -- the verbs, one job at a time --------------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ from holdfast.model.job import Claimed, Held, Wants
 from holdfast.model.outcome import Crash, Outcome, given_back
 from holdfast.model.rescue import alone_for
 from holdfast.settings import Settings
-from holdfast.store.base import Ref, Store
+from holdfast.store.base import Ear, Ref, Store
 from holdfast.work.attempt import Attempt
 from holdfast.work.endings import SPENT, TRIP, Endings
 from holdfast.work.hand import Hand
@@ -54,6 +54,9 @@ class Desk:
         self.ends = Endings(worker, store, settings, self._hand, self._telling, self.meters)
         self._unknown: list[str] = []  # fences of claims whose reply was lost
         self._wake = Bell()
+        self._ear: Ear | None = None
+        self.heard: Callable[[str, str], None] = lambda kind, what: None
+        self.deaf: Callable[[Exception], None] = lambda error: None
         # When to look for work next: at a time others have seen, at a time of our own. Instants are monotonic.
         self._hint_at: float | None = None
         self._look_at: float | None = None
@@ -90,6 +93,11 @@ class Desk:
     def wake(self) -> None:
         """Look for work soon: a hint. Safe from a signal handler."""
         self._look_everywhere()
+        self._wake.ring()
+
+    def attend(self, ear: Ear) -> None:
+        """Make our trips this way, and hear there of new work."""
+        self._ear = ear
         self._wake.ring()
 
     def told(self, queue: str, task: str, priority: int) -> None:
@@ -140,6 +148,7 @@ class Desk:
 
     def turn(self) -> bool:
         """One round: record, claim, hand out. False: there was nothing to do."""
+        self._hear()
         self._take_finished()
         self._give_back_late()
         return self._trip()
@@ -175,12 +184,27 @@ class Desk:
         if times:
             until = max(0.0, min(times) - now)
             timeout = until if timeout is None else min(timeout, until)
-        self._wake.wait(timeout)
+        self._wake.wait(timeout, -1 if self._ear is None else self._ear.fileno())
 
     def idle(self) -> bool:
         """Nothing in hand, nothing to record."""
         spent = self.ends.spent and not self.claiming
         return not (self._hand or self._done or self._unknown or self.ends or spent)
+
+    def _hear(self) -> None:
+        if self._ear is None:
+            return
+        try:
+            for kind, what in self._ear.hear():
+                self.heard(kind, what)
+        except Exception as error:  # noqa: BLE001 - whoever may notify may send us anything
+            self.hang_up()
+            self.deaf(error)
+
+    def hang_up(self) -> None:
+        if self._ear is not None:
+            self._ear.close()
+            self._ear = None
 
     def _take_finished(self) -> None:
         now = time.monotonic()
@@ -319,7 +343,7 @@ class Desk:
             self._take_finished()  # while the outcomes of this trip are recorded, those of the next are collected
 
         try:
-            done = self._store.exchange(outcomes, wants, drained, hand_out)
+            done = (self._ear or self._store).exchange(outcomes, wants, drained, hand_out)
         except (RowLocked, ValueRefused) as trouble:
             # Something among the outcomes: they go on one by one, then the look that this was is made up for.
             self.nothing_due = False
