@@ -14,8 +14,9 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
+
+import msgspec
 
 from holdfast.errors import LeaseLost, StoreError
 from holdfast.model.filter import ALL, Filter
@@ -57,18 +58,17 @@ class Transaction(Protocol):
     def rows(self, name: str, /, **parameters: Any) -> list[Row]: ...
 
 
-@dataclass(slots=True)
-class Exchanged:
+class Exchanged(msgspec.Struct):
     """What one trip to the database brought: which outcomes found their lease gone, or another outcome recorded before,
     which of the finished jobs somebody waits for, in which queues jobs wait again, and what was claimed. `refused`: why
     nothing was, though the outcomes were recorded."""
 
-    claimed: Claimed = field(default_factory=Claimed)
+    claimed: Claimed = msgspec.field(default_factory=Claimed)
     refused: StoreError | None = None
-    lost: list[Outcome] = field(default_factory=list)
-    already: list[Outcome] = field(default_factory=list)
-    awaited: list[JobId] = field(default_factory=list)
-    requeued: set[str] = field(default_factory=set)
+    lost: list[Outcome] = []  # each has its own
+    already: list[Outcome] = []
+    awaited: list[JobId] = []
+    requeued: set[str] = msgspec.field(default_factory=set)
 
 
 HandOut = Callable[[Claimed], None]

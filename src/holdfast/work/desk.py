@@ -52,6 +52,7 @@ class Desk:
         self._telling = Telling(worker, self._hand)
         self._done: deque[tuple[Attempt, Outcome | Crash | None]] = deque()
         self.ends = Endings(worker, store, settings, self._hand, self._telling, self.meters)
+        self._fence = ""  # of the next claim, made while there is nothing else to do
         self._unknown: list[str] = []  # fences of claims whose reply was lost
         self._wake = Bell()
         self._ear: Ear | None = None
@@ -169,6 +170,7 @@ class Desk:
 
     def wait(self, longest: float | None = None) -> None:
         """Until a finish, a wake-up, or the time to look again."""
+        self._fence = self._fence or str(uuid.uuid4())
         now = time.monotonic()
         times = [at for at in (self._look_at, self._hint_at) if at is not None] if self._has_room() else []
         if self._not_before > now and any(lane.wanted and self._limits(lane) != (0, 0) for lane in self.lanes):
@@ -309,8 +311,9 @@ class Desk:
         return limit, max(0, room - limit)
 
     def _wants(self, lane: Lane, limit: int, ahead: int, told: tuple[LaneName, ...]) -> Wants:
+        fence, self._fence = self._fence or str(uuid.uuid4()), ""
         return Wants(
-            fence=str(uuid.uuid4()), worker=self._worker, tasks=lane.tasks, limit=limit, ahead=ahead,
+            fence=fence, worker=self._worker, tasks=lane.tasks, limit=limit, ahead=ahead,
             lease=self._settings.lease, queues=self._queues, told=told, held=self._company(),
             thorough=self.thorough,
         )  # fmt: skip

@@ -4,10 +4,11 @@ never correctness (R3.7)."""
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
+
+import msgspec
 
 from holdfast import events
 from holdfast.errors import StoreError
@@ -92,6 +93,6 @@ class Listener:
         elif kind == "queue" and (self._queues is None or not what or what in self._queues):
             self._wake()
         elif kind == "lane":
-            queue, task, priority = json.loads(what)
+            queue, task, priority = msgspec.json.decode(what)
             if self._queues is None or queue in self._queues:
                 self._told(queue, task, priority)
