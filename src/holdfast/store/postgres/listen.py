@@ -3,15 +3,13 @@ awake to serve the claim, and no second one has to be."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from psycopg import pq
 
 from holdfast.errors import StoreUnavailable
-from holdfast.model.job import Wants
-from holdfast.model.outcome import Outcome
-from holdfast.store.base import Exchanged, HandOut
-from holdfast.store.postgres.connect import Connection, ready, translated
+from holdfast.store.postgres.connect import Connection, ready
 from holdfast.store.postgres.trip import Trip
 
 SELF_CHECK = 5.0  # seconds a new listener has to hear itself
@@ -59,12 +57,12 @@ class PostgresEar:
             raise StoreUnavailable(f"the connection to {self._where} broke")
         return wakeups(self._pgconn, self._encoding)
 
-    def exchange(
-        self, finished: Sequence[Outcome], wants: Wants | None, drained: Sequence[str] = (),
-        hand_out: HandOut | None = None,
-    ) -> Exchanged:  # fmt: skip
-        with translated(self._where, self._trip.connection):
-            return self._trip.exchange(finished, wants, drained, hand_out)
+    @contextmanager
+    def trips(self) -> Iterator[Trip]:
+        try:
+            yield self._trip
+        finally:
+            self._trip.abandon()
 
     def close(self) -> None:
         self._trip.close()
