@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Iterable, Iterator
+from itertools import groupby
+from operator import attrgetter
 
+from holdfast.model.job import Held
 from holdfast.model.outcome import Outcome
 from holdfast.store.base import JobId
 from holdfast.work.attempt import Attempt
+
+# What ends together was mostly claimed together: so it is told apart by runs of one fence, not one by one.
+_fence = attrgetter("fence")
+_fence_of_attempt = attrgetter("held.fence")
 
 
 class Hand:
@@ -29,20 +37,21 @@ class Hand:
 
     def take(self, attempts: Iterable[Attempt]) -> None:
         with self._lock:
-            for attempt in attempts:
-                held = attempt.held
-                claim = self._claims.get(held.fence)
-                if claim is None:
-                    claim = self._claims[held.fence] = {}
-                claim[held.id] = attempt
-                self._count += 1
+            for fence, same in groupby(attempts, _fence_of_attempt):
+                claim = self._claims.setdefault(fence, {})
+                before = len(claim)
+                claim.update({attempt.held.id: attempt for attempt in same})
+                self._count += len(claim) - before
 
-    def drop(self, ended: Iterable[tuple[JobId, str]]) -> None:
+    def drop(self, ended: Iterable[Held | Outcome]) -> None:
         with self._lock:
-            for id, fence in ended:
+            for fence, same in groupby(ended, _fence):
                 claim = self._claims.get(fence)
-                if claim is not None and claim.pop(id, None) is not None:
-                    self._count -= 1
+                if claim is not None:
+                    before = len(claim)
+                    for one in same:
+                        claim.pop(one.id, None)
+                    self._count -= before - len(claim)
                     if not claim:
                         del self._claims[fence]
 
@@ -51,7 +60,5 @@ class Hand:
 
     def emptied_by(self, outcomes: Iterable[Outcome]) -> Iterator[str]:
         """The claims with nothing left once these are recorded."""
-        ending: dict[str, int] = {}
-        for outcome in outcomes:
-            ending[outcome.fence] = ending.get(outcome.fence, 0) + 1
+        ending = Counter(map(_fence, outcomes))
         return (fence for fence, count in ending.items() if count >= len(self._claims.get(fence, ())))

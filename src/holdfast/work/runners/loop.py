@@ -44,9 +44,8 @@ class Slot:
             attempt.told = True
             self.task.cancel()
 
-    def cleared(self) -> None:
-        """Whatever was asked of the attempt that ended, the next one starts afresh."""
-        self.attempt = None
+    def start_afresh(self) -> None:
+        """Whatever was asked of the attempt that ended, is not asked of the next one."""
         while self.task.cancelling():
             self.task.uncancel()
 
@@ -61,6 +60,7 @@ class LoopRunner(InlineRunner):
         self._tasks: set[asyncio.Task[None]] = set()
         self._places: dict[asyncio.Task[Any], Slot] = {}
         self._closing = False
+        self.succeeded = self._succeeded
         self.loop = self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._serve, name="holdfast-loop", daemon=True)
         self._thread.start()
@@ -166,6 +166,7 @@ class LoopRunner(InlineRunner):
         if attempt.reason is not None:
             attempt.stop_now()  # asked in the very moment it began
         task = self._handlers[held.task]
+        plain = False
         context = JobContext(attempt, self._store, self._settings, task.secrets)
         current.set(context)
         try:
@@ -178,12 +179,21 @@ class LoopRunner(InlineRunner):
             outcome = self._on_raise(attempt, error)
         else:
             plain = value is None and attempt.reason is None and not attempt.recorded
-            outcome = returned(held, None) if plain else self._on_return(attempt, value)
+            outcome = None if plain else self._on_return(attempt, value)
         finally:
-            slot.cleared()
+            slot.attempt = None
+            if slot.task.cancelling():
+                slot.start_afresh()
             attempt.end()
             current.set(None)
-        self.finished(attempt, outcome)
+        if plain:
+            self.succeeded(attempt)
+        else:
+            self.finished(attempt, outcome)
+
+    def _succeeded(self, attempt: Attempt) -> None:
+        """Without a result. (Whoever needs no outcome to know that puts something else in place of this.)"""
+        self.finished(attempt, returned(attempt.held, None))
 
     async def _limited(self, attempt: Attempt, running: Awaitable[object]) -> object:
         timer = self._loop.call_later(attempt.timeout or 0.0, attempt.ask, "timeout")
