@@ -4,18 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from itertools import groupby
-from operator import attrgetter
+from collections.abc import Iterable, Iterator, Sequence
 
 from holdfast.model.job import Held
 from holdfast.model.outcome import Outcome
 from holdfast.store.base import JobId
 from holdfast.work.attempt import Attempt
-
-# What ends together was mostly claimed together: so it is told apart by runs of one fence, not one by one.
-_fence = attrgetter("fence")
-_fence_of_attempt = attrgetter("held.fence")
 
 
 class Hand:
@@ -35,30 +29,28 @@ class Hand:
         claim = self._claims.get(fence)
         return None if claim is None else claim.get(id)
 
-    def take(self, attempts: Iterable[Attempt]) -> None:
+    def take(self, attempts: Sequence[Attempt]) -> None:
+        """These, all of one claim."""
         with self._lock:
-            for fence, same in groupby(attempts, _fence_of_attempt):
-                claim = self._claims.setdefault(fence, {})
-                before = len(claim)
-                claim.update({attempt.held.id: attempt for attempt in same})
-                self._count += len(claim) - before
+            claim = self._claims.setdefault(attempts[0].held.fence, {})
+            before = len(claim)
+            claim.update({attempt.held.id: attempt for attempt in attempts})
+            self._count += len(claim) - before
 
     def drop(self, ended: Iterable[Held | Outcome]) -> None:
         with self._lock:
-            for fence, same in groupby(ended, _fence):
-                claim = self._claims.get(fence)
-                if claim is not None:
-                    before = len(claim)
-                    for one in same:
-                        claim.pop(one.id, None)
-                    self._count -= before - len(claim)
+            claims = self._claims
+            for one in ended:
+                claim = claims.get(one.fence)
+                if claim is not None and claim.pop(one.id, None) is not None:
+                    self._count -= 1
                     if not claim:
-                        del self._claims[fence]
+                        del claims[one.fence]
 
     def holds(self, fence: str) -> bool:
         return fence in self._claims
 
     def emptied_by(self, outcomes: Iterable[Outcome]) -> Iterator[str]:
         """The claims with nothing left once these are recorded."""
-        ending = Counter(map(_fence, outcomes))
+        ending = Counter([outcome.fence for outcome in outcomes])
         return (fence for fence, count in ending.items() if count >= len(self._claims.get(fence, ())))
