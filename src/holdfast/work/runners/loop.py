@@ -56,7 +56,7 @@ class LoopRunner(InlineRunner):
         *, on_error: Sequence[ErrorHook] = (),
     ) -> None:  # fmt: skip
         super().__init__(slots, tasks, store, settings, on_error=on_error)
-        self._idle: list[asyncio.Future[None]] = []
+        self._idle: dict[asyncio.Future[None], None] = {}  # slots that wait; in order, and quick to find one in
         self._tasks: set[asyncio.Task[None]] = set()
         self._places: dict[asyncio.Task[Any], Slot] = {}
         self._closing = False
@@ -106,7 +106,7 @@ class LoopRunner(InlineRunner):
     def _wake_slots(self, count: int) -> None:
         for _ in range(min(count, self.slots)):
             if self._idle:
-                future = self._idle.pop()
+                future, _ = self._idle.popitem()
                 if not future.done():
                     future.set_result(None)
             elif len(self._tasks) < self.slots:
@@ -146,14 +146,13 @@ class LoopRunner(InlineRunner):
 
     async def _until_woken(self) -> None:
         future = self._loop.create_future()
-        self._idle.append(future)
+        self._idle[future] = None
         try:
             await future
         finally:
             # A handler may have cancelled its own task and returned: that comes out here and ends the slot, which
             # must not be woken any more.
-            if future in self._idle:
-                self._idle.remove(future)
+            self._idle.pop(future, None)
 
     async def _run(self, attempt: Attempt, slot: Slot) -> None:
         if attempt.reason is not None:
