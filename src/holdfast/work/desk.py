@@ -207,7 +207,7 @@ class Desk:
     def _take_succeeded(self, attempts: list[Attempt], outcomes: list[Outcome]) -> None:
         """`_take_one` for many: what is rare is looked at once for all of them."""
         lanes = {id(attempt.lane): attempt.lane for attempt in attempts}
-        if len(lanes) > 1 or id(self._solo) in lanes or self._alone is not None or self.ends.any_given_back:
+        if len(lanes) != 1 or id(self._solo) in lanes or self._alone is not None or self.ends.any_given_back:
             for attempt, outcome in zip(attempts, outcomes, strict=True):
                 self._take_one(attempt, outcome)
             return
