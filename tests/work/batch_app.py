@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from pathlib import Path
 
 from holdfast import Holdfast, Snooze
@@ -21,6 +22,13 @@ async def echo(n: int) -> int | None:
 @hf.task
 def echo_on_thread(n: int) -> int:
     return n
+
+
+@hf.task
+async def block_until_told(path: str) -> None:
+    """Nothing else on the loop goes on meanwhile."""
+    while not Path(path).exists():  # noqa: ASYNC240 - whoever tells is in another process
+        time.sleep(0.01)  # noqa: ASYNC251 - that is the point
 
 
 @hf.task

@@ -4,20 +4,38 @@ from __future__ import annotations
 
 import gc
 import json
+import socket
+import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import FunctionType, ModuleType
 
 import pytest
 
 from holdfast.model.job import Claimed, Held
-from holdfast.model.outcome import Crash, Outcome, given_back, returned
+from holdfast.model.outcome import Crash, Outcome, given_back, returned, stopped
 from holdfast.work.attempt import Attempt
 from holdfast.work.context import JobContext
 from holdfast.work.hand import Hand
+from holdfast.work.runners import child as child_module
+from holdfast.work.runners.child import Child
 from holdfast.work.runners.pool import Pool
 from holdfast.work.runners.process import Process
-from holdfast.work.runners.wire import MARKS, Done
+from holdfast.work.runners.wire import (
+    MARKS,
+    Begin,
+    Close,
+    Done,
+    Hearing,
+    Hello,
+    Ready,
+    Start,
+    ToWorker,
+    frame,
+)
 from tests.waiting import wait_until
+from tests.work import batch_app
 from tests.work.scripted import Bench, held
 
 PATIENCE = 60.0  # seconds: processes take a while to start on a busy machine
@@ -147,6 +165,52 @@ def test_what_runs_and_what_waits_is_told_apart_and_only_the_latter_comes_back(c
     assert crew.coroutines.waiting_since() is None
 
 
+def test_one_of_a_batch_can_be_asked_to_stop(crew: Crew, tmp_path: Path) -> None:
+    path = tmp_path / "go"
+    args = json.dumps({"path": str(path)}).encode()
+    attempts = [Attempt(Held(id, "f1", "until_told", "default", args, 1, 3), None, 1.0) for id in range(3)]
+    crew.coroutines.start(attempts)
+    wait_until(lambda: all(crew.process.runs(attempt) for attempt in attempts), timeout=PATIENCE)
+    attempts[1].ask("cancel")
+    assert crew.heard.wait(1) == {1: stopped(attempts[1].held)}
+    path.touch()
+    assert crew.heard.wait(2) == {id: returned(attempts[id].held, None) for id in (0, 2)}
+
+
+def test_what_ended_is_told_though_the_loop_is_blocked_since(crew: Crew, tmp_path: Path) -> None:
+    path = tmp_path / "go"
+    args = json.dumps({"path": str(path)}).encode()
+    [plain] = echoes(range(1), "f1")
+    blocking = Attempt(Held(1, "f1", "block_until_told", "default", args, 1, 3), None, 1.0)
+    crew.coroutines.start([plain, blocking])
+    assert crew.heard.wait(1) == {0: returned(plain.held, None)}
+    path.touch()
+    assert crew.heard.wait(1) == {1: returned(blocking.held, None)}
+
+
+def test_a_runner_forgets_what_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here in this process, to see what it has in hand."""
+    monkeypatch.setattr(child_module, "forks_are_no_runners", lambda *descriptors: None)
+    ours, theirs = socket.socketpair()
+    child = Child(theirs, batch_app.hf.settings, batch_app.hf.crew())
+    thread = threading.Thread(target=child.serve)
+    hearing, said = Hearing(ours), list[ToWorker]()
+    with ours, theirs, tempfile.TemporaryFile() as shared:
+        thread.start()
+        assert isinstance(hearing.wait()[0], Hello)
+        shared.truncate(MARKS)
+        socket.send_fds(ours, [frame(Begin("w1"))], [shared.fileno()])
+        assert hearing.wait() == [Ready()]
+        for task in ("echo", "echo_on_thread"):
+            ours.sendall(frame(Start(0, 1.0, [attempt.held for attempt in echoes(range(30), "f1", task)])))
+            said.clear()
+            while sum(len(done.numbers) + len(done.others) for done in said if isinstance(done, Done)) < 30:
+                said += hearing.wait()
+            assert child._in_hand == {}
+        ours.sendall(frame(Close()))
+        thread.join(PATIENCE)
+
+
 def test_an_attempt_leaves_nothing_behind() -> None:
     """It is not looked at by the garbage collector: nothing may lead from it back to it, whatever its handler did."""
     attempt = Attempt(Held(1, "f", "echo", "default", b'{"n": 1}', 1, 3))
@@ -158,9 +222,9 @@ def test_an_attempt_leaves_nothing_behind() -> None:
     while left:
         one = left.pop()
         assert one is not attempt
-        if id(one) not in seen and not isinstance(one, type) and not hasattr(one, "__globals__"):
+        if id(one) not in seen and not isinstance(one, type | ModuleType):
             seen.add(id(one))
-            left += gc.get_referents(one)
+            left += (one.__closure__ or ()) if isinstance(one, FunctionType) else gc.get_referents(one)
 
 
 # -- at the desk -------------------------------------------------------------------------------------------------------
@@ -208,10 +272,13 @@ def test_a_suspect_that_ended_among_others_is_no_longer_alone(bench: Bench) -> N
     bench.desk.turn()
     bench.desk.turn()
     assert len(bench.store.polls) == 1
+    now = bench.time.now
     ended(bench, list(bench.runner.running))
-    bench.next_trip()
-    bench.rounds_until(2)
-    assert bench.store.recorded[0].id == 1
+    _, outcomes, wants = bench.next_trip()
+    assert ([outcome.id for outcome in outcomes], wants) == ([1], None), "the next suspect waits for empty hands"
+    _, _, wants = bench.next_trip()
+    assert wants is not None
+    assert bench.time.now == now, "it need not be waited for any more"
 
 
 def test_what_was_given_back_is_not_recorded_as_a_success_as_well(bench: Bench) -> None:

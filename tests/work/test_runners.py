@@ -264,6 +264,43 @@ def test_a_loop_ends_in_good_order_when_its_last_slot_ends_in_the_same_moment(hf
     assert runner._loop.is_closed()
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])  # it is not asked
+def test_what_was_asked_of_an_attempt_is_not_asked_of_the_next_in_its_slot(hf: Holdfast) -> None:
+    """A task group in a task that was cancelled before takes its own end for another cancel."""
+    cancelled, ended = threading.Event(), threading.Event()
+    seen: list[str] = []
+
+    async def coroutine(n: int) -> None:
+        if n == 1:
+            try:
+                cancelled.set()
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                return
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(fails())
+                await asyncio.sleep(60)
+        except BaseException as error:  # noqa: BLE001 - whatever it is
+            seen.append(type(error).__name__)
+
+    async def fails() -> None:
+        raise ValueError("no")
+
+    task: Any = hf.task(name="task")(coroutine)
+    runner = LoopRunner(1, [task], hf.store, hf.settings)
+    runner.finished = lambda attempt, outcome: ended.set() if attempt.held.id == 2 else None
+    first, second = (Attempt(Held(n, "f", "task", "default", b'{"n":%d}' % n, 1, 3)) for n in (1, 2))
+    try:
+        runner.start([first, second])
+        assert cancelled.wait(20)
+        first.ask("cancel")
+        assert ended.wait(20)
+    finally:
+        runner.close(2.0)
+    assert seen == ["ExceptionGroup"]
+
+
 def test_a_listener_to_events_that_raises_hurts_nobody(hf: Holdfast, caplog: pytest.LogCaptureFixture) -> None:
     def broken(name: str, fields: dict[str, Any]) -> None:
         raise ZeroDivisionError(name)
