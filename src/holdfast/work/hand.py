@@ -31,6 +31,8 @@ class Hand:
 
     def take(self, attempts: Sequence[Attempt]) -> None:
         """These, all of one claim."""
+        if not attempts:
+            return
         with self._lock:
             claim = self._claims.setdefault(attempts[0].held.fence, {})
             before = len(claim)
