@@ -95,9 +95,7 @@ def crew(opened: Crew) -> Crew:
 
 
 def echoes(ids: range, fence: str, task: str = "echo") -> list[Attempt]:
-    return [
-        Attempt(Held(id, fence, task, "default", json.dumps({"n": id}).encode(), 1, 3), None, 1.0, None) for id in ids
-    ]
+    return [Attempt(Held(id, fence, task, "default", json.dumps({"n": id}).encode(), 1, 3), None, 1.0) for id in ids]
 
 
 def as_told(held: Held) -> Outcome:

@@ -47,12 +47,12 @@ class Home(Protocol):
 
 class Attempt(msgspec.Struct, eq=False, gc=False):
     """Made and dropped for every job, so made cheaply: a struct, which the garbage collector does not look at. Hence
-    nothing that an attempt refers to may refer to it for longer than it runs."""
+    nothing that an attempt refers to may lead back to it, but a home while it has it in hand."""
 
     held: Held
     timeout: float | None = None  # seconds it may run
     taken: float = 0.0  # monotonic: when it was claimed
-    lane: Any = None  # whose slot it takes
+    lane: int = 0  # whose slot it takes, as its desk numbers them
     number: int = 0  # by which a runner elsewhere knows it
     home: Home | None = None  # that runner
     is_async: bool = False  # as that runner counts it

@@ -48,6 +48,7 @@ class Desk:
         self.poller = Poller(settings.backoff)
         self.meters = Meters()
         self.lanes: list[Lane] = []
+        self._numbered: list[Lane] = []  # with the one for suspects
         self._lane_of: dict[str, Lane] = {}
         self._solo: Lane | None = None
         self._hand = Hand()
@@ -74,7 +75,7 @@ class Desk:
         self.broken: Callable[[], None] = lambda: None  # tells that a connection broke
 
     def add(self, runner: Runner) -> None:
-        lane = Lane(runner, runner.manifest.names)
+        lane = self._number(Lane(runner, runner.manifest.names, len(self._numbered)))
         self.lanes.append(lane)
         self._lane_of.update(dict.fromkeys(lane.tasks, lane))
         for task in runner.manifest.tasks:
@@ -82,7 +83,12 @@ class Desk:
 
     def add_solo(self, runner: Runner) -> None:
         """Run suspects there, alone each in its process, whatever else is in hand."""
-        self._solo = next((lane for lane in self.lanes if lane.runner is runner), None) or Lane(runner, ())
+        lane = next((lane for lane in self.lanes if lane.runner is runner), None)
+        self._solo = lane or self._number(Lane(runner, (), len(self._numbered)))
+
+    def _number(self, lane: Lane) -> Lane:
+        self._numbered.append(lane)
+        return lane
 
     # -- called from other threads ---------------------------------------------------------------------------------
 
@@ -208,12 +214,13 @@ class Desk:
 
     def _take_succeeded(self, attempts: list[Attempt], outcomes: list[Outcome]) -> None:
         """`_take_one` for many: what is rare is looked at once for all of them."""
-        lanes = {id(attempt.lane): attempt.lane for attempt in attempts}
-        if len(lanes) != 1 or id(self._solo) in lanes or self._alone is not None or self.ends.any_given_back:
+        numbers = {attempt.lane for attempt in attempts}
+        special = self._alone is not None or self.ends.any_given_back
+        if special or len(numbers) != 1 or self._numbered[attempts[0].lane] is self._solo:
             for attempt, outcome in zip(attempts, outcomes, strict=True):
                 self._take_one(attempt, outcome)
             return
-        [lane] = lanes.values()
+        lane = self._numbered[attempts[0].lane]
         lane.runner.busy -= len(attempts)
         seconds = longest = 0.0
         for attempt in attempts:
@@ -225,7 +232,7 @@ class Desk:
         self.ends.outcomes += outcomes
 
     def _take_one(self, attempt: Attempt, outcome: Outcome | Crash | None) -> None:
-        lane = attempt.lane
+        lane = self._numbered[attempt.lane]
         lane.runner.busy -= 1
         if lane is self._solo:
             self._look_everywhere()  # another suspect may wait for its place
@@ -488,8 +495,8 @@ class Desk:
         self._look_at = at if self._look_at is None else min(at, self._look_at)
 
     def _attempts(self, lane: Lane, jobs: Sequence[Held]) -> list[Attempt]:
-        now = time.monotonic()
-        attempts = [Attempt(held, self._timeouts[held.task], now, lane) for held in jobs]
+        now, timeouts = time.monotonic(), self._timeouts
+        attempts = [Attempt(held, timeouts[held.task], now, lane.number) for held in jobs]
         lane.runner.busy += len(attempts)
         self._hand.take(attempts)
         return attempts

@@ -66,6 +66,7 @@ class Lane:
 
     runner: Runner
     tasks: tuple[str, ...]
+    number: int  # by which attempts know it
     pace: Pace = field(default_factory=Pace)
     look: bool = True
     again: bool = False  # the last look found something: the next trip looks once more

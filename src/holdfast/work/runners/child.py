@@ -162,7 +162,7 @@ class Child:
     def _start(self, message: Start) -> None:
         timeouts, taken, marks = self._timeouts, message.taken, self._marks
         attempts = [
-            Numbered(held, timeouts[held.task], taken, None, number, marks=marks)
+            Numbered(held, timeouts[held.task], taken, 0, number, marks=marks)
             for number, held in enumerate(message.jobs, message.first)
         ]
         if self._patience:

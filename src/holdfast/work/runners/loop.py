@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from contextvars import copy_context
 from typing import Any
+from weakref import ref
 
 from holdfast.model.outcome import returned
 from holdfast.settings import Settings
@@ -26,20 +27,16 @@ BREATH = 32  # attempts a slot runs without a pause before it lets the loop do o
 class Slot:
     """A place where attempts run one after the other: the task behind it, and what runs there now."""
 
-    __slots__ = ("_loop", "attempt", "interrupt", "task")
+    __slots__ = ("__weakref__", "attempt", "interrupt", "task")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         task = asyncio.current_task()
         assert task is not None
-        self._loop = loop
         self.task = task
         self.attempt: Attempt | None = None
-        self.interrupt = self._interrupt  # bound once, not for every attempt
+        self.interrupt = _interrupting(ref(self), loop)  # made once, not for every attempt
 
-    def _interrupt(self, attempt: Attempt) -> None:
-        self._loop.call_soon_threadsafe(self._stop, attempt)
-
-    def _stop(self, attempt: Attempt) -> None:
+    def stop(self, attempt: Attempt) -> None:
         if self.attempt is attempt:
             attempt.told = True
             self.task.cancel()
@@ -48,6 +45,16 @@ class Slot:
         """Whatever was asked of the attempt that ended, is not asked of the next one."""
         while self.task.cancelling():
             self.task.uncancel()
+
+
+def _interrupting(slot: ref[Slot], loop: asyncio.AbstractEventLoop) -> Callable[[Attempt], None]:
+    """How to stop what runs in a slot. It does not keep the slot, which has the attempt that has this."""
+
+    def interrupt(attempt: Attempt) -> None:
+        if (there := slot()) is not None:
+            loop.call_soon_threadsafe(there.stop, attempt)
+
+    return interrupt
 
 
 class LoopRunner(InlineRunner):

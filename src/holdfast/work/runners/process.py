@@ -191,6 +191,7 @@ class Process:
         with self._lock:
             self.ready = False
             left, self._in_hand = list(self._in_hand.values()), {}
+            self._timed.clear()
             return left
 
     def tell(self, attempt: Attempt) -> None:
