@@ -209,6 +209,15 @@ def test_a_runner_forgets_what_has_ended(monkeypatch: pytest.MonkeyPatch) -> Non
         thread.join(PATIENCE)
 
 
+def test_an_attempt_shows_no_arguments() -> None:
+    """An event loop logs what it calls when that goes wrong."""
+    attempt = Attempt(Held(7, "f", "echo", "default", b'{"password": "hunter2"}', 2, 3))
+    assert repr(attempt) == "<Attempt 2 of job 7: waits>"
+    attempt.begin()
+    attempt.ask("pause")
+    assert repr(attempt) == "<Attempt 2 of job 7: runs, asked to stop: pause>"
+
+
 def test_an_attempt_leaves_nothing_behind() -> None:
     """It is not looked at by the garbage collector: nothing may lead from it back to it, whatever its handler did."""
     attempt = Attempt(Held(1, "f", "echo", "default", b'{"n": 1}', 1, 3))

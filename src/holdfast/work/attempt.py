@@ -131,6 +131,12 @@ class Attempt(msgspec.Struct, eq=False, gc=False):
     def end(self) -> None:
         self.ended = time.monotonic()
 
+    def __repr__(self) -> str:
+        """Without the arguments: they may be secret."""
+        state = "ended" if self.ended else "runs" if self.started else "waits"
+        asked = "" if self.reason is None else f", asked to stop: {self.reason}"
+        return f"<Attempt {self.held.attempt} of job {self.held.id}: {state}{asked}>"
+
 
 def about(held: Held) -> dict[str, Any]:
     """What events say of a job in hand."""
