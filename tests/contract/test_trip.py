@@ -241,4 +241,6 @@ def test_who_leaves_trips_under_way_leaves_no_answers_to_others(store: Store) ->
     with store.trips() as trips:
         trips.depart([], wants(), [])
         trips.claimed()
-    assert store.exchange([], wants()).claimed.jobs == []
+    a_queued_job(store)
+    wanted = wants()
+    assert [job.fence for job in store.exchange([], wanted).claimed.jobs] == [wanted.fence]

@@ -197,6 +197,47 @@ def test_where_it_breaks_before_any_answer_both_claims_are_looked_up_in_turn(ben
     assert len(bench.runner.running) == TRIP, "what was claimed is run, whatever came after"
 
 
+def test_what_was_claimed_is_run_though_the_next_trip_could_not_depart(bench: Bench) -> None:
+    backlog = Backlog()
+
+    def then_break(wants: Wants | None) -> Claimed:
+        bench.store.early = [OutcomeUnknown("it broke")]
+        bench.store.always = backlog
+        return backlog(wants)
+
+    bench.store.always = then_break
+    bench.desk.turn()
+    assert bench.store.log == ["departed", "departed", "handed out"]
+    assert len(bench.runner.running) == TRIP
+    assert len(bench.desk._unknown) == 1
+    assert len(bench.desk.ends.outcomes) == FARTHEST + SLOTS
+
+
+def test_where_the_server_says_that_nothing_was_claimed_nothing_is_looked_up(bench: Bench) -> None:
+    bench.store.answers = [StoreUnavailable("cancelled")]
+    bench.desk.turn()
+    assert bench.desk._unknown == []
+
+
+def test_when_the_second_of_two_finds_nothing_nothing_is_due(bench: Bench) -> None:
+    bench.store.answers = [Backlog(), Claimed()]
+    bench.desk.turn()
+    assert bench.store.log == ["departed", "departed", "handed out", "recorded", "handed out", "recorded"]
+    assert bench.desk.nothing_due
+
+
+def test_leases_to_drop_are_kept_where_a_trip_breaks(bench: Bench) -> None:
+    bench.desk.ends.emptied = ["f-1"]
+    bench.desk.ends.spent = ["f-2"]
+    bench.store.late = [StoreUnavailable("cancelled")]
+    bench.desk.turn()
+    assert {"f-1", "f-2"} <= set(bench.store.drained[0])
+    none_left(bench)
+    forget_what_was(bench)
+    until_all_is_recorded(bench)
+    assert {"f-1", "f-2"} <= {fence for fences in bench.store.drained for fence in fences}
+
+
 def test_a_lease_whose_jobs_end_in_two_trips_is_dropped_once(bench: Bench) -> None:
     while len(bench.store.made) < 10:
         bench.desk.turn()
