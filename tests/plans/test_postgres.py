@@ -346,7 +346,7 @@ def test_a_claim_from_floors_on_reads_no_remains_of_jobs_that_were_claimed(versi
 @pytest.mark.parametrize("version", [18, 16])
 @pytest.mark.parametrize("lanes", [1, 3])
 def test_a_claim_reads_the_remains_of_jobs_that_were_claimed_once(version: int, lanes: int) -> None:
-    """Until vacuum comes by, they stand before what is due: here all are due at the same moment (docs/decisions/0018)."""
+    """Until vacuum comes by, they stand before what is due. All are due at one moment here (docs/decisions/0018)."""
     with own_postgres(version, autovacuum="off") as server, psycopg.connect(server.url, autocommit=True) as connection:
         store = PostgresStore(Settings(url=server.url))
         store.migrate()
@@ -356,7 +356,9 @@ def test_a_claim_reads_the_remains_of_jobs_that_were_claimed_once(version: int, 
             f"select '{TASK}', '{QUEUE}', n % {lanes}, at, at, '{{}}' "
             f"from generate_series(1, {BACKLOG}) n, lateral (select now() - interval '1 hour') due (at)".encode()
         )
-        connection.execute(f"update {jobs} set state = 'succeeded', ready_at = null where id <= {BACKLOG - 300}".encode())
+        connection.execute(
+            f"update {jobs} set state = 'succeeded', ready_at = null where id <= {BACKLOG - 300}".encode()
+        )
         for _ in range(2):  # the first look marks what is dead
             once = explain(connection, store.statements["survey"], scope([QUEUE]), "force_generic_plan")
         for queues in (None, [QUEUE]):
