@@ -381,7 +381,7 @@ def test_autovacuum_clears_a_claims_way_in_a_large_table() -> None:
         jobs = f'"{store.settings.schema}".jobs'
         connection.execute(
             f"insert into {jobs} (task, queue, state, ready_at, attempt, args) "
-            f"select '{TASK}', '{QUEUE}', 'succeeded', null, 1, '{{}}' from generate_series(1, {6 * BACKLOG}) n".encode()
+            f"select '{TASK}', '{QUEUE}', 'succeeded', null, 1, '{{}}' from generate_series(1, {6 * BACKLOG})".encode()
         )
         connection.execute(f"vacuum {jobs}".encode())
         list(store.enqueue_many(NewJob(task=TASK, queue=QUEUE, args=b"{}") for _ in range(4000)))
