@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import asdict
 from typing import Any
 
 import pytest
 
 from holdfast import Holdfast, Job, State, events
+from holdfast.model.outcome import Outcome
 from holdfast.settings import Settings
+from holdfast.store.base import Store, Trips
 from holdfast.work.worker import Worker
 from tests.waiting import PATIENCE, wait_until
 
@@ -41,6 +43,34 @@ def hf(make_app: MakeApp) -> Holdfast:
 @pytest.fixture
 def hasty(make_app: MakeApp) -> Holdfast:
     return make_app(**HASTY)
+
+
+class _Troubled:
+    """Trips before each of which something may go wrong."""
+
+    def __init__(self, trips: Trips, before: Callable[[Sequence[Outcome]], None]) -> None:
+        self.overlaps = trips.overlaps
+        self.claimed, self.recorded = trips.claimed, trips.recorded
+        self._depart = trips.depart
+        self._before = before
+
+    def depart(self, finished: Sequence[Outcome], *rest: Any) -> None:
+        self._before(finished)
+        self._depart(finished, *rest)
+
+
+def troubled(
+    store: Store, before: Callable[[Sequence[Outcome]], None]
+) -> Callable[[], AbstractContextManager[_Troubled]]:
+    """For `Store.trips`: `before` is called with the outcomes of each trip, and may raise."""
+    original = store.trips
+
+    @contextmanager
+    def trips() -> Iterator[_Troubled]:
+        with original() as under:
+            yield _Troubled(under, before)
+
+    return trips
 
 
 @contextmanager

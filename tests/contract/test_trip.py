@@ -4,18 +4,20 @@ the two, the other stands, and answers are never taken for those of another trip
 from __future__ import annotations
 
 import threading
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import psycopg
 import pytest
+from msgspec.structs import replace
 
 from holdfast.errors import OutcomeUnknown, RowLocked, StoreError, StoreUnavailable, ValueRefused
 from holdfast.model.job import Claimed, Held
 from holdfast.model.lifecycle import State
 from holdfast.model.outcome import Outcome, returned
 from holdfast.settings import Settings
-from holdfast.store.base import Store
+from holdfast.store.base import Ref, Store, Trips
 from holdfast.store.postgres.store import PostgresStore
 from tests.factories import a_queued_job, a_running_job, claim, new_job, wants
 from tests.waiting import wait_until
@@ -170,3 +172,75 @@ def test_large_answers_and_large_outcomes_do_not_wait_for_each_other(store: Stor
     assert done.lost == []
     assert [job.args for job in done.claimed.jobs] == [body] * 400
     assert store.get(str(first[-1].id)).result == body
+
+
+# -- one behind the other ----------------------------------------------------------------------------------------------
+
+
+def test_the_next_trip_may_depart_before_the_last_one_is_recorded(store: Store, settings: Settings) -> None:
+    held, first, second = a_running_job(store), a_queued_job(store), a_queued_job(store)
+    with store.trips() as trips:
+        trips.depart([returned(held, b"1")], wants(), [held.fence])
+        [one] = taken(trips)
+        trips.depart([returned(one, b"2")], wants(), [])
+        assert trips.recorded().lost == []
+        [two] = taken(trips)
+        assert (trips.recorded().lost, [str(one.id), str(two.id)]) == ([], [first, second])
+    assert [store.get(id).result for id in (str(held.id), first)] == [b"1", b"2"]
+    assert store.get(second).state is State.RUNNING
+
+
+def taken(trips: Trips) -> list[Held]:
+    claimed = trips.claimed()
+    assert claimed is not None
+    return claimed.jobs
+
+
+def test_what_one_trip_meets_is_no_matter_of_the_next(store: Store, settings: Settings) -> None:
+    held, first, second = a_running_job(store), a_queued_job(store), a_queued_job(store)
+    with store.trips() as trips:
+        trips.depart([Outcome("succeed", held.id, held.fence, result=b"not json")], wants(), [])
+        [one] = taken(trips)
+        trips.depart([returned(one, b"2")], wants(), [])
+        with pytest.raises(ValueRefused):
+            trips.recorded()
+        [two] = taken(trips)
+        assert trips.recorded().lost == []
+    assert (str(one.id), str(two.id)) == (first, second)
+    assert [store.get(id).state for id in (str(held.id), first, second)] == [
+        State.RUNNING,
+        State.SUCCEEDED,
+        State.RUNNING,
+    ]
+
+
+def test_a_lost_lease_is_told_while_another_trip_is_under_way(store: Store, settings: Settings) -> None:
+    held, done = a_running_job(store), a_running_job(store)
+    a_queued_job(store)
+    store.succeed(Ref(done.id, done.fence))
+    gone = replace(held, fence=str(uuid.uuid4()))
+    with store.trips() as trips:
+        trips.depart([returned(gone, None), returned(done, None)], wants(), [])
+        [one] = taken(trips)
+        trips.depart([returned(one, None)], wants(), [])
+        told = trips.recorded()
+        assert [outcome.id for outcome in told.lost] == [held.id]
+        assert [outcome.id for outcome in told.already] == [done.id]
+        taken(trips)
+        assert trips.recorded().lost == []
+
+
+def test_who_leaves_trips_under_way_leaves_no_answers_to_others(store: Store) -> None:
+    held = a_running_job(store)
+    a_queued_job(store)
+    pid = pid_of_the_trip(store)
+    with store.trips() as trips:
+        trips.depart([returned(held, None)], wants(), [])
+    assert pid_of_the_trip(store) != pid, "its answers are nobody's"
+    wait_until(lambda: store.get(str(held.id)).state is State.SUCCEEDED)
+    with store.trips() as trips:
+        trips.depart([], wants(), [])
+        trips.claimed()
+    a_queued_job(store)
+    wanted = wants()
+    assert [job.fence for job in store.exchange([], wanted).claimed.jobs] == [wanted.fence]

@@ -3,7 +3,9 @@ the desk waits."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any, cast
@@ -14,7 +16,7 @@ from holdfast.errors import StoreError, ValueRefused
 from holdfast.model.job import Claimed, Held, Wants
 from holdfast.model.outcome import Outcome, returned
 from holdfast.settings import Settings
-from holdfast.store.base import Exchanged, HandOut, Store
+from holdfast.store.base import Exchanged, Store
 from holdfast.work import desk as desk_module
 from holdfast.work.attempt import Attempt
 from holdfast.work.desk import Desk
@@ -51,6 +53,7 @@ class Script:
     """A store that answers as it was told, and remembers what it was asked and when."""
 
     can_listen = True
+    overlaps = False
 
     def __init__(self, time: Time) -> None:
         self._time = time
@@ -60,33 +63,30 @@ class Script:
         self.early: list[Exception] = []  # raised before anything is sent
         self.late: list[Exception] = []  # raised when the claim was handed out
         self.refused: list[StoreError] = []  # what only the claim met
-        self.trips: list[tuple[float, list[Outcome], Wants | None]] = []
+        self.made: list[tuple[float, list[Outcome], Wants | None]] = []
         self.drained: list[list[str]] = []
+        self.log: list[str] = []
         self.claims: dict[str, list[Held]] = {}
         self.refuse: Callable[[Sequence[Outcome]], bool] = lambda outcomes: False
 
-    def exchange(
-        self, finished: Sequence[Outcome], wants: Wants | None, drained: Sequence[str] = (),
-        hand_out: HandOut | None = None,
-    ) -> Exchanged:  # fmt: skip
-        self.trips.append((self._time.now, list(finished), wants))
+    @contextmanager
+    def trips(self) -> Iterator[ScriptedTrips]:
+        yield ScriptedTrips(self)
+
+    def depart(self, finished: Sequence[Outcome], wants: Wants | None, drained: Sequence[str]) -> None:
+        self.made.append((self._time.now, list(finished), wants))
         self.drained.append(list(drained))
+        self.log.append("departed")
         if self.early:
             raise self.early.pop(0)
         if self.refuse(finished):
             raise ValueRefused("invalid value")
-        if wants is not None and self.refused:
-            return Exchanged(refused=self.refused.pop(0))
+
+    def claimed(self, wants: Wants | None) -> Claimed:
         answer = self.answers.pop(0) if self.answers else self.always
         if isinstance(answer, Exception):
             raise answer
-        if not isinstance(answer, Claimed):
-            answer = answer(wants)
-        if wants is not None and hand_out is not None:
-            hand_out(answer)
-        if self.late:
-            raise self.late.pop(0)
-        return Exchanged(claimed=answer if wants is not None else Claimed())
+        return answer if isinstance(answer, Claimed) else answer(wants)
 
     def claim_of(self, fence: str) -> list[Held]:
         return self.claims.get(fence, [])
@@ -98,16 +98,42 @@ class Script:
 
     @property
     def polls(self) -> list[float]:
-        return [at for at, _, wants in self.trips if wants is not None]
+        return [at for at, _, wants in self.made if wants is not None]
 
     @property
     def asked(self) -> list[tuple[int, int]]:
         """For how many free slots, and how many ahead of them, each claim was made."""
-        return [(wants.limit, wants.ahead) for _, _, wants in self.trips if wants is not None]
+        return [(wants.limit, wants.ahead) for _, _, wants in self.made if wants is not None]
 
     @property
     def recorded(self) -> list[Outcome]:
-        return [outcome for _, outcomes, _ in self.trips for outcome in outcomes]
+        return [outcome for _, outcomes, _ in self.made for outcome in outcomes]
+
+
+class ScriptedTrips:
+    def __init__(self, script: Script) -> None:
+        self._script = script
+        self.overlaps = script.overlaps
+        self._under_way: deque[Wants | None] = deque()
+        self._refused: StoreError | None = None
+
+    def depart(self, finished: Sequence[Outcome], wants: Wants | None, drained: Sequence[str]) -> None:
+        self._script.depart(finished, wants, drained)
+        self._under_way.append(wants)
+
+    def claimed(self) -> Claimed | None:
+        wants = self._under_way[0]
+        if wants is not None and self._script.refused:
+            self._refused = self._script.refused.pop(0)
+            return None
+        return self._script.claimed(wants)
+
+    def recorded(self) -> Exchanged:
+        self._under_way.popleft()
+        self._script.log.append("recorded")
+        if self._script.late:
+            raise self._script.late.pop(0)
+        return Exchanged(refused=self._refused)
 
 
 class Backlog:
@@ -175,11 +201,11 @@ class Bench:
         raise AssertionError(f"only {len(self.store.polls)} polls")
 
     def next_trip(self) -> tuple[float, list[Outcome], Wants | None]:
-        trips = len(self.store.trips)
+        trips = len(self.store.made)
         for _ in range(100):
             self.round()
-            if len(self.store.trips) > trips:
-                return self.store.trips[trips]
+            if len(self.store.made) > trips:
+                return self.store.made[trips]
         raise AssertionError("the desk went nowhere")
 
     def until_idle(self) -> None:

@@ -183,7 +183,7 @@ def test_a_budget_of_jobs_counts_a_claim_whose_reply_was_lost(bench: Bench) -> N
     bench.desk.limit = 2
     bench.store.answers = [OutcomeUnknown("the connection broke")]
     bench.desk.turn()
-    wants = bench.store.trips[0][2]
+    wants = bench.store.made[0][2]
     assert wants is not None
     bench.store.claims[wants.fence] = [held(7, wants.fence), held(8, wants.fence)]
     for _ in range(6):
@@ -222,7 +222,7 @@ def test_what_was_claimed_ahead_and_did_not_begin_goes_back_and_nothing_follows(
     running, waiting = bench.runner.running[:2], bench.runner.running[2:]
     assert len(waiting) >= 50
     taken = waiting[0].taken
-    trips = len(bench.store.trips)
+    trips = len(bench.store.made)
     at, outcomes, wants = bench.next_trip()
     assert at == pytest.approx(taken + TOO_LATE)
     assert {(outcome.verb, outcome.attempt, outcome.delay) for outcome in outcomes} == {("release", None, 0.0)}
@@ -233,7 +233,7 @@ def test_what_was_claimed_ahead_and_did_not_begin_goes_back_and_nothing_follows(
     for _ in range(5):
         bench.desk.wake()
         bench.desk.turn()
-    assert len(bench.store.trips) == trips + 1
+    assert len(bench.store.made) == trips + 1
 
 
 def test_after_a_stall_it_claims_ahead_again_once_attempts_are_short_again(bench: Bench) -> None:
@@ -270,7 +270,7 @@ def test_what_waits_is_given_back_at_shutdown_and_what_runs_goes_on(bench: Bench
     bench.desk.withdraw()
     assert bench.desk.undecided() == running
     bench.desk.turn()
-    _, outcomes, wants = bench.store.trips[-1]
+    _, outcomes, wants = bench.store.made[-1]
     assert wants is None
     assert {(outcome.verb, outcome.attempt) for outcome in outcomes} == {("release", None)}
     assert {outcome.id for outcome in outcomes} == {attempt.held.id for attempt in waiting}
@@ -286,11 +286,11 @@ def test_outcomes_beyond_one_trip_wait_for_the_next_and_none_is_lost(make: MakeB
         bench.desk.turn()
     assert len(bench.runner.running) == 5_000
     assert bench.store.asked == [(TRIP, 0), (TRIP, 0), (5_000 - 2 * TRIP, 0)]
-    trips = len(bench.store.trips)
+    trips = len(bench.store.made)
     bench.desk.claiming = False
     bench.run_all(0.001)
     bench.until_idle()
-    assert [len(outcomes) for _, outcomes, _ in bench.store.trips[trips:]] == [TRIP, TRIP, 1_000]
+    assert [len(outcomes) for _, outcomes, _ in bench.store.made[trips:]] == [TRIP, TRIP, 1_000]
     assert Counter(outcome.id for outcome in bench.store.recorded) == Counter(range(1, 5_001))
     assert bench.desk.idle()
     dropped = [fence for drained in bench.store.drained for fence in drained]
@@ -301,7 +301,7 @@ def test_a_lease_is_dropped_with_its_last_outcome_and_not_before(make: MakeBench
     bench = make(TRIP)
     bench.desk.turn()
     bench.desk.claiming = False
-    [wants] = [wants for _, _, wants in bench.store.trips if wants]
+    [wants] = [wants for _, _, wants in bench.store.made if wants]
     last = bench.runner.running.pop()
     bench.run_all(0.001)
     bench.desk.turn()
@@ -318,7 +318,7 @@ def test_what_waits_to_be_recorded_takes_room_from_what_is_claimed(make: MakeBen
     assert len(bench.desk.in_hand()) == 100 + FARTHEST
     bench.run_all(0.0005, waited=3 * SOON)
     bench.desk.turn()
-    _, outcomes, wants = bench.store.trips[-1]
+    _, outcomes, wants = bench.store.made[-1]
     assert (len(outcomes), wants) == (TRIP, None), "more than that still wait, and half as far ahead is far enough"
 
 
@@ -368,7 +368,7 @@ def test_a_claim_that_failed_alone_sends_no_outcome_again(make: MakeBench) -> No
     ended, new = an_outcome_and_a_new_job(bench)
     bench.store.refused = [StoreUnavailable("cancelled")]
     bench.desk.turn()
-    assert [outcome.id for outcome in bench.store.trips[-1][1]] == [ended]
+    assert [outcome.id for outcome in bench.store.made[-1][1]] == [ended]
     assert ended not in {attempt.held.id for attempt in bench.desk.in_hand()}
     _, outcomes, looked = bench.next_trip()
     assert (outcomes, looked is None) == ([], False), "a look, once more"
@@ -381,7 +381,7 @@ def test_a_claim_that_failed_alone_sends_no_outcome_again(make: MakeBench) -> No
 def unknown_claim(bench: Bench, jobs: int) -> list[int]:
     bench.store.answers = [OutcomeUnknown("the connection broke")]
     bench.desk.turn()
-    wants = bench.store.trips[-1][2]
+    wants = bench.store.made[-1][2]
     assert wants is not None
     ids = list(range(7, 7 + jobs))
     bench.store.claims[wants.fence] = [held(id, wants.fence) for id in ids]

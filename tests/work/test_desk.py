@@ -111,20 +111,20 @@ def test_a_claim_asks_for_no_more_than_free_slots(bench: Bench) -> None:
     bench.store.answers = [Claimed([held(1)])]
     bench.round()
     bench.round()
-    assert [wants.limit for _, _, wants in bench.store.trips if wants] == [2, 1]
+    assert [wants.limit for _, _, wants in bench.store.made if wants] == [2, 1]
 
 
 def test_a_full_runner_is_not_polled_for_and_does_not_hide_a_free_one(bench: Bench) -> None:
     bench.desk.add(bench.other)
     bench.store.answers = [Claimed([held(1), held(2)])]
     bench.rounds_until(4)
-    asked = [wants.tasks for _, _, wants in bench.store.trips if wants]
+    asked = [wants.tasks for _, _, wants in bench.store.made if wants]
     assert asked[0] == ("greet",)
     assert set(asked[1:]) == {("other",)}
     bench.finish(bench.runner.running[0])
     bench.round()
-    assert bench.store.trips[-1][2] is not None
-    assert ("greet",) in [wants.tasks for _, _, wants in bench.store.trips[4:] if wants]
+    assert bench.store.made[-1][2] is not None
+    assert ("greet",) in [wants.tasks for _, _, wants in bench.store.made[4:] if wants]
 
 
 def test_an_outcome_is_recorded_with_the_next_claim_in_one_trip(bench: Bench) -> None:
@@ -133,7 +133,7 @@ def test_an_outcome_is_recorded_with_the_next_claim_in_one_trip(bench: Bench) ->
     for attempt in list(bench.runner.running):
         bench.finish(attempt)
     bench.round()
-    _, outcomes, wants = bench.store.trips[-1]
+    _, outcomes, wants = bench.store.made[-1]
     assert [outcome.id for outcome in outcomes] == [1, 2]
     assert wants is not None
     assert bench.desk.meters.processed == 2
@@ -164,7 +164,7 @@ def test_a_worker_that_shuts_down_claims_nothing_more(bench: Bench) -> None:
     bench.desk.wake()
     bench.finish(bench.runner.running[0])
     bench.desk.turn()
-    assert bench.store.trips[-1][2] is None
+    assert bench.store.made[-1][2] is None
     assert bench.desk.idle()
 
 
@@ -224,7 +224,7 @@ def test_outcomes_wait_for_the_database_and_nothing_is_claimed_meanwhile(bench: 
         bench.finish(attempt)
     while not bench.desk.idle():
         bench.round()
-    trips = bench.store.trips[1:]
+    trips = bench.store.made[1:]
     waited = [later[0] - earlier[0] for earlier, later in pairwise(trips)][:6]
     assert waited == pytest.approx([2, 4, 4, 4, 4, 4])
     assert all(wants is None for _, _, wants in trips[1:7])
@@ -243,7 +243,7 @@ def test_a_value_the_database_refuses_hurts_only_its_own_job(bench: Bench) -> No
     bench.finish(second, b"fine")
     while not bench.desk.idle():
         bench.round()
-    accepted = {o.id: o for _, outcomes, _ in bench.store.trips if not bench.store.refuse(outcomes) for o in outcomes}
+    accepted = {o.id: o for _, outcomes, _ in bench.store.made if not bench.store.refuse(outcomes) for o in outcomes}
     assert (accepted[2].verb, accepted[2].result) == ("succeed", b"fine")
     assert accepted[1].verb == "fail"
     assert accepted[1].error is not None
@@ -254,7 +254,7 @@ def test_a_value_the_database_refuses_hurts_only_its_own_job(bench: Bench) -> No
 def test_after_an_unknown_commit_the_fence_is_looked_up_and_its_jobs_are_run(bench: Bench) -> None:
     bench.store.answers = [OutcomeUnknown("the connection broke")]
     bench.desk.turn()
-    wants = bench.store.trips[0][2]
+    wants = bench.store.made[0][2]
     assert wants is not None
     bench.store.claims[wants.fence] = [held(7, wants.fence)]
     bench.round()

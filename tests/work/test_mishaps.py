@@ -6,7 +6,7 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import psycopg
@@ -15,6 +15,7 @@ import pytest
 from holdfast import BadSettings, Holdfast, HoldfastError, JobContext, State, StoreError, StoreUnavailable
 from holdfast.model.job import Look
 from holdfast.model.lifecycle import FINISHED
+from holdfast.model.outcome import Outcome
 from holdfast.settings import Settings
 from holdfast.store.base import Store
 from holdfast.store.sqlite import connect as sqlite_connect
@@ -22,7 +23,7 @@ from holdfast.work import endings
 from holdfast.work.neighbours import Neighbours
 from holdfast.work.watchdog import Watchdog
 from tests.factories import new_job, wants
-from tests.running import working
+from tests.running import troubled, working
 from tests.waiting import wait_until
 
 sqlite_only = pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
@@ -263,15 +264,14 @@ def test_a_drain_is_not_over_because_one_look_failed(hf: Holdfast, monkeypatch: 
 
     task.enqueue()
     monkeypatch.setattr("holdfast.work.desk.error_delay", lambda attempt: 0.01)
-    exchange, failures = hf.store.exchange, [StoreUnavailable("away")]
+    failures = [StoreUnavailable("away")]
 
-    def trip(*args: Any) -> Any:
+    def before(finished: Sequence[Outcome]) -> None:
         if failures:
             wait_until(lambda: not worker.watchdog.owes_a_look)
             raise failures.pop()
-        return exchange(*args)
 
-    monkeypatch.setattr(hf.store, "exchange", trip)
+    monkeypatch.setattr(hf.store, "trips", troubled(hf.store, before))
     worker = hf.worker()
     assert worker.drain() == 1
 

@@ -31,7 +31,7 @@ def test_rate_and_time_left_are_told_while_it_runs(hasty: Holdfast) -> None:
         assert progress
         assert 0 < progress.done < 100_000
         assert progress.rate is not None
-        assert 1 < progress.rate < 400  # it waits 5 ms for each: 200 a second, read at two moments of a busy machine
+        assert 1 < progress.rate < 1_000  # it waits 5 ms for each: 200 a second, read at two moments of a busy machine
         assert progress.fraction == progress.done / 100_000
         assert progress.seconds_left == (100_000 - progress.done) / progress.rate
         let_go.set()

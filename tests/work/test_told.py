@@ -24,7 +24,7 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
 
 
 def asked(bench: Bench) -> list[tuple[tuple[str, str, int], ...]]:
-    return [wants.told for _, _, wants in bench.store.trips if wants is not None]
+    return [wants.told for _, _, wants in bench.store.made if wants is not None]
 
 
 def one_job(wants: Wants | None) -> Claimed:

@@ -8,7 +8,7 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -16,11 +16,11 @@ import pytest
 from holdfast import Holdfast, Job, JobContext, State
 from holdfast.errors import StoreError, StoreUnavailable, ValueRefused
 from holdfast.model.backoff import POLL_TRIES
-from holdfast.store.base import Exchanged
+from holdfast.model.outcome import Outcome
 from holdfast.work import desk as desk_module
 from holdfast.work import retention
 from tests.factories import wants
-from tests.running import HASTY, Heard, await_state, working
+from tests.running import HASTY, Heard, await_state, troubled, working
 from tests.waiting import wait_until
 
 
@@ -136,14 +136,12 @@ def test_a_poll_error_never_ends_the_worker(
     trouble: list[Exception] = [
         StoreError("permission denied"), RuntimeError("a bug"), *[StoreUnavailable("away")] * (POLL_TRIES + 1),
     ]  # fmt: skip
-    original = app.store.exchange
 
-    def exchange(*args: Any) -> Exchanged:
+    def before(finished: Sequence[Outcome]) -> None:
         if trouble:
             raise trouble.pop(0)
-        return original(*args)
 
-    monkeypatch.setattr(app.store, "exchange", exchange)
+    monkeypatch.setattr(app.store, "trips", troubled(app.store, before))
     with working(app) as worker:
         assert app.find_task("task").enqueue().wait(timeout=20) == "done"
         assert worker.desk.meters.consecutive_errors == 0
@@ -154,14 +152,12 @@ def test_a_value_the_database_refuses_fails_only_its_own_job(
     make_app: Callable[..., Holdfast], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app = make_app()
-    original = app.store.exchange
 
-    def exchange(finished: Any, *args: Any) -> Exchanged:
+    def before(finished: Sequence[Outcome]) -> None:
         if any(outcome.result == b'"poison"' for outcome in finished):
             raise ValueRefused("invalid input syntax")
-        return original(finished, *args)
 
-    monkeypatch.setattr(app.store, "exchange", exchange)
+    monkeypatch.setattr(app.store, "trips", troubled(app.store, before))
 
     @app.task
     async def task(text: str) -> str:

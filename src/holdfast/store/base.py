@@ -1,6 +1,6 @@
 """Store: the contract every place that keeps jobs fulfils, one method per verb. Read this file first.
 
-What all stores share is written here once, in terms of a few primitives (`transaction`, `exchange`, …) that each
+What all stores share is written here once, in terms of a few primitives (`transaction`, `trips`, …) that each
 database provides in its own way. Every write that ends or changes an attempt carries the fence of its claim and says
 `where state = 'running' and fence = …`; no row changed means the lease was lost. Times are compared by the database's
 clock alone; a test passes `clock`.
@@ -74,6 +74,24 @@ class Exchanged:
 HandOut = Callable[[Claimed], None]
 
 
+class Trips(Protocol):
+    """Trips of a worker to the database. Each records outcomes, all or none, and claims what is wanted: in one
+    transaction, or the claim first, in one of its own."""
+
+    @property
+    def overlaps(self) -> bool:
+        """May the next trip depart when the claim of the last one is answered, but not its outcomes?"""
+
+    def depart(self, finished: Sequence[Outcome], wants: Wants | None, drained: Sequence[str]) -> None:
+        """`drained`: fences with nothing left under them."""
+
+    def claimed(self) -> Claimed | None:
+        """What the oldest trip under way claimed, for sure. None: nothing yet, that comes with the rest."""
+
+    def recorded(self) -> Exchanged:
+        """The rest of what the oldest trip under way brought, which ends it."""
+
+
 class Store(TakesBack, Steers, KeepsCrons, KeepsStacks):
     """Where jobs are kept."""
 
@@ -139,13 +157,24 @@ class Store(TakesBack, Steers, KeepsCrons, KeepsStacks):
     # -- the worker's trip ---------------------------------------------------------------------------------------
 
     @abstractmethod
+    def trips(self) -> AbstractContextManager[Trips]:
+        """A connection for trips, for the caller alone."""
+
     def exchange(
         self, finished: Sequence[Outcome], wants: Wants | None, drained: Sequence[str] = (),
         hand_out: HandOut | None = None,
     ) -> Exchanged:  # fmt: skip
-        """Record these outcomes, all or none, and claim what is wanted: in one transaction, or the claim first.
-        `drained`: fences with nothing left under them. `hand_out` is called with what was claimed as soon as that is
-        sure; what is raised from then on concerns the outcomes alone."""
+        """One trip. `hand_out` is called with what was claimed as soon as that is sure; what is raised from then on
+        concerns the outcomes alone."""
+        with self.trips() as trips:
+            trips.depart(finished, wants, drained)
+            claimed = trips.claimed()
+            if claimed is not None and wants is not None and hand_out is not None:
+                hand_out(claimed)
+            done = trips.recorded()
+            if claimed is None and done.refused is None and hand_out is not None:
+                hand_out(done.claimed)
+            return done
 
     @abstractmethod
     def claim_of(self, fence: str) -> list[Held]:

@@ -5,25 +5,43 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import chain
 
 from msgspec.structs import replace
 
 from holdfast import events
-from holdfast.errors import StoreError
-from holdfast.model.job import Held
+from holdfast.errors import OutcomeUnknown, StoreError
+from holdfast.model.job import Held, Wants
 from holdfast.model.outcome import Crash, Error, Outcome
 from holdfast.settings import Settings
 from holdfast.store.base import Exchanged, Ref, Store
 from holdfast.work.attempt import Attempt
 from holdfast.work.hand import Hand
-from holdfast.work.lane import Meters
+from holdfast.work.lane import Lane, Meters
 from holdfast.work.telling import Telling, tell_rescued
 
 TRIP = 2_000  # jobs recorded, and jobs claimed, in one trip: what is in hand beyond them runs meanwhile
 SPENT = 50  # leases with nothing left under them that may wait to be dropped
 LOCKED = 20.0  # seconds before an outcome is tried again whose row someone has locked
 CRASH_LOCKED = 1.0  # the same for a crash
+
+
+@dataclass(slots=True)
+class Flight:
+    """A trip under way: the outcomes it records, what it claims for which lane, and the leases it drops. `unsure`:
+    nobody knows yet what it claimed."""
+
+    outcomes: list[Outcome]
+    wants: Wants | None
+    lane: Lane | None
+    drained: list[str]
+    unsure: bool
+
+    def hear(self, trouble: StoreError) -> None:
+        """This is what came of it: nothing, unless the reply was lost."""
+        self.unsure = self.unsure and isinstance(trouble, OutcomeUnknown)
 
 
 class Endings:
@@ -117,12 +135,26 @@ class Endings:
 
     # -- by the exchange ---------------------------------------------------------------------------------------------
 
-    def next(self) -> list[Outcome]:
-        return self.outcomes[: 1 if self.one_by_one else TRIP]
+    def board(self, wants: Wants | None, lane: Lane | None, before: Iterable[Flight], *, patient: bool) -> Flight:
+        """What goes with the next trip, behind those before it. `patient`: leases may wait to be dropped, unless there
+        are many."""
+        count = 1 if self.one_by_one else TRIP
+        outcomes, self.outcomes = self.outcomes[:count], self.outcomes[count:]
+        ending = chain(*(flight.outcomes for flight in before), outcomes)
+        emptied = dict.fromkeys([*self.spent, *self._hand.emptied_by(ending)])
+        spent = [fence for fence in emptied if not any(fence in flight.drained for flight in before)]
+        hurried = patient and len(spent) < SPENT
+        drained = [*self.emptied, *([] if hurried else spent)]
+        self.emptied, self.spent = [], spent if hurried else []
+        return Flight(outcomes, wants, lane, drained, unsure=wants is not None)
+
+    def put_back(self, flight: Flight) -> None:
+        """Nothing of this was recorded, as far as we know."""
+        self.outcomes[:0] = flight.outcomes
+        self.emptied[:0] = flight.drained
 
     def recorded(self, outcomes: Sequence[Outcome], done: Exchanged) -> None:
-        """These, the first of ours, are recorded, or found their lease gone."""
-        self.outcomes = self.outcomes[len(outcomes) :]
+        """These are recorded, or found their lease gone."""
         self.one_by_one = self.one_by_one and bool(self.outcomes)
         lost = [(outcome, self._hand.get(outcome.id, outcome.fence)) for outcome in done.lost]
         released = sum(1 for outcome in outcomes if outcome.verb == "release")

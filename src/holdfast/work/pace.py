@@ -42,7 +42,7 @@ class Pace:
         elif self._longest_wait < SOON / 2:
             # At this rate so many would start soon; but not from a few to thousands without a look in between.
             soon = int(self._count * SOON / max(self._longest_wait, 0.001))
-            self._window = min(FARTHEST, max(self._window, min(soon, self._window * 20)))
+            self._window = min(FARTHEST, max(self._window, min(soon, self._window * 40)))
         self._count, self._seconds, self._longest_wait = 0, 0.0, 0.0
 
     def stalled(self) -> None:

@@ -12,10 +12,10 @@ from typing import Any, TypeVar
 import psycopg
 
 from holdfast.errors import LeaseLost, StoreError, StoreUnavailable
-from holdfast.model.job import Held, Look, Request, Thing, Wants
+from holdfast.model.job import Held, Look, Request, Thing
 from holdfast.model.outcome import Outcome
 from holdfast.settings import Settings
-from holdfast.store.base import Exchanged, HandOut, JobId, Ref, Row, Transaction
+from holdfast.store.base import JobId, Ref, Row, Transaction
 from holdfast.store.migrate import OLDEST_CODE, check_version, misfit, pending, turn
 from holdfast.store.pool import Pool
 from holdfast.store.postgres.catalogue import found_and_fresh
@@ -76,10 +76,12 @@ class PostgresStore(PostgresEnqueue):
         texts = {verb: self._with_history(verb) for verb in ENDINGS} | {name: self.statements[name] for name in OTHERS}
         statements = {name: self._numbers(text) for name, text in texts.items()}
         self._surveys.forget()
-        prepare, clock, where, surveys = self.settings.prepare, self._clock, self.shown_url, self._surveys
         return self._open(
-            lambda connection: Trip(connection, statements, where=where, prepare=prepare, clock=clock, surveys=surveys)
-        )
+            lambda connection: Trip(
+                connection, statements, where=self.shown_url, prepare=self.settings.prepare, clock=self._clock,
+                surveys=self._surveys, is_recorded=self._is_recorded,
+            )
+        )  # fmt: skip
 
     def _open(self, line: Callable[[Connection], L]) -> L:
         connection = connect(self.settings)
@@ -222,12 +224,16 @@ class PostgresStore(PostgresEnqueue):
 
     # -- the worker's trip ---------------------------------------------------------------------------------------
 
-    def exchange(
-        self, finished: Sequence[Outcome], wants: Wants | None, drained: Sequence[str] = (),
-        hand_out: HandOut | None = None,
-    ) -> Exchanged:  # fmt: skip
-        with self._trips.use() as trip, translated(self.shown_url, trip.connection):
-            return trip.exchange(finished, wants, drained, hand_out)
+    @contextmanager
+    def trips(self) -> Iterator[Trip]:
+        with self._trips.use() as trip:
+            try:
+                yield trip
+            finally:
+                trip.abandon()
+
+    def _is_recorded(self, outcome: Outcome) -> bool:
+        return bool(self.read("recorded", id=outcome.id, fence=outcome.fence))
 
     def _survey(self, queues: Sequence[str] | None, tasks: Sequence[str]) -> Survey:
         with self.transaction() as tx:

@@ -5,6 +5,7 @@ on disk, and neither of the two fails for something in the other."""
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -16,8 +17,8 @@ from msgspec.structs import replace
 
 from holdfast.model.job import Claimed, Held, Wants
 from holdfast.model.outcome import Outcome
-from holdfast.store.base import Exchanged, HandOut, by_fence, by_verb, may_be_lost, with_output
-from holdfast.store.postgres.connect import Connection, translate
+from holdfast.store.base import Exchanged, by_fence, by_verb, may_be_lost, with_output
+from holdfast.store.postgres.connect import Connection, translate, translated
 from holdfast.store.postgres.line import Line, Statement
 from holdfast.store.postgres.looks import SLACK, Looks, Recent
 from holdfast.store.postgres.surveys import Surveys
@@ -25,7 +26,7 @@ from holdfast.store.postgres.surveys import Surveys
 ENDINGS = ("fail", "reschedule", "release", "park", "stop")
 OTHERS = (
     "claim", "claim_switched", "claim_from", "claim_from_switched", "claim_recent", "claim_recent_switched",
-    "succeed", "succeed_with", "output", "drop_leases", "recorded",
+    "succeed", "succeed_with", "output", "drop_leases",
 )  # fmt: skip
 
 Numbered = tuple[bytes, tuple[str, ...]]  # a statement with its parameters by number, and their names in that order
@@ -44,42 +45,72 @@ class Claim:
     statement: Statement
 
 
+@dataclass(slots=True)
+class UnderWay:
+    """A trip whose answers were not all read yet. `again`: its claim took nothing, and is to be made once more."""
+
+    claim: Claim | None
+    recording: Recording
+    done: Exchanged
+    again: bool = False
+
+
 class Trip(Line):
+    """Trips of one worker, one after the other: the next may depart as soon as the claim of the last one is answered,
+    so that the server need not wait for us."""
+
+    overlaps = True
+
     def __init__(
         self, connection: Connection, statements: Mapping[str, Numbered], *, where: str, prepare: bool,
-        clock: Callable[[], datetime] | None, surveys: Surveys,
+        clock: Callable[[], datetime] | None, surveys: Surveys, is_recorded: Callable[[Outcome], bool],
     ) -> None:  # fmt: skip
         super().__init__(connection, {name: text for name, (text, _) in statements.items()}, prepare=prepare)
         self._names_of = {name: names for name, (_, names) in statements.items()}
         self._where = where
         self._clock = clock
         self._surveys = surveys
+        self._is_recorded = is_recorded
         self._switched = False  # pauses by filter stood when we last looked
+        self._under_way: deque[UnderWay] = deque()
 
-    def exchange(
-        self, finished: Sequence[Outcome], wants: Wants | None, drained: Sequence[str], hand_out: HandOut | None
-    ) -> Exchanged:
-        done = Exchanged()
+    def depart(self, finished: Sequence[Outcome], wants: Wants | None, drained: Sequence[str]) -> None:
         # All of it is made before any of it is sent: a value that can't be sent stops nothing half-way.
         claim = None if wants is None or wants.limit + wants.ahead <= 0 else self._claim(wants)
         recording = [*self._recording(finished), *self._dropping(drained)]
-        if claim is not None:
-            self.send([claim.statement])
-        if recording:
-            self.send(statement for _, statement in recording)
-        self.flush()
-        again = claim is not None and self._claimed(claim, done, only=not recording)
-        if claim is not None and not again:
-            _hand_out(done, hand_out)
-        if recording:
-            self._recorded(recording, done)
-        if claim is not None and again:
-            claim = self._claim(claim.wants, everywhere=done.claimed.alone or done.claimed.more)
-            self.send([claim.statement])
+        with translated(self._where, self.connection):
+            self._under_way.append(UnderWay(claim, recording, Exchanged()))
+            if claim is not None:
+                self.send([claim.statement])
+            if recording:
+                self.send(statement for _, statement in recording)
             self.flush()
-            self._claimed(claim, done)
-            _hand_out(done, hand_out)
+
+    def claimed(self) -> Claimed | None:
+        trip = self._under_way[0]
+        if trip.claim is None:
+            return Claimed()
+        with translated(self._where, self.connection):
+            trip.again = self._claimed(trip.claim, trip.done, only=not trip.recording)
+        return None if trip.again or trip.done.refused is not None else trip.done.claimed
+
+    def recorded(self) -> Exchanged:
+        trip = self._under_way.popleft()
+        done = trip.done
+        with translated(self._where, self.connection):
+            if trip.recording:
+                self._recorded(trip.recording, done)
+            if trip.claim is not None and trip.again:
+                assert not self._under_way, "nothing follows a claim that took nothing"
+                claim = self._claim(trip.claim.wants, everywhere=done.claimed.alone or done.claimed.more)
+                self.send([claim.statement])
+                self.flush()
+                self._claimed(claim, done)
         return done
+
+    def abandon(self) -> None:
+        """Nobody waits for what is under way any more."""
+        self._under_way.clear()
 
     def _claimed(self, claim: Claim, done: Exchanged, *, only: bool = False) -> bool:
         """Read what a claim brought. True: it took nothing, for pauses by filter that stand, a suspect that waits, or
@@ -162,16 +193,8 @@ class Trip(Line):
 
     def _look_up(self, doubtful: Sequence[Outcome], done: Exchanged) -> None:
         """Not changed is not always lost: it may have been recorded before, and the reply was lost."""
-        if doubtful:
-            self.send(self._statement("recorded", id=outcome.id, fence=outcome.fence) for outcome in doubtful)
-            self.flush()
-            for outcome, result in zip(doubtful, self.answer(), strict=True):
-                (done.already if result.ntuples else done.lost).append(outcome)
-
-
-def _hand_out(done: Exchanged, hand_out: HandOut | None) -> None:
-    if hand_out is not None and done.refused is None:
-        hand_out(done.claimed)
+        for outcome in doubtful:
+            (done.already if self._is_recorded(outcome) else done.lost).append(outcome)
 
 
 def wanted(wants: Wants, look: Recent | None = None) -> dict[str, Any]:

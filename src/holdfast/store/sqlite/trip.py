@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import heapq
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Any, cast
@@ -14,7 +15,7 @@ import msgspec
 
 from holdfast.model.job import Claimed, Held, Wants
 from holdfast.model.outcome import Outcome
-from holdfast.store.base import Exchanged, HandOut, Row, by_fence, by_verb, may_be_lost, with_output
+from holdfast.store.base import Exchanged, Row, by_fence, by_verb, may_be_lost, with_output
 from holdfast.store.sqlite.enqueue import SqliteEnqueue, stored
 
 DOCUMENT = 200  # jobs read in one document: their arguments may be long
@@ -22,15 +23,29 @@ DOCUMENT = 200  # jobs read in one document: their arguments may be long
 Found = tuple[int, str, int, int]  # a due job: -priority, due time, id; whether it may be claimed ahead of a free slot
 
 
+class SqliteTrips:
+    """A trip is one transaction, made when its answer is asked for."""
+
+    overlaps = False
+
+    def __init__(self, exchange: Callable[[Sequence[Outcome], Wants | None, Sequence[str]], Exchanged]) -> None:
+        self._exchange = exchange
+
+    def depart(self, finished: Sequence[Outcome], wants: Wants | None, drained: Sequence[str]) -> None:
+        self._errand = (finished, wants, drained)
+
+    def claimed(self) -> Claimed:
+        self._done = self._exchange(*self._errand)
+        return self._done.claimed
+
+    def recorded(self) -> Exchanged:
+        return self._done
+
+
 class SqliteTrip(SqliteEnqueue):
-    def exchange(
-        self, finished: Sequence[Outcome], wants: Wants | None, drained: Sequence[str] = (),
-        hand_out: HandOut | None = None,
-    ) -> Exchanged:  # fmt: skip
-        done = self._exchange(finished, wants, drained)
-        if hand_out is not None and wants is not None:
-            hand_out(done.claimed)
-        return done
+    @contextmanager
+    def trips(self) -> Iterator[SqliteTrips]:
+        yield SqliteTrips(self._exchange)
 
     def _exchange(self, finished: Sequence[Outcome], wants: Wants | None, drained: Sequence[str]) -> Exchanged:
         done = Exchanged()
