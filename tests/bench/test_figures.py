@@ -31,7 +31,8 @@ QUICK = {
 LONG = {"worker_memory", "stream_memory"} | {
     f"{figure}_{where}"
     for figure in ("drain", "enqueue_one", "enqueue_bulk", "claim_ms")
-    for where in ("fresh", "with_1m_finished", "with_1m_queued", "with_1m_both", "with_1m_unserved")
+    for kind in ("finished", "queued", "both", "unserved")
+    for where in ("fresh", f"with_1m_{kind}", f"with_1m_{kind}_to_fresh")
 }
 ABOUT = {"ratios", "bars", "spread"}
 ONLY_POSTGRES = {"enqueuers_16", "pinned_snapshot"}
@@ -42,7 +43,7 @@ MAY_BE_NOTHING = {"idle_statements_per_minute", "idle_cpu_percent"}
 def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """The figures mean nothing here, so nothing needs to settle, and no disk to be waited for."""
     monkeypatch.setattr(idle, "SETTLE", 0.1)
-    monkeypatch.setattr(growth, "FRESH_READINGS", 1)
+    monkeypatch.setattr(growth, "PAIRS", 1)
     monkeypatch.setattr(latency, "PICKUP_EVERY", 0.01)
     monkeypatch.setattr(pinned, "PROBE_EVERY", 0.01)
     monkeypatch.setattr(workers, "LOOK_EVERY", 0.02)
@@ -94,8 +95,8 @@ def ratios_fit(engine: str, figures: dict[str, Any]) -> None:
     assert ratios["drain_to_raw_cycle"] == figures["drain"] / figures["raw_cycle"]
     assert ratios["enqueue_one_to_raw_insert"] == figures["enqueue_one"] / figures["raw_insert"]
     assert ratios["two_workers_to_one"] == figures["drain_two_workers"] / figures["drain_held"]
-    assert ratios["drain_with_1m_queued"] == figures["drain_with_1m_queued"] / figures["drain_fresh"]
-    assert ratios["claim_with_1m_both"] == figures["claim_ms_fresh"] / figures["claim_ms_with_1m_both"]
+    assert ratios["drain_with_1m_queued"] == figures["drain_with_1m_queued_to_fresh"]
+    assert ratios["claim_with_1m_both"] == figures["claim_ms_with_1m_both_to_fresh"]
     if engine == "postgres":
         assert ratios["enqueue_bulk_to_raw_copy"] == figures["enqueue_bulk"] / figures["raw_copy"]
         both = figures["enqueuers_16"]

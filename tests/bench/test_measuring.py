@@ -10,7 +10,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from holdfast.bench import bars, idle
+from holdfast.bench import bars, growth, idle
 from holdfast.bench.app import hf
 from holdfast.bench.drain import drain
 from holdfast.bench.importing import import_ms
@@ -53,6 +53,27 @@ def test_an_import_costs_some_milliseconds_and_leaves_no_compiled_files(
     monkeypatch.setattr(tempfile, "tempdir", None)
     assert 5 < import_ms(1) < 10_000
     assert list(tmp_path.iterdir()) == []
+
+
+def test_growth_tells_how_much_of_a_rate_or_a_time_is_kept_pair_by_pair() -> None:
+    readings = Readings()
+    for fresh, crowded in ((100.0, 90.0), (10.0, 10.0), (50.0, 40.0)):
+        growth._compare("both", {"drain": fresh, "claim_ms": crowded}, {"drain": crowded, "claim_ms": fresh}, readings)
+    medians = readings.medians()
+    assert medians["drain_with_1m_both_to_fresh"] == medians["claim_ms_with_1m_both_to_fresh"] == 0.9
+
+
+def test_a_place_beside_another_leaves_it_as_it_is(place: Place) -> None:
+    place.fill(3)
+    with place.beside() as other:
+        other.fill(2)
+        assert other.rows("select count(*) from @jobs") == [(2,)]
+        place.use()
+        assert place.rows("select count(*) from @jobs") == [(3,)]
+        assert place.fill(1)[0] == 4
+        other.use()
+        assert other.fill(1)[0] == 3
+    assert place.fill(1)[0] == 5
 
 
 def test_a_place_begins_anew(place: Place) -> None:

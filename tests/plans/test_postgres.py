@@ -15,7 +15,7 @@ import pytest
 
 from holdfast.model.filter import Filter, parse
 from holdfast.model.job import NewJob, Wants
-from holdfast.model.outcome import Outcome
+from holdfast.model.outcome import Outcome, returned
 from holdfast.settings import Settings
 from holdfast.store.base import Ref
 from holdfast.store.find import arguments, parameters
@@ -341,6 +341,59 @@ def test_a_claim_from_floors_on_reads_no_remains_of_jobs_that_were_claimed(versi
     assert everywhere.pages > BACKLOG / 50, "or else this proves nothing"
     assert from_floors.pages < 150
     assert waking.pages < 50
+
+
+@pytest.mark.parametrize("version", [18, 16])
+@pytest.mark.parametrize("lanes", [1, 3])
+def test_a_claim_reads_the_remains_of_jobs_that_were_claimed_once(version: int, lanes: int) -> None:
+    """Until vacuum comes by, they stand before what is due. All are due at one moment here (docs/decisions/0018)."""
+    with own_postgres(version, autovacuum="off") as server, psycopg.connect(server.url, autocommit=True) as connection:
+        store = PostgresStore(Settings(url=server.url))
+        store.migrate()
+        jobs = f'"{store.settings.schema}".jobs'
+        connection.execute(
+            f"insert into {jobs} (task, queue, priority, run_at, ready_at, args) "
+            f"select '{TASK}', '{QUEUE}', n % {lanes}, at, at, '{{}}' "
+            f"from generate_series(1, {BACKLOG}) n, lateral (select now() - interval '1 hour') due (at)".encode()
+        )
+        connection.execute(
+            f"update {jobs} set state = 'succeeded', ready_at = null where id <= {BACKLOG - 300}".encode()
+        )
+        for _ in range(2):  # the first look marks what is dead
+            once = explain(connection, store.statements["survey"], scope([QUEUE]), "force_generic_plan")
+        for queues in (None, [QUEUE]):
+            for limit, more in ((1, 200), (100, 2000)):
+                parameters = claim_parameters(queues, limit, ahead=0, held=3)
+                plan = explain(connection, store.statements["claim"], parameters, "force_generic_plan")
+                assert plan.pages < once.pages + more, (queues, limit)
+        assert once.pages > BACKLOG / 200, "or else this proves nothing"
+        store.close()
+
+
+def test_autovacuum_clears_a_claims_way_in_a_large_table() -> None:
+    """Few of its pages have something to clean: PostgreSQL would leave indexes as they are."""
+    with (
+        own_postgres(18, autovacuum_naptime="1s") as server,
+        psycopg.connect(server.url, autocommit=True) as connection,
+    ):
+        store = PostgresStore(Settings(url=server.url))
+        store.migrate()
+        jobs = f'"{store.settings.schema}".jobs'
+        connection.execute(
+            f"insert into {jobs} (task, queue, state, ready_at, attempt, args) "
+            f"select '{TASK}', '{QUEUE}', 'succeeded', null, 1, '{{}}' from generate_series(1, {6 * BACKLOG})".encode()
+        )
+        connection.execute(f"vacuum {jobs}".encode())
+        list(store.enqueue_many(NewJob(task=TASK, queue=QUEUE, args=b"{}") for _ in range(4000)))
+        held = claim(store, 4000, tasks=(TASK,)).jobs
+        store.exchange([returned(job, None) for job in held], None)
+
+        def way() -> int:
+            return explain(connection, store.statements["survey"], scope([QUEUE]), "force_generic_plan").pages
+
+        assert min(way(), way()) > 20, "or else this proves nothing"
+        wait_until(lambda: way() < 12, "vacuum to clean the claim's index", timeout=30)
+        store.close()
 
 
 def claim_parameters(

@@ -36,7 +36,7 @@ class Time:
     def ring(self) -> None:
         self.rung = True
 
-    def wait(self, timeout: float | None = None) -> bool:
+    def wait(self, timeout: float | None = None, beside: int = -1) -> bool:
         if self.rung:
             self.rung = False
             return True

@@ -58,9 +58,7 @@ def ratio(above: str, below: str) -> Figure:
 def _growth() -> Iterator[Bar]:
     for kind in CROWDS:
         for key in FIGURES:
-            crowded, fresh, name = f"{key}_with_1m_{kind}", f"{key}_fresh", key.removesuffix("_ms")
-            # Of a time, as of a rate, 0.9 means that a tenth is lost.
-            figure = ratio(crowded, fresh) if name == key else ratio(fresh, crowded)
+            figure, name = value(f"{key}_with_1m_{kind}_to_fresh"), key.removesuffix("_ms")
             text = f"{name.replace('_', ' ')}, with 1m {kind} / fresh"
             yield at_least(f"{name}_with_1m_{kind}", text, figure, sqlite=0.9, postgres=0.9)
 

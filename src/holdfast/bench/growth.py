@@ -1,8 +1,8 @@
 """What a million rows do to the figures: finished ones, queued ones of the same task, both together, and queued ones
 that no worker here serves.
 
-They are loaded by plain SQL and never analysed: no plan may depend on statistics. Fresh readings come before and after
-the crowded ones, so that a machine that slows down meanwhile doesn't look like growth."""
+They are loaded by plain SQL and never analysed: no plan may depend on statistics. A fresh table and a crowded one are
+read in turn, and compared pair by pair: a machine that slows down meanwhile doesn't look like growth."""
 
 from __future__ import annotations
 
@@ -33,54 +33,72 @@ CROWDS = {
     "unserved": [(QUEUED, ELSEWHERE)],
 }
 FIGURES = ("drain", "enqueue_one", "enqueue_bulk", "claim_ms")
-FRESH_READINGS = 2  # before, and as many after
+PAIRS = 2  # readings of a fresh table and a crowded one, a round
+
+Read = dict[str, float]
 
 
 def keys() -> list[str]:
-    return [f"{figure}_{where}" for figure in FIGURES for where in ("fresh", *map(_name, CROWDS))]
+    return [
+        f"{figure}_{where}"
+        for figure in FIGURES
+        for where in ("fresh", *map(_name, CROWDS), *(f"{_name(kind)}_to_fresh" for kind in CROWDS))
+    ]
 
 
 def growth(place: Place, sizes: Sizes, readings: Readings) -> None:
-    for _ in range(FRESH_READINGS):
-        _fresh(place, sizes, readings)
     for kind in CROWDS:
-        _crowded(place, kind, sizes, readings)
-    for _ in range(FRESH_READINGS):
-        _fresh(place, sizes, readings)
+        with place.beside() as crowded:
+            crowded.leave_unanalysed()
+            for text, whose in CROWDS[kind]:
+                _load(crowded, text, whose, sizes)
+            waits = (QUEUED, HERE) in CROWDS[kind]
+            for _ in range(PAIRS * sizes.rounds):
+                place.use()
+                place.fresh()
+                fresh = {"drain": drain(place, _filled(place, sizes)).rate}
+                crowded.use()
+                ids = _first_queued(crowded, sizes) if waits else _filled(crowded, sizes)
+                _compare(kind, fresh, {"drain": drain(crowded, ids, analyse=False).rate}, readings)
+                crowded.vacuum()
+            for _ in range(PAIRS * sizes.rounds):
+                place.use()
+                place.fresh()
+                fresh = _enqueue_and_claim(place, sizes, analyse=True)
+                crowded.use()
+                _compare(kind, fresh, _enqueue_and_claim(crowded, sizes, analyse=False), readings)
 
 
-def _fresh(place: Place, sizes: Sizes, readings: Readings) -> None:
-    place.fresh()
-    readings.add("drain_fresh", drain(place, place.fill(sizes.jobs)).rate)
-    place.fresh()
-    _enqueue_and_claim(place, "fresh", sizes, readings)
+def _compare(kind: str, fresh: Read, crowded: Read, readings: Readings) -> None:
+    for figure in fresh:
+        readings.add(f"{figure}_fresh", fresh[figure])
+        readings.add(f"{figure}_{_name(kind)}", crowded[figure])
+        # Of a time, as of a rate, 0.9 means that a tenth is lost.
+        kept = fresh[figure] / crowded[figure] if figure == "claim_ms" else crowded[figure] / fresh[figure]
+        readings.add(f"{figure}_{_name(kind)}_to_fresh", kept)
 
 
-def _crowded(place: Place, kind: str, sizes: Sizes, readings: Readings) -> None:
-    place.fresh()
-    place.leave_unanalysed()
-    for text, whose in CROWDS[kind]:
-        _load(place, text, whose, sizes)
-    for _ in range(sizes.rounds):
-        ids = _first_queued(place, sizes) if (QUEUED, HERE) in CROWDS[kind] else place.fill(sizes.jobs)
-        readings.add(f"drain_{_name(kind)}", drain(place, ids, analyse=False).rate)
-    for _ in range(sizes.rounds):
-        _enqueue_and_claim(place, _name(kind), sizes, readings)
-
-
-def _enqueue_and_claim(place: Place, where: str, sizes: Sizes, readings: Readings) -> None:
+def _enqueue_and_claim(place: Place, sizes: Sizes, *, analyse: bool) -> Read:
+    read = {}
     for name, work, jobs in (
         ("enqueue_one", enqueue_one, sizes.singles),
         ("claim_ms", _claim_ms, sizes.singles // 10),  # of those
         ("enqueue_bulk", enqueue_bulk, sizes.bulk),
     ):
-        place.settle(analyse=where == "fresh")
-        readings.add(f"{name}_{where}", work(jobs))
+        place.settle(analyse=analyse)
+        read[name] = work(jobs)
+    return read
 
 
 def _load(place: Place, text: str, whose: tuple[str, str], sizes: Sizes) -> None:
     queue, task = whose
     place.rows(text.format(**place.words), args=ARGS, n=sizes.crowd, queue=queue, task=task)
+
+
+def _filled(place: Place, sizes: Sizes) -> range:
+    """So many jobs, and half as many behind them, as where a million wait: a worker claims ahead, and that costs time
+    before the last one is done."""
+    return place.fill(sizes.jobs * 3 // 2)[: sizes.jobs]
 
 
 def _first_queued(place: Place, sizes: Sizes) -> range:

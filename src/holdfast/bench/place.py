@@ -31,8 +31,27 @@ class Place(ABC):
     words: dict[str, str]
 
     @abstractmethod
+    def use(self) -> None:
+        """Have the application, and the workers that are started from now on, work here."""
+
+    @abstractmethod
     def fresh(self) -> None:
         """Begin anew: empty tables as the migrations make them."""
+
+    @abstractmethod
+    def another(self) -> Place:
+        """One more, on the same server or disk."""
+
+    @contextmanager
+    def beside(self) -> Iterator[Place]:
+        """One more for a while, fresh. Whichever is to be measured next must be told `use`."""
+        other = self.another()
+        try:
+            other.fresh()
+            yield other
+        finally:
+            other.close()
+            self.use()
 
     @abstractmethod
     def rows(self, text: str, **parameters: Any) -> list[tuple[Any, ...]]:
@@ -45,6 +64,10 @@ class Place(ABC):
 
     def leave_unanalysed(self) -> None:
         """Let nobody gather statistics here while it stays as it is."""
+        return
+
+    def vacuum(self) -> None:
+        """What autovacuum does once a minute, where it is off."""
         return
 
     @abstractmethod
@@ -98,16 +121,22 @@ class SqlitePlace(Place):
         self._directory = directory
         self._count = 0
 
+    @property
+    def _path(self) -> Path:
+        return self._directory / f"bench{self._count}.db"
+
+    def use(self) -> None:
+        hf.reconfigure(url=f"sqlite:///{self._path}")
+
+    def another(self) -> Place:
+        return SqlitePlace(Path(tempfile.mkdtemp(dir=self._directory)))
+
     def fresh(self) -> None:
         self.close()
-        for path in self._directory.glob(f"bench{self._count}.db*"):
-            if path.is_file():
-                path.unlink()
         self._count += 1
-        path = self._directory / f"bench{self._count}.db"
-        hf.reconfigure(url=f"sqlite:///{path}")
+        self.use()
         assert hf.store  # makes the schema
-        self.db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        self.db = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
         self.db.execute("pragma synchronous = full")
         [(page,)] = self.db.execute("pragma page_size").fetchall()
         self.db.execute(f"pragma wal_autocheckpoint = {LOG_LIMIT // page}")  # as often as we do it ourselves
@@ -128,6 +157,9 @@ class SqlitePlace(Place):
         hf.close()
         if self._count:
             self.db.close()
+        for path in self._directory.glob(f"{self._path.name}*"):
+            if path.is_file():
+                path.unlink()
 
 
 class PostgresPlace(Place):
@@ -141,11 +173,18 @@ class PostgresPlace(Place):
         self.own_server = own_server  # nobody else's: its settings may be changed
         self.url = url
         self._schema = f"bench_{uuid.uuid4().hex[:8]}"
-        hf.reconfigure(url=url, schema=self._schema)
+        self.use()
         self.db = psycopg.connect(url, autocommit=True)
+
+    def use(self) -> None:
+        hf.reconfigure(url=self.url, schema=self._schema)
+
+    def another(self) -> Place:
+        return PostgresPlace(self.url, own_server=self.own_server)
 
     def fresh(self) -> None:
         self._drop()
+        self.use()
         hf.migrate()
 
     def rows(self, text: str, **parameters: Any) -> list[tuple[Any, ...]]:
@@ -162,6 +201,9 @@ class PostgresPlace(Place):
 
     def leave_unanalysed(self) -> None:
         self.rows("alter table @jobs set (autovacuum_enabled = off)")
+
+    def vacuum(self) -> None:
+        self.rows("vacuum @jobs")
 
     def versions(self) -> dict[str, str]:
         import psycopg

@@ -27,7 +27,7 @@ NAMES = {
     "idle_cpu_percent": "idle worker, CPU %",
     "progress_call_ns": "ctx.progress and ctx.track, ns a call",
     "import_ms": "import holdfast, ms",
-    **{key: key.replace("_", " ") + ("" if "_ms_" in key else ", jobs/s") for key in growth_keys()},
+    **{key: key.replace("_", " ") + ("" if "_ms_" in key or "_to_" in key else ", jobs/s") for key in growth_keys()},
     "worker_memory": "worker's memory over 1m jobs",
     "stream_memory": "enqueuer's memory over 1m jobs",
     "pinned_snapshot": "claims while a snapshot is pinned",

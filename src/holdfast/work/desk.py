@@ -20,7 +20,7 @@ from holdfast.model.job import Claimed, Held, Wants
 from holdfast.model.outcome import Crash, Outcome, given_back
 from holdfast.model.rescue import alone_for
 from holdfast.settings import Settings
-from holdfast.store.base import Ref, Store, Trips
+from holdfast.store.base import Ear, Ref, Store, Trips
 from holdfast.work.attempt import Attempt
 from holdfast.work.endings import TRIP, Endings, Flight
 from holdfast.work.hand import Hand
@@ -56,8 +56,12 @@ class Desk:
         self._done: deque[tuple[Attempt, Outcome | Crash | None]] = deque()
         self._succeeded: deque[tuple[list[Attempt], list[Outcome]]] = deque()
         self.ends = Endings(worker, store, settings, self._hand, self._telling, self.meters)
+        self._fence = ""  # of the next claim, made while there is nothing else to do
         self._unknown: list[str] = []  # fences of claims whose reply was lost
         self._wake = Bell()
+        self._ear: Ear | None = None
+        self.heard: Callable[[str, str], None] = lambda kind, what: None
+        self.deaf: Callable[[Exception], None] = lambda error: None
         # When to look for work next: at a time others have seen, at a time of our own. Instants are monotonic.
         self._hint_at: float | None = None
         self._look_at: float | None = None
@@ -104,6 +108,11 @@ class Desk:
     def wake(self) -> None:
         """Look for work soon: a hint. Safe from a signal handler."""
         self._look_everywhere()
+        self._wake.ring()
+
+    def attend(self, ear: Ear) -> None:
+        """Make our trips this way, and hear there of new work."""
+        self._ear = ear
         self._wake.ring()
 
     def told(self, queue: str, task: str, priority: int) -> None:
@@ -154,6 +163,7 @@ class Desk:
 
     def turn(self) -> bool:
         """One round: record, claim, hand out. False: there was nothing to do."""
+        self._hear()
         self._take_finished()
         self._give_back_late()
         return self._trip()
@@ -174,6 +184,7 @@ class Desk:
 
     def wait(self, longest: float | None = None) -> None:
         """Until a finish, a wake-up, or the time to look again."""
+        self._fence = self._fence or str(uuid.uuid4())
         now = time.monotonic()
         times = [at for at in (self._look_at, self._hint_at) if at is not None] if self._has_room() else []
         if self._not_before > now and any(lane.wanted and self._limits(lane) != (0, 0) for lane in self.lanes):
@@ -189,12 +200,27 @@ class Desk:
         if times:
             until = max(0.0, min(times) - now)
             timeout = until if timeout is None else min(timeout, until)
-        self._wake.wait(timeout)
+        self._wake.wait(timeout, -1 if self._ear is None else self._ear.fileno())
 
     def idle(self) -> bool:
         """Nothing in hand, nothing to record."""
         spent = self.ends.spent and not self.claiming
         return not (self._hand or self._done or self._succeeded or self._unknown or self.ends or spent)
+
+    def _hear(self) -> None:
+        if self._ear is None:
+            return
+        try:
+            for kind, what in self._ear.hear():
+                self.heard(kind, what)
+        except Exception as error:  # noqa: BLE001 - whoever may notify may send us anything
+            self.hang_up()
+            self.deaf(error)
+
+    def hang_up(self) -> None:
+        if self._ear is not None:
+            self._ear.close()
+            self._ear = None
 
     def _take_finished(self) -> None:
         now = time.monotonic()
@@ -322,8 +348,9 @@ class Desk:
         return limit, max(0, room - limit)
 
     def _wants(self, lane: Lane, limit: int, ahead: int, told: tuple[LaneName, ...]) -> Wants:
+        fence, self._fence = self._fence or str(uuid.uuid4()), ""
         return Wants(
-            fence=str(uuid.uuid4()), worker=self._worker, tasks=lane.tasks, limit=limit, ahead=ahead,
+            fence=fence, worker=self._worker, tasks=lane.tasks, limit=limit, ahead=ahead,
             lease=self._settings.lease, queues=self._queues, told=told, held=self._company(),
             thorough=self.thorough,
         )  # fmt: skip
@@ -342,7 +369,7 @@ class Desk:
         until = time.monotonic() + LONGEST
         flights: deque[Flight] = deque()
         try:
-            with self._store.trips() as trips:
+            with (self._ear or self._store).trips() as trips:
                 self._depart(trips, flights, wants, lane)
                 while flights:
                     self._arrive(trips, flights, until)

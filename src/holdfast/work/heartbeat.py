@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 
 from holdfast import events
@@ -83,9 +83,7 @@ class Heartbeat:
             events.emit("unavailable", error=f"leases could not be renewed: {error}", wait=min(TICK, self._every / 4))
             return False
         events.emit("renewed", count=len(alive))
-        for ref, attempt in refs.items():
-            if ref.fence not in alive:
-                self._lost(attempt)
+        self._lost(attempt for ref, attempt in refs.items() if ref.fence not in alive)
         self._obey(requests, refs)
         self._ask_for_stacks(refs)
         return True
@@ -103,11 +101,12 @@ class Heartbeat:
         self._ask_for_stacks(refs)
 
     def _obey(self, requests: list[Request], refs: dict[Ref, Attempt]) -> None:
+        self._lost(refs[Ref(request.id, request.fence)] for request in requests if request.lost)
         for request in requests:
             attempt = refs[Ref(request.id, request.fence)]
             if request.lost:
-                self._lost(attempt)
-            elif request.cancel:
+                continue
+            if request.cancel:
                 attempt.ask("cancel")
             elif request.pause:
                 attempt.ask("pause")
@@ -128,10 +127,14 @@ class Heartbeat:
             with suppress(StoreError):  # as above
                 self._store.answer_stack(attempt.held.id, attempt.held.fence, stack)
 
-    def _lost(self, attempt: Attempt) -> None:
-        # What finished since the list was made was recorded, not lost.
-        if attempt in self._in_hand() and not attempt.has_recorded and attempt.ask("lost"):
-            events.emit("lease_lost", job=str(attempt.held.id))
+    def _lost(self, attempts: Iterable[Attempt]) -> None:
+        """What finished since the list was made was recorded, not lost. With short jobs that is all of them, thousands:
+        what is in hand is asked for once."""
+        attempts = list(attempts)
+        in_hand = set(self._in_hand()) if attempts else set()
+        for attempt in attempts:
+            if attempt in in_hand and not attempt.has_recorded and attempt.ask("lost"):
+                events.emit("lease_lost", job=str(attempt.held.id))
 
     def _write_progress(self, attempts: list[Attempt]) -> None:
         for attempt in attempts:
@@ -144,7 +147,7 @@ class Heartbeat:
                     Ref(attempt.held.id, attempt.held.fence), *progress, _rate(attempt, progress[0])
                 )
             except LeaseLost:
-                self._lost(attempt)
+                self._lost([attempt])
             except StoreError:
                 attempt.progress = attempt.progress or progress
             else:

@@ -68,7 +68,9 @@ class Worker:
             told=self.desk.told,
             asked=self._heartbeat.ask,
             hearing=self._hearing,
+            attend=self.desk.attend,
         )
+        self.desk.heard, self.desk.deaf = self._listener.heard, self._listener.deaf
         self._ended = threading.Event()
 
     def run(self) -> int:
@@ -208,6 +210,7 @@ class Worker:
         except StoreError as error:
             events.emit("unavailable", error=str(error), wait=0.0)
         self._listener.join()
+        self.desk.hang_up()
         if self.desk.idle():
             self._neighbours.leave()
         events.emit("worker_stopped", worker=self.id, processed=self.desk.meters.processed)

@@ -42,6 +42,7 @@ straight as materialized (
            (select j.id, j.attempt = 0 and j.max_attempts > 1 as fresh from @jobs j
              where j.ready_at is not null and j.queue = only_lane.queue and j.task = only_lane.task
                and j.priority = only_lane.priority and j.ready_at <= @now
+               and (j.ready_at, j.id) >= (only_lane.ready_at, only_lane.id)
                and (j.expires_at is null or j.attempt > 0 or j.expires_at > @now)
              order by j.queue, j.task, j.priority, j.ready_at, j.id
              limit :n for update of j skip locked) s
@@ -66,6 +67,7 @@ cut (priority, due_at, id, depth, open, horizon) as (
                            (select j.id, j.priority, j.ready_at from @jobs j
                              where j.ready_at is not null and j.queue = due.queue and j.task = due.task
                                and j.priority = due.priority
+                               and (j.ready_at, j.id) >= (due.ready_at, due.id)
                                and (j.ready_at, j.id) <= (
                                        case when due.priority > cut.priority then @now else cut.due_at end,
                                        case when due.priority > cut.priority then 9223372036854775807 else cut.id end)
@@ -81,6 +83,7 @@ candidate as materialized (
     select c.* from cut cross join due cross join lateral
            (select j.id, j.priority, j.ready_at as due_at, age(j.xmax) <= cut.horizon as locked from @jobs j
              where j.ready_at is not null and j.queue = due.queue and j.task = due.task and j.priority = due.priority
+               and (j.ready_at, j.id) >= (due.ready_at, due.id)
                and (j.ready_at, j.id) <= (
                        case when due.priority > cut.priority then @now else cut.due_at end,
                        case when due.priority > cut.priority then 9223372036854775807 else cut.id end)
@@ -133,6 +136,7 @@ select null, null, null, null, null, null, null, null, null,
                             (select 1 from @jobs j
                               where j.ready_at is not null and j.queue = only_lane.queue and j.task = only_lane.task
                                 and j.priority = only_lane.priority and j.ready_at <= @now
+                                and (j.ready_at, j.id) >= (only_lane.ready_at, only_lane.id)
                                 and (j.expires_at is null or j.attempt > 0 or j.expires_at > @now)
                               order by j.queue, j.task, j.priority, j.ready_at, j.id limit :n) there)
             else false end,

@@ -1,34 +1,29 @@
--- The lanes this worker may take from: each (queue, task, priority) that has ready jobs, with its first due time.
--- A loose index scan: one probe a lane, however many jobs stand in it. `walk` runs only when any queue will do.
+-- The lanes this worker may take from: each (queue, task, priority) that has ready jobs, with its first one. A loose index
+-- scan: one probe a lane, however many jobs stand in it. Each lane is read from its head once, and from its first job on
+-- after that: before it stand the entries of all jobs that were claimed since the last vacuum (docs/decisions/0018).
 paused as materialized (
     select kind, name, until, queues, tasks, arguments from @pauses where until is null or until > @now
 ),
-walk (queue) as (
-    (select queue from @jobs where ready_at is not null
-      order by queue, task, priority, ready_at, id limit 1)
-    union all
-    select (select j.queue from @jobs j where j.ready_at is not null and j.queue > walk.queue
-             order by j.queue, j.task, j.priority, j.ready_at, j.id limit 1)
-      from walk where walk.queue is not null
-),
-served (queue) as (
-    select distinct unnest(:queues::text[])
-    union all
-    select queue from walk where :queues::text[] is null and queue is not null
-),
-lane (queue, task, priority, ready_at) as (
-    select served.queue, f.task, f.priority, f.ready_at
-      from served cross join lateral
-           (select j.task, j.priority, j.ready_at from @jobs j
+lane (queue, task, priority, ready_at, id) as (
+    select f.* from (select distinct unnest(:queues::text[])) served (queue) cross join lateral
+           (select j.queue, j.task, j.priority, j.ready_at, j.id from @jobs j
              where j.ready_at is not null and j.queue = served.queue
              order by j.queue, j.task, j.priority, j.ready_at, j.id limit 1) f
     union all
-    select lane.queue, n.task, n.priority, n.ready_at
-      from lane cross join lateral
-           (select j.task, j.priority, j.ready_at from @jobs j
-             where j.ready_at is not null and j.queue = lane.queue
+    select * from (select queue, task, priority, ready_at, id from @jobs
+                    where ready_at is not null and :queues::text[] is null
+                    order by queue, task, priority, ready_at, id limit 1) first
+    union all
+    select n.* from lane cross join lateral (
+           (select j.queue, j.task, j.priority, j.ready_at, j.id from @jobs j
+             where j.ready_at is not null and :queues::text[] is not null and j.queue = lane.queue
                and (j.task, j.priority) > (lane.task, lane.priority)
-             order by j.queue, j.task, j.priority, j.ready_at, j.id limit 1) n
+             order by j.queue, j.task, j.priority, j.ready_at, j.id limit 1)
+           union all
+           (select j.queue, j.task, j.priority, j.ready_at, j.id from @jobs j
+             where j.ready_at is not null and :queues::text[] is null
+               and (j.queue, j.task, j.priority) > (lane.queue, lane.task, lane.priority)
+             order by j.queue, j.task, j.priority, j.ready_at, j.id limit 1)) n
 ),
 open_lane as materialized (
     select * from lane

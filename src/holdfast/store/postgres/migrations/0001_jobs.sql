@@ -62,7 +62,13 @@ create table @jobs (
     check (case when state = 'queued' then (ready_at is null and suspect_at is null) = (barred_by is not null)
                 else ready_at is null and suspect_at is null and barred_by is null end),
     check (state <> 'running' or fence is not null)
-) with (fillfactor = 60, autovacuum_vacuum_scale_factor = 0.02, autovacuum_analyze_scale_factor = 0.05);
+) with (
+    fillfactor = 60,
+    -- What was claimed since the last vacuum stands in the claim's way: so it comes after so many jobs, hardly later where
+    -- the table is large, and it cleans indexes always, also where few pages have something to clean (docs/decisions/0018).
+    autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_scale_factor = 0.002, vacuum_index_cleanup = on,
+    autovacuum_analyze_scale_factor = 0.05
+);
 
 -- The claim walks lanes: one (queue, task, priority) after another, each in due order. So neither paused, unserved
 -- nor future jobs stand in front of a due one, however many there are.

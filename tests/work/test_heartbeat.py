@@ -1,0 +1,46 @@
+"""The heartbeat, turned by hand on real stores."""
+
+from __future__ import annotations
+
+from holdfast.store.base import Store
+from holdfast.work.attempt import Attempt
+from holdfast.work.heartbeat import Heartbeat
+from tests.factories import LEASE, claim, new_job, ref
+from tests.running import Heard
+
+MANY = 200
+
+
+def many_attempts(store: Store) -> list[Attempt]:
+    list(store.enqueue_many(new_job() for _ in range(MANY)))
+    attempts = [Attempt(held) for held in claim(store, MANY).jobs]
+    assert len(attempts) == MANY
+    return attempts
+
+
+def test_a_beat_looks_into_the_hand_a_few_times_however_many_jobs_end_meanwhile(store: Store, heard: Heard) -> None:
+    """With short jobs thousands end while a beat is under way: to look for each among all took half a second a beat."""
+    attempts = many_attempts(store)
+    looks: list[int] = []
+
+    def in_hand() -> list[Attempt]:
+        looks.append(len(looks))
+        if len(looks) > 1:
+            return []
+        for attempt in attempts:
+            store.succeed(ref(attempt.held), None)
+        return attempts
+
+    Heartbeat(store, in_hand, every=0, lease=LEASE)._step()
+    assert 1 < len(looks) < 5
+    assert {attempt.reason for attempt in attempts} == {None}
+    assert not heard.of("lease_lost")
+
+
+def test_a_beat_tells_every_attempt_that_was_lost(store: Store, heard: Heard) -> None:
+    attempts = many_attempts(store)
+    for attempt in attempts[1:]:
+        store.release(ref(attempt.held))
+    Heartbeat(store, lambda: attempts, every=0, lease=LEASE)._step()
+    assert [attempt.reason for attempt in attempts] == [None] + ["lost"] * (MANY - 1)
+    assert len(heard.of("lease_lost")) == MANY - 1
