@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast.model.cron import CronRecord, Schedule, Step, next_step, tick_of
 from holdfast.store.base import Store

@@ -20,6 +20,7 @@ from holdfast.settings import Settings
 from holdfast.store import open_store
 from holdfast.store.base import Store
 from holdfast.store.postgres import connect as postgres_connect
+from holdfast.store.postgres import listen
 from holdfast.store.postgres import store as postgres
 from holdfast.store.postgres.connect import Connection
 from tests.contract.places import raw
@@ -162,7 +163,7 @@ def test_a_place_that_delivers_no_notifications_is_found_out(
     store: Store, stores: Callable[..., Store], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As behind a pooler: LISTEN works, and nothing ever comes (F20)."""
-    monkeypatch.setattr(postgres, "SELF_CHECK", 0.05)
+    monkeypatch.setattr(listen, "SELF_CHECK", 0.05)
     monkeypatch.setattr(psycopg.Connection, "notifies", lambda self, **options: iter(()))
     ear = Ear(stores())
     ear.wait()

@@ -36,7 +36,7 @@ class Time:
     def ring(self) -> None:
         self.rung = True
 
-    def wait(self, timeout: float | None = None) -> bool:
+    def wait(self, timeout: float | None = None, beside: int = -1) -> bool:
         if self.rung:
             self.rung = False
             return True
@@ -228,11 +228,11 @@ class Bench:
     def run_all(self, seconds: float, waited: float = 0.0) -> None:
         """What is in the runner's hands ends, all of it, having waited and run for so long."""
         self.time.now += waited + seconds
-        for attempt in list(self.runner.running):
+        ended, self.runner.running = self.runner.running, []
+        for attempt in ended:
             attempt.started = attempt.taken + waited
             attempt.ended = attempt.started + seconds
-            self.desk.finished(attempt, returned(attempt.held, None))
-        self.runner.running.clear()
+        self.desk.succeeded(ended, [returned(attempt.held, None) for attempt in ended])
 
 
 def held(id: int, fence: str = "f", task: str = "greet") -> Held:

@@ -10,6 +10,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from contextvars import ContextVar
 from typing import Any
 
@@ -18,6 +19,7 @@ import pytest
 from holdfast import Holdfast, JobContext, State, events
 from holdfast.model.job import Held
 from holdfast.work.attempt import Attempt
+from holdfast.work.desk import Desk
 from holdfast.work.runners.loop import LoopRunner
 from holdfast.work.runners.threads import ThreadRunner
 from tests.running import Heard, await_state, working
@@ -262,6 +264,60 @@ def test_a_loop_ends_in_good_order_when_its_last_slot_ends_in_the_same_moment(hf
     runner._thread.join(20)
     assert not runner._thread.is_alive()
     assert runner._loop.is_closed()
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])  # it is not asked
+def test_what_was_asked_of_an_attempt_is_not_asked_of_the_next_in_its_slot(hf: Holdfast) -> None:
+    began, ended = threading.Event(), threading.Event()
+    tasks: list[asyncio.Task[Any] | None] = []
+    asked: list[int] = []
+
+    async def coroutine(n: int) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        tasks.append(task)
+        asked.append(task.cancelling())
+        if n == 1:
+            began.set()
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(60)
+
+    task: Any = hf.task(name="task")(coroutine)
+    runner = LoopRunner(1, [task], hf.store, hf.settings)
+    runner.finished = lambda attempt, outcome: ended.set() if attempt.held.id == 2 else None
+    first, second = (Attempt(Held(n, "f", "task", "default", b'{"n":%d}' % n, 1, 3)) for n in (1, 2))
+    try:
+        runner.start([first, second])
+        assert began.wait(20)
+        first.ask("cancel")
+        assert ended.wait(20)
+    finally:
+        runner.close(2.0)
+    assert (tasks[0] is tasks[1], asked) == (True, [0, 0])
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])  # it is not asked
+@pytest.mark.parametrize("is_async", [True, False])
+def test_a_worker_that_ended_leaves_nothing_behind(hf: Holdfast, is_async: bool) -> None:
+    """Attempts are not looked at by the garbage collector: what they refer to must not lead back to them."""
+
+    def handler(ctx: JobContext) -> None:
+        ctx.progress(1, note="half")
+
+    async def coroutine(ctx: JobContext) -> None:
+        ctx.progress(1, note="half")
+        await asyncio.sleep(0)
+
+    def alive() -> set[int]:
+        gc.collect()
+        return {id(one) for one in gc.get_objects() if isinstance(one, Desk | LoopRunner | ThreadRunner | JobContext)}
+
+    task: Any = hf.task(name="task")(coroutine if is_async else handler)
+    before = alive()
+    jobs = [task.enqueue() for _ in range(3)]
+    assert hf.drain() == 3
+    wait_until(lambda: alive() <= before, "threads to end, and all to be collected")
+    assert [job.state for job in jobs] == [State.SUCCEEDED] * 3
 
 
 def test_a_listener_to_events_that_raises_hurts_nobody(hf: Holdfast, caplog: pytest.LogCaptureFixture) -> None:

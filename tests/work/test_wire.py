@@ -6,6 +6,7 @@ import socket
 import threading
 from collections.abc import Iterator
 
+import msgspec
 import pytest
 
 from holdfast.model.job import Held
@@ -37,7 +38,7 @@ def test_all_that_a_runner_said_before_it_died_is_heard(line: tuple[socket.socke
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 * CHUNK)
     theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 * CHUNK)
     result = b'"' + b"x" * (CHUNK // 2) + b'"'
-    said = [Done([(1, 1.0, 2.0)], [], []), Done([], [(2, 1.0, 2.0, result)], []), Done([(3, 1.0, 2.0)], [], [])]
+    said = [Done([1], [1.0], [2.0]), Done([2], [1.0], [2.0], [result]), Done([3], [1.0], [2.0])]
     data = b"".join(map(frame, said))
     hearing = Hearing(ours)
     theirs.sendall(data[: len(data) // 2])
@@ -51,11 +52,37 @@ def test_all_that_a_runner_said_before_it_died_is_heard(line: tuple[socket.socke
 def test_garbage_on_the_line_ends_the_talk_and_nothing_else(line: tuple[socket.socket, socket.socket]) -> None:
     ours, theirs = line
     hearing = Hearing(ours, longest=1000)
-    theirs.sendall(frame(Done([(1, 1.0, 2.0)], [], [])) + b"\xff" * 50)
+    theirs.sendall(frame(Done([1], [1.0], [2.0])) + b"\xff" * 50)
     assert hearing.receive() is None
     assert hearing.broken
-    theirs.sendall(frame(Done([(2, 1.0, 2.0)], [], [])))
+    theirs.sendall(frame(Done([2], [1.0], [2.0])))
     assert hearing.last_words() == []
+
+
+@pytest.mark.parametrize(
+    "columns", [([1, 2], [1.0], [2.0, 2.0]), ([1], [1.0], []), ([1, 2], [1.0] * 2, [2.0] * 2, [b"1"])]
+)
+def test_columns_that_do_not_fit_each_other_are_garbage(
+    line: tuple[socket.socket, socket.socket], columns: tuple[list[object], ...]
+) -> None:
+    """Else attempts would be taken off the list of what runs there, and nobody told how they ended."""
+    ours, theirs = line
+    hearing = Hearing(ours)
+    said = msgspec.msgpack.encode(("done", *columns))
+    theirs.sendall(len(said).to_bytes(4, "big") + said)
+    assert hearing.receive() is None
+    assert hearing.broken
+
+
+@pytest.mark.parametrize("size", [1, 3, 7, 50, 1000])
+def test_frames_come_out_whole_however_they_come_in(size: int) -> None:
+    said = [Done([n], [1.0], [2.0], [b"x" * n]) for n in range(60)]
+    data = b"".join(map(frame, said))
+    incoming = Incoming()
+    pieces = [data[at : at + size] for at in range(0, len(data), size)]
+    # They are read later than they came: what comes meanwhile must not change them.
+    frames = [message for piece in pieces for message in incoming.feed(piece)]
+    assert [to_worker.decode(message) for message in frames] == said
 
 
 def test_who_sends_to_one_that_does_not_listen_never_waits(line: tuple[socket.socket, socket.socket]) -> None:
@@ -85,5 +112,6 @@ def test_an_outcome_travels_as_it_is() -> None:
     outcome = Outcome(
         "reschedule", "a-b", "f", "errored", delay=1.5, error=Error("CODE", "what\x00 \N{SNOWMAN}", "trace"),
     )  # fmt: skip
-    [message] = Incoming().feed(frame(Done([], [], [(7, 1.0, 2.0, outcome), (8, 0.0, 0.0, None)])))
-    assert to_worker.decode(message) == Done([], [], [(7, 1.0, 2.0, outcome), (8, 0.0, 0.0, None)])
+    said = Done([], [], [], [], [(7, 1.0, 2.0, outcome), (8, 0.0, 0.0, None)])
+    [message] = Incoming().feed(frame(said))
+    assert to_worker.decode(message) == said

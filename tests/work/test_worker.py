@@ -17,6 +17,7 @@ from holdfast import Holdfast, Job, JobContext, State
 from holdfast.errors import StoreError, StoreUnavailable, ValueRefused
 from holdfast.model.backoff import POLL_TRIES
 from holdfast.model.outcome import Outcome
+from holdfast.store.base import Ear
 from holdfast.work import desk as desk_module
 from holdfast.work import retention
 from tests.factories import wants
@@ -142,6 +143,7 @@ def test_a_poll_error_never_ends_the_worker(
             raise trouble.pop(0)
 
     monkeypatch.setattr(app.store, "trips", troubled(app.store, before))
+    monkeypatch.setattr(app.store, "open_ear", lambda: None)  # so all trips go that way
     with working(app) as worker:
         assert app.find_task("task").enqueue().wait(timeout=20) == "done"
         assert worker.desk.meters.consecutive_errors == 0
@@ -158,6 +160,7 @@ def test_a_value_the_database_refuses_fails_only_its_own_job(
             raise ValueRefused("invalid input syntax")
 
     monkeypatch.setattr(app.store, "trips", troubled(app.store, before))
+    monkeypatch.setattr(app.store, "open_ear", lambda: None)  # so all trips go that way
 
     @app.task
     async def task(text: str) -> str:
@@ -175,16 +178,16 @@ def test_a_deaf_listener_is_repaired_and_polling_goes_on_meanwhile(
 ) -> None:
     app = make_app(poll_base=0.02, poll_max=0.05)
     app.task(name="task")(lambda: "done")
-    original, fail, failed = app.store.listen, threading.Event(), threading.Event()
+    open_ear, fail, failed = app.store.open_ear, threading.Event(), threading.Event()
     fail.set()
 
-    def listen(hear: Any, stop: Any, **options: Any) -> None:
+    def listen() -> Ear | None:
         if fail.is_set():
             failed.set()
             raise StoreUnavailable("the connection broke")
-        original(hear, stop, **options)
+        return open_ear()
 
-    monkeypatch.setattr(app.store, "listen", listen)
+    monkeypatch.setattr(app.store, "open_ear", listen)
     with working(app) as worker:
         failed.wait(20)
         assert not worker.desk.poller.listening

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import click
+from msgspec.structs import replace
 
 from holdfast.cli.base import cli, open_app, output_option, print_data, print_table, talk, url_option
 from holdfast.cli.queues import held, moment, paused, pausing, told, user

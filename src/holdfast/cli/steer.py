@@ -6,13 +6,12 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from datetime import datetime
 from itertools import islice
 from typing import Any
 
 import click
-from msgspec.structs import asdict, astuple
+from msgspec.structs import asdict, astuple, replace
 
 from holdfast.cli.base import open_app, output_option, print_data, talk, url_option
 from holdfast.cli.jobs import hint_at_names, jobs, print_jobs

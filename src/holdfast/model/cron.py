@@ -119,8 +119,7 @@ class Schedule:
         return f"{self.expression} ({self.timezone})"
 
 
-@dataclass(frozen=True, kw_only=True)
-class CronRecord:
+class CronRecord(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """A cron as it is kept: what to enqueue and when, the newest tick that was, the next that will be, who has paused
     it, and how many workers declare it (none: nobody will fire it)."""
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
 import msgspec
+from msgspec.structs import replace
 
 from holdfast.errors import BadArguments
 from holdfast.model.lifecycle import State
@@ -33,8 +33,7 @@ class BadFilter(BadArguments):
     number = "HF1203"
 
 
-@dataclass(frozen=True, slots=True)
-class Filter:
+class Filter(msgspec.Struct, frozen=True):
     """Which jobs are meant. Empty: all of them."""
 
     states: tuple[str, ...] = ()
@@ -49,7 +48,7 @@ class Filter:
     workers: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
-        return any(getattr(self, field.name) for field in fields(self))
+        return any(getattr(self, name) for name in self.__struct_fields__)
 
     def narrowed(self, *, state: Words = None, queue: Words = None, task: Words = None) -> Filter:
         """The same with these words added, each as if written in the text; several mean either."""

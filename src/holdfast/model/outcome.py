@@ -20,13 +20,13 @@ LOOKED_AT = 4 * TRACEBACK_LIMIT  # characters searched for secrets, before they 
 LONGEST_DELAY = 1e9  # seconds, some thirty years
 
 
-class Error(msgspec.Struct, frozen=True, array_like=True):
+class Error(msgspec.Struct, frozen=True, array_like=True, gc=False):
     code: str
     message: str
     traceback: str | None = None
 
 
-class Outcome(msgspec.Struct, frozen=True, array_like=True):
+class Outcome(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What follows an attempt: the verb, and its values. `attempt` is the word the history keeps; None keeps no
     row (the attempt succeeded, or never started)."""
 

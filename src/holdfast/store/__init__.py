@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
-from urllib.parse import urlsplit
 
 from holdfast.errors import BadSettings
 from holdfast.settings import Settings
@@ -35,6 +34,8 @@ def open_store(settings: Settings, *, clock: Callable[[], datetime] | None = Non
 
 
 def _scheme(url: str) -> str:
+    from urllib.parse import urlsplit  # what opens no store does without
+
     try:
         return urlsplit(url).scheme.partition("+")[0]
     except ValueError:  # not even a URL

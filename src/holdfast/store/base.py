@@ -14,8 +14,9 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
+
+import msgspec
 
 from holdfast.errors import LeaseLost, StoreError
 from holdfast.model.filter import ALL, Filter
@@ -57,18 +58,17 @@ class Transaction(Protocol):
     def rows(self, name: str, /, **parameters: Any) -> list[Row]: ...
 
 
-@dataclass(slots=True)
-class Exchanged:
+class Exchanged(msgspec.Struct):
     """What one trip to the database brought: which outcomes found their lease gone, or another outcome recorded before,
     which of the finished jobs somebody waits for, in which queues jobs wait again, and what was claimed. `refused`: why
     nothing was, though the outcomes were recorded."""
 
-    claimed: Claimed = field(default_factory=Claimed)
+    claimed: Claimed = msgspec.field(default_factory=Claimed)
     refused: StoreError | None = None
-    lost: list[Outcome] = field(default_factory=list)
-    already: list[Outcome] = field(default_factory=list)
-    awaited: list[JobId] = field(default_factory=list)
-    requeued: set[str] = field(default_factory=set)
+    lost: list[Outcome] = []  # each has its own
+    already: list[Outcome] = []
+    awaited: list[JobId] = []
+    requeued: set[str] = msgspec.field(default_factory=set)
 
 
 HandOut = Callable[[Claimed], None]
@@ -90,6 +90,21 @@ class Trips(Protocol):
 
     def recorded(self) -> Exchanged:
         """The rest of what the oldest trip under way brought, which ends it."""
+
+
+class Ear(Protocol):
+    """A worker's own line to its store: its trips go this way, and on it comes word of new work. For one thread."""
+
+    def fileno(self) -> int:
+        """Readable as soon as there may be something to hear."""
+
+    def hear(self) -> Iterator[tuple[str, str]]:
+        """What came since, as `Store.listen` tells it. Never waits. Raises StoreUnavailable when it has gone deaf."""
+
+    def trips(self) -> AbstractContextManager[Trips]:
+        """As `Store.trips`. What was said meanwhile is still heard."""
+
+    def close(self) -> None: ...
 
 
 class Store(TakesBack, Steers, KeepsCrons, KeepsStacks):
@@ -216,6 +231,10 @@ class Store(TakesBack, Steers, KeepsCrons, KeepsStacks):
         The first call comes once it listens: whoever looks then misses nothing. Kinds: `listening`; `queue` and its
         name (none: any); `lane` and a due job's queue, task and priority as JSON; `requests`; `finished` and an id;
         `changed`: something did."""
+
+    def open_ear(self) -> Ear | None:
+        """A line on which trips are made and wake-ups heard, from now on. None: this store has none, so `listen`."""
+        return None
 
     # -- the verbs, one job at a time --------------------------------------------------------------------------------
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
+
+import msgspec
 
 from holdfast.model.job import Held
 from holdfast.model.outcome import LOOKED_AT, Outcome, clean
@@ -33,56 +35,42 @@ class StopAttempt(BaseException):
     it pass."""
 
 
-class Attempt:
-    __slots__ = (
-        "asked_at",
-        "done",
-        "ended",
-        "forced",
-        "held",
-        "hide",
-        "interrupt",
-        "is_async",
-        "lane",
-        "moved",
-        "note",
-        "number",
-        "patience",
-        "reason",
-        "recorded",
-        "recording",
-        "relay",
-        "speed",
-        "started",
-        "taken",
-        "timeout",
-        "told",
-        "total",
-    )
+class Home(Protocol):
+    """A runner elsewhere, as an attempt in its hands knows it."""
 
-    def __init__(self, held: Held, timeout: float | None = None, taken: float = 0.0, lane: Any = None) -> None:
-        self.held = held
-        self.timeout = timeout  # seconds it may run
-        self.taken = taken  # monotonic: when it was claimed
-        self.reason: Reason | None = None  # why it should stop
-        self.asked_at = 0.0  # monotonic: when it was asked to
-        self.told = False  # the handler knows
-        self.forced = False  # its grace is over: it is stopped at the next opportunity
-        self.started = self.ended = 0.0  # monotonic; 0: not yet
-        self.moved = 0.0  # monotonic: when it last reported or saved progress, as far as that was noticed
-        self.patience: float | None = None  # seconds without progress after which it counts as stalled
-        self.recorded = False  # the handler recorded its success itself
-        self.done: int | None = None  # items, as the handler reports them; None: nothing that was not written
-        self.total: int | None = None
-        self.note: str | None = None
-        self.hide: Callable[[str], str] | None = None  # takes secrets out of the note
-        self.speed: Speed | None = None  # of its progress, as far as it was written
-        self.interrupt: Callable[[Attempt], None] | None = None  # how its runner stops it, if it can
-        self.relay: Callable[[Attempt], None] | None = None  # how a runner elsewhere hears what it is told
-        self.lane = lane  # whose slot it takes
-        self.recording: Callable[[Attempt], bool] | None = None  # how a runner elsewhere says it recorded its success
-        self.is_async = False  # as a runner elsewhere counts it
-        self.number = 0  # by which a runner elsewhere knows it
+    def tell(self, attempt: Attempt) -> None:
+        """It was asked to stop."""
+
+    def has_recorded(self, attempt: Attempt) -> bool:
+        """Has its handler recorded its success itself, or is about to?"""
+
+
+class Attempt(msgspec.Struct, eq=False, gc=False):
+    """Made and dropped for every job, so made cheaply: a struct, which the garbage collector does not look at. Hence
+    nothing that an attempt refers to may lead back to it, but a home while it has it in hand."""
+
+    held: Held
+    timeout: float | None = None  # seconds it may run
+    taken: float = 0.0  # monotonic: when it was claimed
+    lane: int = 0  # whose slot it takes, as its desk numbers them
+    number: int = 0  # by which a runner elsewhere knows it
+    home: Home | None = None  # that runner
+    is_async: bool = False  # as that runner counts it
+    reason: Reason | None = None  # why it should stop
+    asked_at: float = 0.0  # monotonic: when it was asked to
+    told: bool = False  # the handler knows
+    forced: bool = False  # its grace is over: it is stopped at the next opportunity
+    started: float = 0.0  # monotonic; 0: not yet
+    ended: float = 0.0
+    moved: float = 0.0  # monotonic: when it last reported or saved progress, as far as that was noticed
+    patience: float | None = None  # seconds without progress after which it counts as stalled
+    recorded: bool = False  # the handler recorded its success itself
+    done: int | None = None  # items, as the handler reports them; None: nothing that was not written
+    total: int | None = None
+    note: str | None = None
+    hide: Callable[[str], str] | None = None  # takes secrets out of the note
+    speed: Speed | None = None  # of its progress, as far as it was written
+    interrupt: Callable[[Attempt], None] | None = None  # how its runner stops it, if it can
 
     def ask(self, reason: Reason) -> bool:
         """Ask it to stop. False: it had been asked for as strong a reason before."""
@@ -90,8 +78,8 @@ class Attempt:
             return False
         self.reason = reason
         self.asked_at = time.monotonic()
-        if self.relay is not None:
-            self.relay(self)
+        if self.home is not None:
+            self.home.tell(self)
         if reason != "shutdown" or self.forced:
             self.stop_now()
         return True
@@ -99,8 +87,8 @@ class Attempt:
     def force(self) -> None:
         """Its grace is over."""
         self.forced = True
-        if self.relay is not None:
-            self.relay(self)
+        if self.home is not None:
+            self.home.tell(self)
         self.stop_now()
 
     def stop_now(self) -> None:
@@ -135,13 +123,19 @@ class Attempt:
 
     @property
     def has_recorded(self) -> bool:
-        return self.recorded or (self.recording is not None and self.recording(self))
+        return self.recorded or (self.home is not None and self.home.has_recorded(self))
 
     def begin(self) -> None:
         self.started = time.monotonic()
 
     def end(self) -> None:
         self.ended = time.monotonic()
+
+    def __repr__(self) -> str:
+        """Without the arguments: they may be secret."""
+        state = "ended" if self.ended else "runs" if self.started else "waits"
+        asked = "" if self.reason is None else f", asked to stop: {self.reason}"
+        return f"<Attempt {self.held.attempt} of job {self.held.id}: {state}{asked}>"
 
 
 def about(held: Held) -> dict[str, Any]:

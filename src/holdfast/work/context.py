@@ -63,11 +63,26 @@ def info_of(held: Held) -> JobInfo:
     )
 
 
+class Hiding:
+    """`hiding`, done when it is first needed. It knows no attempt: one refers to it."""
+
+    __slots__ = ("_given", "_hide")
+    _hide: Hide
+
+    def __init__(self, args: bytes, names: Collection[str], url: str) -> None:
+        self._given = (args, names, url)
+
+    def __call__(self, text: str) -> str:
+        if not hasattr(self, "_hide"):
+            self._hide = hiding(*self._given)
+        return self._hide(text)
+
+
 class JobContext:
     """Handed to a handler whose first parameter is annotated with it (or called `ctx`)."""
 
     __slots__ = ("_attempt", "_hide", "_secrets", "_settings", "_steps", "_store", "_task", "transaction_open")
-    _hide: Hide
+    _hide: Hiding
     _steps: set[str]
     _task: str
 
@@ -211,14 +226,17 @@ class JobContext:
             if note is not None:
                 attempt.note = note
                 if attempt.hide is None:
-                    attempt.hide = self.shown
+                    attempt.hide = self._hiding()
 
     def shown(self, text: str) -> str:
         """The text without this job's secret arguments, nor anything else that looks like a secret."""
+        return self._hiding()(text)
+
+    def _hiding(self) -> Hiding:
         if not hasattr(self, "_hide"):  # made when it is first needed: most attempts never do
             args = b"null" if self._attempt is None else self._attempt.held.args
-            self._hide = hiding(args, self._secrets, "" if self._settings is None else self._settings.url)
-        return self._hide(text)
+            self._hide = Hiding(args, self._secrets, "" if self._settings is None else self._settings.url)
+        return self._hide
 
     @overload
     def track(self, items: Iterable[T], *, total: int | None = None, done: int = 0) -> Iterator[T]: ...

@@ -11,7 +11,7 @@ from holdfast.settings import Settings
 from holdfast.store.base import Store
 from holdfast.work.attempt import Attempt
 from holdfast.work.hooks import Hooks
-from holdfast.work.lane import Ended, Finished, Runner
+from holdfast.work.lane import Ends, Runner, Told
 from holdfast.work.manifest import TaskInfo, info_of
 from holdfast.work.resources import Open, Resource
 from holdfast.work.runners.inline import InlineRunner
@@ -36,7 +36,7 @@ class Crew(Protocol):
     def solo(self) -> Runner | None:
         """Where an attempt of any task can run alone in a process, if there is such a place."""
 
-    def open(self, worker: str, finished: Finished, lock: int | None, slots_changed: Callable[[], None]) -> None:
+    def open(self, worker: str, ends: Ends, lock: int | None, slots_changed: Callable[[], None]) -> None:
         """Make ready to run attempts; nothing is claimed before. `lock`: the descriptor that says the worker lives."""
 
     def stack(self, attempt: Attempt) -> None:
@@ -86,11 +86,11 @@ class InlineCrew:
         self._equipped = False
 
     def open(
-        self, worker: str, finished: Ended, lock: int | None = None, slots_changed: Callable[[], None] | None = None
+        self, worker: str, ends: Told, lock: int | None = None, slots_changed: Callable[[], None] | None = None
     ) -> None:
         """Open what the handlers ask for."""
         for runner in self.runners:
-            runner.worker, runner.finished = worker, finished
+            runner.worker, runner.finished = worker, ends.finished
             for task in runner.tasks:
                 if task.signature.uses:
                     values = self._resources.values(

@@ -6,8 +6,9 @@ starts: so in a rolling deploy the newest start decides, once, and workers of bo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from datetime import datetime
+
+from msgspec.structs import replace
 
 from holdfast import events
 from holdfast.errors import BadSettings

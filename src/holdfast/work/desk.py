@@ -20,7 +20,7 @@ from holdfast.model.job import Claimed, Held, Wants
 from holdfast.model.outcome import Crash, Outcome, given_back
 from holdfast.model.rescue import alone_for
 from holdfast.settings import Settings
-from holdfast.store.base import Ref, Store, Trips
+from holdfast.store.base import Ear, Ref, Store, Trips
 from holdfast.work.attempt import Attempt
 from holdfast.work.endings import TRIP, Endings, Flight
 from holdfast.work.hand import Hand
@@ -48,14 +48,20 @@ class Desk:
         self.poller = Poller(settings.backoff)
         self.meters = Meters()
         self.lanes: list[Lane] = []
+        self._numbered: list[Lane] = []  # with the one for suspects
         self._lane_of: dict[str, Lane] = {}
         self._solo: Lane | None = None
         self._hand = Hand()
         self._telling = Telling(worker, self._hand)
         self._done: deque[tuple[Attempt, Outcome | Crash | None]] = deque()
+        self._succeeded: deque[tuple[list[Attempt], list[Outcome]]] = deque()
         self.ends = Endings(worker, store, settings, self._hand, self._telling, self.meters)
+        self._fence = ""  # of the next claim, made while there is nothing else to do
         self._unknown: list[str] = []  # fences of claims whose reply was lost
         self._wake = Bell()
+        self._ear: Ear | None = None
+        self.heard: Callable[[str, str], None] = lambda kind, what: None
+        self.deaf: Callable[[Exception], None] = lambda error: None
         # When to look for work next: at a time others have seen, at a time of our own. Instants are monotonic.
         self._hint_at: float | None = None
         self._look_at: float | None = None
@@ -73,7 +79,7 @@ class Desk:
         self.broken: Callable[[], None] = lambda: None  # tells that a connection broke
 
     def add(self, runner: Runner) -> None:
-        lane = Lane(runner, runner.manifest.names)
+        lane = self._number(Lane(runner, runner.manifest.names, len(self._numbered)))
         self.lanes.append(lane)
         self._lane_of.update(dict.fromkeys(lane.tasks, lane))
         for task in runner.manifest.tasks:
@@ -81,7 +87,12 @@ class Desk:
 
     def add_solo(self, runner: Runner) -> None:
         """Run suspects there, alone each in its process, whatever else is in hand."""
-        self._solo = next((lane for lane in self.lanes if lane.runner is runner), None) or Lane(runner, ())
+        lane = next((lane for lane in self.lanes if lane.runner is runner), None)
+        self._solo = lane or self._number(Lane(runner, (), len(self._numbered)))
+
+    def _number(self, lane: Lane) -> Lane:
+        self._numbered.append(lane)
+        return lane
 
     # -- called from other threads ---------------------------------------------------------------------------------
 
@@ -89,9 +100,19 @@ class Desk:
         self._done.append((attempt, outcome))
         self._wake.ring()
 
+    def succeeded(self, attempts: list[Attempt], outcomes: list[Outcome]) -> None:
+        """Many at once, none of which recorded its success itself."""
+        self._succeeded.append((attempts, outcomes))
+        self._wake.ring()
+
     def wake(self) -> None:
         """Look for work soon: a hint. Safe from a signal handler."""
         self._look_everywhere()
+        self._wake.ring()
+
+    def attend(self, ear: Ear) -> None:
+        """Make our trips this way, and hear there of new work."""
+        self._ear = ear
         self._wake.ring()
 
     def told(self, queue: str, task: str, priority: int) -> None:
@@ -142,6 +163,7 @@ class Desk:
 
     def turn(self) -> bool:
         """One round: record, claim, hand out. False: there was nothing to do."""
+        self._hear()
         self._take_finished()
         self._give_back_late()
         return self._trip()
@@ -162,6 +184,7 @@ class Desk:
 
     def wait(self, longest: float | None = None) -> None:
         """Until a finish, a wake-up, or the time to look again."""
+        self._fence = self._fence or str(uuid.uuid4())
         now = time.monotonic()
         times = [at for at in (self._look_at, self._hint_at) if at is not None] if self._has_room() else []
         if self._not_before > now and any(lane.wanted and self._limits(lane) != (0, 0) for lane in self.lanes):
@@ -177,51 +200,89 @@ class Desk:
         if times:
             until = max(0.0, min(times) - now)
             timeout = until if timeout is None else min(timeout, until)
-        self._wake.wait(timeout)
+        self._wake.wait(timeout, -1 if self._ear is None else self._ear.fileno())
 
     def idle(self) -> bool:
         """Nothing in hand, nothing to record."""
         spent = self.ends.spent and not self.claiming
-        return not (self._hand or self._done or self._unknown or self.ends or spent)
+        return not (self._hand or self._done or self._succeeded or self._unknown or self.ends or spent)
+
+    def _hear(self) -> None:
+        if self._ear is None:
+            return
+        try:
+            for kind, what in self._ear.hear():
+                self.heard(kind, what)
+        except Exception as error:  # noqa: BLE001 - whoever may notify may send us anything
+            self.hang_up()
+            self.deaf(error)
+
+    def hang_up(self) -> None:
+        if self._ear is not None:
+            self._ear.close()
+            self._ear = None
 
     def _take_finished(self) -> None:
         now = time.monotonic()
         self.ends.unblock(now)
-        if not self._done:
+        if not self._done and not self._succeeded:
             return
+        while self._succeeded:
+            self._take_succeeded(*self._succeeded.popleft())
         while self._done:
-            attempt, outcome = self._done.popleft()
-            lane = attempt.lane
-            lane.runner.busy -= 1
-            if lane is self._solo:
-                self._look_everywhere()  # another suspect may wait for its place
-            if attempt.ended:
-                lane.pace.ended(attempt.taken, attempt.started, attempt.ended)
-            if attempt is self._alone:
-                self._alone = None
-                self._ran_alone = True
-            if self.ends.is_given_back(attempt.held):
-                continue
-            if isinstance(outcome, Crash):
-                self.ends.crashes.append((attempt, outcome))
-                continue
-            if outcome is None and attempt.reason != "lost":
-                outcome = given_back(attempt.held, started=bool(attempt.started))
-            if outcome is not None and self.limit is not None and outcome.verb == "release" and not attempt.started:
-                self.limit += 1
-            if outcome is None:
-                self.meters.lost += 1
-                self.ends.forget(attempt.held)
-            elif outcome.recorded:
-                self.ends.to_verify.append((attempt, outcome))
-            else:
-                self.ends.outcomes.append(outcome)
+            self._take_one(*self._done.popleft())
         for lane in self.lanes:
             lane.pace.measure()
         if self._settings.after_job_delay:
             self._not_before = now + self._settings.after_job_delay
         if not self.poller.listening:
             self._look_everywhere()  # a slot is free (R3.4)
+
+    def _take_succeeded(self, attempts: list[Attempt], outcomes: list[Outcome]) -> None:
+        """`_take_one` for many: what is rare is looked at once for all of them."""
+        numbers = {attempt.lane for attempt in attempts}
+        special = self._alone is not None or self.ends.any_given_back
+        if special or len(numbers) != 1 or self._numbered[attempts[0].lane] is self._solo:
+            for attempt, outcome in zip(attempts, outcomes, strict=True):
+                self._take_one(attempt, outcome)
+            return
+        lane = self._numbered[attempts[0].lane]
+        lane.runner.busy -= len(attempts)
+        seconds = longest = 0.0
+        for attempt in attempts:
+            started = attempt.started
+            seconds += attempt.ended - started
+            if started - attempt.taken > longest:
+                longest = started - attempt.taken
+        lane.pace.ended(len(attempts), seconds, longest)
+        self.ends.outcomes += outcomes
+
+    def _take_one(self, attempt: Attempt, outcome: Outcome | Crash | None) -> None:
+        lane = self._numbered[attempt.lane]
+        lane.runner.busy -= 1
+        if lane is self._solo:
+            self._look_everywhere()  # another suspect may wait for its place
+        if attempt.ended:
+            lane.pace.ended(1, attempt.ended - attempt.started, attempt.started - attempt.taken)
+        if attempt is self._alone:
+            self._alone = None
+            self._ran_alone = True
+        if self.ends.is_given_back(attempt.held):
+            return
+        if isinstance(outcome, Crash):
+            self.ends.crashes.append((attempt, outcome))
+            return
+        if outcome is None and attempt.reason != "lost":
+            outcome = given_back(attempt.held, started=bool(attempt.started))
+        if outcome is not None and self.limit is not None and outcome.verb == "release" and not attempt.started:
+            self.limit += 1
+        if outcome is None:
+            self.meters.lost += 1
+            self.ends.forget(attempt.held)
+        elif outcome.recorded:
+            self.ends.to_verify.append((attempt, outcome))
+        else:
+            self.ends.outcomes.append(outcome)
 
     def _report_crashes(self) -> None:
         self.ends.report_crashes()
@@ -287,8 +348,9 @@ class Desk:
         return limit, max(0, room - limit)
 
     def _wants(self, lane: Lane, limit: int, ahead: int, told: tuple[LaneName, ...]) -> Wants:
+        fence, self._fence = self._fence or str(uuid.uuid4()), ""
         return Wants(
-            fence=str(uuid.uuid4()), worker=self._worker, tasks=lane.tasks, limit=limit, ahead=ahead,
+            fence=fence, worker=self._worker, tasks=lane.tasks, limit=limit, ahead=ahead,
             lease=self._settings.lease, queues=self._queues, told=told, held=self._company(),
             thorough=self.thorough,
         )  # fmt: skip
@@ -307,7 +369,7 @@ class Desk:
         until = time.monotonic() + LONGEST
         flights: deque[Flight] = deque()
         try:
-            with self._store.trips() as trips:
+            with (self._ear or self._store).trips() as trips:
                 self._depart(trips, flights, wants, lane)
                 while flights:
                     self._arrive(trips, flights, until)
@@ -415,7 +477,7 @@ class Desk:
 
     def _plan(self, wants: Wants, lane: Lane, claimed: Claimed) -> None:
         if claimed.jobs:
-            lane.pace.weigh(len(claimed.jobs), sum(len(job.args) for job in claimed.jobs))
+            lane.pace.weigh(len(claimed.jobs), sum([len(job.args) for job in claimed.jobs]))
             self.nothing_due = False
             self.poller.found()
             if self.limit is not None:
@@ -460,8 +522,8 @@ class Desk:
         self._look_at = at if self._look_at is None else min(at, self._look_at)
 
     def _attempts(self, lane: Lane, jobs: Sequence[Held]) -> list[Attempt]:
-        now = time.monotonic()
-        attempts = [Attempt(held, self._timeouts[held.task], now, lane) for held in jobs]
+        now, timeouts = time.monotonic(), self._timeouts
+        attempts = [Attempt(held, timeouts[held.task], now, lane.number) for held in jobs]
         lane.runner.busy += len(attempts)
         self._hand.take(attempts)
         return attempts

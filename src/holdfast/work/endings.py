@@ -87,6 +87,10 @@ class Endings:
     def is_given_back(self, held: Held) -> bool:
         return bool(self._given_back) and Ref(held.id, held.fence) in self._given_back
 
+    @property
+    def any_given_back(self) -> bool:
+        return bool(self._given_back)
+
     def unblock(self, now: float) -> None:
         """Those that were locked come first again when it is time."""
         if any(at <= now for at, _ in self.blocked):
@@ -95,7 +99,7 @@ class Endings:
 
     def forget(self, held: Held) -> None:
         """Let go of an attempt without an outcome."""
-        self._hand.drop([(held.id, held.fence)])
+        self._hand.drop([held])
         if not self._hand.holds(held.fence):
             self.emptied.append(held.fence)
 
@@ -157,9 +161,10 @@ class Endings:
         """These are recorded, or found their lease gone."""
         self.one_by_one = self.one_by_one and bool(self.outcomes)
         lost = [(outcome, self._hand.get(outcome.id, outcome.fence)) for outcome in done.lost]
-        released = sum(1 for outcome in outcomes if outcome.verb == "release")
-        self._telling.recorded(outcomes, done)
-        self._hand.drop((outcome.id, outcome.fence) for outcome in outcomes)
+        others = [outcome for outcome in outcomes if outcome.verb != "succeed"]
+        released = sum(1 for outcome in others if outcome.verb == "release")
+        self._telling.recorded(outcomes, others, done)
+        self._hand.drop(outcomes)
         self._meters.recorded += len(outcomes)
         self._meters.processed += len(outcomes) - released - len(done.lost)
         for outcome, attempt in lost:

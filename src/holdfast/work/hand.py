@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 
+from holdfast.model.job import Held
 from holdfast.model.outcome import Outcome
 from holdfast.store.base import JobId
 from holdfast.work.attempt import Attempt
@@ -27,31 +29,30 @@ class Hand:
         claim = self._claims.get(fence)
         return None if claim is None else claim.get(id)
 
-    def take(self, attempts: Iterable[Attempt]) -> None:
+    def take(self, attempts: Sequence[Attempt]) -> None:
+        """These, all of one claim."""
+        if not attempts:
+            return
         with self._lock:
-            for attempt in attempts:
-                held = attempt.held
-                claim = self._claims.get(held.fence)
-                if claim is None:
-                    claim = self._claims[held.fence] = {}
-                claim[held.id] = attempt
-                self._count += 1
+            claim = self._claims.setdefault(attempts[0].held.fence, {})
+            before = len(claim)
+            claim.update({attempt.held.id: attempt for attempt in attempts})
+            self._count += len(claim) - before
 
-    def drop(self, ended: Iterable[tuple[JobId, str]]) -> None:
+    def drop(self, ended: Iterable[Held | Outcome]) -> None:
         with self._lock:
-            for id, fence in ended:
-                claim = self._claims.get(fence)
-                if claim is not None and claim.pop(id, None) is not None:
+            claims = self._claims
+            for one in ended:
+                claim = claims.get(one.fence)
+                if claim is not None and claim.pop(one.id, None) is not None:
                     self._count -= 1
                     if not claim:
-                        del self._claims[fence]
+                        del claims[one.fence]
 
     def holds(self, fence: str) -> bool:
         return fence in self._claims
 
     def emptied_by(self, outcomes: Iterable[Outcome]) -> Iterator[str]:
         """The claims with nothing left once these are recorded."""
-        ending: dict[str, int] = {}
-        for outcome in outcomes:
-            ending[outcome.fence] = ending.get(outcome.fence, 0) + 1
+        ending = Counter([outcome.fence for outcome in outcomes])
         return (fence for fence, count in ending.items() if count >= len(self._claims.get(fence, ())))

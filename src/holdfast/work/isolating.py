@@ -12,7 +12,7 @@ from holdfast.settings import Settings
 from holdfast.store.base import Store
 from holdfast.work.attempt import Attempt
 from holdfast.work.crew import Crew
-from holdfast.work.lane import Finished, Runner
+from holdfast.work.lane import Ends, Runner
 
 _importing = False
 
@@ -76,9 +76,9 @@ class IsolatingCrew:
     def solo(self) -> Runner:
         return self.isolated
 
-    def open(self, worker: str, finished: Finished, lock: int | None, slots_changed: Callable[[], None]) -> None:
-        self._crew.open(worker, finished, lock, slots_changed)
-        self.isolated.open(worker, finished, lock)
+    def open(self, worker: str, ends: Ends, lock: int | None, slots_changed: Callable[[], None]) -> None:
+        self._crew.open(worker, ends, lock, slots_changed)
+        self.isolated.open(worker, ends, lock)
 
     def abandon(self) -> None:
         self._crew.abandon()

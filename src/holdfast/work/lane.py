@@ -15,9 +15,24 @@ from holdfast.work.manifest import Manifest
 from holdfast.work.pace import Pace
 
 Ended = Callable[[Attempt, Outcome | None], None]  # what a runner in this process calls
-Finished = Callable[[Attempt, Outcome | Crash | None], None]
 LaneName = tuple[str, str, int]  # queue, task, priority
 FEW = 100  # jobs after which, and lanes beyond which, the next look is at all lanes
+
+
+class Told(Protocol):
+    """Who is told how each attempt in this process ended. From any thread."""
+
+    def finished(self, attempt: Attempt, outcome: Outcome | None) -> None: ...
+
+
+class Ends(Protocol):
+    """Who is told how attempts ended, wherever they ran. From any thread."""
+
+    def finished(self, attempt: Attempt, outcome: Outcome | Crash | None) -> None:
+        """In any way. None: it was not run, or its lease was lost."""
+
+    def succeeded(self, attempts: list[Attempt], outcomes: list[Outcome]) -> None:
+        """Many at once, none of which recorded its success itself."""
 
 
 class Runner(Protocol):
@@ -51,6 +66,7 @@ class Lane:
 
     runner: Runner
     tasks: tuple[str, ...]
+    number: int  # by which attempts know it
     pace: Pace = field(default_factory=Pace)
     look: bool = True
     again: bool = False  # the last look found something: the next trip looks once more

@@ -1,15 +1,18 @@
-"""Wakes the desk when the store tells of new work; notices when it has gone deaf and listens again. Losing it changes
-latency, never correctness (R3.7)."""
+"""Wakes the desk when the store tells of new work. Where the store has an ear for that, the desk itself listens, while
+it waits, and here is only seen to it that it has one: opening a connection takes its time. Losing it changes latency,
+never correctness (R3.7)."""
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Callable
+from queue import SimpleQueue
+
+import msgspec
 
 from holdfast import events
 from holdfast.errors import StoreError
-from holdfast.store.base import Store
+from holdfast.store.base import Ear, Store
 
 RETRY_DELAYS = (0.5, 1.0, 2.0, 5.0)
 
@@ -18,6 +21,7 @@ class Listener:
     def __init__(
         self, store: Store, *, queues: tuple[str, ...] | None, wake: Callable[[], None],
         told: Callable[[str, str, int], None], asked: Callable[[], None], hearing: Callable[[bool], None],
+        attend: Callable[[Ear], None],
     ) -> None:  # fmt: skip
         self._store = store
         self._queues = queues
@@ -25,6 +29,8 @@ class Listener:
         self._told = told
         self._asked = asked
         self._hearing = hearing
+        self._attend = attend
+        self._lent = SimpleQueue[Exception | None]()  # why the ear we gave away is back; None: we stop
         self._stopping = threading.Event()
         self._failures = 0
         self._thread = threading.Thread(target=self._run, name="holdfast-listener", daemon=True)
@@ -34,8 +40,10 @@ class Listener:
             self._thread.start()
 
     def stop(self) -> None:
-        """Hear no more. The thread ends by itself: at the next commit or, if there is none, within half a second."""
+        """Hear no more. The thread ends by itself: where it listens, at the next commit or, if there is none, within
+        half a second."""
         self._stopping.set()
+        self._lent.put(None)
 
     def join(self) -> None:
         if self._thread.is_alive():
@@ -44,7 +52,11 @@ class Listener:
     def _run(self) -> None:
         while not self._stopping.is_set():
             try:
-                self._store.listen(self._heard, self._stopping.is_set)
+                ear = self._store.open_ear()
+                if ear is None:
+                    self._store.listen(self.heard, self._stopping.is_set)
+                else:
+                    self._lend(ear)
             except Exception as error:  # noqa: BLE001 - a listener that ended for any reason must listen again
                 if not isinstance(error, StoreError):
                     events.emit("stumbled", part=self._thread.name, error=f"{type(error).__name__}: {error}")
@@ -53,7 +65,20 @@ class Listener:
                 self._stopping.wait(RETRY_DELAYS[min(self._failures, len(RETRY_DELAYS) - 1)])
                 self._failures += 1
 
-    def _heard(self, kind: str, what: str) -> None:
+    def _lend(self, ear: Ear) -> None:
+        """The desk has it until it is deaf."""
+        if self._stopping.is_set():
+            ear.close()
+            return
+        self._attend(ear)
+        self.heard("listening", "")
+        if (error := self._lent.get()) is not None:
+            raise error
+
+    def deaf(self, error: Exception) -> None:
+        self._lent.put(error)
+
+    def heard(self, kind: str, what: str) -> None:
         if kind == "listening":
             # Listen first, then look: nothing that came between is missed (F17).
             self._failures = 0
@@ -68,6 +93,6 @@ class Listener:
         elif kind == "queue" and (self._queues is None or not what or what in self._queues):
             self._wake()
         elif kind == "lane":
-            queue, task, priority = json.loads(what)
+            queue, task, priority = msgspec.json.decode(what)
             if self._queues is None or queue in self._queues:
                 self._told(queue, task, priority)

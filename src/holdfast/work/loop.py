@@ -3,9 +3,11 @@ Bell: wakes who waits, also from a signal handler."""
 
 from __future__ import annotations
 
+import os
+import select
 import threading
 from collections.abc import Callable
-from queue import Empty, SimpleQueue
+from contextlib import suppress
 
 from holdfast import events
 
@@ -48,22 +50,51 @@ class Loop:
 
 
 class Bell:
-    """Rung by anyone, heard by one. A signal handler runs in the middle of whatever the main thread does: with an Event
-    it could wait for a lock which that very thread holds. A SimpleQueue may be interrupted by itself."""
+    """Rung by anyone, heard by one, who may wait for something to read at the same time. A signal handler runs in the
+    middle of whatever the main thread does, so there is no lock: who rings leaves a mark, and writes to a pipe if the
+    other sleeps; that one lies down first, and looks for the mark then. So one of the two sees the other."""
 
     def __init__(self) -> None:
-        self._rung: SimpleQueue[None] = SimpleQueue()
+        self._rung = False
+        self._asleep = False
+        self._inside, self._outside = os.pipe()
+        os.set_blocking(self._inside, False)
+        os.set_blocking(self._outside, False)
+        self._waiting = select.poll()
+        self._waiting.register(self._inside, select.POLLIN)
+        self._beside = -1
 
     def ring(self) -> None:
-        if self._rung.empty():
-            self._rung.put(None)
+        self._rung = True
+        if self._asleep:
+            with suppress(BlockingIOError):  # it is full, so it wakes
+                os.write(self._outside, b"!")
 
-    def wait(self, timeout: float | None = None) -> bool:
-        """Until it rings, or did since the last wait. False: it was silent all the time."""
+    def wait(self, timeout: float | None = None, beside: int = -1) -> bool:
+        """Until it rings, or did since the last wait, or there is something to read `beside` it. False: it was silent
+        all the time."""
+        if beside != self._beside:
+            self._watch(beside)
+        self._asleep = True
         try:
-            self._rung.get(timeout=timeout)
-            while not self._rung.empty():
-                self._rung.get_nowait()
-        except Empty:
+            if not self._rung:
+                for ready, _ in self._waiting.poll(None if timeout is None else max(0.0, timeout * 1000)):
+                    if ready == self._inside:
+                        os.read(self._inside, 4096)
+        finally:
+            self._asleep = False
+        if not self._rung:
             return False
+        self._rung = False  # what rings from here on is heard by the next wait
         return True
+
+    def _watch(self, beside: int) -> None:
+        if self._beside >= 0:
+            self._waiting.unregister(self._beside)
+        if beside >= 0:
+            self._waiting.register(beside, select.POLLIN)
+        self._beside = beside
+
+    def __del__(self) -> None:
+        os.close(self._inside)
+        os.close(self._outside)

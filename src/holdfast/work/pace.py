@@ -25,12 +25,11 @@ class Pace:
         """So many were claimed, with so many bytes of arguments."""
         self._weight = max(arguments / jobs, self._weight / 2)
 
-    def ended(self, taken: float, started: float, ended: float) -> None:
-        """An attempt ended that was claimed, began and ended at these times."""
-        self._count += 1
-        self._seconds += ended - started
-        if started - taken > self._longest_wait:
-            self._longest_wait = started - taken
+    def ended(self, count: int, seconds: float, longest_wait: float) -> None:
+        """So many attempts ended: how long they took together, and the longest that one of them waited for its slot."""
+        self._count += count
+        self._seconds += seconds
+        self._longest_wait = max(longest_wait, self._longest_wait)
 
     def measure(self) -> None:
         """Take in what ended since the last time."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 import inspect
 import typing
 from collections.abc import Callable
+from functools import partial
 from types import NoneType
 from typing import Any
 
@@ -120,14 +121,26 @@ class Signature:
                 return f"{self._task}: argument `{name}`: {unfit}"
         return None
 
-    def call(self, function: Callable[..., Any], context: JobContext, args: bytes) -> Any:
+    def caller(self, function: Callable[..., Any]) -> Callable[[JobContext, bytes], Any]:
+        """What calls the function with stored arguments. Made once: what is known of them is not asked for each job."""
+        if not self._all_given:
+            return partial(self._call, function)
+        decode, values_of, takes_context = self._decoder.decode, msgspec.structs.astuple, self.takes_context
+
+        def call(context: JobContext, args: bytes) -> Any:
+            try:
+                given = decode(args)
+            except (msgspec.DecodeError, NotImplementedError) as error:
+                raise UnfitArguments(f"{self._task}: {_told(error)}") from None
+            return function(context, *values_of(given)) if takes_context else function(*values_of(given))
+
+        return call
+
+    def _call(self, function: Callable[..., Any], context: JobContext, args: bytes) -> Any:
         try:
             decoded = self._decoder.decode(args)
         except (msgspec.DecodeError, NotImplementedError) as error:
             raise UnfitArguments(f"{self._task}: {_told(error)}") from None
-        if self._all_given:
-            given = msgspec.structs.astuple(decoded)
-            return function(context, *given) if self.takes_context else function(*given)
         values = {name: value for name in self._names if (value := getattr(decoded, name)) is not UNSET}
         first = [values.pop(name) for name in self._positional_only if name in values]
         if self.takes_context:

@@ -85,11 +85,11 @@ class Task(Enqueuer[P, R]):
     def __init__(self, app: Holdfast, function: Callable[..., Any], defaults: TaskDefaults) -> None:
         super().__init__({})
         self.app = app
-        self.function = function
         self.name = defaults.name
         self.defaults = defaults
         self.is_async = inspect.iscoroutinefunction(function)
         self.signature = Signature(self.name, function)
+        self.function = function
         self.secrets = self.signature.secrets
         self.schedule = defaults.schedule
         if self.schedule is not None and self.signature.required:
@@ -104,9 +104,16 @@ class Task(Enqueuer[P, R]):
     def task(self) -> Task[P, R]:
         return self
 
-    def run(self, context: JobContext, args: bytes) -> Any:
-        """Call the handler with stored arguments. One that asks for resources is run `equipped`."""
-        return self.signature.call(self._unequipped if self.signature.uses else self.function, context, args)
+    @property
+    def function(self) -> Callable[..., Any]:
+        """The handler as it was declared. Tests may put another in its place."""
+        return self._function
+
+    @function.setter
+    def function(self, function: Callable[..., Any]) -> None:
+        self._function = function
+        # Calls it with stored arguments. One that asks for resources is run `equipped`.
+        self.run = self.signature.caller(self._unequipped if self.signature.uses else function)
 
     def _unequipped(self, *args: Any, **kwargs: Any) -> Any:
         raise HoldfastError(f"{self.name} asks for resources ({', '.join(self.signature.uses)}): a worker opens them")
@@ -131,17 +138,13 @@ class Task(Enqueuer[P, R]):
 class Equipped:
     """A task with the resources its handler asks for."""
 
-    __slots__ = ("_function", "_signature", "defaults", "is_async", "secrets")
+    __slots__ = ("defaults", "is_async", "run", "secrets")
 
     def __init__(self, task: Task[..., Any], values: dict[str, Any]) -> None:
         self.defaults = task.defaults
         self.is_async = task.is_async
         self.secrets = task.secrets
-        self._signature = task.signature
-        self._function = partial(task.function, **values)
-
-    def run(self, context: JobContext, args: bytes) -> Any:
-        return self._signature.call(self._function, context, args)
+        self.run = task.signature.caller(partial(task.function, **values))
 
 
 class SyncTask(Task[P, R]):

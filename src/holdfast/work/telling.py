@@ -22,9 +22,9 @@ class Telling:
     def claimed(self, jobs: Sequence[Held]) -> None:
         events.emit("claimed", jobs=lambda: [about(held) for held in jobs], count=len(jobs), worker=self._worker)
 
-    def recorded(self, outcomes: Sequence[Outcome], done: Exchanged) -> None:
-        """For each verb among these, for each job where it failed; while they are still in hand."""
-        others = [outcome for outcome in outcomes if outcome.verb != "succeed"]
+    def recorded(self, outcomes: Sequence[Outcome], others: Sequence[Outcome], done: Exchanged) -> None:
+        """For each verb among these, for each job where it failed; while they are still in hand. `others`: those that
+        did not succeed."""
         unsure = [*done.lost, *done.already]
         succeeded = len(outcomes) - len(others) - sum(1 for outcome in unsure if outcome.verb == "succeed")
         if succeeded:

@@ -68,7 +68,9 @@ class Worker:
             told=self.desk.told,
             asked=self._heartbeat.ask,
             hearing=self._hearing,
+            attend=self.desk.attend,
         )
+        self.desk.heard, self.desk.deaf = self._listener.heard, self._listener.deaf
         self._ended = threading.Event()
 
     def run(self) -> int:
@@ -135,7 +137,7 @@ class Worker:
     def _begin(self) -> None:
         try:
             self._store.check()
-            self._crew.open(self.id, self.desk.finished, self._neighbours.descriptor, self.desk.wake)
+            self._crew.open(self.id, self.desk, self._neighbours.descriptor, self.desk.wake)
             self._store.register(
                 id=self.id, name=self.name, host=self.host, pid=os.getpid(), queues=self._queues, tasks=self.tasks,
                 slots=self.slots, crons=self.crons.names, lease=self._settings.lease,
@@ -180,10 +182,10 @@ class Worker:
         whatever it still does is fenced off."""
         for attempt in self.desk.undecided():
             attempt.force()
-        self._turn_until(lambda: not any(a.interrupt or a.relay for a in self.desk.undecided()), 1.0)
-        if any(attempt.relay for attempt in self.desk.undecided()):
+        self._turn_until(lambda: not any(a.interrupt or a.home for a in self.desk.undecided()), 1.0)
+        if any(attempt.home for attempt in self.desk.undecided()):
             self._crew.abandon()
-            self._turn_until(lambda: not any(attempt.relay for attempt in self.desk.undecided()), 1.0)
+            self._turn_until(lambda: not any(attempt.home for attempt in self.desk.undecided()), 1.0)
         for attempt in self.desk.undecided():
             if attempt.ask("lost"):
                 events.emit("unstoppable", job=str(attempt.held.id), task=attempt.held.task)
@@ -208,6 +210,7 @@ class Worker:
         except StoreError as error:
             events.emit("unavailable", error=str(error), wait=0.0)
         self._listener.join()
+        self.desk.hang_up()
         if self.desk.idle():
             self._neighbours.leave()
         events.emit("worker_stopped", worker=self.id, processed=self.desk.meters.processed)

@@ -13,6 +13,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 
 import psycopg
 from psycopg import pq
@@ -33,6 +34,7 @@ LONGEST = 2000  # characters of a wake-up; the server takes 8,000 bytes
 ANSWER = 5.0  # seconds the server has to answer one
 
 
+@lru_cache(maxsize=1000)  # an application has few lanes, and making this text cold costs more than what follows
 def lane_wakeup(queue: str, task: str, priority: int) -> str:
     """Tells of a due job, and of its lane; where the names are too long for a wake-up, of its queue alone."""
     text = json.dumps([queue, task, priority])

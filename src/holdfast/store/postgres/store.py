@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import psycopg
 
-from holdfast.errors import LeaseLost, StoreError, StoreUnavailable
+from holdfast.errors import LeaseLost, StoreError
 from holdfast.model.job import Held, Look, Request, Thing
 from holdfast.model.outcome import Outcome
 from holdfast.settings import Settings
@@ -19,9 +19,10 @@ from holdfast.store.base import JobId, Ref, Row, Transaction
 from holdfast.store.migrate import OLDEST_CODE, check_version, misfit, pending, turn
 from holdfast.store.pool import Pool
 from holdfast.store.postgres.catalogue import found_and_fresh
-from holdfast.store.postgres.connect import LOCK_TIMEOUT, Connection, connect, ready, translated, usable
+from holdfast.store.postgres.connect import LOCK_TIMEOUT, Connection, connect, translated, usable
 from holdfast.store.postgres.enqueue import PostgresEnqueue
 from holdfast.store.postgres.line import Line
+from holdfast.store.postgres.listen import PostgresEar, begin_to_listen, listen
 from holdfast.store.postgres.looks import Survey
 from holdfast.store.postgres.notify import Notifier
 from holdfast.store.postgres.post import Post
@@ -30,8 +31,6 @@ from holdfast.store.postgres.trip import ENDINGS, OTHERS, Trip, held, numbers
 from holdfast.store.statements import Statements, source
 
 MIGRATION_TURN = 60  # seconds to wait while another process migrates
-SELF_CHECK = 5.0  # seconds a new listener has to hear itself
-
 
 L = TypeVar("L", bound=Line)
 
@@ -69,22 +68,36 @@ class PostgresStore(PostgresEnqueue):
     def _connect(self) -> Connection:
         return connect(self.settings)
 
+    def _connect_listener(self, channel: str) -> Connection:
+        connection = connect(self.settings, application="holdfast-listener")
+        try:
+            with translated(self.shown_url, connection):
+                begin_to_listen(connection, channel, self.shown_url)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
     def _open_post(self) -> Post:
-        return self._open(lambda connection: Post(connection, self._numbers(self.statements["enqueue"])[0]))
+        enqueue, _ = self._numbers(self.statements["enqueue"])
+        return self._on(self._connect(), lambda connection: Post(connection, enqueue))
 
     def _open_trip(self) -> Trip:
+        return self._trip_on(self._connect())
+
+    def _trip_on(self, connection: Connection) -> Trip:
         texts = {verb: self._with_history(verb) for verb in ENDINGS} | {name: self.statements[name] for name in OTHERS}
         statements = {name: self._numbers(text) for name, text in texts.items()}
         self._surveys.forget()
-        return self._open(
+        return self._on(
+            connection,
             lambda connection: Trip(
                 connection, statements, where=self.shown_url, prepare=self.settings.prepare, clock=self._clock,
                 surveys=self._surveys, is_recorded=self._is_recorded,
-            )
+            ),
         )  # fmt: skip
 
-    def _open(self, line: Callable[[Connection], L]) -> L:
-        connection = connect(self.settings)
+    def _on(self, connection: Connection, line: Callable[[Connection], L]) -> L:
         try:
             with translated(self.shown_url, connection):
                 return line(connection)
@@ -331,23 +344,12 @@ class PostgresStore(PostgresEnqueue):
 
     def listen(self, heard: Callable[[str, str], None], stop: Callable[[], bool], *, finished: bool = False) -> None:
         channel = self.channel + ":finished" if finished else self.channel
-        with translated(self.shown_url), connect(self.settings, application="holdfast-listener") as connection:
-            connection.execute(f'listen "{channel}"', prepare=False)
-            # Behind a pooler LISTEN may be lost without a word: it counts once we heard ourselves.
-            connection.execute("select pg_notify(%s, 'self')", (channel,))
-            if not list(connection.notifies(timeout=SELF_CHECK, stop_after=1)):
-                raise StoreUnavailable(
-                    f"{self.shown_url} does not deliver notifications (a pooler in between?); polling goes on",
-                    number="HF3402",
-                )
+        with translated(self.shown_url), self._connect_listener(channel) as connection:
             heard("listening", "")
-            pgconn, encoding = connection.pgconn, connection.info.encoding
-            while not stop():
-                while (wakeup := pgconn.notifies()) is not None:
-                    payload = wakeup.extra.decode(encoding)
-                    heard(_KINDS.get(payload[:1], "other"), payload[1:])
-                if ready(pgconn.socket, timeout=0.5):
-                    pgconn.consume_input()
+            listen(connection, heard, stop)
+
+    def open_ear(self) -> PostgresEar:
+        return PostgresEar(self._trip_on(self._connect_listener(self.channel)), self.shown_url)
 
     # -- how values are stored -----------------------------------------------------------------------------------------
 
@@ -362,9 +364,6 @@ class PostgresStore(PostgresEnqueue):
 
     def json(self, stored: Any) -> bytes | None:
         return None if stored is None else bytes(stored)
-
-
-_KINDS = {"q": "queue", "l": "lane", "f": "finished", "r": "requests"}
 
 
 class _Transaction:

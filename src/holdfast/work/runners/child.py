@@ -11,12 +11,12 @@ import os
 import select
 import socket
 import threading
-import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import asdict
+from itertools import count
+from time import monotonic
 
-from holdfast.model.job import Held
 from holdfast.model.outcome import Outcome
 from holdfast.settings import Settings
 from holdfast.work.attempt import Attempt
@@ -53,27 +53,22 @@ TICK = 0.5  # seconds between reports of progress
 SOON = 0.02  # seconds an outcome waits at most for a loop that is busy
 
 
-class Numbered(Attempt):
+class Numbered(Attempt, kw_only=True, eq=False, gc=False):
     """An attempt as its runner has it: what becomes of it is marked where the worker can see it, whatever happens."""
 
-    __slots__ = ("_marks", "number")
-
-    def __init__(self, held: Held, timeout: float | None, taken: float, number: int, marks: mmap.mmap) -> None:
-        super().__init__(held, timeout, taken)
-        self.number = number
-        self._marks = marks
+    marks: mmap.mmap
 
     def begin(self) -> None:
-        super().begin()
-        self._marks[self.number % MARKS] = RUNS
+        self.started = monotonic()
+        self.marks[self.number % MARKS] = RUNS
 
     def end(self) -> None:
-        super().end()
-        self._marks[self.number % MARKS] = ENDED
+        self.ended = monotonic()
+        self.marks[self.number % MARKS] = ENDED
 
     def record(self, value: bool) -> None:
-        super().record(value)
-        self._marks[self.number % MARKS] = RECORDS if value else RUNS
+        self.recorded = value
+        self.marks[self.number % MARKS] = RECORDS if value else RUNS
 
 
 class Child:
@@ -87,6 +82,7 @@ class Child:
         self._in_hand: dict[int, Numbered] = {}
         self._sending = threading.Lock()
         self._done: deque[tuple[Attempt, Outcome | None]] = deque()
+        self._plain: deque[Attempt] = deque()  # succeeded, without a result
         self._reported_at = 0.0  # monotonic
         self._called = False  # the loop is about to send
 
@@ -96,11 +92,11 @@ class Child:
         worker = self._begin()
         if worker is None:
             return
-        self._crew.open(worker, self._ended)
+        self._crew.open(worker, self)
         for runner in self._crew.runners:
             if isinstance(runner, LoopRunner):
                 self._loop = runner.loop
-                runner.finished = self._ended_on_loop
+                runner.finished, runner.succeeded = self._finished_on_loop, self._succeeded_on_loop
         try:
             self._send(Ready())
             for message in self._messages():
@@ -133,7 +129,7 @@ class Child:
         readable.register(self._line, select.POLLIN)
         report_at = 0.0
         while True:
-            wait = SOON if self._done else TICK if self._in_hand else None
+            wait = SOON if self._done or self._plain else TICK if self._in_hand else None
             if readable.poll(None if wait is None else wait * 1000):
                 data = self._line.recv(CHUNK)
                 if not data:
@@ -141,8 +137,8 @@ class Child:
                 yield from map(to_runner.decode, incoming.feed(data))
             else:
                 self._flush()
-            if self._in_hand and time.monotonic() >= report_at:
-                report_at = time.monotonic() + TICK
+            if self._in_hand and monotonic() >= report_at:
+                report_at = monotonic() + TICK
                 self._report_progress()
 
     def _obey(self, message: ToRunner) -> None:
@@ -164,16 +160,16 @@ class Child:
                 raise AssertionError("said once")
 
     def _start(self, message: Start) -> None:
-        batches: dict[object, list[Attempt]] = {}
-        for number, held in enumerate(message.jobs, message.first):
-            attempt = Numbered(held, self._timeouts[held.task], message.taken, number, self._marks)
-            if self._patience:
-                attempt.patience = self._patience.get(held.task)
-            self._in_hand[number] = attempt
-            batches.setdefault(self._runner_of[held.task], []).append(attempt)
-        for runner in self._crew.runners:
-            if runner in batches:
-                runner.start(batches[runner])
+        timeouts, taken, marks = self._timeouts, message.taken, self._marks
+        attempts = [
+            Numbered(held, timeouts[held.task], taken, 0, number, marks=marks)
+            for number, held in enumerate(message.jobs, message.first)
+        ]
+        if self._patience:
+            for attempt in attempts:
+                attempt.patience = self._patience.get(attempt.held.task)
+        self._in_hand.update(zip(count(message.first), attempts))
+        self._runner_of[attempts[0].held.task].start(attempts)
 
     def _withdraw(self, is_async: bool, most: int | None) -> None:
         back: list[int] = []
@@ -186,7 +182,7 @@ class Child:
 
     def _report_progress(self) -> None:
         told, others, since = [], [], self._reported_at
-        self._reported_at = time.monotonic()
+        self._reported_at = monotonic()
         for attempt in list(self._in_hand.values()):
             progress, attempt.progress = attempt.progress, None
             if progress is not None:
@@ -198,12 +194,20 @@ class Child:
 
     # -- what goes -----------------------------------------------------------------------------------------------------
 
-    def _ended(self, attempt: Attempt, outcome: Outcome | None) -> None:
+    def finished(self, attempt: Attempt, outcome: Outcome | None) -> None:
         self._done.append((attempt, outcome))
         self._flush()
 
-    def _ended_on_loop(self, attempt: Attempt, outcome: Outcome | None) -> None:
+    def _finished_on_loop(self, attempt: Attempt, outcome: Outcome | None) -> None:
         self._done.append((attempt, outcome))
+        self._flush_soon()
+
+    def _succeeded_on_loop(self, attempt: Attempt) -> None:
+        self._plain.append(attempt)
+        if not self._called:
+            self._flush_soon()
+
+    def _flush_soon(self) -> None:
         if not self._called:
             self._called = True
             self._loop.call_soon(self._flush)
@@ -212,20 +216,24 @@ class Child:
         """Send what has ended. From any thread."""
         with self._sending:
             self._called = False
-            message = Done([], [], [])
+            succeeded = [self._plain.popleft() for _ in range(len(self._plain))]
+            results: list[bytes | None] = []
+            others: list[tuple[int, float, float, Outcome | None]] = []
             while self._done:
                 attempt, outcome = self._done.popleft()
-                assert isinstance(attempt, Numbered)
-                self._in_hand.pop(attempt.number, None)
-                number, started, ended = attempt.number, attempt.started, attempt.ended
-                if outcome is None or outcome.verb != "succeed" or outcome.recorded or not started:
-                    message.others.append((number, started, ended, outcome))
-                elif outcome.result is None:
-                    message.plain.append((number, started, ended))
+                if outcome is None or outcome.verb != "succeed" or outcome.recorded or not attempt.started:
+                    others.append((attempt.number, attempt.started, attempt.ended, outcome))
+                    self._in_hand.pop(attempt.number, None)
                 else:
-                    message.results.append((number, started, ended, outcome.result))
-            if message.plain or message.results or message.others:
-                self._line.sendall(frame(message))
+                    results += [None] * (len(succeeded) - len(results))
+                    results.append(outcome.result)
+                    succeeded.append(attempt)
+            numbers = [attempt.number for attempt in succeeded]
+            for number in numbers:
+                self._in_hand.pop(number, None)
+            if numbers or others:
+                started, ended = [a.started for a in succeeded], [a.ended for a in succeeded]
+                self._line.sendall(frame(Done(numbers, started, ended, results, others)))
 
     def _send(self, message: ToWorker) -> None:
         with self._sending:

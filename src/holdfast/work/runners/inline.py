@@ -34,7 +34,8 @@ class Handler(Protocol):
     @property
     def secrets(self) -> frozenset[str]: ...
 
-    def run(self, context: JobContext, args: bytes) -> Any: ...
+    @property
+    def run(self) -> Callable[[JobContext, bytes], Any]: ...
 
 
 class InlineRunner(Waiting):

@@ -24,7 +24,7 @@ from holdfast.model.outcome import Crash, Outcome, given_back
 from holdfast.settings import Settings
 from holdfast.store.base import Ref, Store
 from holdfast.work.attempt import Attempt
-from holdfast.work.lane import Finished
+from holdfast.work.lane import Ends
 from holdfast.work.manifest import Manifest, TaskInfo
 from holdfast.work.runners.decide import tell_errored
 from holdfast.work.runners.relay import RECORDING, RELAYED
@@ -57,7 +57,6 @@ class IsolatedRunner(Waiting):
         self._settings = settings
         self._worker = ""
         self._lock: int | None = None
-        self._finished: Finished = lambda attempt, outcome: None
         self.answer: Callable[[Attempt, str], None] = lambda attempt, stack: None
         self._solos: dict[int, Solo] = {}  # by pid
         self._closing = False
@@ -74,8 +73,8 @@ class IsolatedRunner(Waiting):
 
     # -- as the desk and the crew see it -------------------------------------------------------------------------------
 
-    def open(self, worker: str, finished: Finished, lock: int | None) -> None:
-        self._worker, self._finished, self._lock = worker, finished, lock
+    def open(self, worker: str, ends: Ends, lock: int | None) -> None:
+        self._worker, self._ends, self._lock = worker, ends, lock
         self._thread.start()
 
     def start(self, attempts: Sequence[Attempt]) -> None:
@@ -191,7 +190,7 @@ class IsolatedRunner(Waiting):
             except IndexError:  # that was all
                 return
             if attempt.reason is not None:
-                self._finished(attempt, None)  # given back before it began
+                self._ends.finished(attempt, None)  # given back before it began
             else:
                 self._start(attempt)
 
@@ -202,7 +201,7 @@ class IsolatedRunner(Waiting):
         except OSError as error:  # no more processes, memory or descriptors: that is not the job's fault
             told = f"no process could be started for job {attempt.held.id}: {error}"
             events.emit("unavailable", error=told, wait=NOT_STARTED)
-            self._finished(attempt, given_back(attempt.held, started=False, delay=NOT_STARTED))
+            self._ends.finished(attempt, given_back(attempt.held, started=False, delay=NOT_STARTED))
             return
         with self._gone:
             self._solos[solo.child.pid] = solo
@@ -215,7 +214,7 @@ class IsolatedRunner(Waiting):
         except Exception:
             solo.kill()  # it ends without having begun, which is told
             raise
-        attempt.relay = self._told
+        attempt.home = self
 
     def _run(self, solo: Solo) -> Run:
         settings: dict[str, Any] = asdict(self._settings)
@@ -228,9 +227,12 @@ class IsolatedRunner(Waiting):
             solo.database, self._lock,
         )  # fmt: skip
 
-    def _told(self, attempt: Attempt) -> None:
+    def tell(self, attempt: Attempt) -> None:
         """It was asked to stop: what follows is done on our own thread."""
         self._wake()
+
+    def has_recorded(self, attempt: Attempt) -> bool:
+        return attempt.recorded  # as it told us
 
     # -- what they say -------------------------------------------------------------------------------------------------
 
@@ -296,13 +298,13 @@ class IsolatedRunner(Waiting):
     def _let_go(self, solo: Solo, outcome: Outcome | Crash | None) -> None:
         self._unwatch(solo)
         attempt = solo.attempt
-        attempt.relay = None
+        attempt.home = None
         if attempt.started:
             attempt.end()
         with self._gone:
             del self._solos[solo.child.pid]
             self._gone.notify_all()
-        self._finished(attempt, outcome)
+        self._ends.finished(attempt, outcome)
 
     def _unwatch(self, solo: Solo) -> None:
         for watched in (solo.line, solo.capture_fd, solo.child.watched):

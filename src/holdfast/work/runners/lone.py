@@ -43,18 +43,13 @@ from holdfast.work.stacks import of_thread
 TICK = 0.5  # seconds between reports of progress
 
 
-class LoneAttempt(Attempt):
+class LoneAttempt(Attempt, kw_only=True, eq=False, gc=False):
     """Tells its worker when it begins."""
 
-    __slots__ = ("began",)
-
-    def __init__(self, run: Run, began: Callable[[], None]) -> None:
-        super().__init__(run.held, run.timeout, time.monotonic())
-        self.patience = run.patience
-        self.began = began
+    began: Callable[[], None]
 
     def begin(self) -> None:
-        super().begin()
+        self.started = time.monotonic()
         self.began()
 
 
@@ -129,7 +124,9 @@ class Lone:
             if messages := self._incoming.feed(data):
                 run, *self._early = map(to_runner.decode, messages)
                 assert isinstance(run, Run)
-                self.attempt = LoneAttempt(run, lambda: self._send(Began()))
+                self.attempt = LoneAttempt(
+                    run.held, run.timeout, time.monotonic(), patience=run.patience, began=lambda: self._send(Began())
+                )
                 self._worker = run.worker
                 return run
         return None
@@ -141,7 +138,7 @@ class Lone:
     def serve(self, crew: InlineCrew) -> None:
         """Run it, tell what became of it, and put everything away."""
         self._crew = crew
-        crew.open(self._worker, self._ended)
+        crew.open(self._worker, self)
         threading.Thread(target=self._listen, name="holdfast-line", daemon=True).start()
         try:
             [runner] = crew.runners
@@ -199,7 +196,7 @@ class Lone:
         if progress is not None:
             self._send(Moved([(0, *progress)]))
 
-    def _ended(self, attempt: Attempt, outcome: Outcome | None) -> None:
+    def finished(self, attempt: Attempt, outcome: Outcome | None) -> None:
         self._report_progress()
         self._send(Over(outcome))
         self._over.set()

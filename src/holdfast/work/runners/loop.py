@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from contextvars import copy_context
 from typing import Any
+from weakref import ref
 
 from holdfast.model.outcome import returned
 from holdfast.settings import Settings
@@ -26,29 +27,34 @@ BREATH = 32  # attempts a slot runs without a pause before it lets the loop do o
 class Slot:
     """A place where attempts run one after the other: the task behind it, and what runs there now."""
 
-    __slots__ = ("_loop", "attempt", "interrupt", "task")
+    __slots__ = ("__weakref__", "attempt", "interrupt", "task")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         task = asyncio.current_task()
         assert task is not None
-        self._loop = loop
         self.task = task
         self.attempt: Attempt | None = None
-        self.interrupt = self._interrupt  # bound once, not for every attempt
+        self.interrupt = _interrupting(ref(self), loop)  # made once, not for every attempt
 
-    def _interrupt(self, attempt: Attempt) -> None:
-        self._loop.call_soon_threadsafe(self._stop, attempt)
-
-    def _stop(self, attempt: Attempt) -> None:
+    def stop(self, attempt: Attempt) -> None:
         if self.attempt is attempt:
             attempt.told = True
             self.task.cancel()
 
-    def cleared(self) -> None:
-        """Whatever was asked of the attempt that ended, the next one starts afresh."""
-        self.attempt = None
+    def start_afresh(self) -> None:
+        """Whatever was asked of the attempt that ended, is not asked of the next one."""
         while self.task.cancelling():
             self.task.uncancel()
+
+
+def _interrupting(slot: ref[Slot], loop: asyncio.AbstractEventLoop) -> Callable[[Attempt], None]:
+    """How to stop what runs in a slot. It does not keep the slot, which has the attempt that has this."""
+
+    def interrupt(attempt: Attempt) -> None:
+        if (there := slot()) is not None:
+            loop.call_soon_threadsafe(there.stop, attempt)
+
+    return interrupt
 
 
 class LoopRunner(InlineRunner):
@@ -57,10 +63,11 @@ class LoopRunner(InlineRunner):
         *, on_error: Sequence[ErrorHook] = (),
     ) -> None:  # fmt: skip
         super().__init__(slots, tasks, store, settings, on_error=on_error)
-        self._idle: list[asyncio.Future[None]] = []
+        self._idle: dict[asyncio.Future[None], None] = {}  # slots that wait; in order, and quick to find one in
         self._tasks: set[asyncio.Task[None]] = set()
         self._places: dict[asyncio.Task[Any], Slot] = {}
         self._closing = False
+        self.succeeded = self._succeeded
         self.loop = self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._serve, name="holdfast-loop", daemon=True)
         self._thread.start()
@@ -106,7 +113,7 @@ class LoopRunner(InlineRunner):
     def _wake_slots(self, count: int) -> None:
         for _ in range(min(count, self.slots)):
             if self._idle:
-                future = self._idle.pop()
+                future, _ = self._idle.popitem()
                 if not future.done():
                     future.set_result(None)
             elif len(self._tasks) < self.slots:
@@ -146,14 +153,13 @@ class LoopRunner(InlineRunner):
 
     async def _until_woken(self) -> None:
         future = self._loop.create_future()
-        self._idle.append(future)
+        self._idle[future] = None
         try:
             await future
         finally:
             # A handler may have cancelled its own task and returned: that comes out here and ends the slot, which
             # must not be woken any more.
-            if future in self._idle:
-                self._idle.remove(future)
+            self._idle.pop(future, None)
 
     async def _run(self, attempt: Attempt, slot: Slot) -> None:
         if attempt.reason is not None:
@@ -166,6 +172,7 @@ class LoopRunner(InlineRunner):
         if attempt.reason is not None:
             attempt.stop_now()  # asked in the very moment it began
         task = self._handlers[held.task]
+        plain = False
         context = JobContext(attempt, self._store, self._settings, task.secrets)
         current.set(context)
         try:
@@ -178,12 +185,21 @@ class LoopRunner(InlineRunner):
             outcome = self._on_raise(attempt, error)
         else:
             plain = value is None and attempt.reason is None and not attempt.recorded
-            outcome = returned(held, None) if plain else self._on_return(attempt, value)
+            outcome = None if plain else self._on_return(attempt, value)
         finally:
-            slot.cleared()
+            slot.attempt = None
+            if slot.task.cancelling():
+                slot.start_afresh()
             attempt.end()
             current.set(None)
-        self.finished(attempt, outcome)
+        if plain:
+            self.succeeded(attempt)
+        else:
+            self.finished(attempt, outcome)
+
+    def _succeeded(self, attempt: Attempt) -> None:
+        """Without a result. (Whoever needs no outcome to know that puts something else in place of this.)"""
+        self.finished(attempt, returned(attempt.held, None))
 
     async def _limited(self, attempt: Attempt, running: Awaitable[object]) -> object:
         timer = self._loop.call_later(attempt.timeout or 0.0, attempt.ask, "timeout")

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import repeat
 from typing import Any
 
 from holdfast import errors, events
@@ -19,7 +20,7 @@ from holdfast.errors import BadSettings, HoldfastError
 from holdfast.model.outcome import Crash, Outcome, given_back, returned
 from holdfast.settings import Settings
 from holdfast.work.attempt import Attempt
-from holdfast.work.lane import Finished, Runner
+from holdfast.work.lane import Ends, Runner
 from holdfast.work.manifest import Manifest
 from holdfast.work.runners.decide import obeyed
 from holdfast.work.runners.pooled import PooledRunner
@@ -62,7 +63,6 @@ class Pool:
             if (mine := [task for task in self.tasks if task.is_async is is_async and task.isolation is None])
         ]
         self.solo: Runner | None = None
-        self.finished: Finished = lambda attempt, outcome: None
         self.misfit: Callable[[HoldfastError], None] = lambda error: None
         self.answer: Callable[[Attempt, str], None] = lambda attempt, stack: None
         self._processes: list[Process] = []
@@ -79,8 +79,8 @@ class Pool:
 
     # -- the crew ------------------------------------------------------------------------------------------------------
 
-    def open(self, worker: str, finished: Finished, lock: int | None, slots_changed: Callable[[], None]) -> None:
-        self.finished = finished
+    def open(self, worker: str, ends: Ends, lock: int | None, slots_changed: Callable[[], None]) -> None:
+        self._ends = ends
         self._slots_changed = slots_changed
         self._worker, self._lock = worker, lock
         self._thread.start()
@@ -92,6 +92,10 @@ class Pool:
 
     def ready(self) -> tuple[Process, ...]:
         return self._ready
+
+    def not_run(self, attempt: Attempt) -> None:
+        """There is nobody to run it: given back."""
+        self._ends.finished(attempt, None)
 
     def wake(self) -> None:
         with suppress(BlockingIOError):  # then it is awake
@@ -233,9 +237,9 @@ class Pool:
                     self.answer(attempt, stack)
             case Back(is_async, numbers):
                 process.answered(is_async)
-                for number in numbers:
-                    if (attempt := process.taken(number)) is not None:
-                        self.finished(attempt, None)
+                for attempt in process.taken(numbers):
+                    if attempt is not None:
+                        self._ends.finished(attempt, None)
             case Ready():
                 self._stumbles = 0
                 self._began = True
@@ -254,19 +258,22 @@ class Pool:
                 self._refused(message)
 
     def _done(self, process: Process, message: Done) -> None:
-        finished = self.finished
-        for number, started, ended in message.plain:
-            if (attempt := process.taken(number)) is not None:
-                attempt.started, attempt.ended = started, ended
-                finished(attempt, returned(attempt.held, None))
-        for number, started, ended, result in message.results:
-            if (attempt := process.taken(number)) is not None:
-                attempt.started, attempt.ended = started, ended
-                finished(attempt, returned(attempt.held, result))
+        attempts, outcomes = [], []
+        taken = process.taken(message.numbers)
+        results = message.results or repeat(None)
+        for attempt, started, ended, result in zip(taken, message.started, message.ended, results, strict=False):
+            if attempt is not None:
+                attempt.started = started
+                attempt.ended = ended
+                attempts.append(attempt)
+                outcomes.append(returned(attempt.held, result))
+        if attempts:
+            self._ends.succeeded(attempts, outcomes)
         for number, started, ended, outcome in message.others:
-            if (attempt := process.taken(number)) is not None:
+            [attempt] = process.taken([number])
+            if attempt is not None:
                 attempt.started, attempt.ended = started, ended
-                finished(attempt, outcome)
+                self._ends.finished(attempt, outcome)
 
     def _count_ready(self) -> None:
         with self._changed:
@@ -316,12 +323,12 @@ class Pool:
             if begun:
                 attempt.started, attempt.ended = attempt.started or attempt.taken, time.monotonic()
             if doomed and begun and attempt.must_stop:
-                self.finished(attempt, self._forced(attempt))
+                self._ends.finished(attempt, self._forced(attempt))
             elif attempt in suspects:
                 told = f"its runner process {cause}{process.how_far(attempt)}"
-                self.finished(attempt, Crash(told, company=len(suspects) > 1))
+                self._ends.finished(attempt, Crash(told, company=len(suspects) > 1))
             else:
-                self.finished(attempt, given_back(attempt.held, started=begun))
+                self._ends.finished(attempt, given_back(attempt.held, started=begun))
 
     def _forced(self, attempt: Attempt) -> Outcome | None:
         """It did not stop by itself when it was asked to."""

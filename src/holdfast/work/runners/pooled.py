@@ -42,7 +42,7 @@ class PooledRunner:
             if some and process.give(some, is_async=self._is_async):
                 del left[: len(some)]
         for attempt in left:
-            self._pool.finished(attempt, None)  # there is nobody to run it: given back
+            self._pool.not_run(attempt)
 
     def waiting_since(self) -> float | None:
         since = [process.waiting_since(is_async=self._is_async) for process in self._pool.ready()]

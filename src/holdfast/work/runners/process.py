@@ -12,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import IO, Any
 
 import msgspec
@@ -49,6 +50,15 @@ class Orders(msgspec.Struct, frozen=True):
     settings: dict[str, Any] = {}  # over the application's own
 
 
+@dataclass(slots=True)
+class Batch:
+    """Attempts that were given together: the first number that has not begun, as far as we know, and where they end."""
+
+    first: int
+    end: int
+    taken: float
+
+
 class Process:
     """Spawned here: by a thread that outlives it, since it is killed when that thread ends."""
 
@@ -76,7 +86,7 @@ class Process:
         self._number = 0
         self._in_hand: dict[int, Attempt] = {}
         self._loads = {True: 0, False: 0}  # by colour
-        self._waiting: dict[bool, deque[Attempt]] = {True: deque(), False: deque()}  # by colour, in the order given
+        self._waiting: dict[bool, deque[Batch]] = {True: deque(), False: deque()}  # by colour, in the order given
         self._far: dict[int, str] = {}  # how far those are that reported it
         self._timed: set[Attempt] = set()  # those with a timeout that have not begun, as far as we know
         self._owes_back: dict[bool, float] = {}  # colour -> since when it owes us an answer to Withdraw
@@ -110,16 +120,16 @@ class Process:
                 return False
             self._pass_begun(is_async)
             first = self._free_numbers(len(attempts))
+            end = first + len(attempts)
+            self._mark_waiting(first, end)
             for number, attempt in enumerate(attempts, first):
-                self._marks[number % MARKS] = WAITS
                 attempt.number = number
-                attempt.relay = self.tell
-                attempt.recording = self.recorded
+                attempt.home = self
                 attempt.is_async = is_async
-                self._in_hand[number] = attempt
+            self._in_hand.update(zip(range(first, end), attempts, strict=True))
             self._loads[is_async] += len(attempts)
-            self._number = first + len(attempts)
-            self._waiting[is_async].extend(attempts)
+            self._number = end
+            self._waiting[is_async].append(Batch(first, end, attempts[0].taken))
             if self.watched:
                 self._timed.update(attempt for attempt in attempts if attempt.held.task in self.watched)
         self.send(Start(first, attempts[0].taken, [attempt.held for attempt in attempts]))
@@ -130,15 +140,24 @@ class Process:
                 self.tell(attempt)  # asked in the very moment it was given
         return True
 
-    def taken(self, number: int) -> Attempt | None:
-        """An attempt that ended, or was given back."""
+    def taken(self, numbers: Sequence[int]) -> list[Attempt | None]:
+        """Attempts that ended, or were given back. None: that one is nobody's any more."""
         if self._far:
-            self._far.pop(number, None)
-        attempt = self._in_hand.pop(number, None)
-        if attempt is not None:
-            with self._lock:
-                self._loads[attempt.is_async] -= 1
-        return attempt
+            for number in numbers:
+                self._far.pop(number, None)
+        pop = self._in_hand.pop
+        taken = [pop(number, None) for number in numbers]
+        coroutines = sum([1 for attempt in taken if attempt is not None and attempt.is_async])
+        with self._lock:
+            self._loads[True] -= coroutines
+            self._loads[False] -= len(taken) - taken.count(None) - coroutines
+        return taken
+
+    def _mark_waiting(self, first: int, end: int) -> None:
+        at, count = first % MARKS, end - first
+        before_turn = min(count, MARKS - at)
+        self._marks[at : at + before_turn] = bytes([WAITS]) * before_turn
+        self._marks[: count - before_turn] = bytes([WAITS]) * (count - before_turn)
 
     def _free_numbers(self, count: int) -> int:
         """So many in a row, the first of them, whose marks are nobody's: numbers come round, and attempts may last."""
@@ -172,6 +191,7 @@ class Process:
         with self._lock:
             self.ready = False
             left, self._in_hand = list(self._in_hand.values()), {}
+            self._timed.clear()
             return left
 
     def tell(self, attempt: Attempt) -> None:
@@ -205,8 +225,21 @@ class Process:
 
     def _pass_begun(self, is_async: bool) -> None:
         waiting = self._waiting[is_async]
-        while waiting and (self.mark(waiting[0]) != WAITS or waiting[0].number not in self._in_hand):
+        while waiting and not self._waits(waiting[0]):
             waiting.popleft()
+
+    def _waits(self, batch: Batch) -> bool:
+        """Does something of it wait? Passes those that don't."""
+        while batch.first < batch.end:
+            at = batch.first % MARKS
+            until = min(MARKS, at + batch.end - batch.first)
+            found = self._marks.find(bytes([WAITS]), at, until)
+            batch.first += (until if found < 0 else found) - at
+            if found >= 0:
+                if batch.first in self._in_hand:
+                    return True
+                batch.first += 1  # it was given back
+        return False
 
     def notice_starts(self) -> bool:
         """Note when attempts with a timeout began. False: there are none to look at."""
@@ -223,8 +256,7 @@ class Process:
     def runs(self, attempt: Attempt) -> bool:
         return self.mark(attempt) in (RUNS, RECORDS)
 
-    def recorded(self, attempt: Attempt) -> bool:
-        """Has it recorded its success itself, or is about to?"""
+    def has_recorded(self, attempt: Attempt) -> bool:
         return self.mark(attempt) == RECORDS
 
     def has_ended(self, attempt: Attempt) -> bool:

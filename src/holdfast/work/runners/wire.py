@@ -83,11 +83,19 @@ class Close(msgspec.Struct, frozen=True, array_like=True, tag="close"):
 
 
 class Done(msgspec.Struct, frozen=True, array_like=True, tag="done"):
-    """Attempts that ended, with when they began and ended (monotonic): without a result, with one, in another way."""
+    """Attempts that ended, with when they began and ended (monotonic). Those that succeeded come in columns, which cost
+    far less than a row for each: `results` has as many, or none at all if none of them has one. Then the others."""
 
-    plain: list[tuple[int, float, float]]
-    results: list[tuple[int, float, float, bytes]]
-    others: list[tuple[int, float, float, Outcome | None]]
+    numbers: list[int]
+    started: list[float]
+    ended: list[float]
+    results: list[bytes | None] = []
+    others: list[tuple[int, float, float, Outcome | None]] = []
+
+    def __post_init__(self) -> None:
+        count = len(self.numbers)
+        if not count == len(self.started) == len(self.ended) or len(self.results) not in (0, count):
+            raise ValueError("columns of different lengths")
 
 
 class Back(msgspec.Struct, frozen=True, array_like=True, tag="back"):
@@ -163,25 +171,28 @@ to_runner = msgspec.msgpack.Decoder(ToRunner)
 to_worker = msgspec.msgpack.Decoder(ToWorker)
 
 
-def frame(message: ToRunner | ToWorker) -> bytes:
+def frame(message: ToRunner | ToWorker) -> bytearray:
     buffer = bytearray(LENGTH.size)
     _encoder.encode_into(message, buffer, LENGTH.size)
     LENGTH.pack_into(buffer, 0, len(buffer) - LENGTH.size)
-    return bytes(buffer)
+    return buffer
 
 
 class Incoming:
     """Puts frames together from what a socket brings."""
 
     def __init__(self, longest: int = 1 << 32) -> None:
-        self._buffer = bytearray()
+        self._rest = bytearray()  # a frame that is not complete
         self._longest = longest  # bytes of a frame
 
-    def feed(self, data: bytes) -> list[bytes]:
-        """The frames that are complete with this."""
-        frames: list[bytes] = []
-        buffer = self._buffer
-        buffer += data
+    def feed(self, data: bytes | bytearray) -> list[memoryview]:
+        """The frames that are complete with this. They are read where they lie."""
+        frames: list[memoryview] = []
+        buffer = data
+        if self._rest:
+            buffer = self._rest
+            buffer += data
+        view = memoryview(buffer)
         start = 0
         while len(buffer) - start >= LENGTH.size:
             end = start + LENGTH.size + LENGTH.unpack_from(buffer, start)[0]
@@ -189,9 +200,12 @@ class Incoming:
                 raise msgspec.DecodeError("a frame is longer than anything there is to say")
             if end > len(buffer):
                 break
-            frames.append(bytes(buffer[start + LENGTH.size : end]))
+            frames.append(view[start + LENGTH.size : end])
             start = end
-        del buffer[:start]
+        if start:
+            self._rest = bytearray(view[start:])
+        elif buffer is data:
+            self._rest += data
         return frames
 
 
@@ -269,7 +283,7 @@ class Outgoing:
             del self._backlog[:sent]
             return not self._backlog
 
-    def _sent(self, data: bytes | memoryview) -> int:
+    def _sent(self, data: bytearray | memoryview) -> int:
         sent = 0
         try:
             while sent < len(data):

@@ -1,0 +1,312 @@
+"""Attempts go to a runner process, and what became of them comes back, by the batch: each is still its own."""
+
+from __future__ import annotations
+
+import gc
+import json
+import socket
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import FunctionType, ModuleType
+
+import pytest
+
+from holdfast.model.job import Claimed, Held
+from holdfast.model.outcome import Crash, Outcome, given_back, returned, stopped
+from holdfast.work.attempt import Attempt
+from holdfast.work.context import JobContext
+from holdfast.work.hand import Hand
+from holdfast.work.runners import child as child_module
+from holdfast.work.runners.child import Child
+from holdfast.work.runners.pool import Pool
+from holdfast.work.runners.process import Process
+from holdfast.work.runners.wire import (
+    MARKS,
+    Begin,
+    Close,
+    Done,
+    Hearing,
+    Hello,
+    Ready,
+    Start,
+    ToWorker,
+    frame,
+)
+from tests.waiting import wait_until
+from tests.work import batch_app
+from tests.work.scripted import Bench, held
+
+PATIENCE = 60.0  # seconds: processes take a while to start on a busy machine
+
+
+class Heard:
+    """What a desk is told."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[Attempt, Outcome | Crash | None]] = []
+
+    def finished(self, attempt: Attempt, outcome: Outcome | Crash | None) -> None:
+        self.told.append((attempt, outcome))
+
+    def succeeded(self, attempts: list[Attempt], outcomes: list[Outcome]) -> None:
+        self.told += zip(attempts, outcomes, strict=True)
+
+    def wait(self, count: int) -> dict[int | str, Outcome | Crash | None]:
+        """By job: how so many attempts ended, once each."""
+        wait_until(lambda: len(self.told) >= count, timeout=PATIENCE)
+        by_job = {attempt.held.id: outcome for attempt, outcome in self.told}
+        assert len(by_job) == len(self.told) == count
+        self.told.clear()
+        return by_job
+
+
+class Crew:
+    """A pool of one process with its two runners, and what its desk would be told."""
+
+    def __init__(self) -> None:
+        self.pool = Pool(f"{Path(__file__).with_name('batch_app.py')}:hf", processes=1)
+        self.heard = Heard()
+        self.coroutines, self.threads = self.pool.runners
+        self.pool.open("w1", self.heard, None, lambda: None)
+
+    @property
+    def process(self) -> Process:
+        [process] = self.pool.ready()
+        return process
+
+    def loads(self) -> tuple[int, int]:
+        return self.process.load(is_async=True), self.process.load(is_async=False)
+
+
+@pytest.fixture(scope="module")
+def opened() -> Iterator[Crew]:
+    crew = Crew()
+    yield crew
+    crew.pool.close()
+
+
+@pytest.fixture
+def crew(opened: Crew) -> Crew:
+    assert opened.loads() == (0, 0)
+    assert not opened.heard.told
+    return opened
+
+
+def echoes(ids: range, fence: str, task: str = "echo") -> list[Attempt]:
+    return [Attempt(Held(id, fence, task, "default", json.dumps({"n": id}).encode(), 1, 3), None, 1.0) for id in ids]
+
+
+def as_told(held: Held) -> Outcome:
+    n = int(held.id)
+    if held.task == "echo" and n % 7 == 6:
+        return Outcome("release", n, held.fence, "snoozed", delay=60.0)
+    return returned(held, None if held.task == "echo" and n % 3 == 0 else str(n).encode())
+
+
+def test_each_outcome_is_that_of_its_own_job_and_claim(crew: Crew) -> None:
+    first, second, third = (
+        echoes(range(500), "f1"), echoes(range(500, 1000), "f2"), echoes(range(1000, 1050), "f3", "echo_on_thread")
+    )  # fmt: skip
+    crew.coroutines.start(first)
+    crew.threads.start(third)
+    crew.coroutines.start(second)
+    attempts = [*first, *second, *third]
+    outcomes = crew.heard.wait(len(attempts))
+    assert outcomes == {attempt.held.id: as_told(attempt.held) for attempt in attempts}
+    assert all(0 < attempt.started <= attempt.ended for attempt in attempts)
+    assert crew.loads() == (0, 0)
+    assert [runner.waiting_since() for runner in crew.pool.runners] == [None, None]
+
+
+def test_numbers_come_round_in_the_middle_of_a_batch(crew: Crew) -> None:
+    process = crew.process
+    process._number = -(-process._number // MARKS) * MARKS + MARKS - 30
+    process._marks[:] = b"\x02" * MARKS  # as others left them that ended
+    attempts = echoes(range(100), "f1")
+    crew.coroutines.start(attempts)
+    assert crew.heard.wait(100) == {attempt.held.id: as_told(attempt.held) for attempt in attempts}
+    assert [attempt.number % MARKS for attempt in attempts[28:32]] == [MARKS - 2, MARKS - 1, 0, 1]
+    assert crew.coroutines.waiting_since() is None
+    assert {process.mark(attempt) for attempt in attempts} == {2}
+
+
+def test_what_runs_and_what_waits_is_told_apart_and_only_the_latter_comes_back(crew: Crew, tmp_path: Path) -> None:
+    process, path = crew.process, tmp_path / "go"
+    blocking = [
+        Attempt(Held(id, "f1", "until_told", "default", json.dumps({"path": str(path)}).encode(), 1, 3), None, 1.0)
+        for id in range(4)
+    ]
+    waiting = echoes(range(100, 200), "f2")
+    process._number = -(-process._number // MARKS) * MARKS + MARKS - 50  # those that wait go round
+    crew.coroutines.start(blocking)
+    wait_until(lambda: all(process.runs(attempt) for attempt in blocking), timeout=PATIENCE)
+    assert crew.coroutines.waiting_since() is None
+    for attempt in waiting:
+        attempt.taken = 2.0
+    crew.coroutines.start(waiting)
+    assert crew.coroutines.waiting_since() == 2.0
+    assert not any(process.runs(attempt) or process.has_ended(attempt) for attempt in waiting)
+    assert crew.coroutines.withdraw(60) == []
+    back = crew.heard.wait(60)
+    assert back == {attempt.held.id: None for attempt in waiting[40:]}, "the newest first"
+    assert crew.loads() == (44, 0)
+    assert crew.coroutines.waiting_since() == 2.0
+    # Whatever is still said of them is of nobody any more.
+    crew.pool._done(process, Done([waiting[-1].number], [1.0], [2.0], [], [(waiting[-2].number, 1.0, 2.0, None)]))
+    assert not crew.heard.told
+    assert crew.loads() == (44, 0)
+    path.touch()
+    crew.heard.wait(44)
+    assert crew.loads() == (0, 0)
+    assert crew.coroutines.waiting_since() is None
+
+
+def test_one_of_a_batch_can_be_asked_to_stop(crew: Crew, tmp_path: Path) -> None:
+    path = tmp_path / "go"
+    args = json.dumps({"path": str(path)}).encode()
+    attempts = [Attempt(Held(id, "f1", "until_told", "default", args, 1, 3), None, 1.0) for id in range(3)]
+    crew.coroutines.start(attempts)
+    wait_until(lambda: all(crew.process.runs(attempt) for attempt in attempts), timeout=PATIENCE)
+    attempts[1].ask("cancel")
+    assert crew.heard.wait(1) == {1: stopped(attempts[1].held)}
+    path.touch()
+    assert crew.heard.wait(2) == {id: returned(attempts[id].held, None) for id in (0, 2)}
+
+
+def test_what_ended_is_told_though_the_loop_is_blocked_since(crew: Crew, tmp_path: Path) -> None:
+    path = tmp_path / "go"
+    args = json.dumps({"path": str(path)}).encode()
+    [plain] = echoes(range(1), "f1")
+    blocking = Attempt(Held(1, "f1", "block_until_told", "default", args, 1, 3), None, 1.0)
+    crew.coroutines.start([plain, blocking])
+    assert crew.heard.wait(1) == {0: returned(plain.held, None)}
+    path.touch()
+    assert crew.heard.wait(1) == {1: returned(blocking.held, None)}
+
+
+def test_a_runner_forgets_what_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here in this process, to see what it has in hand."""
+    monkeypatch.setattr(child_module, "forks_are_no_runners", lambda *descriptors: None)
+    ours, theirs = socket.socketpair()
+    child = Child(theirs, batch_app.hf.settings, batch_app.hf.crew())
+    thread = threading.Thread(target=child.serve)
+    hearing, said = Hearing(ours), list[ToWorker]()
+    with ours, theirs, tempfile.TemporaryFile() as shared:
+        thread.start()
+        assert isinstance(hearing.wait()[0], Hello)
+        shared.truncate(MARKS)
+        socket.send_fds(ours, [frame(Begin("w1"))], [shared.fileno()])
+        assert hearing.wait() == [Ready()]
+        for task in ("echo", "echo_on_thread"):
+            ours.sendall(frame(Start(0, 1.0, [attempt.held for attempt in echoes(range(30), "f1", task)])))
+            said.clear()
+            while sum(len(done.numbers) + len(done.others) for done in said if isinstance(done, Done)) < 30:
+                said += hearing.wait()
+            assert child._in_hand == {}
+        ours.sendall(frame(Close()))
+        thread.join(PATIENCE)
+
+
+def test_an_attempt_shows_no_arguments() -> None:
+    """An event loop logs what it calls when that goes wrong."""
+    attempt = Attempt(Held(7, "f", "echo", "default", b'{"password": "hunter2"}', 2, 3))
+    assert repr(attempt) == "<Attempt 2 of job 7: waits>"
+    attempt.begin()
+    attempt.ask("pause")
+    assert repr(attempt) == "<Attempt 2 of job 7: runs, asked to stop: pause>"
+
+
+def test_an_attempt_leaves_nothing_behind() -> None:
+    """It is not looked at by the garbage collector: nothing may lead from it back to it, whatever its handler did."""
+    attempt = Attempt(Held(1, "f", "echo", "default", b'{"n": 1}', 1, 3))
+    context = JobContext(attempt, None, None)
+    context.progress(1, total=2, note="password=hunter2")
+    assert attempt.progress == (1, 2, "password=***")
+    left: list[object] = [attempt.hide, attempt.speed, attempt.interrupt, attempt.home]
+    seen = set()
+    while left:
+        one = left.pop()
+        assert one is not attempt
+        if id(one) not in seen and not isinstance(one, type | ModuleType):
+            seen.add(id(one))
+            left += (one.__closure__ or ()) if isinstance(one, FunctionType) else gc.get_referents(one)
+
+
+# -- at the desk -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
+    return Bench(monkeypatch, slots=4)
+
+
+def ended(bench: Bench, attempts: list[Attempt]) -> None:
+    """They ended in one process, and it said so in one frame."""
+    for attempt in attempts:
+        attempt.started, attempt.ended = attempt.taken + 0.1, attempt.taken + 0.2
+    bench.desk.succeeded(attempts, [returned(attempt.held, None) for attempt in attempts])
+
+
+def test_a_batch_may_be_of_several_claims_and_runners(bench: Bench) -> None:
+    bench.desk.add(bench.other)
+    bench.store.answers = [Claimed([held(1, "f1"), held(2, "f1")]), Claimed([held(3, "f2", "other")])]
+    bench.desk.turn()
+    attempts = [*bench.runner.running, *bench.other.running]
+    assert (bench.runner.busy, bench.other.busy) == (2, 1)
+    ended(bench, attempts[::-1])
+    bench.until_idle()
+    assert sorted((o.id, o.fence) for o in bench.store.recorded) == [(1, "f1"), (2, "f1"), (3, "f2")]
+    assert (bench.runner.busy, bench.other.busy) == (0, 0)
+    assert not bench.desk.in_hand()
+
+
+def test_what_ended_in_a_batch_counts_once_and_is_not_in_hand_once_it_is_recorded(bench: Bench) -> None:
+    bench.store.answers = [Claimed([held(id, "f1") for id in range(4)])]
+    bench.desk.turn()
+    attempts = list(bench.runner.running)
+    ended(bench, attempts[:3])
+    assert not bench.desk.idle()
+    assert [attempt.held.id for attempt in bench.desk.undecided()] == [3]
+    bench.until_idle()
+    assert (bench.desk.meters.processed, bench.runner.busy) == (3, 1)
+    assert bench.desk.in_hand() == attempts[3:]
+
+
+def test_a_suspect_that_ended_among_others_is_no_longer_alone(bench: Bench) -> None:
+    bench.store.answers = [Claimed([held(1)], alone=True), Claimed([held(2)])]
+    bench.desk.turn()
+    bench.desk.turn()
+    assert len(bench.store.polls) == 1
+    now = bench.time.now
+    ended(bench, list(bench.runner.running))
+    _, outcomes, wants = bench.next_trip()
+    assert ([outcome.id for outcome in outcomes], wants) == ([1], None), "the next suspect waits for empty hands"
+    _, _, wants = bench.next_trip()
+    assert wants is not None
+    assert bench.time.now == now, "it need not be waited for any more"
+
+
+def test_what_was_given_back_is_not_recorded_as_a_success_as_well(bench: Bench) -> None:
+    bench.store.answers = [Claimed([held(1, "f1"), held(2, "f1")])]
+    bench.desk.turn()
+    stuck, other = bench.runner.running
+    bench.desk.claiming = False
+    bench.desk.ends.give_back(given_back(stuck.held, started=True))
+    ended(bench, [stuck, other])
+    bench.until_idle()
+    assert [(o.id, o.verb) for o in bench.store.recorded] == [(1, "release"), (2, "succeed")]
+
+
+def test_a_hand_knows_claims_apart() -> None:
+    hand = Hand()
+    first, second = ([Attempt(held(id, fence)) for id in (1, 2)] for fence in ("f1", "f2"))
+    hand.take(first)
+    hand.take(second)
+    assert len(hand) == 4
+    hand.drop([returned(held(1, "f1"), None), returned(held(2, "f2"), None), returned(held(3, "f2"), None)])
+    assert hand.attempts() == [first[1], second[0]]
+    assert list(hand.emptied_by([returned(held(1, "f2"), None)])) == ["f2"]
+    hand.drop([held(2, "f1")])
+    assert (len(hand), hand.holds("f1"), hand.holds("f2")) == (1, False, True)

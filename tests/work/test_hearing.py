@@ -1,0 +1,165 @@
+"""A desk with an ear hears what comes while it waits, and what came while it was on its way; one that has gone deaf is
+given up, and another one found."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, cast
+
+import pytest
+
+from holdfast import Holdfast, State
+from holdfast.errors import StoreUnavailable
+from holdfast.model.job import Claimed, Wants
+from holdfast.store.base import Store, Trips
+from holdfast.work.listener import Listener
+from tests.running import await_state, working
+from tests.waiting import wait_until
+from tests.work.scripted import Bench
+
+HERE = '["default", "greet", 0]'
+
+
+class ScriptedEar:
+    """Says what it is told to, and goes by the scripted store."""
+
+    def __init__(self, store: Any) -> None:
+        self._store = store
+        self.said: list[tuple[str, str]] = []
+        self.broken = False
+        self.closed = False
+        self.used = 0
+
+    def fileno(self) -> int:
+        return -1
+
+    def hear(self) -> Iterator[tuple[str, str]]:
+        if self.broken:
+            raise StoreUnavailable("the connection broke")
+        said, self.said = self.said, []
+        return iter(said)
+
+    @contextmanager
+    def trips(self) -> Iterator[Trips]:
+        self.used += 1
+        with self._store.trips() as trips:
+            yield trips
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
+    bench = Bench(monkeypatch, slots=5)
+    desk = bench.desk
+    listener = Listener(
+        cast(Store, bench.store), queues=None, wake=desk.wake, told=desk.told, asked=lambda: None,
+        hearing=lambda listening: None, attend=desk.attend,
+    )  # fmt: skip
+    desk.heard, desk.deaf = listener.heard, listener.deaf
+    desk.poller.listening = True
+    bench.until_idle()
+    return bench
+
+
+def looks(bench: Bench) -> list[tuple[tuple[str, str, int], ...]]:
+    return [wants.told for _, _, wants in bench.store.made if wants is not None]
+
+
+def test_what_is_said_while_it_waits_leads_to_a_look(bench: Bench) -> None:
+    ear = ScriptedEar(bench.store)
+    bench.desk.attend(ear)
+    ear.said.append(("lane", HERE))
+    bench.until_idle()
+    assert looks(bench)[1:] == [(("default", "greet", 0),)]
+    assert ear.used == 1, "its trips go the same way"
+
+
+def test_what_is_said_during_a_trip_leads_to_another_before_it_rests(bench: Bench) -> None:
+    ear = ScriptedEar(bench.store)
+    bench.desk.attend(ear)
+
+    def speak(wants: Wants | None) -> Claimed:
+        ear.said.append(("lane", HERE))
+        return Claimed()
+
+    bench.store.answers = [speak]
+    bench.desk.wake()
+    bench.until_idle()
+    assert looks(bench)[1:] == [(), (("default", "greet", 0),)]
+
+
+def test_an_ear_that_went_deaf_is_given_up_and_trips_go_on(bench: Bench) -> None:
+    ear = ScriptedEar(bench.store)
+    bench.desk.attend(ear)
+    ear.broken = True
+    bench.desk.wake()
+    bench.until_idle()
+    assert ear.closed
+    assert (ear.used, len(looks(bench))) == (0, 2)
+
+
+@pytest.mark.parametrize("said", [("lane", "not json"), ("lane", '["too", "short"]'), ("other", "?"), ("queue", "")])
+def test_whatever_somebody_notifies_never_ends_the_worker(bench: Bench, said: tuple[str, str]) -> None:
+    ear = ScriptedEar(bench.store)
+    bench.desk.attend(ear)
+    ear.said.append(said)
+    bench.until_idle()
+    bench.desk.wake()
+    bench.until_idle()
+    assert len(looks(bench)) > 1
+
+
+@pytest.fixture
+def engine() -> str:
+    return "postgres"
+
+
+MakeApp = Callable[..., Holdfast]
+
+
+class Silent:
+    """An ear that hears nothing any more, and notices by its descriptor alone, as when the kernel gives up on the other
+    end."""
+
+    def __init__(self, ear: Any) -> None:
+        self._ear = ear
+        self.cut = threading.Event()
+
+    def fileno(self) -> int:
+        return int(self._ear.fileno())
+
+    def hear(self) -> Iterator[tuple[str, str]]:
+        if self.cut.is_set():
+            raise StoreUnavailable("the connection timed out")
+        return cast(Iterator[tuple[str, str]], self._ear.hear())
+
+    def trips(self) -> AbstractContextManager[Trips]:
+        return cast(AbstractContextManager[Trips], self._ear.trips())
+
+    def close(self) -> None:
+        self._ear.close()
+
+
+def test_a_worker_whose_ear_breaks_is_given_another(make_app: MakeApp, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.work.listener.RETRY_DELAYS", (0.05,))
+    app = make_app(lease=600, heartbeat=200)  # so that no look of the watchdog's finds the job
+    app.task(name="task")(lambda: "done")
+    ears: list[Silent] = []
+    open_ear = app.store.open_ear
+
+    def listen() -> Silent:
+        ears.append(Silent(open_ear()))
+        return ears[-1]
+
+    monkeypatch.setattr(app.store, "open_ear", listen)
+    with working(app) as worker:
+        for round in range(1, 4):
+            wait_until(lambda n=round: len(ears) == n and worker.desk.poller.listening)  # type: ignore[misc]
+            wait_until(lambda: worker.desk.nothing_due and worker.desk.idle())
+            await_state(app.find_task("task").enqueue(), State.SUCCEEDED)
+            ears[-1].cut.set()
+            worker.desk.attend(ears[-1])  # it looks up
