@@ -21,7 +21,7 @@ CONTENDED = 0.05  # seconds before the next look when all that is due was locked
 
 
 class Flights(ABC):
-    """The part of a desk that goes to the database. No outcome that departs is forgotten: it is recorded or put back."""
+    """The part of a desk that goes to the database. What departs and is not recorded is put back."""
 
     _store: Store
     _ear: Ear | None
