@@ -18,6 +18,7 @@ from holdfast.model.outcome import Outcome, returned
 from holdfast.settings import Settings
 from holdfast.store.base import Exchanged, Store
 from holdfast.work import desk as desk_module
+from holdfast.work import flights
 from holdfast.work.attempt import Attempt
 from holdfast.work.desk import Desk
 from holdfast.work.manifest import Manifest, TaskInfo
@@ -181,6 +182,7 @@ class Bench:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, slots: int = 2, **settings: Any) -> None:
         self.time = Time()
         monkeypatch.setattr(desk_module, "time", self.time)
+        monkeypatch.setattr(flights, "time", self.time)
         self.store = Script(self.time)
         given = {"poll_base": 5.0, "poll_max": 30.0, **settings}
         self.desk = Desk("w1", cast(Store, self.store), Settings(**given), None)

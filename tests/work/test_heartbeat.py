@@ -19,7 +19,7 @@ def many_attempts(store: Store) -> list[Attempt]:
 
 
 def test_a_beat_looks_into_the_hand_a_few_times_however_many_jobs_end_meanwhile(store: Store, heard: Heard) -> None:
-    """With short jobs thousands end while a beat is under way: to look for each among all took half a second a beat."""
+    """With short jobs thousands end while a beat is under way: to look for each among all would take long."""
     attempts = many_attempts(store)
     looks: list[int] = []
 

@@ -11,8 +11,8 @@ import pytest
 from holdfast.errors import OutcomeUnknown, RowLocked, StoreUnavailable, ValueRefused
 from holdfast.model.job import Claimed, Wants
 from holdfast.work.attempt import Attempt
-from holdfast.work.desk import LONGEST
 from holdfast.work.endings import TRIP
+from holdfast.work.flights import LONGEST
 from holdfast.work.pace import FARTHEST
 from tests.work.scripted import Backlog, Bench, held
 

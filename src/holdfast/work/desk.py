@@ -14,15 +14,16 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from holdfast import events
-from holdfast.errors import HoldfastError, OutcomeUnknown, RowLocked, StoreError, StoreUnavailable, ValueRefused
+from holdfast.errors import HoldfastError, OutcomeUnknown, StoreUnavailable
 from holdfast.model.backoff import POLL_TRIES, error_delay, outcome_delay
 from holdfast.model.job import Claimed, Held, Wants
 from holdfast.model.outcome import Crash, Outcome, given_back
 from holdfast.model.rescue import alone_for
 from holdfast.settings import Settings
-from holdfast.store.base import Ear, Ref, Store, Trips
+from holdfast.store.base import Ear, Ref, Store
 from holdfast.work.attempt import Attempt
 from holdfast.work.endings import TRIP, Endings, Flight
+from holdfast.work.flights import CONTENDED, Flights
 from holdfast.work.hand import Hand
 from holdfast.work.lane import FEW, Lane, LaneName, Meters, Runner
 from holdfast.work.loop import Bell
@@ -30,15 +31,12 @@ from holdfast.work.poller import Poller
 from holdfast.work.telling import Telling
 
 RECONNECT = 0.1  # seconds before a connection that broke is made anew; if that fails, the waits of R3.10 follow
-CONTENDED = 0.05  # seconds before the next look when all that is due was locked
 TOO_LATE = 1.0  # seconds after which what was claimed ahead and has not begun is given back
 ONCE_MORE = 0.1  # seconds after which a look that found something, but not all it wanted, is repeated
-MANY = 500  # jobs claimed by a trip behind which the next one departs at once
-LONGEST = 0.5  # seconds for which one trip may depart behind the other, until we look around
 PEEK = 10.0  # seconds after which a worker that holds back for a suspect sees whether that one still waits
 
 
-class Desk:
+class Desk(Flights):
     def __init__(self, worker: str, store: Store, settings: Settings, queues: tuple[str, ...] | None) -> None:
         self._worker = worker
         self._store = store
@@ -361,108 +359,7 @@ class Desk:
             return len(self._hand)
         return 0 if self._solo.free > 0 else max(1, len(self._hand))
 
-    # -- the trip ------------------------------------------------------------------------------------------------------
-
-    def _exchange(self, wants: Wants | None = None, lane: Lane | None = None) -> None:
-        """One trip. Or several, as long as each claim brings all it asked for: then the next one departs before what
-        the last one brought is handed out, so that the database need not wait for us."""
-        until = time.monotonic() + LONGEST
-        flights: deque[Flight] = deque()
-        try:
-            with (self._ear or self._store).trips() as trips:
-                self._depart(trips, flights, wants, lane)
-                while flights:
-                    self._arrive(trips, flights, until)
-        except BaseException:
-            # A lost reply, or nobody knows how far it got: if it did claim, those jobs are ours.
-            self._unknown += [flight.wants.fence for flight in flights if flight.wants is not None and flight.unsure]
-            for flight in reversed(flights):
-                self.ends.put_back(flight)
-            raise
-
-    def _depart(self, trips: Trips, flights: deque[Flight], wants: Wants | None, lane: Lane | None) -> None:
-        # Dropping leases can wait for the next look everywhere, or until there are some.
-        looking = self.claiming and self.poller.listening  # so there is a next look, soon
-        flight = self.ends.board(wants, lane, flights, patient=looking and (wants is None or bool(wants.told)))
-        flights.append(flight)
-        self.meters.polls += wants is not None
-        try:
-            trips.depart(flight.outcomes, wants, flight.drained)
-        except ValueRefused as trouble:
-            flights.pop()
-            self._refused(flight, trouble)
-        except StoreError as trouble:
-            flight.hear(trouble)
-            raise
-
-    def _arrive(self, trips: Trips, flights: deque[Flight], until: float) -> None:
-        flight = flights[0]
-        try:
-            claimed = trips.claimed()
-            if claimed is not None and flight.lane is not None:
-                self._received(trips, flights, claimed, until)
-            done = trips.recorded()
-        except (RowLocked, ValueRefused) as trouble:
-            self._refused(flights.popleft(), trouble)
-            return
-        except StoreError as trouble:
-            flight.hear(trouble)
-            raise
-        flights.popleft()
-        if claimed is None and done.refused is None:
-            self._hand_out(flight, done.claimed)
-        self.ends.recorded(flight.outcomes, done)
-        self._ran_alone = self._ran_alone and bool(self.ends.outcomes)
-        if done.requeued:
-            self.nothing_due = False  # when we looked, they were not there yet
-            self._look_everywhere()  # to learn when they fall due
-        if done.refused is not None:
-            raise done.refused
-
-    def _received(self, trips: Trips, flights: deque[Flight], claimed: Claimed, until: float) -> None:
-        """The oldest trip has claimed these. They are handed out while its outcomes are recorded, and those of the next
-        trip are collected."""
-        flight = flights[0]
-        assert flight.wants is not None
-        full = len(claimed.jobs) == flight.wants.limit + flight.wants.ahead
-        if not trips.overlaps or not full or len(claimed.jobs) < MANY or time.monotonic() >= until:
-            self._hand_out(flight, claimed)
-            self._take_finished()
-            return
-        lane, attempts = self._take(flight, claimed)
-        try:
-            self._take_finished()
-            self._follow(trips, flights)
-        finally:
-            lane.runner.start(attempts)
-
-    def _follow(self, trips: Trips, flights: deque[Flight]) -> None:
-        """Send the next trip behind the one under way, if it is what we would do next anyway."""
-        lane = flights[-1].lane
-        others = self.ends.to_verify or self.ends.crashes or self._unknown or self._ran_alone
-        if lane is None or others or self._hungry() != [lane]:
-            return
-        limit, ahead = self._limits(lane)
-        if limit + ahead >= MANY:
-            self.nothing_due = True
-            self._depart(trips, flights, self._wants(lane, limit, ahead, lane.where()), lane)
-
-    def _refused(self, flight: Flight, trouble: RowLocked | ValueRefused) -> None:
-        """Something among the outcomes: they go on one by one, then the look that this was is made up for."""
-        self.nothing_due = False
-        self.ends.put_back(flight)
-        if flight.lane is not None and flight.unsure:
-            flight.lane.look = bool(flight.outcomes)
-        if isinstance(trouble, ValueRefused):
-            self.ends.narrow_down(flight.outcomes, trouble, alone=not flight.unsure)
-        else:
-            self.ends.step_aside(flight.outcomes, alone=not flight.unsure)
-            if not flight.outcomes:
-                self._look_at = time.monotonic() + CONTENDED
-
-    def _hand_out(self, flight: Flight, claimed: Claimed) -> None:
-        lane, attempts = self._take(flight, claimed)
-        lane.runner.start(attempts)
+    # -- what a trip brought -------------------------------------------------------------------------------------------
 
     def _take(self, flight: Flight, claimed: Claimed) -> tuple[Lane, list[Attempt]]:
         """What a trip claimed is in hand from now on; and it tells when to look again."""

@@ -63,7 +63,7 @@ create table @jobs (
                 else ready_at is null and suspect_at is null and barred_by is null end),
     check (state <> 'running' or fence is not null)
 ) with (
-    fillfactor = 60,
+    fillfactor = 50,  -- what a claim of all jobs of a page makes of them has room in it (docs/decisions/0019)
     -- What was claimed since the last vacuum stands in the claim's way: so it comes after so many jobs, hardly later where
     -- the table is large, and it cleans indexes always, also where few pages have something to clean (docs/decisions/0018).
     autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_scale_factor = 0.002, vacuum_index_cleanup = on,
