@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import psycopg
@@ -18,7 +18,9 @@ from holdfast.model.lifecycle import State
 from holdfast.model.outcome import Outcome, returned
 from holdfast.settings import Settings
 from holdfast.store.base import Ref, Store, Trips
+from holdfast.store.postgres.line import Line
 from holdfast.store.postgres.store import PostgresStore
+from holdfast.store.postgres.trip import Trip
 from tests.factories import a_queued_job, a_running_job, claim, new_job, wants
 from tests.waiting import wait_until
 
@@ -244,3 +246,80 @@ def test_who_leaves_trips_under_way_leaves_no_answers_to_others(store: Store) ->
     a_queued_job(store)
     wanted = wants()
     assert [job.fence for job in store.exchange([], wanted).claimed.jobs] == [wanted.fence]
+
+
+def overlapping(trips: Trips, finished: Sequence[Outcome]) -> Trip:
+    """A trip under way, and another behind it that records these."""
+    assert isinstance(trips, Trip)
+    trips.depart([], wants(), [])
+    taken(trips)
+    trips.depart(finished, wants(), [])
+    return trips
+
+
+def test_the_outcomes_of_a_trip_behind_another_are_recorded_by_a_session_of_their_own(store: Store) -> None:
+    held, waiting = a_running_job(store), a_queued_job(store)
+    pids: set[int] = set()
+    for _ in range(3):
+        with store.trips() as trips:
+            trip = overlapping(trips, [returned(held, None)])
+            assert trip._aside is not None
+            pids.add(trip._aside.connection.info.backend_pid)
+            assert trip._aside.connection is not trip.connection
+            trips.recorded()
+            trips.claimed()
+            trips.recorded()
+    assert len(pids) == 1, "it is kept"
+    assert [store.get(id).state for id in (str(held.id), waiting)] == [State.SUCCEEDED, State.RUNNING]
+
+
+def test_where_that_session_ends_its_outcomes_are_in_doubt_and_another_is_opened(
+    store: Store, settings: Settings
+) -> None:
+    held = a_running_job(store)
+    with locked(settings, held), store.trips() as trips:
+        trip = overlapping(trips, [returned(held, b"1")])
+        trips.recorded()
+        trips.claimed()
+        assert trip._aside is not None
+        once_it_waits(settings, trip._aside.connection.info.backend_pid, "pg_terminate_backend")(Claimed())
+        with pytest.raises(OutcomeUnknown):
+            trips.recorded()
+    assert store.get(str(held.id)).state is State.RUNNING
+    with store.trips() as trips:
+        overlapping(trips, [returned(held, b"1")])
+        trips.recorded()
+        trips.claimed()
+        assert trips.recorded().lost == []
+    assert store.get(str(held.id)).result == b"1"
+
+
+def test_where_that_session_ended_while_nobody_used_it_another_is_opened(store: Store, settings: Settings) -> None:
+    one, two = a_running_job(store), a_running_job(store)
+    for held in (one, two):
+        with store.trips() as trips:
+            trip = overlapping(trips, [returned(held, None)])
+            trips.recorded()
+            trips.claimed()
+            assert trips.recorded().lost == []
+            assert trip._aside is not None
+            pid = trip._aside.connection.info.backend_pid
+        with psycopg.connect(settings.url, autocommit=True) as other:
+            other.execute("select pg_terminate_backend(%s, 5000)", [pid])
+    assert [store.get(str(held.id)).state for held in (one, two)] == [State.SUCCEEDED, State.SUCCEEDED]
+
+
+def test_where_there_is_no_connection_to_be_had_all_goes_by_one(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    held = a_running_job(store)
+
+    def refuse() -> Line:
+        raise StoreUnavailable("too many clients")
+
+    with store.trips() as trips:
+        assert isinstance(trips, Trip)
+        monkeypatch.setattr(trips, "_open_aside", refuse)
+        overlapping(trips, [returned(held, None)])
+        trips.recorded()
+        trips.claimed()
+        assert trips.recorded().lost == []
+    assert store.get(str(held.id)).state is State.SUCCEEDED

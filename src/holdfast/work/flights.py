@@ -16,7 +16,7 @@ from holdfast.work.lane import Lane, LaneName, Meters
 from holdfast.work.poller import Poller
 
 MANY = 500  # jobs claimed by a trip behind which the next one departs at once
-LONGEST = 0.5  # seconds for which one trip may depart behind the other, until we look around
+LONGEST = 0.25  # seconds for which one trip may depart behind the other, until we look around
 CONTENDED = 0.05  # seconds before the next look when all that is due was locked
 
 

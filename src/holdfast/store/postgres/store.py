@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, TypeVar
@@ -27,7 +27,7 @@ from holdfast.store.postgres.looks import Survey
 from holdfast.store.postgres.notify import Notifier
 from holdfast.store.postgres.post import Post
 from holdfast.store.postgres.surveys import Surveys
-from holdfast.store.postgres.trip import ENDINGS, OTHERS, Trip, held, numbers
+from holdfast.store.postgres.trip import CLAIMS, ENDINGS, SUCCESSES, Trip, held, numbers
 from holdfast.store.statements import Statements, source
 
 MIGRATION_TURN = 60  # seconds to wait while another process migrates
@@ -86,16 +86,21 @@ class PostgresStore(PostgresEnqueue):
         return self._trip_on(self._connect())
 
     def _trip_on(self, connection: Connection) -> Trip:
-        texts = {verb: self._with_history(verb) for verb in ENDINGS} | {name: self.statements[name] for name in OTHERS}
+        texts = {verb: self._with_history(verb) for verb in ENDINGS} | {
+            name: self.statements[name] for name in (*CLAIMS, *SUCCESSES)
+        }
         statements = {name: self._numbers(text) for name, text in texts.items()}
         self._surveys.forget()
         return self._on(
             connection,
             lambda connection: Trip(
                 connection, statements, where=self.shown_url, prepare=self.settings.prepare, clock=self._clock,
-                surveys=self._surveys, is_recorded=self._is_recorded,
+                surveys=self._surveys, is_recorded=self._is_recorded, open_aside=self._open_aside,
             ),
         )  # fmt: skip
+
+    def _open_aside(self, statements: Mapping[str, bytes]) -> Line:
+        return self._on(self._connect(), lambda connection: Line(connection, statements, prepare=self.settings.prepare))
 
     def _on(self, connection: Connection, line: Callable[[Connection], L]) -> L:
         try:

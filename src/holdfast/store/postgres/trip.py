@@ -1,6 +1,6 @@
 """A worker's connection. One message holds the claim and the outcomes, each a transaction of its own: the claim comes
 first, and what it brought is handed out while the server still records the outcomes. So no job waits until others are
-on disk, and neither of the two fails for something in the other."""
+on disk, and neither of the two fails for something in the other. Where trips overlap they go by two connections."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from typing import Any, cast
 import psycopg
 from msgspec.structs import replace
 
+from holdfast.errors import StoreError
 from holdfast.model.job import Claimed, Held, Wants
 from holdfast.model.outcome import Outcome
 from holdfast.store.base import Exchanged, by_fence, by_verb, may_be_lost, with_output
@@ -24,9 +25,9 @@ from holdfast.store.postgres.looks import SLACK, Looks, Recent
 from holdfast.store.postgres.surveys import Surveys
 
 ENDINGS = ("fail", "reschedule", "release", "park", "stop")
-OTHERS = (
+SUCCESSES = ("succeed", "succeed_with", "output", "drop_leases")
+CLAIMS = (
     "claim", "claim_switched", "claim_from", "claim_from_switched", "claim_recent", "claim_recent_switched",
-    "succeed", "succeed_with", "output", "drop_leases",
 )  # fmt: skip
 
 Numbered = tuple[bytes, tuple[str, ...]]  # a statement with its parameters by number, and their names in that order
@@ -51,6 +52,7 @@ class UnderWay:
 
     claim: Claim | None
     recording: Recording
+    line: Line  # where that is sent
     done: Exchanged
     again: bool = False
 
@@ -64,8 +66,14 @@ class Trip(Line):
     def __init__(
         self, connection: Connection, statements: Mapping[str, Numbered], *, where: str, prepare: bool,
         clock: Callable[[], datetime] | None, surveys: Surveys, is_recorded: Callable[[Outcome], bool],
+        open_aside: Callable[[Mapping[str, bytes]], Line],
     ) -> None:  # fmt: skip
-        super().__init__(connection, {name: text for name, (text, _) in statements.items()}, prepare=prepare)
+        texts = {name: text for name, (text, _) in statements.items()}
+        super().__init__(connection, texts, prepare=prepare)
+        self._open_aside: Callable[[], Line] = lambda: open_aside(
+            {name: texts[name] for name in (*ENDINGS, *SUCCESSES)}
+        )
+        self._aside: Line | None = None
         self._names_of = {name: names for name, (_, names) in statements.items()}
         self._where = where
         self._clock = clock
@@ -78,13 +86,35 @@ class Trip(Line):
         # All of it is made before any of it is sent: a value that can't be sent stops nothing half-way.
         claim = None if wants is None or wants.limit + wants.ahead <= 0 else self._claim(wants)
         recording = [*self._recording(finished), *self._dropping(drained)]
+        line = self._where_to_record() if self._under_way and recording else self
         with translated(self._where, self.connection):
-            self._under_way.append(UnderWay(claim, recording, Exchanged()))
+            self._under_way.append(UnderWay(claim, recording, line, Exchanged()))
             if claim is not None:
                 self.send([claim.statement])
             if recording:
-                self.send(statement for _, statement in recording)
+                line.send(statement for _, statement in recording)
             self.flush()
+        if line is not self:
+            with translated(self._where, line.connection):
+                line.flush()
+
+    def _where_to_record(self) -> Line:
+        """Where trips overlap, outcomes have a connection to themselves: the server records them while it serves the
+        claim. A worker opens it when it is that busy for the first time, and keeps it."""
+        if not any(trip.line is self._aside for trip in self._under_way):
+            self._close_aside()
+        if self._aside is None:
+            try:
+                self._aside = self._open_aside()
+            except StoreError:
+                return self  # as long as there are no more to be had
+        return self._aside
+
+    def _close_aside(self) -> None:
+        """Unless it is in order, and owes no answers."""
+        if self._aside is not None and not self._aside.usable():
+            self._aside.close()
+            self._aside = None
 
     def claimed(self) -> Claimed | None:
         trip = self._under_way[0]
@@ -97,9 +127,10 @@ class Trip(Line):
     def recorded(self) -> Exchanged:
         trip = self._under_way.popleft()
         done = trip.done
+        if trip.recording:
+            with translated(self._where, trip.line.connection):
+                self._recorded(trip.line, trip.recording, done)
         with translated(self._where, self.connection):
-            if trip.recording:
-                self._recorded(trip.recording, done)
             if trip.claim is not None and trip.again:
                 assert not self._under_way, "nothing follows a claim that took nothing"
                 claim = self._claim(trip.claim.wants, everywhere=done.claimed.alone or done.claimed.more)
@@ -110,7 +141,14 @@ class Trip(Line):
 
     def abandon(self) -> None:
         """Nobody waits for what is under way any more."""
-        self._under_way.clear()
+        if self._under_way:
+            self._under_way.clear()
+            self._close_aside()
+
+    def close(self) -> None:
+        if self._aside is not None:
+            self._aside.close()
+        super().close()
 
     def _claimed(self, claim: Claim, done: Exchanged, *, only: bool = False) -> bool:
         """Read what a claim brought. True: it took nothing, for pauses by filter that stand, a suspect that waits, or
@@ -166,10 +204,10 @@ class Trip(Line):
     def _dropping(self, fences: Sequence[str]) -> Recording:
         return [([], self._statement("drop_leases", fences=numbers(fences)))] if fences else []
 
-    def _recorded(self, recording: Recording, done: Exchanged) -> None:
+    def _recorded(self, line: Line, recording: Recording, done: Exchanged) -> None:
         doubtful: list[Outcome] = []
-        for (outcomes, (name, _)), result in zip(recording, self.answer(), strict=True):
-            rows = self.rows(result)
+        for (outcomes, (name, _)), result in zip(recording, line.answer(), strict=True):
+            rows = line.rows(result)
             if name in ENDINGS:
                 self._ended(outcomes[0], rows, done, doubtful)
             elif outcomes:

@@ -16,9 +16,9 @@ create table @jobs (
     created_at       timestamptz not null default clock_timestamp(),
     run_at           timestamptz not null default clock_timestamp(),  -- when it is, or was, due
     attempt          integer not null default 0,
-    max_attempts     integer not null default 3 check (max_attempts >= 1),
+    max_attempts     integer not null default 3,
     life             integer not null default 1,
-    priority         smallint not null default 0 check (priority between -100 and 100),
+    priority         smallint not null default 0,
     crashes          smallint not null default 0,
     suspicion        smallint not null default 0,
     pause_requested  boolean not null default false,
@@ -26,8 +26,7 @@ create table @jobs (
     awaited          boolean not null default false,
     queue            text not null,
     task             text not null,
-    state            text not null default 'queued'
-        check (state in ('queued', 'running', 'succeeded', 'failed', 'paused', 'cancelled')),
+    state            text not null default 'queued',
     ready_at         timestamptz default clock_timestamp(),  -- = run_at while it may be claimed, else null: the claim's index
     suspect_at       timestamptz,             -- = run_at while it waits to be run alone (it was there at a crash)
     expires_at       timestamptz,             -- not started by then: cancelled
@@ -57,11 +56,16 @@ create table @jobs (
     asked_why        text,
     barred_by        text,                    -- the pause by filter that set it aside while it is queued
     -- A queued job that can never be claimed must not exist (R5.11), nor a running one without a holder. So a queued one
-    -- is ready, waits to be run alone, or names the pause that ends some day.
-    check (state not in ('queued', 'paused') or attempt < max_attempts),
-    check (case when state = 'queued' then (ready_at is null and suspect_at is null) = (barred_by is not null)
-                else ready_at is null and suspect_at is null and barred_by is null end),
-    check (state <> 'running' or fence is not null)
+    -- is ready, waits to be run alone, or names the pause that ends some day. One check, not several: each is read anew
+    -- by every statement that writes.
+    check (max_attempts >= 1 and priority between -100 and 100 and case
+        when state = 'queued' then attempt < max_attempts
+                                   and (ready_at is null and suspect_at is null) = (barred_by is not null)
+        else ready_at is null and suspect_at is null and barred_by is null and case state
+            when 'succeeded' then true
+            when 'running' then fence is not null
+            when 'paused' then attempt < max_attempts
+            else state in ('failed', 'cancelled') end end)
 ) with (
     fillfactor = 50,  -- what a claim of all jobs of a page makes of them has room in it (docs/decisions/0019)
     -- What was claimed since the last vacuum stands in the claim's way: so it comes after so many jobs, hardly later where
