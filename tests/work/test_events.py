@@ -13,7 +13,7 @@ from holdfast.model.lifecycle import IN_PLACE, TRANSITIONS
 from holdfast.model.outcome import Outcome
 from holdfast.store.base import Exchanged
 from holdfast.work import retention
-from holdfast.work.endings import Endings
+from holdfast.work.endings import Endings, Flight
 from holdfast.work.hand import Hand
 from holdfast.work.lane import Meters
 from holdfast.work.telling import Telling
@@ -242,7 +242,8 @@ def test_of_outcomes_recorded_together_only_those_that_count_are_told(app: Holdf
     hand = Hand()
     ends = Endings("w1", app.store, app.settings, hand, Telling("w1", hand), Meters())
     mine, lost, already, failed = (Outcome("succeed" if n < 3 else "fail", n, "fence") for n in range(4))
-    ends.recorded([mine, lost, already, failed], Exchanged(lost=[lost], already=[already]))
+    trip = Flight([mine, lost, already, failed], None, None, [], unsure=False)
+    ends.recorded(trip, Exchanged(lost=[lost], already=[already]))
     assert [(told["count"], told["jobs"]) for told in heard.of("succeeded")] == [(1, [{"job": "0"}])]
     assert [told["job"] for told in heard.of("failed")] == ["3"]
     assert [told["job"] for told in heard.of("lease_lost")] == ["1"]

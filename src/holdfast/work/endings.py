@@ -5,9 +5,8 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
 
 from msgspec.structs import replace
 
@@ -139,14 +138,11 @@ class Endings:
 
     # -- by the exchange ---------------------------------------------------------------------------------------------
 
-    def board(self, wants: Wants | None, lane: Lane | None, before: Iterable[Flight], *, patient: bool) -> Flight:
-        """What goes with the next trip, behind those before it. `patient`: leases may wait to be dropped, unless there
-        are many."""
+    def board(self, wants: Wants | None, lane: Lane | None, *, patient: bool) -> Flight:
+        """What goes with the next trip. `patient`: leases may wait to be dropped, unless there are many."""
         count = 1 if self.one_by_one else TRIP
         outcomes, self.outcomes = self.outcomes[:count], self.outcomes[count:]
-        ending = chain(*(flight.outcomes for flight in before), outcomes)
-        emptied = dict.fromkeys([*self.spent, *self._hand.emptied_by(ending)])
-        spent = [fence for fence in emptied if not any(fence in flight.drained for flight in before)]
+        spent = list(dict.fromkeys([*self.spent, *self._hand.emptied_by(outcomes)]))
         hurried = patient and len(spent) < SPENT
         drained = [*self.emptied, *([] if hurried else spent)]
         self.emptied, self.spent = [], spent if hurried else []
@@ -157,14 +153,19 @@ class Endings:
         self.outcomes[:0] = flight.outcomes
         self.emptied[:0] = flight.drained
 
-    def recorded(self, outcomes: Sequence[Outcome], done: Exchanged) -> None:
-        """These are recorded, or found their lease gone."""
+    def recorded(self, flight: Flight, done: Exchanged) -> None:
+        """The outcomes of this trip are recorded, or found their lease gone."""
+        outcomes = flight.outcomes
         self.one_by_one = self.one_by_one and bool(self.outcomes)
         lost = [(outcome, self._hand.get(outcome.id, outcome.fence)) for outcome in done.lost]
         others = [outcome for outcome in outcomes if outcome.verb != "succeed"]
         released = sum(1 for outcome in others if outcome.verb == "release")
         self._telling.recorded(outcomes, others, done)
         self._hand.drop(outcomes)
+        # A lease whose jobs ended in two trips that were under way at once: neither could tell that it is spent.
+        known = {*flight.drained, *self.spent}
+        ended = dict.fromkeys(outcome.fence for outcome in outcomes)
+        self.spent += [fence for fence in ended if fence not in known and not self._hand.holds(fence)]
         self._meters.recorded += len(outcomes)
         self._meters.processed += len(outcomes) - released - len(done.lost)
         for outcome, attempt in lost:

@@ -54,7 +54,7 @@ class Flights(ABC):
     def _depart(self, trips: Trips, flights: deque[Flight], wants: Wants | None, lane: Lane | None) -> None:
         # Dropping leases can wait for the next look everywhere, or until there are some.
         looking = self.claiming and self.poller.listening  # so there is a next look, soon
-        flight = self.ends.board(wants, lane, flights, patient=looking and (wants is None or bool(wants.told)))
+        flight = self.ends.board(wants, lane, patient=looking and (wants is None or bool(wants.told)))
         flights.append(flight)
         self.meters.polls += wants is not None
         try:
@@ -82,7 +82,7 @@ class Flights(ABC):
         flights.popleft()
         if claimed is None and done.refused is None:
             self._hand_out(flight, done.claimed)
-        self.ends.recorded(flight.outcomes, done)
+        self.ends.recorded(flight, done)
         self._ran_alone = self._ran_alone and bool(self.ends.outcomes)
         if done.requeued:
             self.nothing_due = False  # when we looked, they were not there yet
