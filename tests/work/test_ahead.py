@@ -97,6 +97,20 @@ def test_of_long_jobs_it_claims_no_more_than_will_start_soon(
     assert bench.store.asked[-1] == (slots, int(SOON * slots / seconds))
 
 
+def test_of_long_jobs_it_claims_none_ahead_from_the_first_on(make: MakeBench) -> None:
+    """The first time measured counts as it is, not halved by a time before that there was not."""
+    bench = make(2)
+    bench.desk.turn()
+    bench.run_all(0.15)
+    bench.desk.turn()
+    assert bench.store.asked == [(2, 0), (2, 1)]
+    bench = make(2)
+    bench.desk.turn()
+    bench.run_all(0.3)
+    bench.desk.turn()
+    assert bench.store.asked == [(2, 0), (2, 0)]
+
+
 def test_it_claims_as_many_ahead_as_the_slots_get_through_in_a_moment(make: MakeBench) -> None:
     bench = measured(make(10), seconds=0.05, times=12)
     assert bench.store.asked[-1] in ((0, 20), (10, 20))

@@ -252,6 +252,17 @@ def test_a_lease_whose_jobs_end_in_two_trips_is_dropped_once(bench: Bench) -> No
     assert set(dropped.values()) == {1}
 
 
+def test_a_lease_with_jobs_in_hand_is_not_dropped(bench: Bench) -> None:
+    bench.desk.turn()
+    in_hand = {attempt.held.fence for attempt in bench.desk.in_hand()}
+    bench.finish(bench.runner.running[0])
+    bench.desk.turn()
+    bench.desk.claiming = False
+    bench.until_idle()
+    assert in_hand
+    assert not in_hand & {fence for fences in bench.store.drained for fence in fences}
+
+
 def test_a_lease_is_not_forgotten_where_only_the_second_of_two_trips_went_well(bench: Bench) -> None:
     bench.store.late = [RowLocked("locked")]
     bench.desk.turn()

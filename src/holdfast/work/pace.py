@@ -35,7 +35,8 @@ class Pace:
         """Take in what ended since the last time."""
         if not self._count:
             return
-        self._run_time = (self._run_time + self._seconds / self._count) / 2
+        newest = self._seconds / self._count
+        self._run_time = (self._run_time + newest) / 2 if self._run_time else newest
         if self._longest_wait > SOON:
             self._window = max(1, self._window // 2)
         elif self._longest_wait < SOON / 2:
