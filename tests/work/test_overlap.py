@@ -254,7 +254,7 @@ def test_a_lease_whose_jobs_end_in_two_trips_is_dropped_once(bench: Bench) -> No
 
 def test_a_lease_with_jobs_in_hand_is_not_dropped(bench: Bench) -> None:
     bench.desk.turn()
-    in_hand = {attempt.held.fence for attempt in bench.desk.in_hand()}
+    in_hand = {attempt.held.fence for attempt in bench.runner.running}
     bench.finish(bench.runner.running[0])
     bench.desk.turn()
     bench.desk.claiming = False
