@@ -98,7 +98,7 @@ def test_terminated_connections_cost_nothing(server: EmbeddedPostgres, tmp_path:
 def test_a_listener_whose_connection_is_cut_hears_again(server: EmbeddedPostgres, tmp_path: Path) -> None:
     with fleet_on(server, tmp_path, "listener", poll_base=60.0, poll_max=60.0, lease=60.0, heartbeat=15.0) as fleet:
         worker = fleet.start()
-        wait_until(lambda: fleet.sql(LISTENERS), what="it listens")
+        wait_until(lambda: "listening for notifications" in fleet.log_of(worker))
         for round in range(1, 6):
             [(old,)] = fleet.sql(LISTENERS)
             fleet.sql(f"select pg_terminate_backend({old})")
