@@ -58,6 +58,17 @@ def until_all_is_recorded(bench: Bench) -> None:
     raise AssertionError("something is left")
 
 
+def the_second_can_not_depart(bench: Bench, trouble: Exception) -> None:
+    backlog = Backlog()
+
+    def then_fail(wants: Wants | None) -> Claimed:
+        bench.store.early = [trouble]
+        bench.store.always = backlog
+        return backlog(wants)
+
+    bench.store.always = then_fail
+
+
 def none_left(bench: Bench) -> None:
     bench.store.always = Claimed()
 
@@ -144,14 +155,7 @@ def test_what_is_refused_goes_on_one_by_one_while_the_next_trip_is_under_way(ben
 
 
 def test_a_trip_that_can_not_be_sent_costs_neither_the_one_under_way_nor_an_outcome(bench: Bench) -> None:
-    backlog = Backlog()
-
-    def then_refuse(wants: Wants | None) -> Claimed:
-        bench.store.early = [ValueRefused("a NUL")]
-        bench.store.always = backlog
-        return backlog(wants)
-
-    bench.store.always = then_refuse
+    the_second_can_not_depart(bench, ValueRefused("a NUL"))
     bench.desk.turn()
     assert bench.store.log == ["departed", "departed", "handed out", "recorded"]
     unsent = [outcome.id for outcome in bench.store.made[1][1]]
@@ -187,7 +191,7 @@ def test_where_it_breaks_all_outcomes_are_sent_again_and_what_is_not_known_is_lo
     assert set(Counter(again).values()) == {1}
 
 
-def test_where_it_breaks_before_any_answer_both_claims_are_looked_up_in_turn(bench: Bench) -> None:
+def test_where_it_breaks_before_the_second_answer_that_claim_alone_is_looked_up(bench: Bench) -> None:
     bench.store.answers = [Backlog(), OutcomeUnknown("it broke")]
     bench.desk.turn()
     assert bench.store.log == ["departed", "departed", "handed out", "recorded"]
@@ -198,14 +202,7 @@ def test_where_it_breaks_before_any_answer_both_claims_are_looked_up_in_turn(ben
 
 
 def test_what_was_claimed_is_run_though_the_next_trip_could_not_depart(bench: Bench) -> None:
-    backlog = Backlog()
-
-    def then_break(wants: Wants | None) -> Claimed:
-        bench.store.early = [OutcomeUnknown("it broke")]
-        bench.store.always = backlog
-        return backlog(wants)
-
-    bench.store.always = then_break
+    the_second_can_not_depart(bench, OutcomeUnknown("it broke"))
     bench.desk.turn()
     assert bench.store.log == ["departed", "departed", "handed out"]
     assert len(bench.runner.running) == TRIP
