@@ -11,7 +11,7 @@ from holdfast.settings import Settings
 from holdfast.store.base import Store
 
 OLDEST = 160000  # as the server counts: 16.0
-CONNECTIONS = 6  # what one worker opens at most, besides its handlers
+CONNECTIONS = 8  # what one worker opens at most, besides its handlers
 
 
 def version(store: Store, settings: Settings, limits: Limits) -> Iterator[Finding]:
