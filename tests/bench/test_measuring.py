@@ -10,7 +10,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from holdfast.bench import bars, growth, idle
+from holdfast.bench import bars, enqueue, growth, idle
 from holdfast.bench.app import hf
 from holdfast.bench.drain import drain
 from holdfast.bench.importing import import_ms
@@ -94,6 +94,23 @@ def test_no_schema_is_left_behind(place: PostgresPlace) -> None:
     assert before is not None
     assert after == (before[0] - 1,)
     place.__init__(place.url, own_server=False)  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("engine", ["postgres"], indirect=True)
+def test_enqueuers_that_shall_not_notify_do_not(place: PostgresPlace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(enqueue, "ENQUEUERS", 1)
+    place.fresh()
+    with enqueue.enqueuers() as one, psycopg.connect(place.url, autocommit=True) as listener:
+        channel: str = hf.store.channel  # type: ignore[attr-defined]
+        listener.execute(f'listen "{channel}"'.encode())
+
+        def heard(*, notify: bool) -> int:
+            one.rate(10, notify=notify)
+            listener.execute("select pg_notify(%s, 'end')", (channel,))
+            return len(list(iter(lambda: next(listener.notifies()).payload, "end")))
+
+        assert heard(notify=False) == 0
+        assert heard(notify=True) > 0
 
 
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)

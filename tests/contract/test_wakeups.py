@@ -15,12 +15,12 @@ import psycopg
 import pytest
 
 from holdfast import events
-from holdfast.errors import StoreUnavailable
+from holdfast.errors import StoreUnavailable, ValueRefused
 from holdfast.settings import Settings
 from holdfast.store import open_store
 from holdfast.store.base import Store
 from holdfast.store.postgres import connect as postgres_connect
-from holdfast.store.postgres import listen
+from holdfast.store.postgres import listen, notify
 from holdfast.store.postgres import store as postgres
 from holdfast.store.postgres.connect import Connection
 from tests.contract.places import raw
@@ -113,6 +113,57 @@ def test_however_quickly_jobs_follow_each_other_each_is_heard_of_soon(
             thread.join()
     late = {name: heard[name] - told_at[name] for name in told_at if heard[name] - told_at[name] > 1.0}
     assert not late
+
+
+def lanes_heard(ear: Ear, last: str) -> list[str]:
+    """The queues of what was heard, up to that one."""
+    heard: list[str] = []
+    while not heard or heard[-1] != last:
+        heard.append(json.loads(ear.next()[1])[0])
+    return heard
+
+
+@pytest.mark.parametrize("engine", ["postgres"])
+def test_where_few_enqueue_each_wake_up_travels_with_its_job(
+    store: Store, stores: Callable[..., Store], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notify, "LONG", 3600.0)  # however slow the disk
+    with listening(stores()) as ear:
+        for _ in range(50):
+            a_queued_job(store, queue="mail")
+        a_queued_job(store, queue="last")
+        assert lanes_heard(ear, "last") == ["mail"] * 50 + ["last"]
+
+
+@pytest.mark.parametrize("engine", ["postgres"])
+def test_where_many_enqueue_a_wake_up_serves_for_several_jobs(  # F18
+    store: Store, stores: Callable[..., Store], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"LONG": 0.0, "CROWDED": 0.0, "REST": 1e6, "LONGEST_REST": 5.0}.items():
+        monkeypatch.setattr(notify, name, value)
+    with listening(stores()) as ear:
+        for _ in range(100):
+            a_queued_job(store, queue="mail")
+        a_queued_job(store, queue="last")
+        heard = lanes_heard(ear, "last")
+    # The first two while nobody knew yet, then one in so many; what the last of them left behind is told in the end.
+    assert 100 // notify.MOST <= heard.count("mail") <= 100 // notify.MOST + 3
+
+
+@pytest.mark.parametrize("engine", ["postgres"])
+def test_a_job_that_is_refused_takes_no_others_wake_up_with_it(
+    store: Store, stores: Callable[..., Store], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"LONG": 0.0, "CROWDED": 0.0, "REST": 1e6, "LONGEST_REST": 0.3}.items():
+        monkeypatch.setattr(notify, name, value)
+    with listening(stores()) as ear:
+        for _ in range(3):  # the last of them rests
+            a_queued_job(store, queue="mail")
+        told = [ear.next() for _ in range(2)]
+        monkeypatch.setattr(notify, "MOST", 0)  # so the next one takes it along
+        with pytest.raises(ValueRefused):
+            store.enqueue(new_job(queue="mail", correlation_id="\0"))
+        assert [*told, ear.next()] == [("lane", '["mail", "greet", 0]')] * 3
 
 
 def test_a_listener_that_is_told_to_stop_stops(store: Store, stores: Callable[..., Store]) -> None:

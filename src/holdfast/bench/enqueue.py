@@ -8,7 +8,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import IO, Any
 
@@ -76,19 +76,28 @@ def _out(process: subprocess.Popen[str]) -> IO[str]:
     return process.stdout
 
 
-def _silent(*_: object, **__: object) -> None:
-    """Notifies nobody."""
+class Silence:
+    """In the place of a notifier: tells nobody."""
+
+    def turn(self, _wakeup: tuple[str, str]) -> bool:
+        return False
+
+    def took(self, _seconds: float) -> None:
+        return
+
+    def send(self, _wakeups: Iterable[tuple[str, str]]) -> None:
+        return
 
 
 def main() -> None:
     noop.enqueue(PAD)
     store: Any = hf.store
-    notify = store.notify
+    notifiers = {"on": store._notifier, "off": Silence()}
     sys.stdout.write("ready\n")
     sys.stdout.flush()
     for line in sys.stdin:
         word, jobs = line.split()
-        store.notify = notify if word == "on" else _silent
+        store._notifier = notifiers[word]
         began = time.monotonic_ns()
         for _ in range(int(jobs)):
             noop.enqueue(PAD)

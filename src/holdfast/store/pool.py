@@ -24,12 +24,18 @@ _graveyard: list[object] = []
 
 
 class Pool(Generic[C]):
-    """`survives_fork`: may a child open connections of its own while ones from before the fork exist? PostgreSQL's may;
-    SQLite keeps what it has locked in the memory of the process, which the child inherits and believes (F37)."""
+    """`usable`: is this one fit for use? Asked before it is lent. `in_order`: the same after its use, if that is
+    quicker to tell. `survives_fork`: may a child open connections of its own while ones from before the fork exist?
+    PostgreSQL's may; SQLite keeps what it has locked in the memory of the process, which the child inherits and
+    believes (F37)."""
 
-    def __init__(self, connect: Callable[[], C], usable: Callable[[C], bool], *, survives_fork: bool = True) -> None:
+    def __init__(
+        self, connect: Callable[[], C], usable: Callable[[C], bool], in_order: Callable[[C], bool] | None = None, *,
+        survives_fork: bool = True,
+    ) -> None:  # fmt: skip
         self._connect = connect
         self._usable = usable
+        self._in_order = in_order or usable
         self._survives_fork = survives_fork
         self._free: list[C] = []
         self._lent = 0
@@ -75,7 +81,7 @@ class Pool(Generic[C]):
     def give_back(self, connection: C) -> None:
         stale: list[C] = [connection]
         with self._lock:
-            if not self._usable(connection):
+            if not self._in_order(connection):
                 # Where one connection broke (a restart, a failover) the free ones have hardly survived.
                 stale, self._free = [connection, *self._free], []
             elif not self._closed and len(self._free) < KEPT:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import select
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import psycopg
@@ -41,9 +39,8 @@ PLANS = {
 }  # fmt: skip
 
 
-def connect(settings: Settings, *, application: str = "holdfast", durable: bool = True) -> Connection:
-    """Deafness and half-open connections are noticed by the kernel within half a lease. What is not `durable` need not
-    outlive a crash of the server: its commits don't wait for the disk."""
+def connect(settings: Settings, *, application: str = "holdfast") -> Connection:
+    """Deafness and half-open connections are noticed by the kernel within half a lease."""
     patience = max(2, int(settings.lease / 2))
     options: dict[str, Any] = {
         "connect_timeout": 10,
@@ -64,8 +61,6 @@ def connect(settings: Settings, *, application: str = "holdfast", durable: bool 
             "idle_in_transaction_session_timeout": patience * 1000,
             **PLANS,
         }
-        if not durable:
-            session["synchronous_commit"] = "off"
         options["options"] = " ".join(f"-c {name}={value}" for name, value in session.items())
     _check_url(settings)
     with translated(settings.shown_url):
@@ -102,12 +97,22 @@ def usable(connection: Connection) -> bool:
     return not connection.closed and connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
 
 
-@contextmanager
-def translated(where: str, connection: Connection | None = None) -> Iterator[None]:
-    try:
-        yield
-    except psycopg.Error as error:
-        raise translate(where, error, broken=connection is not None and _ended(connection, error)) from error
+class translated:
+    """Meanwhile the driver's errors are told as ours."""
+
+    __slots__ = ("_connection", "_where")
+
+    def __init__(self, where: str, connection: Connection | None = None) -> None:
+        self._where = where
+        self._connection = connection
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
+        if isinstance(error, psycopg.Error):
+            broken = self._connection is not None and _ended(self._connection, error)
+            raise translate(self._where, error, broken=broken) from error
 
 
 def _ended(connection: Connection, error: psycopg.Error) -> bool:

@@ -74,10 +74,14 @@ class PostgresEnqueue(Store):
         values = self._parameters(_columns(job))
         _, names = self._numbers(self.statements["enqueue"])
         with self._posts.use() as post, translated(self.shown_url, post.connection):
-            along = self._notifier.turn()
-            id = post.enqueue([values[name] for name in names], self.channel, wakeup if along else None)
-            if post.waited:
-                self._notifier.took(post.waited)
+            along = self._notifier.turn((self.channel, wakeup))
+            try:
+                id = post.enqueue([values[name] for name in names], self.channel, wakeup if along else None)
+            except BaseException:
+                if along:  # jobs before this one may count on it
+                    self._notifier.send([(self.channel, wakeup)])
+                raise
+            self._notifier.took(post.waited)
             failure, post.failure = post.failure, ""
         if failure:
             events.emit("notify_failed", error=failure)

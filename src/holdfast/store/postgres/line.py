@@ -33,6 +33,8 @@ class Line:
         self._texts = statements
         self._names = {name: b"holdfast_" + name.encode() for name in statements} if prepare else {}
         self._unread = 0  # messages whose answer was not read yet
+        self._readable = select.poll()
+        self._readable.register(self._pgconn.socket, select.POLLIN)
         self._pgconn.nonblocking = 1
         self._pgconn.enter_pipeline_mode()
         if self._names:
@@ -69,7 +71,7 @@ class Line:
         refused: pq.abc.PGresult | None = None
         while True:
             while self._pgconn.is_busy():
-                ready(self._pgconn.socket)
+                self._readable.poll()
                 self._pgconn.consume_input()
             result = self._pgconn.get_result()
             if result is not None:
@@ -100,7 +102,7 @@ class Line:
 
     def _hears(self) -> bool:
         try:
-            while ready(self._pgconn.socket, timeout=0):  # its last words first, then its end
+            while self._readable.poll(0):  # its last words first, then its end
                 self._pgconn.consume_input()
         except psycopg.Error:
             return False
@@ -114,16 +116,18 @@ class Line:
         return [None if value is None else self._encoded(value) for value in values]
 
     def _encoded(self, value: Any) -> bytes:
-        if isinstance(value, list):
-            value = array(value)
-        elif isinstance(value, datetime):
-            value = value.isoformat()
-        # Members of an enumeration are what they stand for, whatever they call themselves.
-        if isinstance(value, str):
-            text = str.__str__(value)
-        else:
-            text = int.__repr__(value) if isinstance(value, int) else float.__repr__(value)
-        encoded = text.encode(self._encoding)
+        encoded = (value if type(value) is str else _text(value)).encode(self._encoding)
         if b"\0" in encoded:
             raise ValueRefused("PostgreSQL keeps no text with a NUL character in it")
         return encoded
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list):
+        return array(value)
+    if isinstance(value, datetime):
+        return value.isoformat()
+    # Members of an enumeration are what they stand for, whatever they call themselves.
+    if isinstance(value, str):
+        return str.__str__(value)
+    return int.__repr__(value) if isinstance(value, int) else float.__repr__(value)

@@ -26,10 +26,11 @@ from holdfast.store.postgres.copy import array
 SEND = b"select pg_notify(c, p) from unnest($1::text[], $2::text[]) as w (c, p)"
 IDLE = 10.0  # seconds without a wake-up after which thread and connection are given up
 FLUSH = 1.0  # seconds a process that exits waits for its last wake-ups
-REST = 0.0005  # seconds between two where few want to send one
-CROWDED = 0.003  # seconds: where one takes that long, many do
-CROWDED_REST = 9  # times as long as it took until the next, there
-LONGEST_REST = 0.02  # seconds
+CROWDED = 2.5  # times the quickest commit of late, and
+LONG = 0.001  # seconds: where they take longer, on average, many want wake-ups
+REST = 80  # times as long as they take longer until the next one, there
+LONGEST_REST = 0.05  # seconds
+MOST = 16  # jobs of this process in a row without one
 LONGEST = 2000  # characters of a wake-up; the server takes 8,000 bytes
 ANSWER = 5.0  # seconds the server has to answer one
 
@@ -61,6 +62,9 @@ class Notifier:
         self._sent = 0.0
         self._under_way = False
         self._rest_until = 0.0
+        self._without = 0
+        self._usual = 0.0  # seconds a commit took of late, on average
+        self._quickest = 60.0
 
     def send(self, wakeups: Iterable[tuple[str, str]]) -> None:
         with self._changed:
@@ -68,7 +72,10 @@ class Notifier:
             if ready and time.monotonic() >= self._rest_until:
                 self._post(list(wakeups))
             else:
+                told = bool(self._waiting) and self._thread is not None and self._thread.is_alive()
                 self._waiting.update(dict.fromkeys(wakeups))
+                if told:  # each switch to it costs as much as a wake-up
+                    return
             if self._thread is None or not self._thread.is_alive():
                 thread = threading.Thread(target=self._run, name="holdfast-notify", daemon=True)
                 try:
@@ -80,19 +87,22 @@ class Notifier:
                 self._thread = thread
             self._changed.notify_all()
 
-    def turn(self) -> bool:
-        """May one be sent on another connection now? Then it counts as sent."""
-        now = time.monotonic()
+    def turn(self, wakeup: tuple[str, str]) -> bool:
+        """May this one be sent behind its job now? Then it counts as sent, for those that waited as well."""
         with self._changed:
-            if self._waiting or self._under_way or now < self._rest_until:
+            now = time.monotonic()
+            self._without += 1
+            if now < self._rest_until and self._without < MOST:
                 return False
-            self._rest_until = now + REST
+            self._without = 0
+            self._waiting.pop(wakeup, None)
+            self._rest_until = now + self._rest()
             return True
 
     def took(self, seconds: float) -> None:
-        """The one that had the turn took so long."""
-        with self._changed:
-            self._rest_until = max(self._rest_until, time.monotonic() + _rest_after(seconds))
+        """A commit took so long."""
+        self._quickest = min(seconds, self._quickest * 1.002)
+        self._usual += (seconds - self._usual) / 32
 
     def flush(self, timeout: float = FLUSH) -> None:
         with self._changed:
@@ -116,7 +126,8 @@ class Notifier:
                 answer = pgconn.get_result()
                 if answer is None:
                     now = time.monotonic()
-                    self._rest_until = now + _rest_after(now - self._sent)
+                    self.took(now - self._sent)
+                    self._rest_until = now + self._rest()
                     self._under_way = False
                     return
                 if answer.status == pq.ExecStatus.FATAL_ERROR:
@@ -137,6 +148,10 @@ class Notifier:
         except psycopg.Error as error:
             self._give_up(error)
 
+    def _rest(self) -> float:
+        longer = self._usual - max(LONG, CROWDED * self._quickest)
+        return min(max(0.0, REST * longer), LONGEST_REST)
+
     def _give_up(self, error: Exception) -> None:
         events.emit("notify_failed", error=str(error).strip())
         self._disconnect()
@@ -154,7 +169,8 @@ class Notifier:
             self._open()
             self._await_answer()
             with self._changed:
-                while self._waiting and (rest := self._rest_until - time.monotonic()) > 0:
+                # A little longer than they rest themselves: a job that comes just then takes it along.
+                while self._waiting and (rest := self._rest_until + 2 * self._usual - time.monotonic()) > 0:
                     self._changed.wait(rest)
                 if self._waiting and self._connection is not None:
                     self._post(list(self._waiting))
@@ -194,11 +210,6 @@ class Notifier:
             if descriptor >= 0 and not ready(descriptor, timeout=ANSWER):
                 with self._changed:
                     self._give_up(TimeoutError(f"no answer within {ANSWER:g} s"))
-
-
-def _rest_after(seconds: float) -> float:
-    """After one that took so long."""
-    return REST if seconds < CROWDED else min(CROWDED_REST * seconds, LONGEST_REST)
 
 
 def _flush(notifier: weakref.ref[Notifier]) -> None:

@@ -9,35 +9,38 @@ import time
 from typing import Any
 
 import psycopg
+from psycopg import pq
 
 from holdfast.errors import StoreError
 from holdfast.store.postgres.connect import Connection
 from holdfast.store.postgres.line import Line
 
-# A wake-up need not outlive a crash of the server: its commit does not wait for the disk; nor for long in the queue for
-# the one lock that all of them take, as the next job would wait behind it.
-WAKE = (
-    b"select set_config('synchronous_commit', 'off', true), set_config('lock_timeout', '50ms', true), pg_notify($1, $2)"
-)
+# The next job would wait behind a wake-up that waits for the one lock all of them take. (For the disk none does: it
+# writes nothing but its own commit.)
+WAKE = b"select set_config('lock_timeout', '50ms', true), pg_notify($1, $2)"
 
 
 class Post(Line):
     def __init__(self, connection: Connection, enqueue: bytes) -> None:
         super().__init__(connection, {"enqueue": enqueue, "wake": WAKE})
-        self._wake_sent = 0.0  # when the wake-up was sent whose answer is still to be read; 0: none
-        self.waited = 0.0  # seconds the newest wake-up took, if it kept the next job waiting
+        self._wake_sent = False  # its answer is still to be read
+        self.waited = 0.0  # seconds until the newest job was committed
         self.failure = ""  # why the newest wake-up whose answer was read could not be sent
+
+    def in_order(self) -> bool:
+        """As far as its answers tell. What happened since the last of them, `usable` finds out."""
+        return self._pgconn.status == pq.ConnStatus.OK and self._unread == self._wake_sent
 
     def usable(self) -> bool:
         if not self._hears():
             return False
         if self._wake_sent and not self._pgconn.is_busy():
-            self._wake_sent = 0.0
+            self._wake_sent = False
             try:
                 self._read_wake_answer()
             except psycopg.Error:
                 return False
-        return self._unread == bool(self._wake_sent)
+        return self._unread == self._wake_sent
 
     def enqueue(self, values: list[Any], channel: str, payload: str | None) -> int:
         """Commit one job and return its id; send the wake-up behind it, if there is one to send."""
@@ -48,14 +51,12 @@ class Post(Line):
             self.send([("wake", wake)])
         self.flush()
         sent = time.monotonic()
-        self.waited = 0.0
         if self._wake_sent:
-            began, self._wake_sent = self._wake_sent, 0.0
+            self._wake_sent = False
             self._read_wake_answer()
-            self.waited = time.monotonic() - began
-        if wake is not None:
-            self._wake_sent = sent
+        self._wake_sent = wake is not None
         [answer] = self.answer()
+        self.waited = time.monotonic() - sent
         id = answer.get_value(0, 0) if answer.ntuples else None
         if id is None:
             raise StoreError("the database took the job and kept nothing: is there a trigger on the table of jobs?")

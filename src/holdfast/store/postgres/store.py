@@ -60,10 +60,10 @@ class PostgresStore(PostgresEnqueue):
             self.statements.define(f"{name}_switched", _claim_past_pauses(source("postgres", name), picked))
         self.channel = _channel(settings.schema)
         self._pool: Pool[Connection] = Pool(self._connect, usable)
-        self._posts: Pool[Post] = Pool(self._open_post, Post.usable)
+        self._posts: Pool[Post] = Pool(self._open_post, Post.usable, Post.in_order)
         self._trips: Pool[Trip] = Pool(self._open_trip, Trip.usable)
         self._surveys = Surveys(self._survey)
-        self._notifier = Notifier(lambda: connect(settings, durable=False))
+        self._notifier = Notifier(lambda: connect(settings))
 
     def _connect(self) -> Connection:
         return connect(self.settings)
