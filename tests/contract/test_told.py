@@ -18,6 +18,8 @@ from tests.factories import BOOM, HOUR, LEASE, Clock, a_queued_job, claim, ref
 
 pytestmark = pytest.mark.parametrize("engine", ["postgres"])
 HERE = ("default", "greet", 0)
+THERE = ("elsewhere", "greet", 0)
+told_of = pytest.mark.parametrize("told", [[HERE], [HERE, THERE]], ids=["one lane", "two"])  # a statement for each
 LANES = [(queue, task, priority) for queue in ("a", "b") for task in ("greet", "scan") for priority in (-1, 0, 5)]
 TASKS = ("greet", "scan")
 
@@ -37,12 +39,15 @@ def test_only_the_lanes_told_of_are_taken_from(store: Store) -> None:
     assert not claim(store, 10, tasks=TASKS, told=told).jobs
 
 
+@pytest.mark.parametrize("lanes", [LANES, LANES[:1]], ids=["several", "one"])
 @pytest.mark.parametrize("seed", range(12))
-def test_told_of_all_lanes_it_takes_what_the_order_says(store: Store, clock: Clock, seed: int) -> None:
+def test_told_of_all_lanes_it_takes_what_the_order_says(
+    store: Store, clock: Clock, seed: int, lanes: list[tuple[str, str, int]]
+) -> None:
     draw = random.Random(seed)
     tried = set[str]()
     for _ in range(20):
-        queue, task, priority = draw.choice(LANES)
+        queue, task, priority = draw.choice(lanes)
         kind = draw.choice(["due", "due", "future", "expired", "once", "tried"])
         options: dict[str, Any] = {"queue": queue, "task": task, "max_attempts": 1 if kind == "once" else 3}
         if kind == "tried":
@@ -63,45 +68,54 @@ def test_told_of_all_lanes_it_takes_what_the_order_says(store: Store, clock: Clo
     limit, ahead = draw.randrange(6), draw.randrange(1, 6)
     seen = order[: limit + ahead]
     fresh = [job.id not in tried and job.max_attempts > 1 for job in seen]
-    claimed = claim(store, limit, ahead=ahead, tasks=TASKS, told=LANES)
+    claimed = claim(store, limit, ahead=ahead, tasks=TASKS, told=lanes)
     assert ids(claimed) == [job.id for n, job in enumerate(seen) if n < limit or fresh[n]]
     assert claimed.passed == any(not fresh[n] for n in range(limit, len(seen)))
     assert not claimed.more
 
 
-def test_a_paused_queue_or_task_gives_nothing_until_its_pause_ends(store: Store, clock: Clock) -> None:
+@told_of
+def test_a_paused_queue_or_task_gives_nothing_until_its_pause_ends(
+    store: Store, clock: Clock, told: list[tuple[str, str, int]]
+) -> None:
     id = a_queued_job(store)
     for kind, name in (("queue", "default"), ("task", "greet")):
         store.hold(kind, name, delay=60)
-        assert not claim(store, told=[HERE]).jobs
+        assert not claim(store, told=told).jobs
         store.let_go(kind, name)
     store.hold("queue", "default", delay=60)
+    store.hold("queue", "another")
+    store.hold("task", "default")
     clock.advance(61)
-    assert ids(claim(store, told=[HERE])) == [id]
+    assert ids(claim(store, told=told)) == [id]
 
 
-def test_where_a_suspect_waits_nothing_is_taken(store: Store, clock: Clock) -> None:
+@told_of
+def test_where_a_suspect_waits_nothing_is_taken(store: Store, clock: Clock, told: list[tuple[str, str, int]]) -> None:
     suspects = [a_queued_job(store, task="scan") for _ in range(2)]
     assert ids(claim(store, 2, tasks=("scan",), held=1)) == suspects
     clock.advance(LEASE + 1)
     assert len(store.rescue()) == 2
     id = a_queued_job(store)
-    claimed = claim(store, told=[HERE])
+    claimed = claim(store, told=told)
     assert not claimed.jobs
     assert claimed.alone, "so the desk looks everywhere at once"
     assert ids(claim(store)) == [id], "a claim from everywhere decides"
 
 
-def test_what_others_have_locked_is_told_of(store: Store, settings: Settings) -> None:
+@told_of
+def test_what_others_have_locked_does_not_stand_in_the_way(
+    store: Store, settings: Settings, told: list[tuple[str, str, int]]
+) -> None:
     first, second = a_queued_job(store), a_queued_job(store)
     with psycopg.connect(settings.url) as other:
         other.execute(f'select 1 from "{settings.schema}".jobs where id = %s for update', (int(first),))
-        claimed = claim(store, 2, told=[HERE])
+        claimed = claim(store, 2, told=told)
         assert ids(claimed) == [second]
-        assert claimed.more
+        assert claimed.more == (len(told) > 1), "of one lane it is not asked: there is a look at all of them soon"
         third = a_queued_job(store)
-        assert ids(claim(store, 1, told=[HERE])) == [third], "one that is locked does not stand before it"
-    assert ids(claim(store, 2, told=[HERE])) == [first]
+        assert ids(claim(store, 1, told=told)) == [third]
+    assert ids(claim(store, 2, told=told)) == [first]
 
 
 @pytest.mark.parametrize("told", [[], [HERE]], ids=["everywhere", "told"])

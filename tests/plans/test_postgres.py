@@ -283,12 +283,12 @@ def claims_where_told(store: PostgresStore) -> list[Case]:
     lanes = [(QUEUE, TASK, priority) for priority in (-1, 0, 1)] + [(ONE_LANE, TASK, 0), (QUEUE, PAUSED_TASK, 0)]
     return [
         Case(
-            f"claim {limit} and {ahead} ahead from {len(told)} lanes told of", store.statements["claim_from"],
+            f"{name} {limit} and {ahead} ahead from {len(told)} lanes told of", store.statements[name],
             claim_parameters(None, limit, ahead, held=3, told=told), rows=(3 * len(told) + 2) * (limit + ahead) + 50,
             pages=20 * (limit + ahead) * len(told) + 200,
         )
         for limit, ahead in ((10, 0), (0, 10), (100, 100))
-        for told in (lanes[:1], lanes)
+        for told, name in ((lanes[:1], "claim_lane"), (lanes[:1], "claim_from"), (lanes, "claim_from"))
     ]  # fmt: skip
 
 

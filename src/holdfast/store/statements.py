@@ -6,7 +6,7 @@ In the files, `@jobs` is a table of ours, `:name` a parameter, and time is writt
   @clock         the database's clock, in SET lists
   @after(name)   that clock plus the parameter's seconds
   @any(name)     after a column: it is one of the parameter's list
-  @lanes         the fragment `lanes.sql`, shared by claim and look; so `@taken`, shared by the two claims,
+  @lanes         the fragment `lanes.sql`, shared by claim and look; so `@taken` and `@answer`, shared by claims,
                  `@matching`, by what finds jobs, and `@meant`, by what a pause sets aside
 Each store says what these become.
 """
@@ -19,7 +19,7 @@ from functools import cache
 from pathlib import Path
 
 HERE = Path(__file__).parent
-FRAGMENTS = frozenset(["lanes", "matching", "meant", "taken"])
+FRAGMENTS = frozenset(["answer", "lanes", "matching", "meant", "taken"])
 
 _COMMENT = re.compile(r"^\s*--.*\n", re.MULTILINE)
 _TOKEN = re.compile(r"@after\((\w+)\)|@any\((\w+)\)|@(\w+)")

@@ -113,6 +113,7 @@ chosen as (
      where @unbarred
 ),
 @taken
+@answer
 union all
 select null, null, null, null, null, null, null, null, null,
        (select extract(epoch from min(at) - @now)::float8 from (

@@ -37,6 +37,7 @@ chosen as (
     select c.id from picked c where (c.rank <= :limit or c.fresh) and @unbarred
 ),
 @taken
+@answer
 union all
 select null, null, null, null, null, null, null, null, null, null,
        (select count(*) from picked) < least((select count(*) from candidate), :n),

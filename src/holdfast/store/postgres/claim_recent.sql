@@ -66,6 +66,7 @@ remaining as materialized (
     select n, min(ready_at) as first from candidate where id not in (select id from chosen) group by n
 ),
 @taken
+@answer
 union all
 select coalesce((select max(id) from new), :newest::bigint), null, null,
        (select json_agg(json_build_array(lane.queue, lane.task, lane.priority, case when open_lane.n is not null then

@@ -1,4 +1,4 @@
--- How a claim ends: what was `chosen` is taken, under one lease, and its rows are the answer. (One row more follows.)
+-- How a claim ends: what was `chosen` is taken, under one lease.
 taken as (
     update @jobs j
        set state = 'running', fence = :fence::uuid, worker = :worker, started_at = @clock,
@@ -12,6 +12,3 @@ lease as (
     select :fence::uuid, :worker, @after(lease), :held + count(*), array_agg(id order by id)
       from taken having count(*) > 0
 )
-(select id, task, queue, args, attempt, max_attempts, priority, checkpoint, correlation_id,
-        null::float8 as next_due, false as more, false as passed, false as alone, false as hold_back, false as switched
-   from taken order by priority desc, run_at, id)

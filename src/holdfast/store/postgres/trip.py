@@ -27,7 +27,8 @@ from holdfast.store.postgres.surveys import Surveys
 ENDINGS = ("fail", "reschedule", "release", "park", "stop")
 SUCCESSES = ("succeed", "succeed_with", "output", "drop_leases")
 CLAIMS = (
-    "claim", "claim_switched", "claim_from", "claim_from_switched", "claim_recent", "claim_recent_switched",
+    "claim", "claim_switched", "claim_lane", "claim_from", "claim_from_switched", "claim_recent",
+    "claim_recent_switched",
 )  # fmt: skip
 
 Numbered = tuple[bytes, tuple[str, ...]]  # a statement with its parameters by number, and their names in that order
@@ -182,9 +183,13 @@ class Trip(Line):
     def _claim(self, wants: Wants, *, everywhere: bool = False) -> Claim:
         looks = self._surveys.looks(wants)
         look = None if wants.thorough or (everywhere and not wants.told) else looks.next(wants)
-        name = ("claim_recent" if look else "claim_from" if wants.told else "claim") + "_switched" * self._switched
-        statement = self._statement(name, **wanted(wants, look))
+        statement = self._statement(self._claim_name(wants, look), **wanted(wants, look))
         return Claim(wants, looks, look, self._switched, monotonic(), statement)
+
+    def _claim_name(self, wants: Wants, look: Recent | None) -> str:
+        if len(wants.told) == 1 and look is None and not self._switched:
+            return "claim_lane"
+        return ("claim_recent" if look else "claim_from" if wants.told else "claim") + "_switched" * self._switched
 
     def _recording(self, finished: Sequence[Outcome]) -> Iterator[tuple[list[Outcome], Statement]]:
         for verb, outcomes in by_verb(finished).items():
@@ -236,9 +241,10 @@ class Trip(Line):
 
 
 def wanted(wants: Wants, look: Recent | None = None) -> dict[str, Any]:
-    """The parameters of claim and claim_from, or of claim_recent."""
+    """The parameters of a claim, whichever it is."""
     n = wants.limit + wants.ahead
     lanes = wants.told if look is None else tuple(look.floors)
+    queue, task, priority = lanes[0] if lanes else ("", "", 0)
     queues, tasks, priorities = zip(*lanes, strict=True) if lanes else ((), (), ())
     recent = {} if look is None else {
         "lane_floors": numbers(floor - SLACK for floor in look.floors.values()), "since": look.since - SLACK,
@@ -257,12 +263,17 @@ def wanted(wants: Wants, look: Recent | None = None) -> dict[str, Any]:
         "lane_queues": list(queues),
         "lane_tasks": list(tasks),
         "lane_priorities": numbers(priorities),
+        "queue": queue,
+        "task": task,
+        "priority": priority,
         **recent,
     }
 
 
 def claimed(fence: str, rows: list[tuple[Any, ...]]) -> Claimed:
-    next_due, more, passed, alone, hold_back, switched = rows.pop()[9:]
+    next_due, more, passed, alone, hold_back, switched = rows[-1][9:]
+    if rows[-1][1] is None:  # it is no job
+        rows.pop()
     return Claimed([held(fence, row) for row in rows], next_due, more, passed, alone, hold_back, switched)
 
 

@@ -7,6 +7,10 @@ create table @meta (
     oldest_code integer not null            -- the oldest code (by the migration it knows) this schema still serves
 );
 
+create domain @state as text
+    check (value in ('queued', 'running', 'paused', 'succeeded', 'failed', 'cancelled'));
+create domain @priority as smallint check (value between -100 and 100);
+
 -- One row a job. Hot: a claim and a completion each write it once, so indexes are few. No index, and no index's
 -- predicate, mentions what success changes (state, result, finished_at): completion stays a heap-only update.
 -- What is never null comes first, of fixed width before text: where nothing before a column varies, its place is known,
@@ -18,7 +22,7 @@ create table @jobs (
     attempt          integer not null default 0,
     max_attempts     integer not null default 3,
     life             integer not null default 1,
-    priority         smallint not null default 0,
+    priority         @priority not null default 0,
     crashes          smallint not null default 0,
     suspicion        smallint not null default 0,
     pause_requested  boolean not null default false,
@@ -26,7 +30,7 @@ create table @jobs (
     awaited          boolean not null default false,
     queue            text not null,
     task             text not null,
-    state            text not null default 'queued',
+    state            @state not null default 'queued',
     ready_at         timestamptz default clock_timestamp(),  -- = run_at while it may be claimed, else null: the claim's index
     suspect_at       timestamptz,             -- = run_at while it waits to be run alone (it was there at a crash)
     expires_at       timestamptz,             -- not started by then: cancelled
@@ -56,16 +60,11 @@ create table @jobs (
     asked_why        text,
     barred_by        text,                    -- the pause by filter that set it aside while it is queued
     -- A queued job that can never be claimed must not exist (R5.11), nor a running one without a holder. So a queued one
-    -- is ready, waits to be run alone, or names the pause that ends some day. One check, not several: each is read anew
-    -- by every statement that writes.
-    check (max_attempts >= 1 and priority between -100 and 100 and case
-        when state = 'queued' then attempt < max_attempts
-                                   and (ready_at is null and suspect_at is null) = (barred_by is not null)
-        else ready_at is null and suspect_at is null and barred_by is null and case state
-            when 'succeeded' then true
-            when 'running' then fence is not null
-            when 'paused' then attempt < max_attempts
-            else state in ('failed', 'cancelled') end end)
+    -- is ready, waits to be run alone, or names the pause that ends some day; no other is. One short check, and the states
+    -- a type: every statement that writes reads it anew, and this one costs it half of the time (docs/decisions/0020).
+    check (case when state = 'queued'
+                then attempt < max_attempts and num_nonnulls(ready_at, suspect_at, barred_by) = 1
+                else num_nonnulls(ready_at, suspect_at, barred_by) = 0 and (fence is not null or state <> 'running') end)
 ) with (
     fillfactor = 50,  -- what a claim of all jobs of a page makes of them has room in it (docs/decisions/0019)
     -- What was claimed since the last vacuum stands in the claim's way: so it comes after so many jobs, hardly later where
