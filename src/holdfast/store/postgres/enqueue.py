@@ -69,24 +69,30 @@ class PostgresEnqueue(Store):
             self.notify([job.queue])
         return done
 
-    def _post(self, job: NewJob) -> int:
-        wakeup = lane_wakeup(job.queue, job.task, job.priority) if _due_now(job) else "q" + job.queue
+    def _values(self, job: NewJob) -> list[Any]:
+        """What `enqueue` takes, in its order."""
         values = self._parameters(_columns(job))
         _, names = self._numbers(self.statements["enqueue"])
-        with self._posts.use() as post, translated(self.shown_url, post.connection):
-            along = self._notifier.turn((self.channel, wakeup))
-            try:
-                id = post.enqueue([values[name] for name in names], self.channel, wakeup if along else None)
-            except BaseException:
-                if along:  # jobs before this one may count on it
-                    self._notifier.send([(self.channel, wakeup)])
-                raise
+        return [values[name] for name in names]
+
+    def _post(self, job: NewJob) -> int:
+        wakeup = self.channel, lane_wakeup(job.queue, job.task, job.priority) if _due_now(job) else "q" + job.queue
+        post = self._posts.take()
+        try:
+            with translated(self.shown_url, post.connection):
+                id = post.enqueue(job, wakeup, self._notifier.turn)
             self._notifier.took(post.waited)
-            failure, post.failure = post.failure, ""
+            along, failure, post.failure = post.along, post.failure, ""
+        except BaseException:
+            if post.along:  # jobs before this one may count on it
+                self._notifier.send([wakeup])
+            raise
+        finally:
+            self._posts.give_back(post)
         if failure:
             events.emit("notify_failed", error=failure)
         if not along:
-            self._notifier.send([(self.channel, wakeup)])
+            self._notifier.send([wakeup])
         return id
 
     def _enqueue_steps(self, job: NewJob) -> Steps:

@@ -6,14 +6,20 @@ could have told it, and inside the job's transaction, where NOTIFY makes commits
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import psycopg
+from msgspec.structs import replace
 from psycopg import pq
 
 from holdfast.errors import StoreError
+from holdfast.model.job import NewJob
 from holdfast.store.postgres.connect import Connection
-from holdfast.store.postgres.line import Line
+from holdfast.store.postgres.line import Line, Values
+
+ARGS = b"[]"  # in the place of a job's own
+KINDS = 1000  # of jobs that are remembered
 
 # The next job would wait behind a wake-up that waits for the one lock all of them take. (For the disk none does: it
 # writes nothing but its own commit.)
@@ -21,10 +27,18 @@ WAKE = b"select set_config('lock_timeout', '50ms', true), pg_notify($1, $2)"
 
 
 class Post(Line):
-    def __init__(self, connection: Connection, enqueue: bytes) -> None:
+    """`columns`: what the statement takes of a job, in its order. `fixed`: it is the same for equal jobs, always."""
+
+    def __init__(
+        self, connection: Connection, enqueue: bytes, columns: Callable[[NewJob], list[Any]], *, fixed: bool
+    ) -> None:
         super().__init__(connection, {"enqueue": enqueue, "wake": WAKE})
+        self._columns = columns
+        self._kinds: dict[NewJob, Values] | None = {} if fixed and self._encoding == "utf-8" else None
+        self._args_at = columns(NewJob(task="", args=ARGS)).index(ARGS.decode())
         self._wake_sent = False  # its answer is still to be read
-        self.waited = 0.0  # seconds until the newest job was committed
+        # Of the newest job: seconds until it was committed, and whether its wake-up was sent along.
+        self.waited, self.along = 0.0, False
         self.failure = ""  # why the newest wake-up whose answer was read could not be sent
 
     def in_order(self) -> bool:
@@ -42,25 +56,41 @@ class Post(Line):
                 return False
         return self._unread == self._wake_sent
 
-    def enqueue(self, values: list[Any], channel: str, payload: str | None) -> int:
-        """Commit one job and return its id; send the wake-up behind it, if there is one to send."""
-        job = self.encoded(values)
-        wake = None if payload is None else self.encoded([channel, payload])
-        self.send([("enqueue", job)])
-        if wake is not None:
-            self.send([("wake", wake)])
-        self.flush()
+    def enqueue(self, job: NewJob, wakeup: tuple[str, str], turn: Callable[[tuple[str, str]], bool]) -> int:
+        """Commit one job and return its id; send the wake-up (its channel and text) behind it, if it is its turn. That
+        is asked while the server works already."""
+        self.along = False
+        self.send([("enqueue", self._values(job))])
         sent = time.monotonic()
+        if turn(wakeup):
+            self.along = True
+            self.send([("wake", self.encoded(wakeup))])
+        self.flush()
         if self._wake_sent:
             self._wake_sent = False
             self._read_wake_answer()
-        self._wake_sent = wake is not None
+        self._wake_sent = self.along
         [answer] = self.answer()
         self.waited = time.monotonic() - sent
         id = answer.get_value(0, 0) if answer.ntuples else None
         if id is None:
             raise StoreError("the database took the job and kept nothing: is there a trigger on the table of jobs?")
         return int.from_bytes(id)
+
+    def _values(self, job: NewJob) -> Values:
+        """Jobs of a kind have all but their arguments in common: that is encoded once."""
+        if self._kinds is None:
+            return self.encoded(self._columns(job))
+        kind = replace(job, args=ARGS)
+        common = self._kinds.get(kind)
+        if common is None:
+            common = self.encoded(self._columns(kind))
+            if len(self._kinds) >= KINDS:
+                self._kinds.clear()
+            self._kinds[kind] = common
+        values = common.copy()
+        values[self._args_at] = job.args
+        return values
 
     def _read_wake_answer(self) -> None:
         try:

@@ -80,7 +80,8 @@ class PostgresStore(PostgresEnqueue):
 
     def _open_post(self) -> Post:
         enqueue, _ = self._numbers(self.statements["enqueue"])
-        return self._on(self._connect(), lambda connection: Post(connection, enqueue))
+        fixed = self._clock is None
+        return self._on(self._connect(), lambda connection: Post(connection, enqueue, self._values, fixed=fixed))
 
     def _open_trip(self) -> Trip:
         return self._trip_on(self._connect())
