@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from holdfast.store.base import Store
 from holdfast.work.attempt import Attempt
 from holdfast.work.heartbeat import Heartbeat
@@ -44,3 +46,21 @@ def test_a_beat_tells_every_attempt_that_was_lost(store: Store, heard: Heard) ->
     Heartbeat(store, lambda: attempts, every=0, lease=LEASE)._step()
     assert [attempt.reason for attempt in attempts] == [None] + ["lost"] * (MANY - 1)
     assert len(heard.of("lease_lost")) == MANY - 1
+
+
+def test_a_lease_is_renewed_unless_it_is_as_good_as_new(store: Store, heard: Heard) -> None:
+    """However the attempts fall between the beats: none is older than a beat and a quarter when it is renewed."""
+    attempts = many_attempts(store)
+    now = time.monotonic()
+    for attempt, age in zip(attempts, (0.0, 0.9, 1.1, 4.0), strict=False):
+        attempt.taken = now - age
+
+    def renewed(which: list[Attempt], *, every: float) -> int:
+        before = len(heard.of("renewed"))
+        heartbeat = Heartbeat(store, lambda: which, every=every, lease=LEASE)
+        heartbeat._next = 0.0
+        heartbeat._step()
+        return len(heard.of("renewed")) - before
+
+    assert [renewed([attempt], every=5.0) for attempt in attempts[:4]] == [0, 0, 1, 1]
+    assert [renewed([attempt], every=1.0) for attempt in attempts[:4]] == [0, 1, 1, 1]

@@ -17,6 +17,7 @@ from holdfast.work.attempt import Attempt
 from holdfast.work.loop import Loop
 
 TICK = 1.0  # seconds between writes of progress and looks at the clock of handlers with a timeout
+YOUNG = 1.0  # seconds since an attempt was claimed, and a quarter of a beat at most: its lease is as good as new
 HEAR_EVERY = 0.2  # seconds between two looks at what people ask, however often they may have asked
 
 
@@ -61,7 +62,9 @@ class Heartbeat:
             return min(TICK, self._every)
         if now >= self._next:
             self._asked = False
-            self._next = now + (self._every if self._beat(attempts) else min(TICK, self._every / 4))
+            # With short jobs all that is in hand is new, thousands of them, and gone before the beat ends.
+            old = [attempt for attempt in attempts if now - attempt.taken >= min(YOUNG, self._every / 4)]
+            self._next = now + (self._every if self._beat(old) else min(TICK, self._every / 4))
         elif self._asked and now >= self._heard_at + HEAR_EVERY:
             self._asked = False
             self._heard_at = now
@@ -74,6 +77,8 @@ class Heartbeat:
         return min(max(0.01, next_at - time.monotonic()), TICK)
 
     def _beat(self, attempts: list[Attempt]) -> bool:
+        if not attempts:
+            return True
         refs = {Ref(a.held.id, a.held.fence): a for a in attempts}
         fences = list({ref.fence for ref in refs})
         try:
