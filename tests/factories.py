@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from holdfast.model.job import Claimed, Held, NewJob, Wants
-from holdfast.model.outcome import Error
-from holdfast.store.base import Ref, Store
+from holdfast.model.outcome import Error, Outcome
+from holdfast.store.base import Exchanged, Ref, Store
 
 MINUTE = 60.0
 HOUR = 3600.0
@@ -44,6 +44,22 @@ def wants(
         ahead=ahead, queues=None if queues is None else tuple(queues), held=held, told=tuple(told),
         thorough=thorough,
     )  # fmt: skip
+
+
+def trip(
+    store: Store, finished: Sequence[Outcome], wanted: Wants, hand_out: Callable[[Claimed], None],
+    drained: Sequence[str] = (),
+) -> Exchanged:  # fmt: skip
+    """One trip, as a desk makes it: what was claimed is handed out before the outcomes are recorded."""
+    with store.trips() as trips:
+        trips.depart(finished, wanted, drained)
+        claimed = trips.claimed()
+        if claimed is not None:
+            hand_out(claimed)
+        done = trips.recorded()
+        if claimed is None and done.refused is None:
+            hand_out(done.claimed)
+        return done
 
 
 def claim(store: Store, limit: int = 1, **options: Any) -> Claimed:

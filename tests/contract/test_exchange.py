@@ -14,7 +14,7 @@ from holdfast.model.outcome import Error, Outcome, returned
 from holdfast.settings import Settings
 from holdfast.store.base import Store
 from tests.contract.places import everything, raw
-from tests.factories import BOOM, LEASE, Clock, a_queued_job, a_running_job, claim, ref, wants
+from tests.factories import BOOM, LEASE, Clock, a_queued_job, a_running_job, claim, ref, trip, wants
 
 
 def test_outcomes_and_claim_are_one_trip(store: Store) -> None:
@@ -156,11 +156,11 @@ def test_a_refused_outcome_takes_the_others_with_it(store: Store, settings: Sett
     ]
     handed: list[Claimed] = []
     with pytest.raises(StoreError):
-        store.exchange(outcomes, wants(), [good.fence, bad.fence], handed.append)
+        trip(store, outcomes, wants(), handed.append, [good.fence, bad.fence])
     assert [everything(store, id) for id in (good.id, bad.id)] == before
     with raw(settings) as sql:
         assert sql("select count(*) from {leases}") == [(2 + len(handed),)]
-    assert store.exchange(outcomes[:1], wants(), [good.fence], handed.append).lost == []
+    assert trip(store, outcomes[:1], wants(), handed.append, [good.fence]).lost == []
     assert [str(job.id) for claimed in handed for job in claimed.jobs] == [waiting]
 
 

@@ -21,7 +21,7 @@ from holdfast.store.base import Ref, Store, Trips
 from holdfast.store.postgres.line import Line
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.postgres.trip import Trip
-from tests.factories import a_queued_job, a_running_job, claim, new_job, wants
+from tests.factories import a_queued_job, a_running_job, claim, new_job, trip, wants
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.parametrize("engine", ["postgres"])
@@ -68,7 +68,7 @@ def test_what_was_claimed_is_handed_out_before_the_outcomes_are_recorded(store: 
         seen.append((store.get(waiting).state, store.get(str(held.id)).state))
 
     with locked(settings, held), pytest.raises(RowLocked):
-        store.exchange([returned(held, None)], wants(), [], hand_out)
+        trip(store, [returned(held, b"1")], wants(), hand_out)
     assert seen == [(State.RUNNING, State.RUNNING)]
     assert store.get(waiting).state is State.RUNNING
     assert store.exchange([returned(held, None)], None).lost == []
@@ -79,7 +79,7 @@ def test_a_claim_that_is_refused_costs_no_outcome(store: Store) -> None:
     burnt = wants()
     assert store.claim_of(burnt.fence) == []
     handed: list[Claimed] = []
-    done = store.exchange([returned(held, b"1")], burnt, [held.fence], handed.append)
+    done = trip(store, [returned(held, b"1")], burnt, handed.append)
     assert isinstance(done.refused, ValueRefused)
     assert (handed, done.claimed.jobs, done.lost) == ([], [], [])
     assert store.get(str(held.id)).result == b"1"
@@ -117,7 +117,7 @@ def test_a_session_that_ends_between_the_two_answers_leaves_the_claim_and_a_doub
         end(claimed)
 
     with locked(settings, held), pytest.raises(OutcomeUnknown):
-        store.exchange([returned(held, b"1")], wants(), [held.fence], hand_out)
+        trip(store, [returned(held, b"1")], wants(), hand_out)
     assert [str(job.id) for claimed in handed for job in claimed.jobs] == [waiting]
     assert [store.get(id).state for id in (str(held.id), waiting)] == [State.RUNNING, State.RUNNING]
     assert store.exchange([returned(held, b"1")], wants(), [held.fence]).lost == []
@@ -128,7 +128,7 @@ def test_a_cancelled_statement_is_trouble_that_passes(store: Store, settings: Se
     held, waiting = a_running_job(store), a_queued_job(store)
     pid = pid_of_the_trip(store)
     with locked(settings, held), pytest.raises(StoreUnavailable) as told:
-        store.exchange([returned(held, b"1")], wants(), [], once_it_waits(settings, pid, "pg_cancel_backend"))
+        trip(store, [returned(held, b"1")], wants(), once_it_waits(settings, pid, "pg_cancel_backend"))
     assert not isinstance(told.value, OutcomeUnknown), "the server has said that it was not recorded"
     assert [store.get(id).state for id in (str(held.id), waiting)] == [State.RUNNING, State.RUNNING]
     assert store.exchange([returned(held, b"1")], None).lost == []
@@ -143,7 +143,7 @@ def test_who_fails_to_hand_out_leaves_no_answers_to_others(store: Store) -> None
 
     wanted = wants()
     with pytest.raises(ZeroDivisionError):
-        store.exchange([returned(held, None)], wanted, [], hand_out)
+        trip(store, [returned(held, b"1")], wanted, hand_out)
     assert [str(job.id) for job in store.claim_of(wanted.fence)] == [waiting]
     again = store.exchange([returned(held, None)], wants())
     assert (again.lost, again.claimed.jobs) == ([], [])

@@ -151,6 +151,25 @@ def test_where_many_enqueue_a_wake_up_serves_for_several_jobs(  # F18
 
 
 @pytest.mark.parametrize("engine", ["postgres"])
+def test_a_busy_lane_does_not_keep_others_from_being_told_of(
+    store: Store, stores: Callable[..., Store], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = {"LONG": 0.0, "CROWDED": 0.0, "REST": 1e6, "LONGEST_REST": 0.1, "MOST": 3}
+    for name, value in values.items():
+        monkeypatch.setattr(notify, name, value)
+    with listening(stores()) as ear:
+        for queue_name in ("busy", "busy", "quiet"):  # the last of them rests
+            a_queued_job(store, queue=queue_name)
+        until = time.monotonic() + 10
+        heard: list[str] = []
+        while "quiet" not in heard and time.monotonic() < until:
+            a_queued_job(store, queue="busy")
+            while not ear.heard.empty():
+                heard.append(json.loads(ear.next()[1])[0])
+        assert "quiet" in heard
+
+
+@pytest.mark.parametrize("engine", ["postgres"])
 def test_a_job_that_is_refused_takes_no_others_wake_up_with_it(
     store: Store, stores: Callable[..., Store], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -71,9 +71,6 @@ class Exchanged(msgspec.Struct):
     requeued: set[str] = msgspec.field(default_factory=set)
 
 
-HandOut = Callable[[Claimed], None]
-
-
 class Trips(Protocol):
     """Trips of a worker to the database. Each records outcomes, all or none, and claims what is wanted: in one
     transaction, or the claim first, in one of its own."""
@@ -175,21 +172,12 @@ class Store(TakesBack, Steers, KeepsCrons, KeepsStacks):
     def trips(self) -> AbstractContextManager[Trips]:
         """A connection for trips, for the caller alone."""
 
-    def exchange(
-        self, finished: Sequence[Outcome], wants: Wants | None, drained: Sequence[str] = (),
-        hand_out: HandOut | None = None,
-    ) -> Exchanged:  # fmt: skip
-        """One trip. `hand_out` is called with what was claimed as soon as that is sure; what is raised from then on
-        concerns the outcomes alone."""
+    def exchange(self, finished: Sequence[Outcome], wants: Wants | None, drained: Sequence[str] = ()) -> Exchanged:
+        """One trip."""
         with self.trips() as trips:
             trips.depart(finished, wants, drained)
-            claimed = trips.claimed()
-            if claimed is not None and wants is not None and hand_out is not None:
-                hand_out(claimed)
-            done = trips.recorded()
-            if claimed is None and done.refused is None and hand_out is not None:
-                hand_out(done.claimed)
-            return done
+            trips.claimed()
+            return trips.recorded()
 
     @abstractmethod
     def claim_of(self, fence: str) -> list[Held]:

@@ -1,8 +1,9 @@
 """Sends wake-ups after the commit, on a connection of its own, coalesced: however many jobs are enqueued while one
 NOTIFY is under way, the next carries each queue once. (Inside the transaction, NOTIFY makes commits queue for one
-database-wide lock, F18.) Whoever enqueues sends it at once, without waiting for an answer, unless the last one was a
-moment ago; a thread opens the connection and sends what piled up. A lone job's wake-up travels behind it (post.py), if
-it is the turn of one. A wake-up is a hint: one that can't be sent is dropped, polling finds the job."""
+database-wide lock, F18.) Whoever enqueues sends it at once, without waiting for an answer; a thread opens the
+connection and sends what piled up. A lone job's wake-up travels behind it (post.py). Where many enqueue, both rest
+between two of them (docs/decisions/0009). A wake-up is a hint: one that can't be sent is dropped, polling finds the
+job."""
 
 from __future__ import annotations
 
@@ -62,7 +63,8 @@ class Notifier:
         self._sent = 0.0
         self._under_way = False
         self._rest_until = 0.0
-        self._without = 0
+        self._send_at = 0.0  # what waits, if no job takes it along before
+        self._without = 0  # jobs since the last one
         self._usual = 0.0  # seconds a commit took of late, on average
         self._quickest = 60.0
 
@@ -72,10 +74,12 @@ class Notifier:
             if ready and time.monotonic() >= self._rest_until:
                 self._post(list(wakeups))
             else:
-                told = bool(self._waiting) and self._thread is not None and self._thread.is_alive()
+                known = bool(self._waiting)
                 self._waiting.update(dict.fromkeys(wakeups))
-                if told:  # each switch to it costs as much as a wake-up
-                    return
+                if not known:
+                    self._send_at = self._rest_until + 2 * self._usual
+                elif self._thread is not None and self._thread.is_alive():
+                    return  # it knows: each switch to it costs as much as a wake-up
             if self._thread is None or not self._thread.is_alive():
                 thread = threading.Thread(target=self._run, name="holdfast-notify", daemon=True)
                 try:
@@ -169,8 +173,8 @@ class Notifier:
             self._open()
             self._await_answer()
             with self._changed:
-                # A little longer than they rest themselves: a job that comes just then takes it along.
-                while self._waiting and (rest := self._rest_until + 2 * self._usual - time.monotonic()) > 0:
+                # A little later than the rest ends: a job that comes just then takes it along.
+                while self._waiting and (rest := self._send_at - time.monotonic()) > 0:
                     self._changed.wait(rest)
                 if self._waiting and self._connection is not None:
                     self._post(list(self._waiting))
