@@ -82,7 +82,7 @@ class Silence:
     def turn(self, _wakeup: tuple[str, str]) -> bool:
         return False
 
-    def took(self, _seconds: float) -> None:
+    def enqueued(self, _id: int, _seconds: float) -> None:
         return
 
     def send(self, _wakeups: Iterable[tuple[str, str]]) -> None:

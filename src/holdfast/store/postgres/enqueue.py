@@ -81,7 +81,7 @@ class PostgresEnqueue(Store):
         try:
             with translated(self.shown_url, post.connection):
                 id = post.enqueue(job, wakeup, self._notifier.turn)
-            self._notifier.took(post.waited)
+            self._notifier.enqueued(id, post.waited)
             along, failure, post.failure = post.along, post.failure, ""
         except BaseException:
             if post.along:  # jobs before this one may count on it

@@ -2,8 +2,7 @@
 NOTIFY is under way, the next carries each queue once. (Inside the transaction, NOTIFY makes commits queue for one
 database-wide lock, F18.) Whoever enqueues sends it at once, without waiting for an answer; a thread opens the
 connection and sends what piled up. A lone job's wake-up travels behind it (post.py). Where many enqueue, both rest
-between two of them (docs/decisions/0009). A wake-up is a hint: one that can't be sent is dropped, polling finds the
-job."""
+between two of them (crowd.py). A wake-up is a hint: one that can't be sent is dropped, polling finds the job."""
 
 from __future__ import annotations
 
@@ -23,14 +22,11 @@ from holdfast import events
 from holdfast.errors import StoreError
 from holdfast.store.postgres.connect import Connection, ready
 from holdfast.store.postgres.copy import array
+from holdfast.store.postgres.crowd import Crowd
 
 SEND = b"select pg_notify(c, p) from unnest($1::text[], $2::text[]) as w (c, p)"
 IDLE = 10.0  # seconds without a wake-up after which thread and connection are given up
 FLUSH = 1.0  # seconds a process that exits waits for its last wake-ups
-CROWDED = 2.5  # times the quickest commit of late, and
-LONG = 0.001  # seconds: where they take longer, on average, many want wake-ups
-REST = 80  # times as long as they take longer until the next one, there
-LONGEST_REST = 0.05  # seconds
 MOST = 16  # jobs of this process in a row without one
 LONGEST = 2000  # characters of a wake-up; the server takes 8,000 bytes
 ANSWER = 5.0  # seconds the server has to answer one
@@ -60,13 +56,11 @@ class Notifier:
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._connection: Connection | None = None
-        self._sent = 0.0
         self._under_way = False
         self._rest_until = 0.0
         self._send_at = 0.0  # what waits, if no job takes it along before
         self._without = 0  # jobs since the last one
-        self._usual = 0.0  # seconds a commit took of late, on average
-        self._quickest = 60.0
+        self._crowd = Crowd()
 
     def send(self, wakeups: Iterable[tuple[str, str]]) -> None:
         with self._changed:
@@ -77,7 +71,7 @@ class Notifier:
                 known = bool(self._waiting)
                 self._waiting.update(dict.fromkeys(wakeups))
                 if not known:
-                    self._send_at = self._rest_until + 2 * self._usual
+                    self._send_at = self._rest_until + 2 * self._crowd.commit
                 elif self._thread is not None and self._thread.is_alive():
                     return  # it knows: each switch to it costs as much as a wake-up
             if self._thread is None or not self._thread.is_alive():
@@ -100,13 +94,13 @@ class Notifier:
                 return False
             self._without = 0
             self._waiting.pop(wakeup, None)
-            self._rest_until = now + self._rest()
+            self._rest_until = now + self._crowd.rest
             return True
 
-    def took(self, seconds: float) -> None:
-        """A commit took so long."""
-        self._quickest = min(seconds, self._quickest * 1.002)
-        self._usual += (seconds - self._usual) / 32
+    def enqueued(self, id: int, seconds: float) -> None:
+        """A job of this process was committed, in so long."""
+        with self._changed:
+            self._crowd.enqueued(id, seconds, time.monotonic())
 
     def flush(self, timeout: float = FLUSH) -> None:
         with self._changed:
@@ -129,9 +123,7 @@ class Notifier:
             while not pgconn.is_busy():
                 answer = pgconn.get_result()
                 if answer is None:
-                    now = time.monotonic()
-                    self.took(now - self._sent)
-                    self._rest_until = now + self._rest()
+                    self._rest_until = time.monotonic() + self._crowd.rest
                     self._under_way = False
                     return
                 if answer.status == pq.ExecStatus.FATAL_ERROR:
@@ -142,7 +134,6 @@ class Notifier:
     def _post(self, wakeups: list[tuple[str, str]]) -> None:
         assert self._connection is not None
         pgconn = self._connection.pgconn
-        self._sent = time.monotonic()
         self._under_way = True
         try:
             pgconn.send_query_params(
@@ -151,10 +142,6 @@ class Notifier:
             pgconn.flush()
         except psycopg.Error as error:
             self._give_up(error)
-
-    def _rest(self) -> float:
-        longer = self._usual - max(LONG, CROWDED * self._quickest)
-        return min(max(0.0, REST * longer), LONGEST_REST)
 
     def _give_up(self, error: Exception) -> None:
         events.emit("notify_failed", error=str(error).strip())
