@@ -8,15 +8,17 @@ import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from holdfast.errors import OutcomeUnknown
 from holdfast.settings import Settings
 from holdfast.store.base import Store
 from holdfast.store.sqlite import connect
 from holdfast.store.sqlite.enqueue import Stamp, stored
 from tests.contract.places import raw
-from tests.factories import Clock, a_queued_job, new_job
+from tests.factories import Clock, a_queued_job, claim, new_job, wants
 
 ONLY_SQLITE = pytest.mark.parametrize("engine", ["sqlite"])
 
@@ -75,6 +77,81 @@ def test_the_file_is_in_wal_mode_for_everyone(store: Store, settings: Settings) 
     with raw(settings) as sql:
         assert sql("pragma journal_mode") == [("wal",)]
         assert sql("pragma integrity_check") == [("ok",)]
+
+
+def when_what_was_claimed_is_read(store: Store, monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
+    sqlite: Any = store
+    rows, claimed = sqlite.rows, sqlite.statements["claimed"]
+
+    def acting(db: sqlite3.Connection, text: str, parameters: dict[str, Any]) -> list[dict[str, Any]]:
+        if text == claimed:
+            act()
+        found: list[dict[str, Any]] = rows(db, text, parameters)
+        return found
+
+    monkeypatch.setattr(sqlite, "rows", acting)
+
+
+@ONLY_SQLITE
+def test_others_may_write_while_a_worker_reads_what_it_claimed(
+    store: Store, stores: Callable[..., Store], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connect, "BUSY", 0.1)
+    other = stores()
+    first = a_queued_job(store)
+    when_what_was_claimed_is_read(store, monkeypatch, lambda: a_queued_job(other))
+    assert [str(job.id) for job in claim(store, 10).jobs] == [first]
+    assert len(store.jobs()) == 2
+
+
+@ONLY_SQLITE
+def test_jobs_that_were_claimed_and_could_not_be_read_are_found_by_their_fence(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    id = a_queued_job(store)
+    wanted = wants(10)
+
+    def fail() -> None:
+        raise sqlite3.OperationalError("disk I/O error")
+
+    when_what_was_claimed_is_read(store, monkeypatch, fail)
+    with pytest.raises(OutcomeUnknown, match="could not be read"):
+        store.claim(wanted)
+    assert [str(job.id) for job in store.claim_of(wanted.fence)] == [id]
+
+
+@ONLY_SQLITE
+def test_arguments_that_somebody_inserted_as_bytes_are_read(store: Store, settings: Settings) -> None:  # R1.2
+    now = stored(datetime.now(UTC))
+    ids = [a_queued_job(store), a_queued_job(store)]
+    with raw(settings) as sql:
+        sql(
+            "update holdfast_jobs set args = cast(args as blob), run_at = ?, ready_at = ? where id = ?",
+            now,
+            now,
+            ids[0],
+        )
+    wanted = wants(10)
+    assert {(str(job.id), job.args) for job in store.claim(wanted).jobs} == {(id, b"{}") for id in ids}
+    assert {(str(job.id), job.args) for job in store.claim_of(wanted.fence)} == {(id, b"{}") for id in ids}
+
+
+@ONLY_SQLITE
+def test_a_job_that_was_rescued_before_it_was_read_is_not_ours(
+    store: Store, stores: Callable[..., Store], monkeypatch: pytest.MonkeyPatch, clock: Clock
+) -> None:
+    """A worker that is frozen between its claim and the reading, for longer than its lease."""
+    other = stores(clock=clock)
+    a_queued_job(store)
+
+    def be_late() -> None:
+        clock.advance(100)
+        assert other.rescue()
+
+    when_what_was_claimed_is_read(store, monkeypatch, be_late)
+    claimed = claim(store, 10)
+    assert claimed.jobs == []
+    assert claimed.more, "it waits again: there is something to come back for"
 
 
 def test_now_is_stored_as_any_instant_is(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from typing import Any, cast
 
 import msgspec
 
+from holdfast.errors import OutcomeUnknown
 from holdfast.model.job import Claimed, Held, Wants
 from holdfast.model.outcome import Outcome
 from holdfast.store.base import Exchanged, Row, by_fence, by_verb, may_be_lost, with_output
@@ -49,6 +50,7 @@ class SqliteTrip(SqliteEnqueue):
 
     def _exchange(self, finished: Sequence[Outcome], wants: Wants | None, drained: Sequence[str]) -> Exchanged:
         done = Exchanged()
+        ids: list[int] = []
         with self._use() as connection:
             if wants is not None and wants.limit + wants.ahead <= 0:
                 wants = None
@@ -63,7 +65,11 @@ class SqliteTrip(SqliteEnqueue):
                     if drained:
                         self.rows(db, self.statements["drop_leases"], {"fences": list(drained)})
                     if wants is not None:
-                        done.claimed = self._claim(db, wants)
+                        ids, done.claimed = self._claim(db, wants)
+            if wants is not None and ids:
+                # They are ours now: others may write while we read what they are.
+                jobs = self._taken(connection.db, wants.fence, ids)
+                done.claimed = msgspec.structs.replace(done.claimed, jobs=jobs, more=len(jobs) < len(ids))
         return done
 
     def _record_outcomes(self, db: sqlite3.Connection, finished: Sequence[Outcome], done: Exchanged) -> None:
@@ -113,25 +119,32 @@ class SqliteTrip(SqliteEnqueue):
             self.rows(db, self.statements["attempt"], history)
         return rows
 
-    def _claim(self, db: sqlite3.Connection, wants: Wants) -> Claimed:
+    def _claim(self, db: sqlite3.Connection, wants: Wants) -> tuple[list[int], Claimed]:
+        """Take them, under one lease; returns which, and what else there is to tell."""
         ids, chosen = self._choose(db, wants)
         if chosen.switched and ids:
             barred = {row["id"] for row in self.rows(db, self.statements["bar"], {"ids": ids})}
             ids = [id for id in ids if id not in barred]
             chosen = msgspec.structs.replace(chosen, passed=chosen.passed or bool(barred))
-        if not ids:
-            return chosen
-        self.rows(db, self.statements["claim"], {"ids": ids, "fence": wants.fence, "worker": wants.worker})
+        if ids:
+            self.rows(db, self.statements["claim"], {"ids": ids, "fence": wants.fence, "worker": wants.worker})
+            lease = {
+                "fence": wants.fence, "worker": wants.worker, "lease": wants.lease, "held": wants.held + len(ids),
+                "ids": sorted(ids),
+            }  # fmt: skip
+            self.rows(db, self.statements["lease"], lease)
+        return ids, chosen
+
+    def _taken(self, db: sqlite3.Connection, fence: str, ids: list[int]) -> list[Held]:
+        """What was claimed, in the order of these ids."""
         taken: dict[int, Held] = {}
-        for part in batched(ids, DOCUMENT):
-            [document] = self.rows(db, self.statements["claimed"], {"ids": part, "fence": wants.fence})
-            taken |= {row[0]: _held(wants.fence, row) for row in _TAKEN.decode(_only(document))}
-        lease = {
-            "fence": wants.fence, "worker": wants.worker, "lease": wants.lease, "held": wants.held + len(taken),
-            "ids": sorted(taken),
-        }  # fmt: skip
-        self.rows(db, self.statements["lease"], lease)
-        return msgspec.structs.replace(chosen, jobs=[taken[id] for id in ids])
+        try:
+            for part in batched(ids, DOCUMENT):
+                [document] = self.rows(db, self.statements["claimed"], {"ids": part, "fence": fence})
+                taken |= {row[0]: _held(fence, row) for row in _TAKEN.decode(_only(document))}
+        except sqlite3.Error as error:
+            raise OutcomeUnknown(f"{self.path}: jobs were claimed and could not be read: {error}") from error
+        return [taken[id] for id in ids if id in taken]
 
     def _choose(self, db: sqlite3.Connection, wants: Wants) -> tuple[list[int], Claimed]:
         """Which jobs this worker would take now, the most urgent first: priority, then due time, then id. Pauses
