@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from holdfast import events
-from holdfast.errors import ValueRefused
+from holdfast.errors import OutcomeUnknown, ValueRefused
 from holdfast.model.outcome import returned
 from holdfast.settings import Settings
 from holdfast.store import open_store
@@ -142,8 +142,41 @@ def test_who_hears_of_a_lost_wake_up_may_enqueue(store: Store) -> None:
     try:
         assert isinstance(store, PostgresStore)
         with store._posts.use() as post:
-            post.failure = "the queue is full"
+            post.failure = ((store.channel, "qmail"), "the queue is full")
         a_queued_job(store)
     finally:
         unsubscribe()
     assert [store.get(id).queue for id in told] == ["alerts"]
+
+
+def test_a_wake_up_that_failed_behind_its_job_is_sent_again(store: Store, settings: Settings) -> None:
+    """It waits but shortly for the lock all of them take, as the next job waits behind it."""
+    assert isinstance(store, PostgresStore)
+    a_queued_job(store)  # the connection is there
+    with psycopg.connect(settings.url, autocommit=True) as listener:
+        listener.execute(f'listen "{store.channel}"'.encode())
+        with store._posts.use() as post:
+            post.failure = ((store.channel, "qearlier"), "canceling statement due to lock timeout")
+        a_queued_job(store, queue="later")
+        heard = {wakeup.payload for wakeup in listener.notifies(timeout=10, stop_after=2)}
+    assert heard == {"qearlier", 'l["later", "greet", 0]'}
+
+
+def test_who_does_not_know_whether_its_job_was_taken_tells_the_workers(
+    store: Store, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Even if the wake-up was not to go along: the job may be there."""
+    assert isinstance(store, PostgresStore)
+    a_queued_job(store)
+
+    def lose(self: post.Post, *_: object) -> int:
+        self.along = False
+        raise psycopg.OperationalError("the connection is lost")
+
+    with psycopg.connect(settings.url, autocommit=True) as listener:
+        listener.execute(f'listen "{store.channel}"'.encode())
+        with monkeypatch.context() as patch:
+            patch.setattr(post.Post, "enqueue", lose)
+            with pytest.raises(OutcomeUnknown):
+                a_queued_job(store, queue="mail")
+        assert [w.payload for w in listener.notifies(timeout=10, stop_after=1)] == ['l["mail", "greet", 0]']

@@ -174,6 +174,27 @@ def test_a_busy_lane_does_not_keep_others_from_being_told_of(
 
 
 @pytest.mark.parametrize("engine", ["postgres"])
+def test_one_who_sends_in_the_moment_the_thread_does_spoils_nothing(
+    store: Store, stores: Callable[..., Store], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert isinstance(store, postgres.PostgresStore)
+    notifier, channel, once = store._notifier, store.channel, iter([True])
+    await_answer = notifier._await_answer
+
+    def and_then_another_sends() -> None:
+        await_answer()
+        if next(once, False):
+            with notifier._changed:
+                notifier._post([(channel, "qfirst")])
+                notifier._waiting[channel, "qsecond"] = None
+
+    monkeypatch.setattr(notifier, "_await_answer", and_then_another_sends)
+    with listening(stores()) as ear:
+        store.notify(["waiting"])
+        assert {ear.next() for _ in range(3)} == {("queue", name) for name in ("first", "second", "waiting")}
+
+
+@pytest.mark.parametrize("engine", ["postgres"])
 def test_a_job_that_is_refused_takes_no_others_wake_up_with_it(
     store: Store, stores: Callable[..., Store], monkeypatch: pytest.MonkeyPatch
 ) -> None:

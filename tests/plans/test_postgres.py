@@ -21,7 +21,7 @@ from holdfast.store.base import Ref
 from holdfast.store.find import arguments, parameters
 from holdfast.store.postgres.looks import NONE_NEW, Recent
 from holdfast.store.postgres.store import PostgresStore
-from holdfast.store.postgres.trip import ENDINGS, wanted
+from holdfast.store.postgres.trip import ENDINGS, lane_wanted, wanted
 from tests.factories import claim
 from tests.plans.crowd import (
     DUE,
@@ -403,7 +403,7 @@ def claim_parameters(
         fence=str(uuid.uuid4()), worker="me", tasks=(TASK, PAUSED_TASK), limit=limit, ahead=ahead, lease=20.0,
         queues=None if queues is None else tuple(queues), held=held, told=tuple(told),
     )  # fmt: skip
-    return wanted(wants)
+    return wanted(wants) | (lane_wanted(wants) if len(wants.told) == 1 else {})
 
 
 @pytest.mark.parametrize("version", [18, 16])

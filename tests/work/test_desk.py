@@ -258,4 +258,6 @@ def test_after_an_unknown_commit_the_fence_is_looked_up_and_its_jobs_are_run(ben
     assert wants is not None
     bench.store.claims[wants.fence] = [held(7, wants.fence)]
     bench.round()
-    assert [attempt.held.id for attempt in bench.runner.running] == [7]
+    assert [(attempt.held.id, attempt.leased) for attempt in bench.runner.running] == [(7, 0.0)], (
+        "an old lease, to renew"
+    )

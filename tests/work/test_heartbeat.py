@@ -53,7 +53,7 @@ def test_a_lease_is_renewed_unless_it_is_as_good_as_new(store: Store, heard: Hea
     attempts = many_attempts(store)
     now = time.monotonic()
     for attempt, age in zip(attempts, (0.0, 0.9, 1.1, 4.0), strict=False):
-        attempt.taken = now - age
+        attempt.leased = now - age
 
     def renewed(which: list[Attempt], *, every: float) -> int:
         before = len(heard.of("renewed"))
@@ -64,3 +64,17 @@ def test_a_lease_is_renewed_unless_it_is_as_good_as_new(store: Store, heard: Hea
 
     assert [renewed([attempt], every=5.0) for attempt in attempts[:4]] == [0, 0, 1, 1]
     assert [renewed([attempt], every=1.0) for attempt in attempts[:4]] == [0, 1, 1, 1]
+
+
+def test_a_request_for_a_new_attempt_does_not_wait_for_the_next_beat(store: Store) -> None:
+    """It is asked in the moment of a beat, which renews only older ones."""
+    attempts = many_attempts(store)
+    now = time.monotonic()
+    for attempt in attempts[1:]:
+        attempt.leased = now
+    heartbeat = Heartbeat(store, lambda: attempts, every=5.0, lease=LEASE)
+    store.cancel(str(attempts[1].held.id))
+    heartbeat._next = 0.0
+    heartbeat.ask()
+    heartbeat._step()
+    assert attempts[1].reason == "cancel"

@@ -71,6 +71,7 @@ class Attempt(msgspec.Struct, eq=False, gc=False):
     hide: Callable[[str], str] | None = None  # takes secrets out of the note
     speed: Speed | None = None  # of its progress, as far as it was written
     interrupt: Callable[[Attempt], None] | None = None  # how its runner stops it, if it can
+    leased: float = 0.0  # monotonic: its lease is no older than that
 
     def ask(self, reason: Reason) -> bool:
         """Ask it to stop. False: it had been asked for as strong a reason before."""

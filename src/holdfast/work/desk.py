@@ -151,6 +151,8 @@ class Desk(Flights):
 
     def _give_back_late(self) -> None:
         """What was claimed ahead and did not get a slot soon is left to others."""
+        if not self._hand:
+            return
         now = time.monotonic()
         for lane in self.lanes:
             if (late := lane.late_at(TOO_LATE)) is not None and late <= now:
@@ -190,7 +192,8 @@ class Desk(Flights):
         times = [max(at, self._not_before) for at in times]
         times += [at for at, _ in self.ends.blocked]
         times += [self.ends.crashes_at] if self.ends.crashes else []
-        times += [late for lane in self.lanes if (late := lane.late_at(TOO_LATE)) is not None]
+        if self._hand:
+            times += [late for lane in self.lanes if (late := lane.late_at(TOO_LATE)) is not None]
         patience = self._alone_until if self._alone is not None else self._peek_at if self._holding_back() else None
         if patience is not None and patience > now:
             times.append(patience + 0.01)
@@ -362,17 +365,17 @@ class Desk(Flights):
     # -- what a trip brought -------------------------------------------------------------------------------------------
 
     def _take(self, flight: Flight, claimed: Claimed) -> tuple[Lane, list[Attempt]]:
-        """What a trip claimed is in hand from now on; and it tells when to look again."""
+        """What a trip claimed is in hand from now on."""
+        assert flight.lane is not None
+        flight.unsure = False
+        lane = (self._solo if claimed.alone else None) or flight.lane
+        return lane, self._attempts(lane, claimed.jobs, flight.departed)
+
+    def _plan(self, flight: Flight, claimed: Claimed) -> None:
+        """What a trip claimed tells when to look again."""
         wants, lane = flight.wants, flight.lane
         assert wants is not None
         assert lane is not None
-        flight.unsure = False
-        where = (self._solo if claimed.alone else None) or lane
-        attempts = self._attempts(where, claimed.jobs)
-        self._plan(wants, lane, claimed)
-        return where, attempts
-
-    def _plan(self, wants: Wants, lane: Lane, claimed: Claimed) -> None:
         if claimed.jobs:
             lane.pace.weigh(len(claimed.jobs), sum([len(job.args) for job in claimed.jobs]))
             self.nothing_due = False
@@ -418,9 +421,9 @@ class Desk(Flights):
         at = time.monotonic() + seconds
         self._look_at = at if self._look_at is None else min(at, self._look_at)
 
-    def _attempts(self, lane: Lane, jobs: Sequence[Held]) -> list[Attempt]:
+    def _attempts(self, lane: Lane, jobs: Sequence[Held], leased: float = 0.0) -> list[Attempt]:
         now, timeouts = time.monotonic(), self._timeouts
-        attempts = [Attempt(held, timeouts[held.task], now, lane.number) for held in jobs]
+        attempts = [Attempt(held, timeouts[held.task], now, lane.number, leased=leased) for held in jobs]
         lane.runner.busy += len(attempts)
         self._hand.take(attempts)
         return attempts

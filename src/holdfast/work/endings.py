@@ -37,6 +37,7 @@ class Flight:
     lane: Lane | None
     drained: list[str]
     unsure: bool
+    departed: float  # monotonic
 
     def hear(self, trouble: StoreError) -> None:
         """This is what came of it: nothing, unless the reply was lost."""
@@ -140,13 +141,15 @@ class Endings:
 
     def board(self, wants: Wants | None, lane: Lane | None, *, patient: bool) -> Flight:
         """What goes with the next trip. `patient`: leases may wait to be dropped, unless there are many."""
+        if not (self.outcomes or self.spent or self.emptied):
+            return Flight([], wants, lane, [], wants is not None, time.monotonic())
         count = 1 if self.one_by_one else TRIP
         outcomes, self.outcomes = self.outcomes[:count], self.outcomes[count:]
         spent = list(dict.fromkeys([*self.spent, *self._hand.emptied_by(outcomes)]))
         hurried = patient and len(spent) < SPENT
         drained = [*self.emptied, *([] if hurried else spent)]
         self.emptied, self.spent = [], spent if hurried else []
-        return Flight(outcomes, wants, lane, drained, unsure=wants is not None)
+        return Flight(outcomes, wants, lane, drained, wants is not None, time.monotonic())
 
     def put_back(self, flight: Flight) -> None:
         """Nothing of this was recorded, as far as we know."""

@@ -102,6 +102,7 @@ class Flights(ABC):
             return
         lane, attempts = self._take(flight, claimed)
         try:
+            self._plan(flight, claimed)
             self._take_finished()
             self._follow(trips, flights)
         finally:
@@ -133,12 +134,17 @@ class Flights(ABC):
 
     def _hand_out(self, flight: Flight, claimed: Claimed) -> None:
         lane, attempts = self._take(flight, claimed)
-        lane.runner.start(attempts)
+        if attempts:
+            lane.runner.start(attempts)
+        self._plan(flight, claimed)
 
     # -- what else the desk does ---------------------------------------------------------------------------------------
 
     @abstractmethod
     def _take(self, flight: Flight, claimed: Claimed) -> tuple[Lane, list[Attempt]]: ...
+
+    @abstractmethod
+    def _plan(self, flight: Flight, claimed: Claimed) -> None: ...
 
     @abstractmethod
     def _take_finished(self) -> None: ...

@@ -61,10 +61,12 @@ class Heartbeat:
             self._asked = False
             return min(TICK, self._every)
         if now >= self._next:
-            self._asked = False
+            asked, self._asked = self._asked, False
             # With short jobs all that is in hand is new, thousands of them, and gone before the beat ends.
-            old = [attempt for attempt in attempts if now - attempt.taken >= min(YOUNG, self._every / 4)]
+            old = [attempt for attempt in attempts if now - attempt.leased >= min(YOUNG, self._every / 4)]
             self._next = now + (self._every if self._beat(old) else min(TICK, self._every / 4))
+            if asked and len(old) < len(attempts):
+                self._hear(attempts)
         elif self._asked and now >= self._heard_at + HEAR_EVERY:
             self._asked = False
             self._heard_at = now

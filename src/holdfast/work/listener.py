@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import lru_cache
 from queue import SimpleQueue
 
 import msgspec
@@ -15,6 +16,11 @@ from holdfast.errors import StoreError
 from holdfast.store.base import Ear, Store
 
 RETRY_DELAYS = (0.5, 1.0, 2.0, 5.0)
+
+
+@lru_cache(maxsize=1000)  # an application has few lanes
+def lane_of(text: str) -> tuple[str, str, int]:
+    return msgspec.json.decode(text, type=tuple[str, str, int])
 
 
 class Listener:
@@ -93,6 +99,6 @@ class Listener:
         elif kind == "queue" and (self._queues is None or not what or what in self._queues):
             self._wake()
         elif kind == "lane":
-            queue, task, priority = msgspec.json.decode(what)
+            queue, task, priority = lane_of(what)
             if self._queues is None or queue in self._queues:
                 self._told(queue, task, priority)

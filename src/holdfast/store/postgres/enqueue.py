@@ -14,7 +14,7 @@ import psycopg
 from psycopg.rows import dict_row
 
 from holdfast import events
-from holdfast.errors import BadSettings
+from holdfast.errors import BadSettings, OutcomeUnknown
 from holdfast.model.job import Enqueued, NewJob
 from holdfast.model.lifecycle import State
 from holdfast.settings import Settings
@@ -82,15 +82,17 @@ class PostgresEnqueue(Store):
             with translated(self.shown_url, post.connection):
                 id = post.enqueue(job, wakeup, self._notifier.turn)
             self._notifier.enqueued(id, post.waited)
-            along, failure, post.failure = post.along, post.failure, ""
-        except BaseException:
-            if post.along:  # jobs before this one may count on it
+            along, failure, post.failure = post.along, post.failure, None
+        except BaseException as error:
+            # Jobs before this one may count on the wake-up that was to go along; or it was enqueued, and nobody knows.
+            if post.along or isinstance(error, OutcomeUnknown):
                 self._notifier.send([wakeup])
             raise
         finally:
             self._posts.give_back(post)
-        if failure:
-            events.emit("notify_failed", error=failure)
+        if failure is not None:
+            events.emit("notify_failed", error=failure[1])
+            self._notifier.send([failure[0]])  # with more patience than one behind which jobs wait
         if not along:
             self._notifier.send([wakeup])
         return id

@@ -56,8 +56,8 @@ class Line:
         self._sync()
 
     def _sync(self) -> None:
+        self._unread += 1  # first: who is interrupted between the two must not read another's answer
         self._pgconn.pipeline_sync()
-        self._unread += 1
 
     def flush(self) -> None:
         while self._pgconn.flush():

@@ -27,6 +27,7 @@ from holdfast.store.postgres.crowd import Crowd
 SEND = b"select pg_notify(c, p) from unnest($1::text[], $2::text[]) as w (c, p)"
 IDLE = 10.0  # seconds without a wake-up after which thread and connection are given up
 FLUSH = 1.0  # seconds a process that exits waits for its last wake-ups
+ALONG = 0.005  # seconds at most that what waits is left for a job to take along, after the rest
 MOST = 16  # jobs of this process in a row without one
 LONGEST = 2000  # characters of a wake-up; the server takes 8,000 bytes
 ANSWER = 5.0  # seconds the server has to answer one
@@ -71,7 +72,7 @@ class Notifier:
                 known = bool(self._waiting)
                 self._waiting.update(dict.fromkeys(wakeups))
                 if not known:
-                    self._send_at = self._rest_until + 2 * self._crowd.commit
+                    self._send_at = self._rest_until + min(2 * self._crowd.commit, ALONG)
                 elif self._thread is not None and self._thread.is_alive():
                     return  # it knows: each switch to it costs as much as a wake-up
             if self._thread is None or not self._thread.is_alive():
@@ -163,6 +164,8 @@ class Notifier:
                 # A little later than the rest ends: a job that comes just then takes it along.
                 while self._waiting and (rest := self._send_at - time.monotonic()) > 0:
                     self._changed.wait(rest)
+                if self._under_way:  # another has sent one meanwhile: its answer first
+                    continue
                 if self._waiting and self._connection is not None:
                     self._post(list(self._waiting))
                 self._waiting = {}

@@ -37,24 +37,18 @@ class Post(Line):
         self._kinds: dict[NewJob, Values] | None = {} if fixed and self._encoding == "utf-8" else None
         self._args_at = columns(NewJob(task="", args=ARGS)).index(ARGS.decode())
         self._wake_sent = False  # its answer is still to be read
+        self._wakeup = ("", "")  # the newest that was sent
         # Of the newest job: seconds until it was committed, and whether its wake-up was sent along.
         self.waited, self.along = 0.0, False
-        self.failure = ""  # why the newest wake-up whose answer was read could not be sent
+        self.failure: tuple[tuple[str, str], str] | None = None  # a wake-up that could not be sent, and why
 
     def in_order(self) -> bool:
         """As far as its answers tell. What happened since the last of them, `usable` finds out."""
         return self._pgconn.status == pq.ConnStatus.OK and self._unread == self._wake_sent
 
     def usable(self) -> bool:
-        if not self._hears():
-            return False
-        if self._wake_sent and not self._pgconn.is_busy():
-            self._wake_sent = False
-            try:
-                self._read_wake_answer()
-            except psycopg.Error:
-                return False
-        return self._unread == self._wake_sent
+        """The answer to the last wake-up is left unread: there is time for that while the server takes the next job."""
+        return self._hears() and self.in_order()
 
     def enqueue(self, job: NewJob, wakeup: tuple[str, str], turn: Callable[[tuple[str, str]], bool]) -> int:
         """Commit one job and return its id; send the wake-up (its channel and text) behind it, if it is its turn. That
@@ -69,7 +63,8 @@ class Post(Line):
         if self._wake_sent:
             self._wake_sent = False
             self._read_wake_answer()
-        self._wake_sent = self.along
+        if self.along:
+            self._wake_sent, self._wakeup = True, wakeup
         [answer] = self.answer()
         self.waited = time.monotonic() - sent
         id = answer.get_value(0, 0) if answer.ntuples else None
@@ -98,4 +93,4 @@ class Post(Line):
         except psycopg.Error as error:
             if not self.in_step(error):
                 raise
-            self.failure = str(error)
+            self.failure = self._wakeup, str(error)

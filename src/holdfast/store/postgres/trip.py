@@ -183,7 +183,8 @@ class Trip(Line):
     def _claim(self, wants: Wants, *, everywhere: bool = False) -> Claim:
         looks = self._surveys.looks(wants)
         look = None if wants.thorough or (everywhere and not wants.told) else looks.next(wants)
-        statement = self._statement(self._claim_name(wants, look), **wanted(wants, look))
+        name = self._claim_name(wants, look)
+        statement = self._statement(name, **(lane_wanted if name == "claim_lane" else wanted)(wants, look))
         return Claim(wants, looks, look, self._switched, monotonic(), statement)
 
     def _claim_name(self, wants: Wants, look: Recent | None) -> str:
@@ -240,11 +241,19 @@ class Trip(Line):
             (done.already if self._is_recorded(outcome) else done.lost).append(outcome)
 
 
+def lane_wanted(wants: Wants, _look: Recent | None = None) -> dict[str, Any]:
+    """The parameters of a claim from one lane."""
+    queue, task, priority = wants.told[0]
+    return {
+        "fence": wants.fence, "worker": wants.worker, "lease": wants.lease, "held": wants.held,
+        "limit": wants.limit, "n": wants.limit + wants.ahead, "queue": queue, "task": task, "priority": priority,
+    }  # fmt: skip
+
+
 def wanted(wants: Wants, look: Recent | None = None) -> dict[str, Any]:
-    """The parameters of a claim, whichever it is."""
+    """The parameters of any other claim."""
     n = wants.limit + wants.ahead
     lanes = wants.told if look is None else tuple(look.floors)
-    queue, task, priority = lanes[0] if lanes else ("", "", 0)
     queues, tasks, priorities = zip(*lanes, strict=True) if lanes else ((), (), ())
     recent = {} if look is None else {
         "lane_floors": numbers(floor - SLACK for floor in look.floors.values()), "since": look.since - SLACK,
@@ -263,9 +272,6 @@ def wanted(wants: Wants, look: Recent | None = None) -> dict[str, Any]:
         "lane_queues": list(queues),
         "lane_tasks": list(tasks),
         "lane_priorities": numbers(priorities),
-        "queue": queue,
-        "task": task,
-        "priority": priority,
         **recent,
     }
 

@@ -137,7 +137,11 @@ class Child:
                 yield from map(to_runner.decode, incoming.feed(data))
             else:
                 self._flush()
-            if self._in_hand and monotonic() >= report_at:
+            if not self._in_hand:
+                report_at = 0.0
+            elif not report_at:  # they have just begun: the loop wants to run them, and we would be in its way
+                report_at = monotonic() + TICK
+            elif monotonic() >= report_at:
                 report_at = monotonic() + TICK
                 self._report_progress()
 

@@ -33,6 +33,8 @@ class PooledRunner:
 
     def start(self, attempts: Sequence[Attempt]) -> None:
         """Level their loads."""
+        if len(ready := self._pool.ready()) == 1 and ready[0].give(attempts, is_async=self._is_async):
+            return
         left = list(attempts)
         able = [process for process in self._pool.ready() if process.silent_for() < SILENT]
         loads = {process: process.load(is_async=self._is_async) for process in able or self._pool.ready()}
