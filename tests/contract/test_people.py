@@ -223,3 +223,12 @@ def test_every_return_to_queued_wakes_and_so_do_requests(store: Store, settings:
         store.hold("task", "greet")
         store.let_go("task", "greet")
         assert heard() == "q", "whichever queue its jobs wait in"
+
+
+def test_a_job_without_attempts_left_is_not_even_rescheduled_to_be_paused(store: Store) -> None:  # R5.11
+    """Nobody could resume it."""
+    held = a_running_job(store, max_attempts=1)
+    store.pause(str(held.id))
+    with pytest.raises(StoreError):
+        store.reschedule(ref(held), 0.0, BOOM)
+    assert store.get(str(held.id)).state == "running"

@@ -59,12 +59,13 @@ create table @jobs (
     asked_by         text,
     asked_why        text,
     barred_by        text,                    -- the pause by filter that set it aside while it is queued
-    -- A queued job that can never be claimed must not exist (R5.11), nor a running one without a holder. So a queued one
-    -- is ready, waits to be run alone, or names the pause that ends some day; no other is. One short check, and the states
-    -- a type: every statement that writes reads it anew, and this one costs it half of the time (docs/decisions/0020).
+    -- A queued job that can never be claimed must not exist (R5.11), nor a paused one that can't be resumed, nor a running
+    -- one without a holder. So a queued one is ready, waits to be run alone, or names the pause that ends some day; no
+    -- other is. One short check, and the states a type: every statement that writes reads it anew (docs/decisions/0020).
     check (case when state = 'queued'
                 then attempt < max_attempts and num_nonnulls(ready_at, suspect_at, barred_by) = 1
-                else num_nonnulls(ready_at, suspect_at, barred_by) = 0 and (fence is not null or state <> 'running') end)
+                else num_nonnulls(ready_at, suspect_at, barred_by) = 0 and (fence is not null or state <> 'running')
+                     and (attempt < max_attempts or state <> 'paused') end)
 ) with (
     fillfactor = 50,  -- what a claim of all jobs of a page makes of them has room in it (docs/decisions/0019)
     -- What was claimed since the last vacuum stands in the claim's way: so it comes after so many jobs, hardly later where
