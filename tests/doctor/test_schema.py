@@ -121,6 +121,16 @@ def test_an_altered_column_is_told(healthy: Settings, change: str, what: str) ->
 
 
 @ON_POSTGRES
+def test_a_type_of_ours_that_takes_anything_is_told(healthy: Settings) -> None:
+    with raw(healthy) as sql:
+        sql(f'alter domain "{healthy.schema}".state drop constraint state_check')
+    finding = only(healthy)
+    assert finding.code == "HF4102"
+    assert "column jobs.state" in finding.found
+    assert "cancelled" in finding.fix
+
+
+@ON_POSTGRES
 def test_a_dropped_check_is_missed_by_what_it_says(healthy: Settings) -> None:
     with raw(healthy) as sql:
         [(name,)] = sql(

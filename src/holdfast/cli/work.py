@@ -57,10 +57,10 @@ def worker(
     """
     running = start(app, queues, processes, verbose, url=url, log_format=log_format, **slots(concurrency))
     served = f"queues {', '.join(split(queues) or [])}" if queues else "all queues"
-    click.echo(
-        f"worker {running.id} on {running.where}: {', '.join(running.tasks)}; {served}; Ctrl-C stops it", err=True
-    )
     with stopped_by_signals(running):
+        click.echo(
+            f"worker {running.id} on {running.where}: {', '.join(running.tasks)}; {served}; Ctrl-C stops it", err=True
+        )
         processed = running.run()
     click.echo(f"stopped; {processed} {'job' if processed == 1 else 'jobs'} processed", err=True)
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 OURS = str(Path(__file__).parent)  # what runs handlers: its frames are left out in front of theirs
 DEEPEST = 200  # frames of one stack
+TRIES = 5  # to find a loop at one thing while we look at it
 MOST_TASKS = 20  # of one handler, that are told
 READINGS = 3
 
@@ -77,9 +78,12 @@ def of_coroutine(task: asyncio.Task[Any], loop: asyncio.AbstractEventLoop, threa
     """Where a coroutine of a handler is, where the tasks are that it started, and what the loop does right now."""
     import asyncio
 
-    running = asyncio.current_task(loop)
     mine = [task, *_started_by(attempt, task, loop)]
-    now = thread_places(thread) or []
+    for _ in range(TRIES):
+        running = asyncio.current_task(loop)
+        now = thread_places(thread) or []
+        if asyncio.current_task(loop) is running:  # else it has moved on between the two
+            break
     parts = []
     for one in mine[:MOST_TASKS]:
         title = "" if one is task else f"its task {one.get_name()}:\n"

@@ -1,5 +1,5 @@
 -- What there is in a schema: tables, their columns, constraints, indexes and triggers. Constraints go by what they say:
--- their names are the server's.
+-- their names are the server's. A column whose type is a domain of ours has what that says.
 with ours as (
     select c.oid, c.relname::text as relation from pg_class c join pg_namespace n on n.oid = c.relnamespace
      where n.nspname = :schema and c.relkind in ('r', 'p')
@@ -7,10 +7,14 @@ with ours as (
 select 'table' as kind, relation, relation as name, '' as definition from ours
 union all
 select 'column', o.relation, a.attname::text,
-       format_type(a.atttypid, a.atttypmod) || case when a.attnotnull then ' not null' else '' end
+       case when y.typtype = 'd' then y.typname || ' (' || format_type(y.typbasetype, y.typtypmod) || coalesce((
+                 select string_agg(' ' || pg_get_constraintdef(k.oid), '' order by k.conname)
+                   from pg_constraint k where k.contypid = y.oid), '') || ')'
+            else format_type(a.atttypid, a.atttypmod) end || case when a.attnotnull then ' not null' else '' end
        || coalesce(' default ' || pg_get_expr(d.adbin, d.adrelid), '')
        || case when a.attidentity <> '' then ' identity' else '' end
   from ours o join pg_attribute a on a.attrelid = o.oid and a.attnum > 0 and not a.attisdropped
+  join pg_type y on y.oid = a.atttypid
   left join pg_attrdef d on d.adrelid = a.attrelid and d.adnum = a.attnum
 union all
 select 'constraint', o.relation, pg_get_constraintdef(k.oid), pg_get_constraintdef(k.oid)
