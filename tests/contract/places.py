@@ -89,7 +89,7 @@ class Raw:
         if isinstance(self.connection, sqlite3.Connection):
             names = {table: f'"{self._settings.prefix}{table}"' for table in tables}
             return self.connection.execute(sql.format(**names), parameters).fetchall()
-        names = {table: f'"{self._settings.schema}".{table}' for table in tables}
+        names = {table: f'"{self._settings.schema}".{table}' for table in (*tables, "state")}  # that one is a type
         cursor = self.connection.execute(sql.format(**names).replace("?", "%s").encode(), parameters)
         rows: list[tuple[Any, ...]] = cursor.fetchall() if cursor.description else []
         return rows

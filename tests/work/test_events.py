@@ -242,7 +242,7 @@ def test_of_outcomes_recorded_together_only_those_that_count_are_told(app: Holdf
     hand = Hand()
     ends = Endings("w1", app.store, app.settings, hand, Telling("w1", hand), Meters())
     mine, lost, already, failed = (Outcome("succeed" if n < 3 else "fail", n, "fence") for n in range(4))
-    trip = Flight([mine, lost, already, failed], None, None, [], unsure=False, departed=0.0)
+    trip = Flight([mine, lost, already, failed], None, None, [], unsure=False)
     ends.recorded(trip, Exchanged(lost=[lost], already=[already]))
     assert [(told["count"], told["jobs"]) for told in heard.of("succeeded")] == [(1, [{"job": "0"}])]
     assert [told["job"] for told in heard.of("failed")] == ["3"]

@@ -151,8 +151,6 @@ class Desk(Flights):
 
     def _give_back_late(self) -> None:
         """What was claimed ahead and did not get a slot soon is left to others."""
-        if not self._hand:
-            return
         now = time.monotonic()
         for lane in self.lanes:
             if (late := lane.late_at(TOO_LATE)) is not None and late <= now:
@@ -192,8 +190,7 @@ class Desk(Flights):
         times = [max(at, self._not_before) for at in times]
         times += [at for at, _ in self.ends.blocked]
         times += [self.ends.crashes_at] if self.ends.crashes else []
-        if self._hand:
-            times += [late for lane in self.lanes if (late := lane.late_at(TOO_LATE)) is not None]
+        times += [late for lane in self.lanes if (late := lane.late_at(TOO_LATE)) is not None]
         patience = self._alone_until if self._alone is not None else self._peek_at if self._holding_back() else None
         if patience is not None and patience > now:
             times.append(patience + 0.01)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
@@ -37,7 +37,7 @@ class Flight:
     lane: Lane | None
     drained: list[str]
     unsure: bool
-    departed: float  # monotonic
+    departed: float = field(default_factory=time.monotonic)
 
     def hear(self, trouble: StoreError) -> None:
         """This is what came of it: nothing, unless the reply was lost."""
@@ -142,14 +142,14 @@ class Endings:
     def board(self, wants: Wants | None, lane: Lane | None, *, patient: bool) -> Flight:
         """What goes with the next trip. `patient`: leases may wait to be dropped, unless there are many."""
         if not (self.outcomes or self.spent or self.emptied):
-            return Flight([], wants, lane, [], wants is not None, time.monotonic())
+            return Flight([], wants, lane, [], unsure=wants is not None)
         count = 1 if self.one_by_one else TRIP
         outcomes, self.outcomes = self.outcomes[:count], self.outcomes[count:]
         spent = list(dict.fromkeys([*self.spent, *self._hand.emptied_by(outcomes)]))
         hurried = patient and len(spent) < SPENT
         drained = [*self.emptied, *([] if hurried else spent)]
         self.emptied, self.spent = [], spent if hurried else []
-        return Flight(outcomes, wants, lane, drained, wants is not None, time.monotonic())
+        return Flight(outcomes, wants, lane, drained, unsure=wants is not None)
 
     def put_back(self, flight: Flight) -> None:
         """Nothing of this was recorded, as far as we know."""

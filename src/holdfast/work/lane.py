@@ -106,7 +106,8 @@ class Lane:
 
     def late_at(self, patience: float) -> float | None:
         """When what was claimed ahead of free slots has waited too long for one."""
-        since = self.runner.waiting_since() if self.free < 0 or self.runner.many else None
+        may_wait = self.free < 0 or (self.runner.many and self.runner.busy)
+        since = self.runner.waiting_since() if may_wait else None
         return None if since is None else since + patience
 
     @property

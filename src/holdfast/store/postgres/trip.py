@@ -184,7 +184,7 @@ class Trip(Line):
         looks = self._surveys.looks(wants)
         look = None if wants.thorough or (everywhere and not wants.told) else looks.next(wants)
         name = self._claim_name(wants, look)
-        statement = self._statement(name, **(lane_wanted if name == "claim_lane" else wanted)(wants, look))
+        statement = self._statement(name, **(lane_wanted(wants) if name == "claim_lane" else wanted(wants, look)))
         return Claim(wants, looks, look, self._switched, monotonic(), statement)
 
     def _claim_name(self, wants: Wants, look: Recent | None) -> str:
@@ -241,7 +241,7 @@ class Trip(Line):
             (done.already if self._is_recorded(outcome) else done.lost).append(outcome)
 
 
-def lane_wanted(wants: Wants, _look: Recent | None = None) -> dict[str, Any]:
+def lane_wanted(wants: Wants) -> dict[str, Any]:
     """The parameters of a claim from one lane."""
     queue, task, priority = wants.told[0]
     return {
