@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,12 @@ from tests.servers import drop_schema, new_schema, shared_postgres
 
 ENGINES = ("sqlite", "postgres")
 SLOW = {"bench", "crash", "docs", "plans", "test_machine", "test_why"}  # folders and modules
+
+
+def pytest_configure() -> None:
+    """Processes that are started inherit what is ignored, and a shell has those in its background ignore Ctrl-C."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -76,3 +83,11 @@ def store(stores: Callable[..., Store], clock: Clock) -> Store:
     store = stores(clock=clock)
     store.migrate()
     return store
+
+
+@pytest.fixture
+def a_terminal_to_lose() -> Iterator[None]:
+    """Processes that are started inherit what is ignored, and whoever runs the tests may ignore hang-ups."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)

@@ -263,7 +263,7 @@ class Holdfast(People):
 
     def _refuse_in_transaction(self) -> None:
         context = current.get()
-        if context is not None and context.transaction_open and self.settings.url.startswith("sqlite"):
+        if context is not None and self.settings.url.startswith("sqlite") and context.writes_to(self.settings.url):
             raise BadSettings(
                 "this handler has a transaction open, and SQLite one writer: enqueue within it, using(conn=tx.conn)",
                 number="HF1112",
@@ -292,6 +292,7 @@ class Holdfast(People):
         return await in_thread(self.enqueue_many, jobs)
 
     def _stream(self, jobs: Iterable[Bound[Any]]) -> Iterator[tuple[list[Enqueued], list[str]]]:
+        self._refuse_in_transaction()
         # Answers come in the order of the jobs within what the store calls a chunk.
         names: list[str] = []
         telling = events.wanted("enqueued")

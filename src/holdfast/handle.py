@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
-from holdfast.errors import HoldfastError, JobFailed, StoreUnavailable, WaitTimeout
+from holdfast.errors import BadArguments, HoldfastError, JobFailed, StoreUnavailable, WaitTimeout
 from holdfast.model.job import AttemptRecord, JobRecord, Progress, StepRecord
 from holdfast.model.lifecycle import State
 from holdfast.model.outcome import Error
@@ -77,7 +77,7 @@ class Job(Generic[R_co]):
         """The attempts that did not succeed, or left output."""
         return self._app.store.attempts(self.id)
 
-    def wait(self, timeout: float | None = None) -> R_co:
+    def wait(self, timeout: float | timedelta | None = None) -> R_co:
         """Wait until the job has finished; returns its result, raises JobFailed or WaitTimeout."""
         self._refuse_in_handler()
         patience = _Patience(timeout)
@@ -90,7 +90,7 @@ class Job(Generic[R_co]):
                     patience.renew()
         return self._outcome(record)
 
-    async def await_(self, timeout: float | None = None) -> R_co:  # noqa: ASYNC109 - the same as of `wait`
+    async def await_(self, timeout: float | timedelta | None = None) -> R_co:  # noqa: ASYNC109 - the same as of `wait`
         """`wait` without blocking the loop, and without keeping a thread: thousands may be awaited at once."""
         self._refuse_in_handler()
         patience = _Patience(timeout)
@@ -193,12 +193,22 @@ class Job(Generic[R_co]):
         return f"<Job {self.id}: {self.task}>"
 
 
+def _checked(timeout: float | timedelta | None) -> float | None:
+    """In seconds. What is left of a deadline may be less than nothing."""
+    if isinstance(timeout, timedelta):
+        timeout = timeout.total_seconds()
+    number = isinstance(timeout, int | float) and not isinstance(timeout, bool) and timeout == timeout
+    if timeout is not None and not number:
+        raise BadArguments(f"wait: timeout must be seconds (a number or a timedelta) or None, not {timeout!r:.80}")
+    return None if timeout is None else max(0.0, timeout)
+
+
 class _Patience:
     """How long to wait between two looks at a job: longer and longer, unless a wake-up came, and never past the end."""
 
-    def __init__(self, timeout: float | None) -> None:
-        self._timeout = timeout
-        self._deadline = None if timeout is None else time.monotonic() + timeout
+    def __init__(self, timeout: float | timedelta | None) -> None:
+        self._timeout = _checked(timeout)
+        self._deadline = None if self._timeout is None else time.monotonic() + self._timeout
         self.trouble: StoreUnavailable | None = None  # why the last look saw nothing
         self.renew()
 

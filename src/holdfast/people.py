@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast, overload
 
 from holdfast.errors import BadArguments, BadSettings, UnknownTask
 from holdfast.handle import Job
-from holdfast.model.cron import CronRecord
+from holdfast.model.cron import CronRecord, goes_on_at
 from holdfast.model.filter import ALL, BadFilter, Filter, parse
 from holdfast.model.job import Changed, Page, Pause, QueueSummary, summed
 from holdfast.model.lifecycle import State
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from holdfast.model.stack import Stack
     from holdfast.model.why import QueueWhy, Reason
 
+MOST = 1_000_000  # jobs in a list
 STACK_TIMEOUT = 10.0  # seconds; a worker that can't be notified hears of it with its next heartbeat
 
 
@@ -52,8 +53,13 @@ class People:
         limit: int = 50,
     ) -> Page:
         """The jobs a filter means (`"state:failed queue:mail since:1h"`), newest first; `.next` is where to go on."""
-        if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
-            raise BadArguments(f"jobs: limit must be a whole number of 1 or more, not {limit!r}")
+        if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MOST:
+            raise BadArguments(f"jobs: limit must be a whole number of 1 to {MOST:,}, not {limit!r}")
+        if not isinstance(filter, str):
+            raise BadArguments(f"jobs: a filter is a text, as in 'state:failed queue:mail', not {filter!r:.80}")
+        for name, value in {"queue": queue, "task": task, "before": before}.items():
+            if value is not None:
+                name_of(f"jobs: {name}", value)
         return self.store.jobs(parse(filter), state=state, queue=queue, task=task, before=before, limit=limit)
 
     def queues(self) -> list[QueueSummary]:
@@ -154,8 +160,7 @@ class People:
         kind, name, _ = _which(queue, task, cron, where)
         next_at = None
         if kind == "cron":
-            paused = self._cron(name)
-            next_at = paused.schedule.after(paused.now)
+            next_at = goes_on_at(self._cron(name))
         return self.store.let_go(kind, name, next_at=next_at)
 
     def pauses(self) -> list[Pause]:

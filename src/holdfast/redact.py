@@ -81,7 +81,7 @@ def hiding(args: bytes, names: Iterable[str], url: str) -> Hide:
     """`scrub` for the texts of one job: it knows the values of its secret arguments and the database's password."""
     try:
         given = msgspec.json.decode(args)
-    except msgspec.DecodeError:  # someone else wrote them
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):  # someone else wrote them
         given = None
     passwords = [part for found in _compiled(_WITHIN_URL).findall(url) for part in found if part]
     return scrubber([*passwords, *secret_values(given, names)])
@@ -101,11 +101,31 @@ def _forms(value: str) -> Iterator[str]:
     from urllib.parse import quote, unquote
 
     yield value
+    # Tracebacks of groups have something in front of every line.
+    lines = value.splitlines()
+    yield from (line for line in lines if len(lines) > 1 and len(line) >= SHORTEST)
+    yield from _as_bytes(value)
     yield quote(value, safe="")
     yield unquote(value)
     yield repr(value)[1:-1]
     yield json.dumps(value)[1:-1]
     yield json.dumps(value, ensure_ascii=False)[1:-1]
+
+
+def _as_bytes(value: str) -> Iterator[str]:
+    """Bytes are kept as base64: how they are written otherwise, if it is that."""
+    import binascii
+
+    try:
+        data = binascii.a2b_base64(value, strict_mode=True)
+    except ValueError:
+        return
+    if len(data) < SHORTEST:
+        return
+    yield repr(data)[2:-1]
+    yield data.hex()
+    if (text := data.decode(errors="ignore")).encode() == data:
+        yield text
 
 
 def secret_values(data: Any, names: Iterable[str] = ()) -> Iterator[str]:

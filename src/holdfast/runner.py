@@ -3,7 +3,6 @@ of its line to the worker, what to run, and the terms it is to hold to, as JSON.
 
 from __future__ import annotations
 
-import signal
 import socket
 import sys
 
@@ -14,17 +13,14 @@ from holdfast.errors import HoldfastError
 from holdfast.finding import find_app
 from holdfast.work.runners.child import Child
 from holdfast.work.runners.process import Orders
-from holdfast.work.runners.settle import leave, settle
+from holdfast.work.runners.settle import leave, leave_signals_to_the_worker, settle
 from holdfast.work.runners.wire import Unfit, frame
 
 
 def main(descriptor: str, orders: str, terms: str) -> int:
     settle(terms)
     told = msgspec.json.decode(orders, type=Orders)
-    # Who stops a service may signal all of its processes: when we end is for our worker to say. (Not SIG_IGN: programs
-    # that handlers start would inherit it.)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: None)
+    leave_signals_to_the_worker()
     line = socket.socket(fileno=int(descriptor))
     line.set_inheritable(False)
     try:

@@ -16,6 +16,8 @@ from holdfast.model.job import DEFAULT_LEASE
 from holdfast.redact import scrub
 
 DEFAULT_URL = "sqlite:///holdfast.db"
+LONGEST = 30 * 86400.0  # seconds
+MOST_AT_ONCE = 100_000
 MINIMUM_BEATS = 3  # one may be a slow commit; three missed is a dead worker
 
 
@@ -85,6 +87,8 @@ class Settings:
                 raise BadSettings(f"{known.name} must be of type {kind.__name__}, and is {value!r}")
             if isinstance(value, float | int) and not isinstance(value, bool) and (value < 0 or value != value):
                 raise BadSettings(f"{known.name} must not be negative, and is {value!r}")
+            if kind is float and value > LONGEST and known.name not in ("keep_finished", "keep_failed"):
+                raise BadSettings(f"{known.name} must be at most {LONGEST:g} seconds (30 days), and is {value!r}")
         if not self.lease:
             raise BadSettings("lease must be more than 0 seconds")
         if not self.heartbeat:
@@ -94,6 +98,9 @@ class Settings:
                 f"lease is {self.lease:g} s and heartbeat {self.heartbeat:g} s: a lease needs at least "
                 f"{MINIMUM_BEATS} heartbeats, so set heartbeat to {self.lease / 4:g} or less"
             )
+        for name in ("concurrency", "threads", "processes", "isolated"):
+            if getattr(self, name) > MOST_AT_ONCE:
+                raise BadSettings(f"{name} must be at most {MOST_AT_ONCE:,}, and is {getattr(self, name):,}")
         if self.concurrency < 1:
             raise BadSettings("concurrency must be 1 or more")
         if not self.threads:
@@ -167,7 +174,7 @@ def _from_file(directory: Path) -> tuple[dict[str, Any], str]:
         import tomllib  # most have no such file
 
         try:
-            found: Any = tomllib.loads(path.read_text())
+            found: Any = tomllib.loads(path.read_text("utf-8"))
         except (OSError, ValueError) as error:
             raise BadSettings(f"{path.name} can't be read: {error}", number="HF1103") from None
         for key in table:

@@ -11,6 +11,8 @@ import django
 import pytest
 import sqlalchemy as sa
 from django.conf import settings as django_settings
+from django.db import connections as django_connections
+from django.db import transaction as django_transaction
 from psycopg.conninfo import conninfo_to_dict
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
@@ -157,6 +159,16 @@ def test_the_wrong_colour_is_told(hf: Holdfast, database: sa.Engine) -> None:
             await task.using(conn=session).aenqueue()
 
     asyncio.run(mistaken())
+
+
+def test_what_is_no_connection_is_told(hf: Holdfast, database: sa.Engine) -> None:
+    @hf.task
+    def task() -> None: ...
+
+    for wrong in (database, sessionmaker(database), django_connections, django_transaction):
+        with pytest.raises(BadSettings, match=r"conn= needs a (psycopg|sqlite3) connection to"):
+            task.using(conn=wrong).enqueue()
+    assert hf.jobs() == []
 
 
 # -- Django ------------------------------------------------------------------------------------------------------------

@@ -286,7 +286,11 @@ def test_a_job_is_forgotten_only_when_it_has_finished(hf: Holdfast) -> None:
     [
         (lambda hf, job: job.cancel(5), "HF1202 cancel: reason must be a text"),
         (lambda hf, job: hf.cancel("task:task", reason=[]), "HF1202 cancel: reason must be a text"),
-        (lambda hf, job: hf.jobs(limit=-1), "HF1202 jobs: limit must be a whole number of 1 or more, not -1"),
+        (lambda hf, job: hf.jobs(limit=-1), "HF1202 jobs: limit must be a whole number of 1 to 1,000,000, not -1"),
+        (lambda hf, job: hf.jobs(limit=2**63), "HF1202 jobs: limit must be a whole number of 1 to 1,000,000"),
+        (lambda hf, job: hf.jobs(None), "HF1202 jobs: a filter is a text"),
+        (lambda hf, job: hf.jobs(before=5), "HF1202 jobs: before must be a text"),
+        (lambda hf, job: hf.jobs(queue="\ud800"), "HF1202 jobs: queue must be a text"),
         (lambda hf, job: hf.jobs(limit="5"), "HF1202 jobs: limit must be a whole number"),
         (lambda hf, job: hf.pause(queue="a", reason=7), "HF1202 pause: reason must be a text"),
         (lambda hf, job: hf.pause(queue="a", by=7), "HF1202 pause: by must be a text"),

@@ -385,20 +385,25 @@ def test_a_result_that_can_not_be_kept_rolls_the_transaction_back(hf: Holdfast, 
     assert ledger.rows == 0
 
 
+@pytest.mark.parametrize("when", ["while its worker runs", "when its worker has ended"])
 def test_a_handler_cancelled_while_its_transaction_opens_leaves_none_open(
-    make_app: Callable[..., Holdfast], ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+    make_app: Callable[..., Holdfast], ledger: Ledger, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
     """Else on SQLite nobody could write any more."""
     app = make_app(**HASTY)
-    opening, go_on = threading.Event(), threading.Event()
+    opening, go_on, opened, closed = (threading.Event() for _ in range(4))
     original = app.store.user_transaction
 
     @contextmanager
     def slow() -> Iterator[Any]:
         opening.set()
         go_on.wait(10)
-        with original() as connection:
-            yield connection
+        try:
+            with original() as connection:
+                opened.set()
+                yield connection
+        finally:
+            closed.set()
 
     monkeypatch.setattr(app.store, "user_transaction", slow)
 
@@ -415,20 +420,48 @@ def test_a_handler_cancelled_while_its_transaction_opens_leaves_none_open(
         opening.wait(10)
         job.cancel()
         await_state(job, State.CANCELLED)
-        go_on.set()
-        with ledger.connect() as connection:
-            wait_until(lambda: _can_write(ledger, connection))
+        if when == "while its worker runs":
+            go_on.set()
+            assert closed.wait(10)
+    go_on.set()
+    assert closed.wait(10)
+    assert opened.is_set()
+    with ledger.connect() as connection:
+        ledger.write(connection)
+        connection.commit()
     assert ledger.rows == 1
 
 
-def _can_write(ledger: Ledger, connection: Any) -> bool:
-    try:
+def test_a_handler_whose_coroutine_is_closed_while_its_transaction_opens_leaves_none_open(
+    hf: Holdfast, ledger: Ledger
+) -> None:
+    """As where a loop ends without having cancelled what a handler started there."""
+    opening, closed = threading.Event(), threading.Event()
+
+    @contextmanager
+    def told() -> Iterator[Any]:
+        opening.set()
+        try:
+            with hf.store.user_transaction() as connection:
+                yield connection
+        finally:
+            closed.set()
+
+    async def closing() -> None:
+        entering: Any = transaction.__aenter__()
+        entering.send(None)  # the thread is on its way
+        await asyncio.to_thread(opening.wait, 10)
+        entering.close()
+
+    context = JobContext.detached("pay")
+    context._store = hf.store
+    transaction = context.transaction()
+    transaction._opened = told()
+    asyncio.run(closing())
+    assert closed.wait(10)
+    with ledger.connect() as connection:
         ledger.write(connection)
         connection.commit()
-    except sqlite3.OperationalError:
-        connection.rollback()
-        return False
-    return True
 
 
 def test_a_transaction_needs_a_job_from_the_queue() -> None:

@@ -5,11 +5,24 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from holdfast import Fail, Holdfast, HoldfastError, Job, JobContext, JobFailed, JobNotFound, State, WaitTimeout, handle
+from holdfast import (
+    BadArguments,
+    Fail,
+    Holdfast,
+    HoldfastError,
+    Job,
+    JobContext,
+    JobFailed,
+    JobNotFound,
+    State,
+    WaitTimeout,
+    handle,
+)
 from holdfast.model.job import JobRecord
 from tests.running import MakeApp, await_state, working
 from tests.waiting import wait_until
@@ -165,6 +178,14 @@ def test_a_timeout_says_where_the_job_is_and_leaves_it_alone(hf: Holdfast) -> No
         asyncio.run(job.await_(timeout=0.05))
     with pytest.raises(WaitTimeout):
         job.wait(timeout=0)
+    with pytest.raises(WaitTimeout, match=r"after 0\.01 s"):
+        job.wait(timedelta(milliseconds=10))
+    wrong: Any
+    with pytest.raises(WaitTimeout):
+        job.wait(-0.001)
+    for wrong in ("5", True, float("nan")):
+        with pytest.raises(BadArguments, match="wait: timeout must be seconds"):
+            job.wait(wrong)
     with pytest.raises(HoldfastError, match=f"job {job.id} is queued: it has no result yet"):
         _ = job.result
     assert job.state is State.QUEUED

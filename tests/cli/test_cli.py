@@ -13,7 +13,7 @@ from holdfast.settings import Settings
 from holdfast.store import open_store
 from holdfast.store.base import Store
 from tests.cli.shell import Shell
-from tests.factories import new_job
+from tests.factories import a_queued_job, new_job
 
 
 def test_drain_runs_what_is_due_and_prints_how_many(shell: Shell, kept: Store) -> None:
@@ -22,6 +22,18 @@ def test_drain_runs_what_is_due_and_prints_how_many(shell: Shell, kept: Store) -
     assert shell("drain", "app:hf").stdout == "3\n"
     assert json.loads(shell("drain", "app.py", "-o", "json").stdout) == {"processed": 0}
     assert [job.result for job in kept.jobs()] == [b"4", b"2", b"0"]
+
+
+@pytest.mark.parametrize(
+    "args", [b'{"x":1e999}', b'{"x":"\\ud800"}', b'{"x":%s%s}' % (b"[" * 900, b"]" * 900)], ids=["inf", "half", "deep"]
+)
+def test_arguments_that_cannot_be_shown_keep_no_others_from_it(shell: Shell, kept: Store, args: bytes) -> None:
+    for given in (args, b'{"x":2}'):
+        a_queued_job(kept, args=given)
+    shown = json.loads(shell("jobs", "list", "-o", "json").stdout)
+    assert shown[0]["args"] == {"x": 2}
+    assert "bytes that can't be shown" in shown[1]["args"]
+    assert "bytes that can't be shown" in shell("jobs", "show", "1").stdout
 
 
 def test_jobs_are_listed_and_shown_in_every_format(shell: Shell, kept: Store) -> None:
@@ -113,3 +125,14 @@ def test_the_application_can_be_configured(shell: Shell, kept: Store) -> None:
     assert shell("drain").stdout == "1\n"
     (shell.directory / "holdfast.toml").write_text("concurency = 3\n")
     assert "there is no setting 'concurency'" in shell("drain", code=2).stderr
+
+
+@pytest.mark.parametrize(
+    ("end", "told"),
+    [("sys.exit(4)", "exited with status 4"), ("raise KeyboardInterrupt", "was ended by SIGINT")],
+)
+@pytest.mark.parametrize("engine", ["sqlite"])
+def test_an_application_that_ends_itself_is_told_as_it_was(shell: Shell, kept: Store, end: str, told: str) -> None:
+    (shell.directory / "ends.py").write_text(f"import sys\n{end}\n")
+    said = shell("worker", "ends:hf", code=2).stderr
+    assert f"its runner process {told} while it was imported" in said

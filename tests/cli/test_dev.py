@@ -41,6 +41,25 @@ def developing(shell: Shell, *arguments: str, signum: int = signal.SIGINT) -> It
             process.wait()
 
 
+@pytest.mark.parametrize("how", [signal.SIGHUP, signal.SIGKILL])
+@pytest.mark.usefixtures("a_terminal_to_lose")
+def test_no_worker_outlives_it(shell: Shell, kept: Store, how: signal.Signals) -> None:
+    """A terminal that is closed, a process that is killed: old code must not go on beside the next one."""
+    (shell.directory / "app.py").write_text(APP.format(1))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "holdfast", "dev", "app.py"], cwd=shell.directory, env=shell.environment,
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        wait_until(lambda: len(kept.workers()) == 1)
+        process.send_signal(how)
+        process.wait(30)
+    finally:
+        process.kill()
+        process.wait()
+    wait_until(lambda: kept.workers() == [])
+
+
 def result(store: Store) -> bytes | None:
     id = store.enqueue(new_job("version")).id
     wait_until(lambda: store.get(id).finished, f"job {id}")

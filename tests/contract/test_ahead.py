@@ -16,7 +16,7 @@ from holdfast.model.outcome import given_back
 from holdfast.settings import Settings
 from holdfast.store.base import Store
 from tests.contract.places import at_once, everything, raw
-from tests.factories import BOOM, HOUR, LEASE, Clock, a_queued_job, claim, new_job, ref
+from tests.factories import BOOM, HOUR, LEASE, Clock, a_queued_job, claim, new_job, ref, wants
 
 TASKS = ("greet", "scan", "ship")
 ONLY_POSTGRES = pytest.mark.parametrize("engine", ["postgres"])  # where others can hold single rows locked
@@ -118,7 +118,7 @@ def test_the_lease_names_what_was_taken_and_not_what_was_passed_over(store: Stor
     fresh = a_queued_job(store)
     claimed = claim(store, 0, ahead=5, held=2)
     assert ids(claimed.jobs) == [fresh]
-    assert ids(store.claim_of(claimed.jobs[0].fence)) == [fresh]
+    assert ids(store.claim_of(claimed.jobs[0].fence).jobs) == [fresh]
     with raw(settings) as sql:
         [(held, job_ids)] = sql("select held, job_ids from {leases}")
     assert held == 3
@@ -267,6 +267,20 @@ def test_one_lane_waits_for_a_suspect_that_is_run_alone(store: Store, clock: Clo
     assert (ids(claimed.jobs), claimed.alone) == (due, False)
     with raw(settings) as sql:
         assert sql("select count(*) from {jobs} where state = 'running'") == [(4,)]
+
+
+def test_a_suspect_is_known_for_one_when_its_claim_is_looked_up(store: Store, clock: Clock) -> None:  # I21, F43
+    suspect, other = some_suspects(store, clock)
+    plain = a_queued_job(store)
+    asked = wants(5)
+    assert store.claim(asked).alone
+    found = store.claim_of(asked.fence)
+    assert (ids(found.jobs), found.alone) == ([suspect], True)
+    asked = wants(1, held=1)
+    store.claim(asked)
+    found = store.claim_of(asked.fence)
+    assert (ids(found.jobs), found.alone) == ([plain], False)
+    assert store.get(other).state is State.QUEUED
 
 
 def test_one_lane_and_suspects_whose_time_alone_is_over(store: Store, clock: Clock) -> None:

@@ -9,6 +9,7 @@ import pytest
 from holdfast.errors import StoreError
 from holdfast.model.job import Wants
 from holdfast.model.lifecycle import State
+from holdfast.model.outcome import given_back
 from holdfast.settings import Settings
 from holdfast.store.base import Store
 from tests.contract.places import at_once, everything, raw
@@ -312,6 +313,32 @@ def test_a_job_started_in_time_keeps_its_later_attempts(store: Store, clock: Clo
     assert ids(store) == [str(held.id)]
 
 
+@pytest.mark.parametrize("how", ["released", "snoozed", "parked", "lost", "not begun"])
+def test_a_job_that_was_started_expires_no_more(store: Store, clock: Clock, how: str) -> None:
+    """However often it is given back: by a deployment, a pause, a Snooze, a worker that died among others."""
+    a_queued_job(store, expires_in=5)
+    [held] = claim(store, held=1).jobs
+    match how:
+        case "released":
+            store.release(ref(held))
+        case "snoozed":
+            store.release(ref(held), 1.0)
+        case "parked":
+            store.pause(str(held.id))
+            store.park(ref(held))
+        case "lost":
+            clock.advance(LEASE + 1)
+            assert len(store.rescue()) == 1
+        case _:
+            store.exchange([given_back(held, started=False)], None)
+    clock.advance(10)
+    if how == "parked":
+        store.resume(str(held.id))
+    expired = [str(row["id"]) for row in store.expire()]
+    assert expired == ([str(held.id)] if how == "not begun" else [])
+    assert len(claim(store).jobs) == (how != "not begun")
+
+
 def test_expiry_goes_in_bounded_steps(store: Store, clock: Clock) -> None:
     for _ in range(5):
         a_queued_job(store, expires_in=1)
@@ -397,17 +424,17 @@ def test_a_claim_asked_again_by_its_fence_tells_the_same(store: Store) -> None: 
         a_queued_job(store, priority=n, args=b'{"n":1}')
     wanted = wants(3)
     jobs = store.claim(wanted).jobs
-    assert store.claim_of(wanted.fence) == jobs
+    assert store.claim_of(wanted.fence).jobs == jobs
     store.succeed(ref(jobs[0]))
-    assert store.claim_of(wanted.fence) == jobs[1:]
-    assert store.claim_of(wants().fence) == []
+    assert store.claim_of(wanted.fence).jobs == jobs[1:]
+    assert store.claim_of(wants().fence).jobs == []
 
 
 @pytest.mark.parametrize("engine", ["postgres"])  # SQLite's commits have no reply to lose
 def test_a_claim_looked_up_before_it_happened_never_will(store: Store, clock: Clock, settings: Settings) -> None:
     id = a_queued_job(store)
     wanted = wants()
-    assert store.claim_of(wanted.fence) == []
+    assert store.claim_of(wanted.fence).jobs == []
     with pytest.raises(StoreError):
         store.claim(wanted)
     assert store.get(id).state is State.QUEUED
@@ -426,7 +453,7 @@ def test_the_same_fence_never_claims_twice(store: Store) -> None:
     [held] = store.claim(wanted).jobs
     with pytest.raises(StoreError):
         store.claim(wanted)
-    assert store.claim_of(wanted.fence) == [held]
+    assert store.claim_of(wanted.fence).jobs == [held]
     assert [job.state for job in store.jobs()] == [State.QUEUED, State.RUNNING]
 
 

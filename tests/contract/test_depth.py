@@ -48,3 +48,14 @@ def test_no_more_are_counted_than_the_cap(store: Store, monkeypatch: pytest.Monk
     assert [(d.due, d.capped) for d in store.depths()] == [(5, False)]
     list(store.enqueue_many(new_job(delay=HOUR) for _ in range(20)))
     assert [(d.due, d.scheduled, d.capped) for d in store.depths()] == [(5, 6, True)]
+
+
+def test_no_more_lanes_are_looked_at_than_the_cap_and_that_is_told(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(depth, "LANES", 3)
+    for n in range(3):
+        a_queued_job(store, queue=f"q{n}")
+    assert [(d.queue, d.capped) for d in store.depths()] == [("q0", False), ("q1", False), ("q2", False)]
+    a_queued_job(store, queue="q3")
+    assert [(d.queue, d.capped) for d in store.depths()] == [("q0", True), ("q1", True), ("q2", True)]

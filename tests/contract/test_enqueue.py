@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import sqlite3
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta, timezone
@@ -296,3 +297,101 @@ def test_a_row_inserted_by_plain_sql_is_a_job(store: Store, settings: Settings, 
             sql("insert into {jobs} (queue, task, args, created_at, run_at, ready_at) "
                 "values ('q', 'greet', '1', ?, ?, ?)", moment, moment, moment)  # fmt: skip
     assert [job.args for job in claim(store).jobs] == [b"1"]
+
+
+@pytest.mark.parametrize("engine", ["postgres"])
+@pytest.mark.parametrize("column", ["created_at", "run_at", "ready_at", "expires_at", "suspect_at", "suspect_until"])
+@pytest.mark.parametrize("moment", ["infinity", "-infinity", "10000-01-01 00:00Z", "0001-12-31 BC"])
+def test_an_instant_that_nobody_could_reckon_with_is_refused(
+    store: Store, settings: Settings, column: str, moment: str
+) -> None:
+    """One such row would hinder every claim, or every list (R1.2)."""
+    with raw(settings) as sql, pytest.raises(psycopg.errors.CheckViolation, match="instant"):
+        sql(f"insert into {{jobs}} (queue, task, args, {column}) values ('q', 'greet', '1', ?::timestamptz)", moment)
+    assert store.jobs() == []
+
+
+@pytest.mark.parametrize("engine", ["postgres"])
+@pytest.mark.parametrize("moment", ["0001-01-01 00:00Z", "9999-12-31 23:59:59.999999Z"])
+def test_the_first_and_the_last_instant_of_python_are_taken(store: Store, settings: Settings, moment: str) -> None:
+    with raw(settings) as sql:
+        sql("insert into {jobs} (queue, task, args, run_at, ready_at) values "
+            "('default', 'greet', '1', ?::timestamptz, ?::timestamptz)", moment, moment)  # fmt: skip
+    [job] = store.jobs()
+    [depth] = store.depths()
+    assert (depth.due, depth.scheduled) == ((1, 0) if job.run_at.year == 1 else (0, 1))
+    assert len(claim(store).jobs) == depth.due
+
+
+def test_the_same_job_with_a_key_twice_is_made_once(store: Store) -> None:
+    job = new_job(key="once")
+    [answers] = store.enqueue_many([job, new_job(), job])
+    assert [answer.created for answer in answers] == [True, True, False]
+    assert answers[0].id == answers[2].id
+
+
+MOMENT = "2029-01-01 00:00:00"
+WRONG = [
+    "tomorrow", "1861920", "", "2029-01-01T00:00:00Z", "2029-02-30 01:00:00", "0000-01-01 00:00:00",
+    f"{MOMENT}+05:00", f"{MOMENT}.", f"{MOMENT}..1", f"{MOMENT}.1.2", f"{MOMENT}123", f"{MOMENT}\0x",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
+@pytest.mark.parametrize("written", [MOMENT, f"{MOMENT}.123", f"{MOMENT}.123456"])
+def test_an_instant_of_a_row_inserted_by_plain_sql_is_utc_text(store: Store, settings: Settings, written: str) -> None:
+    inserted(settings, run_at=written, ready_at=written, expires_at=written.replace("2029", "2099"))
+    [job] = store.jobs()
+    assert job.run_at.replace(microsecond=0) == datetime(2029, 1, 1, tzinfo=UTC)
+    assert [held.id for held in claim(store).jobs] == [int(job.id)]
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
+@pytest.mark.parametrize(
+    ("column", "value", "constraint"),
+    [
+        *[
+            (column, value, f"{column}_is_utc_text")
+            for column in ("created_at", "run_at", "expires_at")
+            for value in (
+                "tomorrow",
+                "1861920000",
+                "2029-01-01T00:00:00Z",
+                f"{MOMENT}+05:00",
+                "2029-02-30 00:00:00",
+                "",
+            )
+        ],
+        ("run_at", MOMENT.encode(), "run_at_is_utc_text"),
+        ("ready_at", "tomorrow", "ready_at_is_run_at"),
+        ("args", "oops", "args_are_json_text"),
+        ("args", b"{}", "args_are_json_text"),
+        ("tags", "urgent", "tags_are_a_json_array"),
+        ("tags", "5", "tags_are_a_json_array"),
+        ("tags", "null", "tags_are_a_json_array"),
+        ("tags", b"[]", "tags_are_a_json_array"),
+        ("priority", 1.5, "numbers_are_integers"),
+        ("attempt", 0.5, "numbers_are_integers"),
+        ("max_attempts", "many", "numbers_are_integers"),
+        ("max_attempts", math.inf, "numbers_are_integers"),
+        ("suspect_at", "2031-junk", "suspect_at_is_run_at"),
+        ("suspect_until", "2031-junk", "suspect_until_is_utc_text"),
+        ("queue", b"mail", "names_are_text"),
+        ("task", b"greet", "names_are_text"),
+    ],
+)
+def test_a_row_that_nobody_could_read_is_refused(
+    store: Store, settings: Settings, column: str, value: str | bytes | float, constraint: str
+) -> None:
+    """SQLite takes anything for text, and one such row would hinder every claim, or every list (R1.2)."""
+    also = {"ready_at": value} if column == "run_at" else {}
+    with pytest.raises(sqlite3.IntegrityError, match=constraint):
+        inserted(settings, **{column: value, **also})
+    assert store.jobs() == []
+
+
+def inserted(settings: Settings, **columns: Any) -> None:
+    row = {"queue": "default", "task": "greet", "args": "1", "created_at": MOMENT, "run_at": MOMENT, "ready_at": MOMENT}
+    row |= columns
+    with raw(settings) as sql:
+        sql(f"insert into {{jobs}} ({', '.join(row)}) values ({', '.join('?' * len(row))})", *row.values())

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from holdfast.errors import LeaseLost
+from holdfast.errors import LeaseLost, ValueRefused
 from holdfast.model.lifecycle import State
-from holdfast.model.outcome import Error, Outcome, Verb
+from holdfast.model.outcome import Error, Outcome, Verb, given_back
 from holdfast.store.base import Store
 from tests.contract.places import everything, reclaim
 from tests.factories import BOOM, LEASE, Clock, a_running_job, claim, ref
@@ -171,3 +171,11 @@ def test_last_error_and_history_are_plain_columns(store: Store) -> None:  # R1.9
     store.reschedule(ref(held), 5, Error("E1", "first"))
     job = store.get(str(held.id))
     assert (job.error_code, job.error_message, job.state) == ("E1", "first", State.QUEUED)
+
+
+@pytest.mark.parametrize("delay", [float("inf"), float("nan"), 1e300])
+def test_a_delay_that_nobody_can_reckon_with_is_a_value_that_is_refused(store: Store, delay: float) -> None:
+    held = a_running_job(store)
+    with pytest.raises(ValueRefused):
+        store.exchange([given_back(held, started=True, delay=delay)], None)
+    assert store.get(str(held.id)).state is State.RUNNING

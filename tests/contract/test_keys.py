@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from holdfast.model.job import FOREVER, Enqueued
+from holdfast.errors import Refused
+from holdfast.model.filter import parse
+from holdfast.model.job import FOREVER, Changed, Enqueued
 from holdfast.model.lifecycle import State
 from holdfast.store.base import Store
 from tests.contract.places import at_once
-from tests.factories import BOOM, HOUR, LEASE, Clock, a_queued_job, a_running_job, claim, new_job, ref
+from tests.factories import BOOM, HOUR, Clock, a_queued_job, a_running_job, claim, new_job, ref
 
 
 def in_bulk(store: Store, *jobs: object) -> list[Enqueued]:
@@ -124,21 +127,53 @@ def test_a_deleted_job_gives_its_key_up(store: Store) -> None:
     assert store.enqueue(new_job(key="k")).created
 
 
-def test_a_retry_after_the_key_went_elsewhere_does_not_clash(store: Store, clock: Clock) -> None:  # F28
+def test_a_retry_is_refused_while_an_unfinished_job_has_its_key(store: Store, clock: Clock) -> None:  # I12, F28
     held = a_running_job(store, key="k")
     store.fail(ref(held), BOOM)
     other = store.enqueue(new_job(key="k", delay=HOUR))
     assert other.created
+    with pytest.raises(Refused, match=rf"its key 'k' went to job {other.id}, which is queued"):
+        store.retry(str(held.id))
+    assert store.get(str(held.id)).state is State.FAILED
+    store.cancel(other.id)
     assert store.retry(str(held.id)) is State.QUEUED
-    assert store.get(str(held.id)).holds_key is False
-    assert store.enqueue(new_job(key="k")) == Enqueued(other.id, False)
-    [again] = claim(store).jobs
-    clock.advance(LEASE + 1)
-    store.rescue()  # and the sweep is not stopped by it either
-    [again] = claim(store).jobs
-    assert again.id == held.id
-    store.succeed(ref(again))
-    assert store.enqueue(new_job(key="k", reuse=FOREVER)) == Enqueued(other.id, False)
+    assert store.enqueue(new_job(key="k")) == Enqueued(str(held.id), False)
+    with pytest.raises(Refused, match=rf"went to job {held.id}"):
+        store.retry(other.id)
+
+
+def test_a_retry_takes_its_key_back_from_a_job_that_has_finished(store: Store) -> None:
+    first = a_running_job(store, key="k")
+    store.fail(ref(first), BOOM)
+    second = a_running_job(store, key="k")
+    store.succeed(ref(second))
+    assert store.retry(str(first.id)) is State.QUEUED
+    assert [store.get(str(job.id)).holds_key for job in (first, second)] == [True, False]
+    assert store.enqueue(new_job(key="k", reuse=FOREVER)) == Enqueued(str(first.id), False)
+
+
+def test_of_equal_jobs_that_are_retried_together_one_is(store: Store) -> None:
+    ids = []
+    for _ in range(3):
+        held = a_running_job(store, key="k")
+        store.fail(ref(held), BOOM)
+        ids.append(str(held.id))
+    other = a_running_job(store, key="other")
+    store.fail(ref(other), BOOM)
+    assert store.bulk("retry", parse("state:failed")) == Changed(changed=2, refused=2)
+    assert [store.get(id).state for id in ids] == [State.FAILED, State.FAILED, State.QUEUED]
+    assert store.get(str(other.id)).state is State.QUEUED
+
+
+def test_of_equal_jobs_without_their_key_that_are_retried_together_the_newest_is(store: Store) -> None:
+    ids = []
+    for _ in range(3):
+        held = a_running_job(store, key="k")
+        store.fail(ref(held), BOOM)
+        ids.append(str(held.id))
+    store.delete(ids.pop())  # it had the key
+    assert store.bulk("retry", parse("state:failed")) == Changed(changed=1, refused=1)
+    assert [store.get(id).state for id in ids] == [State.FAILED, State.QUEUED]
 
 
 def test_a_retry_while_nobody_took_the_key_holds_it_again(store: Store) -> None:
@@ -189,20 +224,69 @@ def test_bulk_inserts_in_opposite_order_do_not_deadlock(
             store.cancel(job.id)
 
 
-def test_submitters_and_retries_of_one_key_never_hold_it_twice(
-    store: Store, stores: Callable[..., Store], clock: Clock
-) -> None:  # F28: enqueue x retry
+@pytest.mark.parametrize("before", ["it has the key", "a finished job has it", "nobody has it"])
+def test_submitters_and_retries_of_one_key_never_make_two_unfinished_jobs(
+    store: Store, stores: Callable[..., Store], clock: Clock, before: str
+) -> None:  # I12, F28: enqueue x retry
     own = [stores(clock=clock) for _ in range(6)]
     for n in range(10):
-        held = a_running_job(store, key=f"k{n}", queue=f"q{n}", task=f"t{n}")
+        kind: dict[str, Any] = {"task": f"t{n}", "key": f"k{n}", "queue": f"q{n}"}
+        held = a_running_job(store, **kind)
         store.fail(ref(held), BOOM)
+        if before != "it has the key":
+            newer = a_running_job(store, **kind)
+            store.succeed(ref(newer))
+            if before == "nobody has it":
+                store.delete(str(newer.id))
 
-        def act(number: int, n: int = n, id: str = str(held.id)) -> str:
-            if number == 0:
+        def act(number: int, kind: dict[str, Any] = kind, id: str = str(held.id)) -> str:
+            if number > 0:
+                return own[number].enqueue(new_job(**kind)).id
+            try:
                 return own[0].retry(id).value
-            return own[number].enqueue(new_job(task=f"t{n}", key=f"k{n}", queue=f"q{n}")).id
+            except Refused:
+                return "refused"
 
         answers = at_once(6, act)
-        assert answers[0] == "queued"
-        assert len(set(answers[1:])) == 1
+        unfinished = [job.id for job in store.jobs(queue=f"q{n}") if job.state is State.QUEUED]
+        assert set(answers[1:]) == set(unfinished)
+        assert len(unfinished) == 1
+        assert (answers[0] == "queued") == (unfinished == [str(held.id)])
         assert sum(job.holds_key for job in store.jobs(queue=f"q{n}")) == 1
+
+
+GENERATIONS = {"those before have the keys": 1, "nobody has the keys": 2, "newer ones have the keys": 3}
+
+
+@pytest.mark.parametrize("before", GENERATIONS)
+@pytest.mark.parametrize("other", ["an enqueue", "a retry"])
+def test_a_bulk_retry_and_others_of_the_same_keys_do_not_deadlock(
+    store: Store, stores: Callable[..., Store], clock: Clock, before: str, other: str
+) -> None:  # F27
+    keys = [f"k{n * 7 % 150}" for n in range(150)]
+    own = [stores(clock=clock) for _ in range(2)]
+    for _ in range(4):
+        made: list[list[int]] = []
+        for _ in range(GENERATIONS[before]):
+            made.append([int(done.id) for done in in_bulk(store, *(new_job(key=key) for key in keys))])
+            assert store.bulk("cancel", parse("state:queued")).changed == len(keys)
+        if before == "nobody has the keys":
+            in_bulk(store, *(new_job(key=key) for key in keys))
+            store.bulk("cancel", parse("state:queued"))
+            for job in store.jobs(limit=len(keys)):
+                store.delete(job.id)
+
+        def act(number: int, made: list[list[int]] = made) -> int:
+            if number == 0:
+                return len(own[0].act("retry", made[0]))
+            if other == "a retry":
+                return len(own[1].act("retry", made[-1][::-1]))
+            return sum(done.created for done in in_bulk(own[1], *(new_job(key=key) for key in sorted(keys))))
+
+        assert sum(at_once(2, act)) == len(keys), "each key has one"
+        queued = [job for job in store.jobs(limit=1000) if job.state is State.QUEUED]
+        assert sorted(job.key or "" for job in queued) == sorted(keys)
+        assert all(job.holds_key for job in queued)
+        store.bulk("cancel", parse("state:queued"))
+        for chunk in store.matching(parse("state:cancelled")):
+            store.act("delete", chunk, unfinished=False)

@@ -246,7 +246,7 @@ class Book(Seen):
             case "stop":
                 job.state, job.finished_at = C, now
             case "park":
-                job.state = asked  # queued, if the request was taken back
+                job.state, job.expires_at = asked, None  # queued, if the request was taken back
             case "reschedule" if asked is not C and job.attempt >= job.max_attempts:
                 return "refused"  # a queued job that can never be claimed must not exist (R5.11)
             case "reschedule":
@@ -254,6 +254,7 @@ class Book(Seen):
                 job.run_at = now + timedelta(seconds=outcome.delay)
             case "release":
                 job.state = asked
+                job.expires_at = job.expires_at if outcome.attempt is None else None  # what has begun expires no more
                 if outcome.delay:
                     job.run_at = now + timedelta(seconds=outcome.delay)
         if outcome.error is not None:
@@ -302,6 +303,7 @@ class Book(Seen):
         )  # fmt: skip
         self.attempts[job.id, fence] = (job.life, job.attempt, "crashed" if end.charged else "lost")
         job.state, job.attempt, job.crashes, job.suspicion = end.state, end.attempt, end.crashes, end.suspicion
+        job.expires_at = None
         job.pause_requested = job.cancel_requested = False
         job.error_code = end.error.code
         job.suspect_until = None if end.lapse is None else now + timedelta(seconds=end.lapse)
@@ -336,7 +338,7 @@ class Book(Seen):
                 job.ready_at = job.suspect_at = None
             case "cancel", State.FAILED:
                 job.state, job.failed_at, job.asked_at = C, None, now
-            case "retry", State.FAILED | State.CANCELLED:
+            case "retry", State.FAILED | State.CANCELLED if self.takes_key_back(job):
                 job.state, job.run_at, job.ready_at = Q, now, now
                 job.attempt, job.life, job.crashes, job.suspicion = 0, job.life + 1, 0, 0
                 job.fence = job.worker = job.started_at = job.finished_at = job.failed_at = job.expires_at = None
@@ -345,6 +347,18 @@ class Book(Seen):
                 self.forget(job.id)
             case _:
                 return False
+        return True
+
+    def takes_key_back(self, job: Kept) -> bool:
+        """May it be unfinished again, as far as its key goes?"""
+        if job.key is None or job.holds_key:
+            return True
+        for other in self.jobs.values():
+            if other.holds_key and (other.task, other.key) == (job.task, job.key):
+                if other.state in (Q, R, P):
+                    return False
+                other.holds_key = False
+        job.holds_key = True
         return True
 
     def change(self, job: Kept, priority: int | None, delay: float | None, now: datetime) -> bool:
@@ -682,7 +696,7 @@ class JobMachine(RuleBasedStateMachine):
             assert claimed.next_due <= (due - self.now).total_seconds() + 1e-6
         self.check("exchange" if ended else "claim", ended=ended, wants=wants)
         # The reply was lost: asked again by its fence, the claim tells the same.
-        assert not expected or [job.id for job in self.store.claim_of(wants.fence)] == expected
+        assert not expected or [job.id for job in self.store.claim_of(wants.fence).jobs] == expected
         refs = [Ref(job.id, job.fence) for job in claimed.jobs]
         self.refs += refs
         return multiple(*refs)
@@ -1066,6 +1080,8 @@ class JobMachine(RuleBasedStateMachine):
     def one_holder_a_key(self, after: Seen) -> None:
         holders = Counter((job.task, job.key) for job in after.jobs.values() if job.holds_key)
         assert all(count == 1 for count in holders.values()), "I12: two jobs hold one key"
+        without = [job.id for job in after.jobs.values() if job.key and not job.holds_key and job.state in (Q, R, P)]
+        assert not without, "I12: an unfinished job does not hold its key, so an equal one may come beside it"
 
     def effects_once(self, after: Seen) -> None:
         effects = Counter(id for id, _ in after.ledger)

@@ -337,7 +337,7 @@ def test_a_writer_that_waited_too_long_is_told_to_try_again(
     try:
         with store.transaction():
             said = refusal(lambda: a_queued_job(other), StoreUnavailable)
-        assert "another process has been writing to jobs.db" in said
+        assert "another process, or thread, has been writing to jobs.db" in said
         a_queued_job(other)
     finally:
         other.close()

@@ -42,6 +42,17 @@ def test_pending_work_is_summed_by_queue_and_task_wherever_its_job_is(store: Sto
     assert sums(store) == {("crawl", "greet"): (0, 1110)}
 
 
+def test_counts_may_be_of_bytes(store: Store) -> None:
+    """More than 32 bits hold."""
+    for one in [a_running_job(store) for _ in range(2)]:
+        store.checkpoint(ref(one), b"1", pending=10**15, done=3 * 10**9)
+        store.progress(ref(one), 4 * 10**9, 10**15, None, None)
+    assert sums(store) == {("default", "greet"): (2 * 10**15, 2 * 10**15)}
+    job = store.jobs()[0]
+    assert (job.pending, job.done, job.total) == (10**15, 4 * 10**9, 10**15)
+    assert store.counts()[0]["pending"] == 2 * 10**15
+
+
 @pytest.mark.parametrize("end", ["succeed", "fail", "stop", "cancel"])
 def test_what_finished_has_nothing_pending_whatever_its_last_checkpoint_said(
     store: Store, settings: Settings, end: str

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
+from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -12,10 +14,25 @@ from holdfast.errors import JobNotFound, Refused, StoreError
 from holdfast.model.job import Held
 from holdfast.model.lifecycle import State
 from holdfast.settings import Settings
+from holdfast.store import statements
 from holdfast.store.base import Store
 from holdfast.store.postgres.store import PostgresStore
 from tests.contract.places import at_once, raw, reclaim
 from tests.factories import BOOM, HOUR, LEASE, Clock, a_queued_job, a_running_job, claim, ref
+
+
+def test_a_refusal_of_what_has_changed_meanwhile_says_so(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    held = a_running_job(store, key="k")
+    original = store.act
+
+    def act(verb: str, ids: Sequence[Any], **parameters: Any) -> list[Any]:
+        rows = original(verb, ids, **parameters)
+        store.fail(ref(held), BOOM)
+        return rows
+
+    monkeypatch.setattr(store, "act", act)
+    with pytest.raises(Refused, match=f"can't retry job {held.id}: it was not failed yet when this was asked"):
+        store.retry(str(held.id))
 
 
 def test_resume_charges_no_attempt_and_keeps_the_checkpoint(store: Store) -> None:
@@ -232,3 +249,27 @@ def test_a_job_without_attempts_left_is_not_even_rescheduled_to_be_paused(store:
     with pytest.raises(StoreError):
         store.reschedule(ref(held), 0.0, BOOM)
     assert store.get(str(held.id)).state == "running"
+
+
+def test_a_store_that_is_open_needs_no_files_of_ours(
+    stores: Callable[..., Store], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A release may be removed, or replaced by the next one, under a process that goes on for a while."""
+    stores().migrate()
+    statements.sources.cache_clear()
+    store = stores()
+
+    def gone(*args: object, **kwargs: object) -> str:
+        raise FileNotFoundError
+
+    monkeypatch.setattr(Path, "read_text", gone)
+    held = a_running_job(store)
+    store.reschedule(ref(held), 0, BOOM)
+    for id in (a_queued_job(store), a_queued_job(store)):
+        store.pause(id)
+        store.resume(id)
+        store.cancel(id)
+        store.retry(id)
+    store.look("w1", ["greet"], None)
+    store.renew([held.fence], [], 5.0)
+    assert len(store.jobs()) == 3

@@ -20,6 +20,7 @@ from holdfast.store.postgres import post
 from holdfast.store.postgres.store import PostgresStore
 from tests.contract.places import raw
 from tests.factories import a_queued_job, a_running_job, new_job, wants
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.parametrize("engine", ["postgres"])
 
@@ -74,11 +75,16 @@ def test_what_jobs_of_a_kind_have_in_common_is_not_mixed_up(
 
 def test_a_connection_that_ended_while_nobody_used_it_is_not_used(store: Store, settings: Settings) -> None:
     a_queued_job(store)
-    with raw(settings) as sql:
-        assert sql(
-            "select bool_and(pg_terminate_backend(pid, 10000)) from pg_stat_activity where pid <> pg_backend_pid() "
-            "and application_name = 'holdfast' and strpos(query, 'pg_notify') > 0"
-        ) == [(True,)]
+
+    def end_it() -> bool:
+        """Once its wake-up is sent, too."""
+        with raw(settings) as sql:
+            return sql(
+                "select bool_and(pg_terminate_backend(pid, 10000)) from pg_stat_activity where pid <> pg_backend_pid() "
+                "and application_name = 'holdfast' and state = 'idle' and strpos(query, 'pg_notify') > 0"
+            ) == [(True,)]
+
+    wait_until(end_it)
     assert store.get(a_queued_job(store)).queue == "default"
 
 

@@ -6,18 +6,23 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from holdfast.errors import OutcomeUnknown
+from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable
+from holdfast.model.filter import parse
+from holdfast.model.lifecycle import State
 from holdfast.settings import Settings
+from holdfast.store import open_store
 from holdfast.store.base import Store
-from holdfast.store.sqlite import connect
+from holdfast.store.sqlite import connect, gate
 from holdfast.store.sqlite.enqueue import Stamp, stored
-from tests.contract.places import raw
+from holdfast.store.sqlite.gate import Gate
+from tests.contract.places import at_once, raw
 from tests.factories import Clock, a_queued_job, claim, new_job, wants
 
 ONLY_SQLITE = pytest.mark.parametrize("engine", ["sqlite"])
@@ -117,23 +122,34 @@ def test_jobs_that_were_claimed_and_could_not_be_read_are_found_by_their_fence(
     when_what_was_claimed_is_read(store, monkeypatch, fail)
     with pytest.raises(OutcomeUnknown, match="could not be read"):
         store.claim(wanted)
-    assert [str(job.id) for job in store.claim_of(wanted.fence)] == [id]
+    assert [str(job.id) for job in store.claim_of(wanted.fence).jobs] == [id]
 
 
 @ONLY_SQLITE
-def test_arguments_that_somebody_inserted_as_bytes_are_read(store: Store, settings: Settings) -> None:  # R1.2
-    now = stored(datetime.now(UTC))
-    ids = [a_queued_job(store), a_queued_job(store)]
+def test_a_queue_whose_name_is_no_text_hinders_no_other(store: Store, settings: Settings) -> None:
+    bad, good = a_queued_job(store), a_queued_job(store)
     with raw(settings) as sql:
-        sql(
-            "update holdfast_jobs set args = cast(args as blob), run_at = ?, ready_at = ? where id = ?",
-            now,
-            now,
-            ids[0],
-        )
+        sql("update holdfast_jobs set queue = cast(x'ff' as text) where id = ?", bad)
+    assert store.look("w1", ["greet"], None).next_due is not None
+    assert [str(job.id) for job in claim(store, 10).jobs] == [good]
+    assert len(store.jobs()) == 2
+
+
+@ONLY_SQLITE
+@pytest.mark.parametrize("column", ["args", "checkpoint", "correlation_id"])
+def test_text_that_is_none_hinders_nobody_else(store: Store, settings: Settings, column: str) -> None:
+    """SQLite keeps any bytes as text. Who can't read what it claimed looks it up as bytes, and has the runner refuse
+    what can't be used."""
+    bad, good = a_queued_job(store), a_queued_job(store)
+    with raw(settings) as sql:
+        sql(f"update holdfast_jobs set {column} = cast(x'22ff22' as text) where id = ?", bad)
     wanted = wants(10)
-    assert {(str(job.id), job.args) for job in store.claim(wanted).jobs} == {(id, b"{}") for id in ids}
-    assert {(str(job.id), job.args) for job in store.claim_of(wanted.fence)} == {(id, b"{}") for id in ids}
+    with pytest.raises(OutcomeUnknown, match="UTF-8"):
+        store.claim(wanted)
+    jobs = {str(job.id): job for job in store.claim_of(wanted.fence).jobs}
+    assert set(jobs) == {bad, good}
+    value = getattr(jobs[bad], column)
+    assert value == (b'"\xff"' if column != "correlation_id" else '"\ufffd"')
 
 
 @ONLY_SQLITE
@@ -203,3 +219,92 @@ def test_a_closed_store_leaves_nothing_open(settings: Settings, stores: Callable
             sql("begin exclusive")
         [(jobs,)] = sql("select count(*) from {jobs}")
     assert jobs == 3
+
+
+@ONLY_SQLITE
+def test_threads_of_one_process_queue_among_themselves(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who tries again and again keeps those from writing whose turn it is: hundreds of threads would starve."""
+    tries = []
+    tried = Gate._try
+
+    def counted(gate: Gate) -> bool:
+        tries.append(gate)
+        return tried(gate)
+
+    monkeypatch.setattr(Gate, "_try", counted)
+    at_once(20, lambda n: [a_queued_job(store) for _ in range(10)])
+    assert len(tries) == 200, "no other process is there"
+    assert len(store.jobs(limit=1000)) == 200
+
+
+@ONLY_SQLITE
+@pytest.mark.parametrize("replaced", [True, False])
+def test_a_file_that_was_deleted_or_replaced_is_told(store: Store, settings: Settings, replaced: bool) -> None:
+    a_queued_job(store)
+    assert store.look("w1", ["greet"], None).misfit is None
+    path = connect.path_of(settings)
+    path.unlink()
+    if replaced:
+        path.write_bytes(b"")
+    misfit = store.look("w1", ["greet"], None).misfit
+    assert misfit is not None
+    assert (misfit.number, "was deleted or replaced" in str(misfit)) == ("HF3307", True)
+    # Nobody would see what is written there: it must not be taken for kept.
+    with pytest.raises(StoreError, match="HF3307"):
+        a_queued_job(store)
+    with pytest.raises(StoreError, match="HF3307"):
+        a_queued_job(store, key="k")
+    with pytest.raises(StoreError, match="HF3307"):
+        list(store.enqueue_many(iter([new_job()])))
+
+
+@ONLY_SQLITE
+def test_names_that_are_no_text_keep_nobody_from_steering(store: Store, settings: Settings) -> None:  # R1.2
+    a_queued_job(store)
+    with raw(settings) as sql:
+        sql("insert into {jobs} (task, queue, args) values ('greet', cast(x'ff41' as text), '{{}}')")
+    assert store.bulk("pause", parse("state:queued")).changed == 2
+    assert store.bulk("resume", parse("state:paused")).changed == 2
+    assert store.cancel("2") is State.CANCELLED
+    assert [job.id for job in claim(store, limit=2).jobs] == [1]
+
+
+def test_a_claim_of_a_file_that_keeps_its_text_otherwise_is_looked_up_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "utf-16.db"
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("pragma encoding = 'UTF-16le'")
+        db.execute("create table something (id)")
+        db.commit()
+    store = open_store(Settings(url=f"sqlite:///{path}"))
+    store.migrate()
+    a_queued_job(store, args=b'{"a":5}')
+    wanted = wants()
+    assert store.claim_of(wanted.fence).jobs == []
+    assert store.claim(wanted).jobs == store.claim_of(wanted.fence).jobs != []
+    store.close()
+
+
+@ONLY_SQLITE
+def test_a_turn_that_nobody_gave_back_keeps_others_waiting_once(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A signal handler may raise at any instruction: also between having a turn and knowing it."""
+    place = Path(f"{connect.path_of(settings)}-gate")
+    lost, next_one = Gate(place, 0.2), Gate(place, 0.2)
+    with lost:
+        turn, lost._turn = lost._turn, None  # so it is never released
+    with next_one:
+        assert not lost._try(), "the lock of the file is what counts"
+    assert gate._turns[place] is not turn, "nobody waits for that one again"
+    tries: list[bool] = []
+
+    def in_vain() -> bool:
+        tries.append(False)
+        return False
+
+    monkeypatch.setattr(next_one, "_try", in_vain)
+    with lost, pytest.raises(StoreUnavailable, match="or thread"), next_one:
+        pytest.fail("two at once")
+    assert len(tries) == 1, "who waited in vain for its turn has waited"
+    lost.close()
+    next_one.close()

@@ -249,8 +249,9 @@ def insert_in_state(settings: Settings, state: str) -> None:
     with raw(settings) as sql:
         sql(
             "insert into {jobs} (created_at, run_at, ready_at, queue, task, args, state, fence) "
-            "values ('2030-01-01', '2030-01-01', ?, 'q', 't', '1', ?, '0f0e0d0c-0b0a-0908-0706-050403020100')",
-            "2030-01-01" if state == "queued" else None,
+            "values ('2030-01-01 00:00:00', '2030-01-01 00:00:00', ?, 'q', 't', '1', ?, "
+            "'0f0e0d0c-0b0a-0908-0706-050403020100')",
+            "2030-01-01 00:00:00" if state == "queued" else None,
             state,
         )
 

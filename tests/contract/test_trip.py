@@ -77,7 +77,7 @@ def test_what_was_claimed_is_handed_out_before_the_outcomes_are_recorded(store: 
 def test_a_claim_that_is_refused_costs_no_outcome(store: Store) -> None:
     held, waiting = a_running_job(store), a_queued_job(store)
     burnt = wants()
-    assert store.claim_of(burnt.fence) == []
+    assert store.claim_of(burnt.fence).jobs == []
     handed: list[Claimed] = []
     done = trip(store, [returned(held, b"1")], burnt, handed.append)
     assert isinstance(done.refused, ValueRefused)
@@ -144,7 +144,7 @@ def test_who_fails_to_hand_out_leaves_no_answers_to_others(store: Store) -> None
     wanted = wants()
     with pytest.raises(ZeroDivisionError):
         trip(store, [returned(held, b"1")], wanted, hand_out)
-    assert [str(job.id) for job in store.claim_of(wanted.fence)] == [waiting]
+    assert [str(job.id) for job in store.claim_of(wanted.fence).jobs] == [waiting]
     again = store.exchange([returned(held, None)], wants())
     assert (again.lost, again.claimed.jobs) == ([], [])
     wait_until(lambda: store.get(str(held.id)).state is State.SUCCEEDED)

@@ -17,14 +17,14 @@ def test_what_a_claim_took_is_found_by_its_fence(store: Store) -> None:
     ids = [a_queued_job(store) for _ in range(3)]
     asked = wants(5)
     store.claim(asked)
-    assert [str(held.id) for held in store.claim_of(asked.fence)] == ids
+    assert [str(held.id) for held in store.claim_of(asked.fence).jobs] == ids
 
 
 @pytest.mark.parametrize("engine", ["postgres"], indirect=True)  # on SQLite a commit has happened or not
 def test_a_claim_that_was_looked_up_and_not_found_can_never_happen(store: Store) -> None:
     a_queued_job(store)
     asked = wants(1)
-    assert store.claim_of(asked.fence) == []
+    assert store.claim_of(asked.fence).jobs == []
     with pytest.raises(StoreError):
         store.claim(asked)  # the late backend: its fence is taken
     [held] = claim(store).jobs
@@ -39,7 +39,7 @@ def test_looking_a_claim_up_waits_for_the_backend_that_is_still_at_it(
     asked = wants(1)
     other = stores(clock=clock)
     answers: list[int] = []
-    looker = Thread(target=lambda: answers.append(len(other.claim_of(asked.fence))))
+    looker = Thread(target=lambda: answers.append(len(other.claim_of(asked.fence).jobs)))
     with store.transaction() as tx:
         tx.rows("claim", **wanted(asked))
         looker.start()

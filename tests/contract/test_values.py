@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
 
+import psycopg
 import pytest
 
+from holdfast.errors import ValueRefused
 from holdfast.model.lifecycle import State
-from holdfast.model.outcome import MESSAGE_LIMIT, Outcome, describe
+from holdfast.model.outcome import MESSAGE_LIMIT, Outcome, describe, returned
 from holdfast.settings import Settings
+from holdfast.store import open_store
 from holdfast.store.base import Store
 from tests.contract.places import raw
-from tests.factories import a_running_job, claim, ref
+from tests.factories import a_running_job, claim, new_job, ref
 
 DEEP = b"[" * 1000 + b"]" * 1000
 VALUES = {
@@ -74,3 +81,66 @@ def test_instants_are_kept_to_the_microsecond(store: Store, settings: Settings, 
         with raw(settings) as sql:
             [(stored,)] = sql("select started_at from {jobs}")
         assert stored == "2030-01-01 00:00:00.000000", "text that sorts"
+
+
+@contextmanager
+def database(settings: Settings, encoding: str, **role: str) -> Iterator[Store]:
+    """A store in a database of another encoding, with what its sessions are told by default."""
+    name = f"other_{settings.schema}"
+    with psycopg.connect(settings.url, autocommit=True) as server:
+        server.execute(f"create database {name} template template0 encoding '{encoding}' locale 'C'".encode())
+        for setting, value in role.items():
+            server.execute(f"alter database {name} set {setting} = '{value}'".encode())
+    store = open_store(replace(settings, url=settings.url.rpartition("/")[0] + "/" + name))
+    try:
+        store.migrate()
+        yield store
+    finally:
+        store.close()
+        with psycopg.connect(settings.url, autocommit=True) as server:
+            server.execute(f"drop database {name} with (force)".encode())
+
+
+SNOWMAN = '"\N{SNOWMAN}"'.encode()
+
+
+@pytest.mark.parametrize("engine", ["postgres"])
+@pytest.mark.parametrize(
+    ("encoding", "client"), [("SQL_ASCII", "SQL_ASCII"), ("UTF8", "LATIN1"), ("UTF8", "SQL_ASCII")]
+)
+def test_text_comes_back_whatever_sessions_are_told_of_encodings(
+    settings: Settings, encoding: str, client: str
+) -> None:
+    with database(settings, encoding, client_encoding=client) as store:
+        held = a_running_job(store, args=SNOWMAN, queue="\N{SNOWMAN}")
+        assert (held.task, held.queue, held.args) == ("greet", "\N{SNOWMAN}", SNOWMAN)
+        store.succeed(ref(held), SNOWMAN)
+        job = store.get(str(held.id))
+        assert (job.state, job.result) == (State.SUCCEEDED, SNOWMAN)
+
+
+@pytest.mark.parametrize("engine", ["postgres"])
+def test_text_that_a_database_does_not_know_is_refused_and_hurts_nobody_else(settings: Settings) -> None:
+    with database(settings, "LATIN1") as store:
+        with pytest.raises(ValueRefused):
+            a_running_job(store, args=SNOWMAN)
+        held = a_running_job(store)
+        with pytest.raises(ValueRefused):
+            store.exchange([returned(held, SNOWMAN)], None)
+        assert store.get(str(held.id)).state is State.RUNNING
+        assert store.exchange([returned(held, b"1")], None).lost == []
+
+
+@pytest.mark.parametrize("engine", ["postgres"])
+def test_transactions_read_what_is_committed_whatever_sessions_are_told(settings: Settings) -> None:
+    with database(settings, "UTF8", default_transaction_isolation="serializable") as store, store.transaction() as tx:
+        connection: Any = tx
+        [row] = connection._connection.execute("show transaction_isolation").fetchall()
+        assert row == ("read committed",)
+
+
+@pytest.mark.parametrize("engine", ["postgres"])
+def test_what_a_role_allows_a_statement_does_not_stop_ours(settings: Settings) -> None:
+    with database(settings, "UTF8", statement_timeout="1ms") as store:
+        jobs = [done for chunk in store.enqueue_many(new_job() for _ in range(500)) for done in chunk]
+        assert len(claim(store, limit=500).jobs) == len(jobs) == 500

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from multiprocessing import util
 from typing import Any
 
 import psycopg
@@ -25,6 +27,7 @@ from holdfast.store.postgres import store as postgres
 from holdfast.store.postgres.connect import Connection
 from tests.contract.places import raw
 from tests.factories import BOOM, a_queued_job, a_running_job, claim, new_job, ref
+from tests.waiting import wait_until
 
 
 class Ear:
@@ -207,6 +210,36 @@ def test_a_job_that_is_refused_takes_no_others_wake_up_with_it(
         with pytest.raises(ValueRefused):
             store.enqueue(new_job(queue="mail", correlation_id="\0"))
         assert [*told, ear.next()] == [("lane", '["mail", "greet", 0]')] * 4
+
+
+def enqueue_many_and_end(settings: Settings) -> None:
+    store = open_store(settings)
+    list(store.enqueue_many([new_job(), new_job()]))
+
+
+@pytest.mark.parametrize("engine", ["postgres"])
+def test_a_forked_process_of_multiprocessing_sends_its_wake_ups_before_it_ends(
+    store: Store, stores: Callable[..., Store], settings: Settings
+) -> None:
+    with listening(stores()) as ear:
+        child = multiprocessing.get_context("fork").Process(target=enqueue_many_and_end, args=(settings,))
+        child.start()
+        child.join(20)
+        assert child.exitcode == 0
+        assert ear.next() == ("queue", "default")
+
+
+@pytest.mark.parametrize("engine", ["postgres"])
+def test_however_often_its_thread_starts_a_notifier_is_flushed_once(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notify, "IDLE", 0.01)
+    told: list[object] = []
+    monkeypatch.setattr(util, "Finalize", lambda notifier, *args, **options: told.append(notifier))
+    for _ in range(3):
+        list(store.enqueue_many([new_job()]))
+        wait_until(lambda: not any(thread.name == "holdfast-notify" for thread in threading.enumerate()))
+    assert len(told) == 1
 
 
 def test_a_listener_that_is_told_to_stop_stops(store: Store, stores: Callable[..., Store]) -> None:

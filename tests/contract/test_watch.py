@@ -130,7 +130,7 @@ def test_what_others_write_without_us_is_heard_when_they_commit(
         theirs.do(
             "insert into holdfast_jobs (queue, task, args, created_at, run_at, ready_at) "
             "with recursive s (n) as (select 1 union all select n + 1 from s where n < 50) "
-            "select 'default', 'greet', hex(zeroblob(4000)), '', '', '' from s"
+            "select 'default', 'greet', json_quote(hex(zeroblob(4000))), datetime(), datetime(), datetime() from s"
         )
         assert log.stat().st_size > before, "it has written, and not committed"
         assert ear.heard.empty()

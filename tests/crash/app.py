@@ -33,9 +33,10 @@ FOREVER = 600.0  # seconds: longer than any test
 
 
 def note(ctx: JobContext, what: str) -> None:
-    """One line, written at once: whoever is killed afterwards has left it."""
+    """One line, written at once: whoever is killed afterwards has left it. (Where it crosses a page, who is killed in
+    the middle leaves a part of it: so it begins with an end of line, too.)"""
     if LEDGER:
-        line = f"{what} {ctx.job.id} {ctx.fence} {ctx.attempt} {os.getpid()} {time.time():.6f}\n"
+        line = f"\n{what} {ctx.job.id} {ctx.fence} {ctx.attempt} {os.getpid()} {time.time():.6f}\n"
         trace = os.open(LEDGER, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         os.write(trace, line.encode())
         os.close(trace)

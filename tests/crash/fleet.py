@@ -253,7 +253,8 @@ class Fleet:
             return []
         text = self.ledger.read_text()
         lines = (line.split() for line in text[: text.rfind("\n") + 1].splitlines())  # the last may be half written
-        found = [Trace(w, j, f, int(a), int(p), float(t)) for w, j, f, a, p, t in lines]
+        whole = (line for line in lines if len(line) == len(Trace._fields))
+        found = [Trace(w, j, f, int(a), int(p), float(t)) for w, j, f, a, p, t in whole]
         return [t for t in found if (what is None or t.what == what) and (job is None or t.job == job)]
 
     def await_starts(self, count: int, timeout: float = PATIENCE) -> None:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from itertools import pairwise
 
 import psycopg
@@ -311,13 +312,18 @@ def test_heartbeats_go_on_while_a_worker_drains_for_longer_than_its_lease(fleet:
     fleet.stop(rescuer)
 
 
-def test_signals_to_all_processes_of_a_service_end_it_in_good_order(fleet: Fleet) -> None:
-    """As systemd does: SIGTERM to the worker and to its runners at once."""
+@pytest.mark.parametrize("signals", [[signal.SIGTERM], [signal.SIGHUP], [signal.SIGTERM, signal.SIGHUP]])
+@pytest.mark.usefixtures("a_terminal_to_lose")
+def test_signals_to_all_processes_of_a_service_end_it_in_good_order(
+    fleet: Fleet, signals: list[signal.Signals]
+) -> None:
+    """As systemd does: to the worker and to its runners at once. A hang-up behind the other is no second request."""
     ids = fleet.enqueue("nap", 3, seconds=1.0)
     worker = fleet.start(processes=1)
     fleet.await_starts(3)
-    for pid in [*fleet.runners(worker), worker.pid]:
-        os.kill(pid, signal.SIGTERM)
+    for number in signals:
+        for pid in [*fleet.runners(worker), worker.pid]:
+            os.kill(pid, number)
     fleet.await_end(worker)
     assert worker.returncode == 0
     assert fleet.states() == {State.SUCCEEDED: len(ids)}
@@ -343,8 +349,9 @@ def test_a_stream_of_crashes_is_survived(fleet: Fleet) -> None:
     while fleet.states()[State.SUCCEEDED] < len(ids) // 2 and kills < 4:
         runners = children_of(worker.pid)
         if len(runners) == 2 and len(fleet.traces("start")) > kills * 200:
-            os.kill(runners[kills % 2], signal.SIGKILL)
-            kills += 1
+            with suppress(ProcessLookupError):  # the one before was still listed
+                os.kill(runners[kills % 2], signal.SIGKILL)
+                kills += 1
     fleet.await_states(timeout=120, succeeded=len(ids))
     assert worker.poll() is None
     assert kills

@@ -17,6 +17,7 @@ import pytest
 from holdfast import Holdfast, JobContext
 from holdfast.model.lifecycle import State
 from holdfast.settings import Settings
+from holdfast.work.runners.settle import stop_signals
 from tests.crash.fleet import Fleet, assert_each_success_is_of_its_newest_claim, wait_until
 
 IN_PROCESS = 88  # cycles on each engine, beside
@@ -201,6 +202,25 @@ def test_a_second_signal_releases_at_once(fleet: Fleet, signals: tuple[signal.Si
     assert fleet.states() == {State.QUEUED: 4}
     assert {job.attempt for job in fleet.jobs()} == {0}
     assert {a.outcome for job in fleet.jobs() for a in fleet.store.attempts(job.id)} == {"released"}
+
+
+@pytest.mark.usefixtures("a_terminal_to_lose")
+def test_a_terminal_that_is_closed_is_no_crash(fleet: Fleet) -> None:
+    worker = fleet.start(processes=1, grace=0.1)
+    fleet.enqueue("nap", seconds=600)
+    fleet.await_starts(1)
+    worker.send_signal(signal.SIGHUP)
+    fleet.await_end(worker, 30)
+    assert worker.returncode == 0
+    [job] = fleet.jobs()
+    assert (job.state, job.attempt) == (State.QUEUED, 0)
+
+
+@pytest.mark.usefixtures("a_terminal_to_lose")
+def test_who_is_to_outlive_its_terminal_does() -> None:
+    assert signal.SIGHUP in stop_signals()
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+    assert signal.SIGHUP not in stop_signals()
 
 
 def test_a_handler_that_heeds_the_shutdown_is_given_back_early(fleet: Fleet) -> None:

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import re
+import time
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
-from holdfast import BadSettings, Holdfast
+from holdfast import BadSettings, Holdfast, State
+from holdfast.settings import Settings
 from holdfast.work.options import Options
+from tests.contract.places import raw
+from tests.running import working
+from tests.waiting import wait_until
 
 PAGE = (Path(__file__).parents[2] / "docs" / "tasks.md").read_text()
 
@@ -22,6 +28,27 @@ def test_every_option_of_a_task_is_on_the_page() -> None:
         name for row in table.splitlines() for name in re.findall(r"`(\w+)`", row.partition("|")[2].partition("|")[0])
     ]
     assert sorted(named) == sorted(options)
+
+
+def test_a_row_inserted_as_the_page_says_is_a_job_and_wakes_a_worker(settings: Settings, engine: str) -> None:  # R1.2
+    title = "PostgreSQL" if engine == "postgres" else "SQLite"
+    [sql] = re.findall(rf"```sql\n-- {title}\n(.*?)```", PAGE, re.DOTALL)
+    sql = sql.replace("holdfast.jobs", f'"{settings.schema}".jobs').replace(":holdfast", f":{settings.schema}")
+    with Holdfast(**{**asdict(settings), "lease": 300.0, "heartbeat": 1.0}) as app:
+        app.migrate()
+
+        @app.task
+        def add(a: int, b: int) -> int:
+            return a + b
+
+        with working(app) as worker:
+            wait_until(lambda: worker.watchdog.looked and worker.desk.poller.listening)
+            wait_until(lambda: worker.desk.nothing_due and time.monotonic() - worker.desk.meters.last_poll > 0.5)
+            with raw(settings) as connection:
+                for statement in re.sub("--.*", "", sql).split(";")[:-1]:
+                    connection(statement.replace("{", "{{").replace("}", "}}"))
+            wait_until(lambda: [job.state for job in app.jobs()] == [State.SUCCEEDED])  # long before the next look
+        assert app.job(app.jobs()[0].id).result == 3
 
 
 def test_every_option_of_an_enqueue_is_on_the_page() -> None:

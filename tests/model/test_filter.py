@@ -101,6 +101,6 @@ def test_a_value_may_stand_for_a_text_or_what_it_says() -> None:
 
 def test_durations() -> None:
     assert [duration(text).total_seconds() for text in ("90", "1.5h", "2w")] == [90, 5400, 1209600]
-    for bad in ("", "h", "1y", "-1s", "nan", "inf"):
-        with pytest.raises((ValueError, OverflowError)):
+    for bad in ("", "h", "1y", "-1s", "nan", "inf", "1e300", "99999999999d"):
+        with pytest.raises(ValueError, match=f"{bad}|could not convert"):
             duration(bad)

@@ -87,9 +87,10 @@ def test_requests_obeyed() -> None:
     assert stopped(held()) == Outcome("stop", 7, "fence", "cancelled")  # the store knows who asked, and why
 
 
-def test_a_retry_policy_that_breaks_costs_the_default_delay_not_the_outcome() -> None:
+@pytest.mark.parametrize("kind", [ZeroDivisionError, SystemExit])
+def test_a_retry_policy_that_breaks_costs_the_default_delay_not_the_outcome(kind: type[BaseException]) -> None:
     def broken(attempt: int, error: BaseException) -> float:
-        raise ZeroDivisionError("in the policy")
+        raise kind("in the policy")
 
     outcome = raised(held(), ValueError("in the handler"), Custom(broken))
     assert outcome.verb == "reschedule"
@@ -97,7 +98,7 @@ def test_a_retry_policy_that_breaks_costs_the_default_delay_not_the_outcome() ->
     assert outcome.error is not None
     assert outcome.error.code == "ValueError"
     assert "in the handler" in outcome.error.message
-    assert "ZeroDivisionError: in the policy" in outcome.error.message
+    assert f"{kind.__name__}: in the policy" in outcome.error.message
 
 
 @pytest.mark.parametrize(
@@ -108,17 +109,35 @@ def test_a_delay_no_database_could_reckon_with_is_brought_to_one_it_can(answer: 
         def delay(self, attempt: int, error: BaseException) -> float | None:
             return answer
 
+    class Later(Snooze):
+        def __init__(self) -> None:
+            Exception.__init__(self)
+            self.after = answer
+
     assert raised(held(), ValueError(), Odd()).delay == delay
+    assert raised(held(), Later(), POLICY).delay == delay
+
+
+def test_a_delay_is_a_number_whatever_a_policy_says() -> None:
+    class Odd:
+        def delay(self, attempt: int, error: BaseException) -> float | None:
+            return True
+
+    delay = raised(held(), ValueError(), Odd()).delay
+    assert (type(delay), delay) == (float, 1.0)
 
 
 class Unspeakable(Exception):
     def __str__(self) -> str:
-        raise RuntimeError("no words")
+        raise self.args[0]
 
 
-def test_an_error_without_words_is_told_by_its_name() -> None:
+@pytest.mark.parametrize("broken", [RuntimeError, SystemExit])
+def test_an_error_without_words_is_told_by_its_name(broken: type[BaseException]) -> None:
     assert describe(ValueError(), "ValueError").message == "ValueError"
-    assert "can't be shown: RuntimeError" in raised(held(), Unspeakable(), POLICY).error.message  # type: ignore[union-attr]
+    told = raised(held(), Unspeakable(broken), POLICY).error
+    assert told is not None
+    assert f"can't be shown: {broken.__name__}" in told.message
 
 
 def test_long_texts_are_cut_where_they_matter_least() -> None:

@@ -107,6 +107,18 @@ def test_known_values_are_found_in_every_way_they_are_written() -> None:
     assert scrubber(["abc"])("abc") == "abc"  # too short: it would be found everywhere
 
 
+def test_bytes_are_found_however_they_are_written() -> None:
+    hide = hiding(b'{"blob":"aHVudGVyMnRvcA=="}', ["blob"], "")
+    for written in ("hunter2top", repr(b"hunter2top"), b"hunter2top".hex(), "aHVudGVyMnRvcA=="):
+        assert "***" in hide(f"refused {written}")
+        assert written not in hide(f"refused {written}")
+
+
+def test_a_text_of_several_lines_is_found_line_by_line() -> None:
+    hide = hiding(b'{"key":"BEGIN\\nc2VjcmV0\\nEND!"}', ["key"], "")
+    assert hide("    | BEGIN\n    | c2VjcmV0\n    | END!") == "    | ***\n    | ***\n    | ***"
+
+
 def test_a_longer_secret_is_hidden_before_one_it_begins_with() -> None:
     assert scrubber(["canary", "canary-and-more"])("canary-and-more") == "***"
 

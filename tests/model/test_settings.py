@@ -39,7 +39,8 @@ def test_a_lease_of_less_than_three_heartbeats_is_refused_in_one_sentence(lease:
         {"lease": 0}, {"lease": -1}, {"lease": float("nan")}, {"heartbeat": -1}, {"concurrency": 0}, {"threads": -1},
         {"poll_base": -1}, {"grace": -1}, {"max_args": -1}, {"quarantine_after": -1}, {"synchronous": "extra"},
         {"schema": "a b"}, {"schema": 'a"b'}, {"schema": ""}, {"schema": "x" * 42}, {"prefix": "1a"}, {"prefix": "a.b"},
-        {"prefix": ""}, {"log_format": "xml"},
+        {"prefix": ""}, {"log_format": "xml"}, {"lease": float("inf")}, {"lease": 1e10}, {"grace": 1e9},
+        {"poll_max": 1e12}, {"concurrency": 10**20}, {"threads": 10**6},
     ],
 )  # fmt: skip
 def test_a_value_that_cannot_work_is_refused_and_named(wrong: dict[str, Any]) -> None:

@@ -14,6 +14,7 @@ from tests.factories import Clock, a_running_job, ref
 from tests.plans.postgres import explain
 from tests.plans.test_sqlite import Steps
 
+THEN = "'2029-01-01 00:00:00'"
 UNFINISHED = 20
 CROWD = 30_000
 
@@ -27,8 +28,7 @@ def crowded(store: Store, clock: Clock) -> Store:
         sql(
             "insert into {jobs} (state, task, queue, attempt, created_at, run_at, ready_at, finished_at, args, pending)"
             f" with recursive numbers (n) as (select 1 union all select n + 1 from numbers where n < {CROWD}) "
-            "select 'succeeded', 'greet', 'default', 1, '2029-01-01', '2029-01-01', null, '2029-01-01', '1', 1000 "
-            "from numbers"
+            f"select 'succeeded', 'greet', 'default', 1, {THEN}, {THEN}, null, {THEN}, '1', 1000 from numbers"
         )
     return store
 

@@ -189,7 +189,8 @@ def crowd_the_front(store: SqliteStore, clock: Clock) -> None:
         due = f"'{TASK}', '{QUEUE}', n % 3 - 1, '{now}', '{now}'"
         insert(db, BACKLOG, "task, queue, priority, run_at, ready_at", due, now)
         for task, many in ((TASK, SUSPECTS), (UNSERVED, BACKLOG // 10)):
-            insert(db, many, "task, queue, run_at, suspect_at", f"'{task}', '{QUEUE}', '{now}', '{now}'", now)
+            suspect = f"'{task}', '{QUEUE}', '{now}', null, '{now}'"
+            insert(db, many, "task, queue, run_at, ready_at, suspect_at", suspect, now)
 
 
 def busy(store: SqliteStore, steps: Steps) -> Iterator[str]:

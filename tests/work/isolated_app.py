@@ -36,6 +36,11 @@ def look_around(ctx: JobContext) -> dict[str, Any]:
     }  # fmt: skip
 
 
+@hf.task(isolation="process", max_attempts=1, limits=Limits(cpu=2**61))
+def unhurried() -> str:
+    return "done"
+
+
 @hf.task(isolation="process")
 async def adouble(n: int) -> int:
     await asyncio.sleep(0)

@@ -67,7 +67,7 @@ class Script:
         self.made: list[tuple[float, list[Outcome], Wants | None]] = []
         self.drained: list[list[str]] = []
         self.log: list[str] = []
-        self.claims: dict[str, list[Held]] = {}
+        self.claims: dict[str, Claimed] = {}
         self.refuse: Callable[[Sequence[Outcome]], bool] = lambda outcomes: False
 
     @contextmanager
@@ -89,8 +89,8 @@ class Script:
             raise answer
         return answer if isinstance(answer, Claimed) else answer(wants)
 
-    def claim_of(self, fence: str) -> list[Held]:
-        return self.claims.get(fence, [])
+    def claim_of(self, fence: str) -> Claimed:
+        return self.claims.get(fence, Claimed())
 
     def notify(self, *args: Any, **kwargs: Any) -> None: ...
 

@@ -199,7 +199,7 @@ def test_a_budget_of_jobs_counts_a_claim_whose_reply_was_lost(bench: Bench) -> N
     bench.desk.turn()
     wants = bench.store.made[0][2]
     assert wants is not None
-    bench.store.claims[wants.fence] = [held(7, wants.fence), held(8, wants.fence)]
+    bench.store.claims[wants.fence] = Claimed([held(7, wants.fence), held(8, wants.fence)])
     for _ in range(6):
         bench.desk.turn()
         bench.run_all(0.001)
@@ -398,7 +398,7 @@ def unknown_claim(bench: Bench, jobs: int) -> list[int]:
     wants = bench.store.made[-1][2]
     assert wants is not None
     ids = list(range(7, 7 + jobs))
-    bench.store.claims[wants.fence] = [held(id, wants.fence) for id in ids]
+    bench.store.claims[wants.fence] = Claimed([held(id, wants.fence) for id in ids])
     return ids
 
 
@@ -462,12 +462,21 @@ def test_jobs_with_large_arguments_are_claimed_ahead_by_their_weight(make: MakeB
     assert 0 < most <= HEAVIEST / len(heavy)
 
 
+def test_an_error_in_taking_what_was_claimed_loses_no_claim(bench: Bench) -> None:
+    """A task nobody knows, say: its claim is committed, and was not handed out."""
+    bench.store.answers = [Claimed([replace(held(7), task="nobody's")])]
+    bench.desk.turn()
+    wants = bench.store.made[-1][2]
+    assert wants is not None
+    assert bench.desk._unknown == [wants.fence]
+
+
 def test_an_error_nobody_expected_loses_no_claim(bench: Bench) -> None:
     """It may have come after the commit: the fence is looked up, and what it took is run."""
 
     def committed_then_failed(wants: Wants | None) -> Claimed:
         assert wants is not None
-        bench.store.claims[wants.fence] = [held(7, wants.fence)]
+        bench.store.claims[wants.fence] = Claimed([held(7, wants.fence)])
         raise RuntimeError("out of luck")
 
     bench.store.answers = [committed_then_failed]

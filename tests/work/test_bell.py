@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import time
@@ -38,6 +39,13 @@ def test_a_bell_wakes_who_sleeps() -> None:
     assert bell.wait(LONG)
     assert time.monotonic() - began < LONG / 2
     assert not bell.wait(0)
+
+
+@pytest.mark.parametrize("seconds", [3e6, 1e12, math.inf])
+def test_a_wait_may_be_asked_for_that_the_kernel_would_refuse(seconds: float) -> None:
+    bell = Bell()
+    threading.Timer(0.05, bell.ring).start()
+    assert bell.wait(seconds)
 
 
 def test_a_ring_in_the_very_moment_of_falling_asleep_is_heard() -> None:

@@ -174,6 +174,44 @@ def test_pausing_lets_ticks_go_and_resuming_goes_on_with_the_next(hf: Holdfast) 
     assert hf.drain() in (5, 6)
 
 
+def test_who_ends_a_pause_that_is_over_lets_go_of_what_fell_into_it_alone(hf: Holdfast) -> None:
+    hf.task(cron="0 0 * * *", name="daily", catch_up="all")(lambda: None)
+    cron = the_cron(hf, "daily")
+    hf.store.hold("cron", "daily", until=cron.now - timedelta(days=3))
+    set_back(hf, "daily", 86400 * 5)
+    assert hf.resume(cron="daily")
+    assert hf.drain() == 3
+
+
+def test_a_renamed_cron_goes_on_where_it_was_and_ticks_once(make_app: Callable[..., Holdfast]) -> None:
+    old, new = make_app(lease=1.0), make_app(lease=1.0)
+    old.task(cron=EVERY_SECOND, name="digest", catch_up="all")(lambda: None)
+    new.task(cron=EVERY_SECOND, name="daily_digest", aliases=["digest"], catch_up="all")(lambda: None)
+    with working(old):
+        wait_until(lambda: old.jobs())
+        with working(new):
+            wait_until(lambda: len(new.jobs(task="daily_digest", limit=200)) >= 2)
+        assert [cron.name for cron in new.store.crons()] == ["daily_digest"]
+    ticks = [job.run_at for job in new.jobs(limit=200)]
+    assert sorted(ticks) == sorted(set(ticks)), "no tick has two jobs"
+    assert max(ticks) - min(ticks) == timedelta(seconds=len(ticks) - 1), "and none is missing"
+
+
+def test_a_renamed_cron_keeps_its_pause_and_what_it_owes(make_app: Callable[..., Holdfast]) -> None:
+    old, new = make_app(), make_app()
+    for name in ("paused", "owing"):
+        old.task(cron="0 0 * * *", name=name, catch_up="all")(lambda: None)
+        new.task(cron=RARELY, name=f"new_{name}", aliases=[f"never_{name}", name])(lambda: None)
+    old.drain()
+    old.pause(cron="paused", by="ops")
+    set_back(old, "owing", 86400 * 2)
+    assert new.drain() == 2
+    assert [(job.task, job.state) for job in new.jobs()] == [("new_owing", State.SUCCEEDED)] * 2
+    assert [(cron.name, cron.expression, cron.paused_by) for cron in new.store.crons()] == [
+        ("new_owing", RARELY, None), ("new_paused", RARELY, "ops"),
+    ]  # fmt: skip
+
+
 def test_a_cron_that_is_not_there_is_told_with_those_that_are(hf: Holdfast) -> None:
     hf.task(cron=RARELY, name="rarely")(lambda: None)
     for act in (hf.run_cron, lambda name: hf.pause(cron=name), lambda name: hf.resume(cron=name)):

@@ -256,8 +256,26 @@ def test_after_an_unknown_commit_the_fence_is_looked_up_and_its_jobs_are_run(ben
     bench.desk.turn()
     wants = bench.store.made[0][2]
     assert wants is not None
-    bench.store.claims[wants.fence] = [held(7, wants.fence)]
+    bench.store.claims[wants.fence] = Claimed([held(7, wants.fence)])
     bench.round()
     assert [(attempt.held.id, attempt.leased) for attempt in bench.runner.running] == [(7, 0.0)], (
         "an old lease, to renew"
     )
+
+
+@pytest.mark.parametrize("solo", [True, False], ids=["in a process to itself", "by the worker"])
+def test_a_suspect_whose_claim_had_an_unknown_outcome_runs_alone_all_the_same(bench: Bench, solo: bool) -> None:
+    runner = bench.runner
+    if solo:
+        runner = bench.other
+        bench.desk.add_solo(runner)
+    bench.store.answers = [OutcomeUnknown("the connection broke")]
+    bench.desk.turn()
+    wants = bench.store.made[0][2]
+    assert wants is not None
+    bench.store.claims[wants.fence] = Claimed([held(7, wants.fence)], alone=True)
+    bench.desk.turn()
+    assert [attempt.held.id for attempt in runner.running] == [7]
+    bench.desk.wake()
+    assert bench.desk.turn() is solo, "what has a process to itself hinders nobody"
+    assert len(bench.store.polls) == 1 + solo

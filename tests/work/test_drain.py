@@ -10,7 +10,9 @@ from collections.abc import Callable
 import pytest
 
 from holdfast import Fail, Holdfast, JobContext, Retry, Snooze, State
+from holdfast.model.job import NewJob
 from holdfast.work.neighbours import meeting_place
+from tests.contract.places import raw
 from tests.factories import wants
 from tests.running import working
 from tests.waiting import wait_until
@@ -44,6 +46,38 @@ def test_a_drain_follows_what_becomes_due_meanwhile(hf: Holdfast) -> None:
     stumbles.enqueue()
     assert hf.drain() == 6 + 3
     assert {record.state for record in hf.jobs()} == {State.SUCCEEDED}
+
+
+def test_arguments_of_others_that_are_too_deep_fail_their_own_job(hf: Holdfast) -> None:  # R1.2
+    @hf.task(max_attempts=1)
+    def greet(name: list[object]) -> None: ...
+
+    good = greet.enqueue([])
+    deep = b'{"name":' + b"[" * 1900 + b"]" * 1900 + b"}"
+    _ = hf.store.enqueue(NewJob(task="greet", args=deep, max_attempts=1))
+    hf.drain()
+    bad = hf.job("2")
+    assert (good.state, bad.state) == (State.SUCCEEDED, State.FAILED)
+    assert bad.error is not None
+    assert bad.error.code == "BAD_ARGUMENTS"
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
+def test_arguments_that_are_no_text_fail_their_own_job(hf: Holdfast) -> None:
+    @hf.task(max_attempts=1)
+    def greet(name: str) -> str:
+        return name
+
+    bad, *good = [greet.enqueue(name) for name in "abc"]
+    with raw(hf.settings) as sql:
+        sql("update holdfast_jobs set args = cast(x'7b226e616d65223a22ff227d' as text) where id = ?", bad.id)
+    assert hf.drain() == 3
+    assert [job.state for job in good] == [State.SUCCEEDED] * 2
+    assert bad.state is State.FAILED
+    assert bad.error is not None
+    assert bad.error.code == "BAD_ARGUMENTS"
+    assert "utf-8" in bad.error.message
+    assert len(hf.jobs()) == 3
 
 
 def test_what_is_given_back_is_not_counted_as_processed(hf: Holdfast) -> None:

@@ -46,6 +46,11 @@ def is_gone(pid: int) -> bool:
 # -- what it gets ------------------------------------------------------------------------------------------------------
 
 
+def test_a_limit_may_be_more_than_the_kernel_can_count(hf: Holdfast) -> None:
+    with working(hf):
+        assert app.unhurried.enqueue().wait(timeout=PATIENCE) == "done"
+
+
 def test_each_attempt_has_a_process_a_group_and_little_environment_of_its_own(hf: Holdfast) -> None:
     jobs = [app.look_around.enqueue() for _ in range(2)]
     with working(hf):

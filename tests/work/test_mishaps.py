@@ -7,6 +7,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, cast
 
 import psycopg
@@ -185,14 +186,38 @@ def test_what_a_handler_sets_on_its_connection_ends_with_it(hf: Holdfast) -> Non
 
 
 @sqlite_only
-def test_enqueuing_beside_one_s_own_open_transaction_is_refused_at_once(hf: Holdfast) -> None:
+def test_enqueuing_elsewhere_beside_one_s_own_open_transaction_is_nobody_s_trouble(
+    hf: Holdfast, tmp_path: Path
+) -> None:
+    other = Holdfast(f"sqlite:///{tmp_path}/other.db")
+    other.migrate()
+    told = other.task(name="told")(lambda: None)
+
+    @hf.task(max_attempts=1)
+    def tell(ctx: JobContext) -> None:
+        with ctx.transaction():
+            told.enqueue()
+
+    job = tell.enqueue()
+    hf.drain()
+    assert job.state is State.SUCCEEDED
+    assert len(other.jobs()) == 1
+    other.close()
+
+
+@sqlite_only
+@pytest.mark.parametrize("many", [True, False])
+def test_enqueuing_beside_one_s_own_open_transaction_is_refused_at_once(hf: Holdfast, many: bool) -> None:
     said: list[str] = []
 
     @hf.task(max_attempts=1)
     def careless(ctx: JobContext) -> None:
         with ctx.transaction() as tx:
             try:
-                careless.enqueue()
+                if many:
+                    hf.enqueue_many([careless.bind()])
+                else:
+                    careless.enqueue()
             except BadSettings as refused:
                 said.append(str(refused))
             careless.using(conn=tx.conn, delay=60).enqueue()
@@ -263,7 +288,7 @@ def test_a_drain_is_not_over_because_one_look_failed(hf: Holdfast, monkeypatch: 
     def task() -> None: ...
 
     task.enqueue()
-    monkeypatch.setattr("holdfast.work.desk.error_delay", lambda attempt: 0.01)
+    monkeypatch.setattr("holdfast.work.flights.error_delay", lambda attempt: 0.01)
     failures = [StoreUnavailable("away")]
 
     def before(finished: Sequence[Outcome]) -> None:

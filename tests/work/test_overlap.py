@@ -180,7 +180,7 @@ def test_where_it_breaks_all_outcomes_are_sent_again_and_what_is_not_known_is_lo
     second = bench.store.made[1][2]
     assert second is not None
     assert bench.desk._unknown == [second.fence], "the first claim was answered"
-    bench.store.claims[second.fence] = [held(10**6, second.fence)]
+    bench.store.claims[second.fence] = Claimed([held(10**6, second.fence)])
     none_left(bench)
     forget_what_was(bench)
     until_all_is_recorded(bench)

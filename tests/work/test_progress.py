@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast, HoldfastError, JobContext, State
-from holdfast.bench.progress import progress_call_ns
 from tests.running import MakeApp, await_state, working
 from tests.waiting import wait_until
 
@@ -148,10 +147,3 @@ def test_a_note_is_a_text(hf: Holdfast) -> None:
     bad: Any = 3
     with pytest.raises(HoldfastError, match="note must be a text, not 3"):
         JobContext.detached("t").progress(1, note=bad)
-
-
-def test_a_call_costs_nothing_noticeable() -> None:
-    """Bar: a microsecond. The best of some: others may have the processor meanwhile."""
-    readings = [progress_call_ns(20_000) for _ in range(5)]
-    for name in readings[0]:
-        assert min(reading[name] for reading in readings) < 1000, name

@@ -413,16 +413,17 @@ def test_asynchronous_hooks_also_run_where_no_task_is(hf: Holdfast) -> None:
     assert told == ["start"]
 
 
+@pytest.mark.parametrize("broken", [OSError, SystemExit])
 @pytest.mark.parametrize("is_async", [True, False])
 def test_the_error_hook_hears_of_every_errored_attempt_and_of_nothing_else(
-    make_app: Callable[..., Holdfast], heard: Heard, is_async: bool
+    make_app: Callable[..., Holdfast], heard: Heard, is_async: bool, broken: type[BaseException]
 ) -> None:
     app = make_app(heartbeat=0.05, lease=5.0)
     told: list[tuple[str, int, str, str]] = []
 
     @app.on_error
     def breaks(job: JobInfo, error: BaseException) -> None:
-        raise OSError("the tracker is down")
+        raise broken("the tracker is down")
 
     @app.on_error
     def report(job: JobInfo, error: BaseException) -> None:

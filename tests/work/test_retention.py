@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
-from holdfast import Holdfast, JobContext
+from holdfast import Holdfast, JobContext, State
 from holdfast.work import retention
 from holdfast.work.retention import Retention
 
@@ -28,3 +30,18 @@ def test_finished_jobs_are_taken_off_the_list_in_batches_and_now_and_then(
     keeper.step()
     assert hf.store.drop_pending() == 0, "the other nine are gone"
     assert keeper._pending_next > 0
+
+
+@pytest.mark.parametrize("seconds", [math.inf, 1e12])
+def test_what_is_kept_for_ever_keeps_nothing_else(hf: Holdfast, seconds: float) -> None:
+    @hf.task(max_attempts=1)
+    def task(fails: bool) -> None:
+        if fails:
+            raise ValueError
+
+    hf.enqueue_many(task.bind(fails) for fails in (True, False))
+    hf.drain()
+    Retention(hf.store, finished=seconds, failed=0.0).walk()
+    assert [job.state for job in hf.jobs()] == [State.SUCCEEDED]
+    Retention(hf.store, finished=0.0, failed=seconds).walk()
+    assert hf.jobs() == []

@@ -15,6 +15,8 @@ import pytest
 from holdfast import Holdfast, Job, Refused, Secret, State, WaitTimeout
 from holdfast.model.stack import Stack, taken
 from tests.contract.places import raw
+from tests.contract.test_workers import register
+from tests.factories import a_running_job
 from tests.running import MakeApp, working
 from tests.waiting import wait_until
 
@@ -251,19 +253,16 @@ def test_a_job_that_ends_meanwhile_is_told_so(hf: Holdfast, held: Held) -> None:
             job.stack(timeout=20)
 
 
-def test_a_worker_that_went_silent_is_not_waited_for(hf: Holdfast, held: Held) -> None:
-    job: Job[Any] = hf.task(name="handler")(held.wait_in_thread).enqueue()
-    with working(hf):
-        assert held.started.acquire(timeout=20)
-        with raw(hf.settings) as sql:
-            sql("update {workers} set seen_at = '2020-01-01 00:00:00.000000'")
-        with pytest.raises(Refused, match="was last heard of"):
-            job.stack()
-        with raw(hf.settings) as sql:
-            sql("delete from {workers}")
-        with pytest.raises(Refused, match="which has ended"):
-            job.stack()
-        held.door.set()
+def test_a_worker_that_went_silent_is_not_waited_for(hf: Holdfast) -> None:
+    register(hf.store, "w1")  # and never beats
+    job = hf.job(str(a_running_job(hf.store, worker="w1").id))
+    with raw(hf.settings) as sql:
+        sql("update {workers} set seen_at = '2020-01-01 00:00:00.000000'")
+    with pytest.raises(Refused, match="was last heard of"):
+        job.stack()
+    hf.store.unregister("w1")
+    with pytest.raises(Refused, match="which has ended"):
+        job.stack()
 
 
 def test_who_gets_no_answer_is_told_what_that_may_mean(hf: Holdfast, held: Held) -> None:

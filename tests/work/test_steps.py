@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +122,32 @@ def test_what_comes_back_is_what_was_kept_also_the_first_time(hf: Holdfast) -> N
     job = task.enqueue()
     hf.drain()
     assert (job.result, [a.error_code for a in job.attempts]) == ("done", ["ZeroDivisionError"])
+
+
+def test_hints_are_found_beneath_partials_and_tasks(hf: Holdfast) -> None:
+    @hf.task
+    def bill(number: int) -> Invoice:
+        return Invoice(number, date(2030, 1, 31))
+
+    @hf.task
+    async def abill(number: int) -> Invoice:
+        return Invoice(number, date(2030, 1, 31))
+
+    @hf.task
+    def plain(ctx: JobContext) -> None:
+        assert ctx.step("task", bill, 7) == Invoice(7, date(2030, 1, 31))
+        assert ctx.step("partial", partial(partial(bill, 7))) == Invoice(7, date(2030, 1, 31))
+        with pytest.raises(HoldfastError, match="is asynchronous: await"):
+            _ = ctx.step("colour", partial(abill, 7))
+
+    @hf.task
+    async def coroutine(ctx: JobContext) -> None:
+        assert await ctx.astep("task", abill, 7) == Invoice(7, date(2030, 1, 31))
+        assert await ctx.astep("partial", partial(abill, 7)) == Invoice(7, date(2030, 1, 31))
+
+    jobs = [plain.enqueue(), coroutine.enqueue()]
+    hf.drain()
+    assert [(job.state, job.error) for job in jobs] == [(State.SUCCEEDED, None)] * 2
 
 
 def test_a_hint_that_changed_since_is_told_as_what_it_is(hf: Holdfast) -> None:
@@ -266,13 +293,52 @@ def test_a_step_that_was_done_when_the_pause_came_is_kept(hf: Holdfast) -> None:
 
         return await ctx.astep("pay", pay)
 
-    job = task.enqueue()
+    paused_and_resumed(hf, task.enqueue())
+    assert paused.count("paid") == 1
+
+
+def paused_and_resumed(hf: Holdfast, job: Job[str]) -> None:
+    """It was paused when its step was done, and goes on from there."""
     with working(hf):
         await_state(job, State.PAUSED)
         assert [step.name for step in job.steps] == ["pay"]
         job.resume()
         assert job.wait(timeout=20) == "paid"
-    assert paused.count("paid") == 1
+
+
+def test_a_step_that_was_done_is_kept_however_often_its_handler_is_cancelled_meanwhile(
+    hf: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked_twice = threading.Event()
+    keep = hf.store.keep_step
+    done: list[str] = []
+
+    def when_it_was_asked_twice(*args: Any) -> Any:
+        assert asked_twice.wait(20)
+        return keep(*args)
+
+    monkeypatch.setattr(hf.store, "keep_step", when_it_was_asked_twice)
+
+    @hf.task(max_attempts=1)
+    async def task(ctx: JobContext) -> str:
+        this, loop = asyncio.current_task(), asyncio.get_running_loop()
+        assert this is not None
+
+        def once_more() -> None:
+            this.cancel()
+            loop.call_later(0.1, asked_twice.set)  # when the handler has had the time to end
+
+        async def pay() -> str:
+            done.append("paid")
+            hf.job(ctx.job.id).pause()
+            this.cancel()
+            loop.call_later(0.1, once_more)
+            return "paid"
+
+        return await ctx.astep("pay", pay)
+
+    paused_and_resumed(hf, task.enqueue())
+    assert done == ["paid"]
 
 
 @pytest.mark.parametrize("kind", ["sync", "async"])

@@ -9,17 +9,18 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from holdfast import Holdfast, Job, JobContext, State
-from holdfast.errors import StoreError, StoreUnavailable, ValueRefused
+from holdfast.errors import HoldfastError, SchemaOutdated, StoreError, StoreUnavailable, ValueRefused
 from holdfast.model.backoff import POLL_TRIES
 from holdfast.model.outcome import Outcome
 from holdfast.store.base import Ear
-from holdfast.work import desk as desk_module
-from holdfast.work import retention
+from holdfast.work import flights, retention
+from tests.contract.places import raw
 from tests.factories import wants
 from tests.running import HASTY, Heard, await_state, troubled, working
 from tests.waiting import wait_until
@@ -34,6 +35,48 @@ def app(make_app: Callable[..., Holdfast]) -> Holdfast:
         return "done"
 
     return app
+
+
+@pytest.mark.parametrize("days", [60, 30_000])
+def test_a_job_of_the_far_future_stops_no_worker(make_app: Callable[..., Holdfast], days: int) -> None:
+    app = make_app()
+
+    @app.task
+    def task() -> str:
+        return "done"
+
+    far = task.using(delay=timedelta(days=days)).enqueue()
+    with working(app) as worker:
+        wait_until(lambda: worker.desk.nothing_due)
+        assert task.enqueue().wait(timeout=20) == "done"
+    assert far.state is State.QUEUED
+
+
+def test_a_worker_whose_tables_are_gone_ends_and_says_so(make_app: Callable[..., Holdfast], engine: str) -> None:
+    app = make_app(lease=1.0, heartbeat=0.2, grace=0.1)
+
+    @app.task
+    def task() -> None: ...
+
+    ended: list[HoldfastError] = []
+
+    def run() -> None:
+        try:
+            worker.run()
+        except HoldfastError as error:
+            ended.append(error)
+
+    worker = app.worker()
+    thread = threading.Thread(target=run)
+    thread.start()
+    task.enqueue().wait(timeout=20)
+    wait_until(lambda: worker.watchdog.looked)
+    with raw(app.settings) as sql:
+        tables = ["jobs", "leases", "attempts", "workers", "pauses", "steps", "pending", "meta"]
+        for table in tables:
+            sql(f"drop table {{{table}}}" + " cascade" * (engine == "postgres"))
+    thread.join(40)
+    assert [type(error) for error in ended] == [SchemaOutdated]
 
 
 # -- names -------------------------------------------------------------------------------------------------------------
@@ -132,7 +175,7 @@ def test_a_poll_error_never_ends_the_worker(
     make_app: Callable[..., Holdfast], monkeypatch: pytest.MonkeyPatch, heard: Heard
 ) -> None:
     app = make_app(poll_base=0.01, poll_max=0.02)
-    monkeypatch.setattr(desk_module, "error_delay", lambda attempt: 0.01)
+    monkeypatch.setattr(flights, "error_delay", lambda attempt: 0.01)
     app.task(name="task")(lambda: "done")
     trouble: list[Exception] = [
         StoreError("permission denied"), RuntimeError("a bug"), *[StoreUnavailable("away")] * (POLL_TRIES + 1),

@@ -67,6 +67,7 @@ ONE, BULK = ratio("enqueue_one", "raw_insert"), ratio("enqueue_bulk", "raw_copy"
 TWO = ratio("drain_two_workers", "drain_held")
 PROCESS = ratio("drain_one_process", "drain_in_worker")
 PROCESSES = ratio("drain_two_processes", "drain_one_process")
+PROGRESS = value("progress_call_ns.progress_with_note")
 NOTIFIED = ratio("enqueuers_16.with_notification", "enqueuers_16.without_notification")
 
 RATIOS = (
@@ -90,6 +91,7 @@ LIMITS = (
     at_most("idle_statements", "idle statements a minute", value("idle_statements_per_minute"), postgres=6.0),
     at_most("import", "time to import holdfast, ms", value("import_ms"), sqlite=100.0, postgres=100.0),
     at_most("idle_cpu", "idle CPU, %", value("idle_cpu_percent"), sqlite=0.2, postgres=0.2),
+    at_most("progress_call", "ctx.progress with a note, ns", PROGRESS, sqlite=1000.0, postgres=1000.0),
 )
 
 

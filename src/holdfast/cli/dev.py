@@ -15,6 +15,8 @@ from holdfast.cli.base import app_argument, cli, queues_option, talk
 from holdfast.errors import BadSettings
 from holdfast.finding import applications
 from holdfast.settings import load_settings, redact, sources
+from holdfast.work.runners.kernel import PDEATHSIG, prctl
+from holdfast.work.runners.settle import stop_signals
 
 LOOK = 0.5  # seconds between looks at the files
 PATIENCE = 5.0  # seconds a worker gets to finish what it runs, before that is given back
@@ -58,12 +60,15 @@ class Reloader:
         self._stopping = threading.Event()
 
     def run(self) -> None:
-        before = {number: signal.signal(number, self._stop) for number in (signal.SIGTERM, signal.SIGINT)}
+        before = {number: signal.signal(number, self._stop) for number in stop_signals()}
         try:
             while not self._stopping.is_set():
                 seen = self._files()
-                # A group of its own: a Ctrl-C comes here alone, and reaches it once.
-                with subprocess.Popen(self._command, env=self._environment, process_group=0) as process:  # noqa: S603 - our own
+                # A group of its own: a Ctrl-C comes here alone, and reaches it once. If we are killed, it stops, too.
+                with subprocess.Popen(  # noqa: S603 - our own
+                    self._command, env=self._environment, process_group=0,
+                    preexec_fn=lambda: prctl(PDEATHSIG, signal.SIGTERM),
+                ) as process:  # fmt: skip
                     changed = self._watch(process, seen)
                     end(process)
                 if changed:

@@ -177,7 +177,10 @@ def step_data(step: StepRecord, job: JobRecord, app: Holdfast) -> dict[str, Any]
 
 
 def _hidden(value: bytes, job: JobRecord, app: Holdfast) -> Any:
-    return hide_secrets(msgspec.json.decode(value), app.secrets(job.task))
+    try:
+        return hide_secrets(msgspec.json.decode(value), app.secrets(job.task))
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:  # others may have written it
+        return f"({len(value):,} bytes that can't be shown: {type(error).__name__})"
 
 
 def progress_data(progress: Progress | None) -> dict[str, Any] | None:

@@ -17,6 +17,7 @@ from holdfast.client import Holdfast
 from holdfast.finding import named_app
 from holdfast.settings import load_settings
 from holdfast.work.options import names_of
+from holdfast.work.runners.settle import stop_signals
 
 if TYPE_CHECKING:
     from holdfast.work.worker import Worker
@@ -119,15 +120,21 @@ def slots(concurrency: int | None) -> dict[str, int]:
 
 @contextlib.contextmanager
 def stopped_by_signals(running: Worker) -> Iterator[None]:
+    told = f"stopping: running jobs get up to {running.grace:g} s; once more, and they are given back\n".encode()
+
+    stopping = False
+
     def stop(signum: int, frame: object) -> None:
+        nonlocal stopping
+        if signum == signal.SIGHUP and stopping:
+            return  # a service manager may send it behind the other: nobody asked twice
+        stopping = True
         if running.stop() == 1:
             # Not by way of a stream: the signal may have come in the middle of a write to it.
-            os.write(
-                2,
-                f"stopping: running jobs get up to {running.grace:g} s; once more, and they are given back\n".encode(),
-            )
+            with contextlib.suppress(OSError):  # the terminal is gone
+                os.write(2, told)
 
-    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+    before = {number: signal.signal(number, stop) for number in stop_signals()}
     try:
         yield
     finally:

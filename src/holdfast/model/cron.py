@@ -183,6 +183,13 @@ def next_step(cron: CronRecord) -> Step | None:
     return Step(tick, schedule.after(tick), skipped_from=due if due < tick else None)
 
 
+def goes_on_at(cron: CronRecord) -> datetime:
+    """The next tick of a cron whose pause somebody ends now: what fell into it is let go, what came after it is not."""
+    if cron.paused_until is None or cron.paused_until > cron.now:
+        return cron.schedule.after(cron.now)
+    return max(cron.next_at, cron.schedule.after(cron.paused_until - _INSTANT))
+
+
 def cron_tag(name: str) -> str:
     return f"cron:{name}"
 

@@ -154,10 +154,10 @@ def _since(qualifier: str, values: tuple[str, ...]) -> timedelta | datetime:
 def duration(text: str) -> timedelta:
     """How long `90`, `30s`, `15m`, `1h`, `7d` or `2w` is."""
     unit = UNITS.get(text[-1:])
-    span = timedelta(seconds=float(text) if unit is None else float(text[:-1]) * unit)
-    if not timedelta(0) <= span < timedelta(days=36500):
+    seconds = float(text) if unit is None else float(text[:-1]) * unit
+    if not 0 <= seconds < 36500 * 86400:
         raise ValueError(text)
-    return span
+    return timedelta(seconds=seconds)
 
 
 def as_json(value: str) -> tuple[str, ...]:
@@ -166,7 +166,7 @@ def as_json(value: str) -> tuple[str, ...]:
     try:
         if not isinstance(msgspec.json.decode(value), str | list | dict):
             texts.append(value)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         pass
     return tuple(texts)
 

@@ -7,7 +7,7 @@ from datetime import datetime
 
 import msgspec
 
-from holdfast.errors import SchemaOutdated
+from holdfast.errors import StoreError
 from holdfast.model.lifecycle import State
 
 DEFAULT_QUEUE = "default"
@@ -310,7 +310,7 @@ class Look(msgspec.Struct, frozen=True):
     next_pause_end: float | None = None
     switched: bool = False
     freed: bool = False
-    misfit: SchemaOutdated | None = None
+    misfit: StoreError | None = None
 
 
 class Pause(msgspec.Struct, frozen=True):

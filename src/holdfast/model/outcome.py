@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback as tb
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -60,7 +60,7 @@ def raised(
     """The handler raised: which verb follows? `hide` takes secrets out of what is kept of the error."""
     match _steering(error):
         case Snooze() as error:
-            return Outcome("release", held.id, held.fence, "snoozed", delay=error.after)
+            return Outcome("release", held.id, held.fence, "snoozed", delay=_delay(error.after))
         case Cancel() as error:
             return Outcome("stop", held.id, held.fence, "cancelled", error=Error("CANCELLED", _message(error, hide)))
         case Fail() as error:
@@ -90,15 +90,19 @@ def errored(
     if delay is None:
         try:
             delay = policy.delay(held.attempt, error)
-        except Exception as broken:  # noqa: BLE001 - a user's policy may raise anything; that must not cost the job
+        except BaseException as broken:  # noqa: BLE001 - a user's policy may raise anything; that must not cost the job
             delay = DEFAULT_RETRY.delay(held.attempt, error)
             note = f"{told.message} (and its retry policy raised {_name(broken)}: {_message(broken, hide)})"
             told = Error(told.code, note[:MESSAGE_LIMIT], told.traceback)
     if delay is None:
         return Outcome("fail", held.id, held.fence, attempt, error=told)
-    # Not less than now, not beyond what a database can reckon with; not a number counts as now.
-    delay = min(max(0.0, delay), LONGEST_DELAY)
-    return Outcome("reschedule", held.id, held.fence, attempt, delay=delay, error=told)
+    return Outcome("reschedule", held.id, held.fence, attempt, delay=_delay(delay), error=told)
+
+
+def _delay(seconds: Any) -> float:
+    """Not less than now, not beyond what a database can reckon with; not a number counts as now. (A user's own class
+    may hold anything.)"""
+    return min(max(0.0, float(seconds)), LONGEST_DELAY)
 
 
 def given_back(held: Held, *, started: bool, delay: float = 0.0) -> Outcome:
@@ -130,7 +134,7 @@ def _name(error: BaseException) -> str:
 def _message(error: BaseException, hide: Hide) -> str:
     try:
         text = str(error)
-    except Exception as broken:  # noqa: BLE001 - a user's __str__ may raise anything; that must not cost the job
+    except BaseException as broken:  # noqa: BLE001 - a user's __str__ may raise anything; that must not cost the job
         text = f"(its message can't be shown: {type(broken).__name__})"
     return hide(clean(text[:LOOKED_AT]))[:MESSAGE_LIMIT] or _name(error)
 

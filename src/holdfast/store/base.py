@@ -25,7 +25,6 @@ from holdfast.model.job import (
     Claimed,
     Depth,
     Enqueued,
-    Held,
     Look,
     NewJob,
     Page,
@@ -180,7 +179,7 @@ class Store(TakesBack, Steers, KeepsCrons, KeepsStacks):
             return trips.recorded()
 
     @abstractmethod
-    def claim_of(self, fence: str) -> list[Held]:
+    def claim_of(self, fence: str) -> Claimed:
         """What a claim took whose reply was lost. If it took nothing, it never will."""
 
     @abstractmethod

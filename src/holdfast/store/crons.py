@@ -34,6 +34,15 @@ class KeepsCrons(Reading):
                 tags=list(cron.tags), next_at=self.instant(cron.next_at),
             )  # fmt: skip
 
+    def rename_cron(self, name: str, aliases: Iterable[str]) -> None:
+        """The cron goes by this name from now on, and its pause: under both, each tick would have two jobs."""
+        with self.transaction() as tx:
+            for alias in aliases:
+                tx.rows("rename_cron", name=name, alias=alias)
+                tx.rows("rename_pause", name=name, alias=alias)
+                tx.rows("drop_cron", name=alias)
+                tx.rows("let_go", kind="cron", name=alias)
+
     def fire(self, cron: CronRecord, step: Step) -> str | None:
         """Take a tick and enqueue its job, both or neither; None: another took it, or there was none to take."""
         with self.transaction() as tx:

@@ -12,7 +12,7 @@ from holdfast.model.job import COUNTED, Depth
 if TYPE_CHECKING:
     from holdfast.store.base import JobId, Store
 
-LANES = 1000  # (queue, task, priority) that are looked at
+LANES = 10_000  # (queue, task, priority) that are looked at
 
 
 def depths(store: Store, running_ids: Sequence[JobId] | None = None) -> list[Depth]:
@@ -27,7 +27,9 @@ def depths(store: Store, running_ids: Sequence[JobId] | None = None) -> list[Dep
         if jobs and since is not None:
             oldest[place] = min(since, oldest.get(place, since))
 
-    for lane in store.read("every_lane", lanes=LANES, most=limit):
+    lanes = store.read("every_lane", lanes=LANES + 1, most=limit)
+    more = len(lanes) > LANES
+    for lane in lanes[:LANES]:
         place = lane["queue"], lane["task"]
         waits(place, lane["due"], store.moment(lane["ready_at"]))
         scheduled[place] = scheduled.get(place, 0) + lane["scheduled"]
@@ -51,7 +53,7 @@ def depths(store: Store, running_ids: Sequence[JobId] | None = None) -> list[Dep
             oldest_due_at=oldest.get(place),
             pending_running=work.get(place, (0, 0))[0],
             pending=work.get(place, (0, 0))[1],
-            capped=max(due.get(place, 0), scheduled.get(place, 0)) >= limit or (cut and place in failed),
+            capped=more or max(due.get(place, 0), scheduled.get(place, 0)) >= limit or (cut and place in failed),
         )
         for place in sorted({*due, *scheduled, *running, *failed, *work})
     ]

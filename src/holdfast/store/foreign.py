@@ -8,13 +8,13 @@ from typing import Any
 
 def underlying(connection: Any) -> Any:
     """Of a Session or Connection of SQLAlchemy, or a connection of Django's."""
-    if _is_of("sqlalchemy", connection) and not _is_async(connection):
+    if _is_of("sqlalchemy", connection) and hasattr(connection, "connection") and not _is_async(connection):
         if hasattr(connection, "get_bind"):  # a session: its connection has a transaction open, and opens one if not
             connection = connection.connection()
         if not connection.in_transaction():
             connection.begin()  # as its own `execute` would: else its `commit` had nothing to commit
         return connection.connection.driver_connection
-    if _is_of("django", connection):
+    if _is_of("django", connection) and hasattr(connection, "ensure_connection"):
         connection.ensure_connection()
         return connection.connection
     return connection

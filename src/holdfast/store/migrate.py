@@ -21,7 +21,7 @@ class Migration:
 
 def migrations(engine: str) -> list[Migration]:
     files = sorted((HERE / engine / "migrations").glob("*.sql"))
-    return [Migration(int(f.name[:4]), f.stem, f.read_text()) for f in files]
+    return [Migration(int(f.name[:4]), f.stem, f.read_text("utf-8")) for f in files]
 
 
 @cache

@@ -27,10 +27,14 @@ _PARAMETER = re.compile(r"(?<![:\w]):([a-z]\w*)")
 
 
 @cache
+def sources(engine: str) -> dict[str, str]:
+    """All at once: the files may be gone, or another version's, when a process that runs for long needs the next."""
+    paths = [*(HERE / "sql").glob("*.sql"), *(HERE / engine).glob("*.sql")]
+    return {path.stem: _COMMENT.sub("", path.read_text("utf-8")).strip().rstrip(";") for path in paths}
+
+
 def source(engine: str, name: str) -> str:
-    own = HERE / engine / f"{name}.sql"
-    path = own if own.exists() else HERE / "sql" / f"{name}.sql"
-    return _COMMENT.sub("", path.read_text()).strip().rstrip(";")
+    return sources(engine)[name]
 
 
 class Statements:
@@ -54,6 +58,7 @@ class Statements:
         self._any_of = any_of
         self._parameter = parameter
         self._ready: dict[str, str] = {}
+        sources(engine)
 
     def __getitem__(self, name: str) -> str:
         found = self._ready.get(name)

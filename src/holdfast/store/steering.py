@@ -9,10 +9,10 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from holdfast import events
-from holdfast.errors import Refused
+from holdfast.errors import Refused, ValueRefused
 from holdfast.model.filter import ALL, Filter
 from holdfast.model.job import Changed
-from holdfast.model.lifecycle import IN_PLACE, REQUESTS, TRANSITIONS, State
+from holdfast.model.lifecycle import FINISHED, IN_PLACE, REQUESTS, TRANSITIONS, State
 from holdfast.store.bar import bar, free
 from holdfast.store.bulk import bulk
 from holdfast.store.find import arguments, chunks
@@ -75,27 +75,43 @@ class Steers(Reading):
     def _act(self, verb: str, job_id: str, **parameters: Any) -> State:
         rows = self.act(verb, [self.key_of(job_id)], **parameters)
         if not rows:
-            found = self.get(job_id).state
-            needed = f"must be {_possible_in(verb)}"
-            if parameters.get("unfinished") is False:
-                needed = "must have finished; cancel it first"
-            raise Refused(f"can't {verb} job {job_id}: it is {found}, and {needed}")
+            raise Refused(f"can't {verb} job {job_id}: {self._why_not(verb, job_id, **parameters)}")
         return State(rows[0]["state"])
+
+    def _why_not(self, verb: str, job_id: str, *, unfinished: bool = True, **_: Any) -> str:
+        job = self.get(job_id)
+        if verb == "retry" and job.key is not None:
+            held = self.read("key_held", task=job.task, key=job.key)
+            if held and str(held[0]["id"]) != job.id:
+                there = f"job {held[0]['id']}, which is {held[0]['state']}"
+                return f"its key {job.key!r} went to {there}, and equal jobs are not unfinished at the same time"
+        possible = [state for state in _possible_in(verb) if unfinished or state in FINISHED]
+        if job.state in possible:
+            return f"it was not {job.state} yet when this was asked; try again"
+        needed = f"must be {' or '.join(possible)}" if unfinished else "must have finished; cancel it first"
+        return f"it is {job.state}, and {needed}"
 
     def act(self, verb: str, ids: Sequence[JobId], **parameters: Any) -> list[Row]:
         """One verb on these jobs, in one transaction. Returns those that changed: what was not in a state for it stays
         as it is."""
+        try:
+            return self._act_on(verb, ids, **parameters)
+        except ValueRefused:
+            if verb != "retry":
+                raise
+        # Another took one of their keys in the very moment it was free: now that one is there to be seen.
+        return self._act_on(verb, ids, **parameters)
+
+    def _act_on(self, verb: str, ids: Sequence[JobId], **parameters: Any) -> list[Row]:
         if verb == "change":
             tags = parameters["tags"]
             parameters |= {"run_at": self.instant(parameters["run_at"]), "tags": None if tags is None else list(tags)}
         if verb in REQUESTS:
             parameters = {"reason": None, "by": None} | parameters
         with self.transaction() as tx:
-            rows = tx.rows(verb, ids=list(ids), **parameters)
+            rows = _retry(tx, list(ids)) if verb == "retry" else tx.rows(verb, ids=list(ids), **parameters)
             if rows and verb == "delete":
                 forget(tx, [row["id"] for row in rows])
-            if rows and verb == "retry":
-                tx.rows("list_pending", ids=[row["id"] for row in rows])
         if rows and verb in ("resume", "retry", "change"):
             self.notify({row["queue"] for row in rows})
         if any(row["state"] == State.RUNNING for row in rows):
@@ -154,14 +170,25 @@ class Steers(Reading):
         return ended
 
 
+def _retry(tx: Transaction, ids: list[JobId]) -> list[Row]:
+    rows = tx.rows("retry", ids=ids)
+    if len(rows) < len(ids):  # keys of some may have gone to others since
+        tx.rows("yield_keys", ids=ids)
+        tx.rows("retake_keys", ids=ids)
+        rows += tx.rows("retry", ids=ids)
+    if rows:
+        tx.rows("list_pending", ids=[row["id"] for row in rows])
+    return rows
+
+
 def forget(tx: Transaction, ids: Sequence[JobId]) -> None:
     """All that is kept of these jobs beside their rows."""
     for name in ("delete_attempts", "delete_steps", "delete_pending"):
         tx.rows(name, ids=list(ids))
 
 
-def _possible_in(verb: str) -> str:
+def _possible_in(verb: str) -> list[State]:
     states = IN_PLACE[verb] if verb in IN_PLACE else TRANSITIONS[verb][0]
     if verb in REQUESTS:
         states |= {State.RUNNING}
-    return " or ".join(state for state in State if state in states)
+    return [state for state in State if state in states]

@@ -4,6 +4,7 @@ own writes."""
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Sized
 from contextlib import AbstractContextManager, suppress
@@ -24,8 +25,6 @@ from holdfast.work import steps
 from holdfast.work.attempt import Attempt, StopAttempt
 
 if TYPE_CHECKING:
-    import asyncio
-
     from holdfast.settings import Settings
     from holdfast.store.base import Store
 
@@ -34,7 +33,7 @@ Q = ParamSpec("Q")
 
 OUTAGE_WAIT = 1.0  # seconds between two tries to save a checkpoint while the database is away
 
-MAX_COUNT = 2**31 - 1  # what fits the columns pending, done and total
+MAX_COUNT = 10**15  # of pending, done and total: bytes of a petabyte, and thousands of them can be summed
 
 # The attempt this code runs in, if any: whoever would wait for another job in a handler is refused.
 current: ContextVar[JobContext | None] = ContextVar("holdfast_current", default=None)
@@ -94,6 +93,10 @@ class JobContext:
         self._settings = settings
         self._secrets = secrets  # names of arguments
         self.transaction_open = False  # a block of `transaction()` is open
+
+    def writes_to(self, url: str) -> bool:
+        """Is a block of `transaction()` open on this database?"""
+        return self.transaction_open and self._settings is not None and self._settings.url == url
 
     @classmethod
     def detached(cls, task: str) -> JobContext:
@@ -351,6 +354,7 @@ class HandlerTransaction:
         self._context = context
         self._opened: AbstractContextManager[Any] = store.user_transaction()
         self._result: Any = None
+        self._first = threading.Lock()  # taken by who comes first: a thread that opened it, or a handler that left
         self.conn: Any = None
 
     def set_result(self, result: Any) -> None:
@@ -385,20 +389,24 @@ class HandlerTransaction:
     async def __aenter__(self) -> HandlerTransaction:
         import asyncio
 
-        entering = asyncio.ensure_future(asyncio.to_thread(self.__enter__))
         try:
-            return await asyncio.shield(entering)
-        except asyncio.CancelledError:
-            # The thread opens the transaction all the same, and nobody would close it: on SQLite no one could write.
-            entering.add_done_callback(self._leave)
+            await asyncio.to_thread(self._open_unless_left)
+        except BaseException:  # cancelled, or its coroutine is closed
+            self._close_if_second()
             raise
+        return self
 
-    def _leave(self, entered: asyncio.Future[HandlerTransaction]) -> None:
-        from asyncio import CancelledError
+    # A handler may be cancelled while a thread opens its transaction, and its loop end before that thread is done. Then
+    # whoever comes second closes it: left open, on SQLite nobody could write any more.
 
-        if not entered.cancelled() and entered.exception() is None:
-            stopped = CancelledError()
-            self.__exit__(type(stopped), stopped, None)
+    def _open_unless_left(self) -> None:
+        self.__enter__()
+        self._close_if_second()
+
+    def _close_if_second(self) -> None:
+        if not self._first.acquire(blocking=False):
+            left = GeneratorExit()
+            self.__exit__(type(left), left, None)
 
     async def __aexit__(self, kind: Any, error: Any, trace: Any) -> None:
         await in_thread(self.__exit__, kind, error, trace)

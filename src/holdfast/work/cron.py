@@ -32,6 +32,9 @@ class Crons:
         if not self._tasks:
             return None
         if not self.declared:
+            for task in self._tasks:
+                if task.aliases:
+                    self._store.rename_cron(task.name, task.aliases)
             self._fire_due()  # what the schedule of before still owes
             now = self._store.now()
             for task in self._tasks:

@@ -14,8 +14,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from holdfast import events
-from holdfast.errors import HoldfastError, OutcomeUnknown, StoreUnavailable
-from holdfast.model.backoff import POLL_TRIES, error_delay, outcome_delay
+from holdfast.errors import HoldfastError
 from holdfast.model.job import Claimed, Held, Wants
 from holdfast.model.outcome import Crash, Outcome, given_back
 from holdfast.model.rescue import alone_for
@@ -30,7 +29,6 @@ from holdfast.work.loop import Bell
 from holdfast.work.poller import Poller
 from holdfast.work.telling import Telling
 
-RECONNECT = 0.1  # seconds before a connection that broke is made anew; if that fails, the waits of R3.10 follow
 TOO_LATE = 1.0  # seconds after which what was claimed ahead and has not begun is given back
 ONCE_MORE = 0.1  # seconds after which a look that found something, but not all it wanted, is repeated
 PEEK = 10.0  # seconds after which a worker that holds back for a suspect sees whether that one still waits
@@ -364,9 +362,10 @@ class Desk(Flights):
     def _take(self, flight: Flight, claimed: Claimed) -> tuple[Lane, list[Attempt]]:
         """What a trip claimed is in hand from now on."""
         assert flight.lane is not None
-        flight.unsure = False
         lane = (self._solo if claimed.alone else None) or flight.lane
-        return lane, self._attempts(lane, claimed.jobs, flight.departed)
+        attempts = self._attempts(lane, claimed.jobs, flight.departed)
+        flight.unsure = False
+        return lane, attempts
 
     def _plan(self, flight: Flight, claimed: Claimed) -> None:
         """What a trip claimed tells when to look again."""
@@ -379,9 +378,8 @@ class Desk(Flights):
             self.poller.found()
             if self.limit is not None:
                 self.limit -= len(claimed.jobs)
-            if claimed.alone and self._solo is None:
-                self._alone = self._hand.get(claimed.jobs[0].id, claimed.jobs[0].fence)
-                self._alone_until = time.monotonic() + self._time_alone(claimed.jobs[0])
+            if claimed.alone:
+                self._leave_alone(claimed.jobs[0])
             self._telling.claimed(claimed.jobs)
         self.meters.last_poll = time.monotonic()
         lane.holds_back = claimed.hold_back and self._solo is None
@@ -425,74 +423,30 @@ class Desk(Flights):
         self._hand.take(attempts)
         return attempts
 
-    def _time_alone(self, suspect: Held) -> float:
+    def _leave_alone(self, suspect: Held) -> None:
+        """Take nothing else for as long as it is under suspicion, unless it has a process to itself."""
+        if self._solo is not None:
+            return
+        self._alone = self._hand.get(suspect.id, suspect.fence)
         try:
-            return alone_for(self._store.get(str(suspect.id)).suspicion)
+            seconds = alone_for(self._store.get(str(suspect.id)).suspicion)
         except HoldfastError:  # it is away, or the job was deleted: rather too long than too short
-            return alone_for(2)
+            seconds = alone_for(2)
+        self._alone_until = time.monotonic() + seconds
 
     def _recover(self) -> None:
         """A commit's reply was lost: did that claim happen? Then its jobs are ours to run, or to give back."""
         fence = self._unknown[0]
-        jobs = self._store.claim_of(fence)
+        claimed = self._store.claim_of(fence)
         self._unknown.pop(0)
-        known = [held for held in jobs if self._hand.get(held.id, held.fence) is None]
+        known = [held for held in claimed.jobs if self._hand.get(held.id, held.fence) is None]
         self.limit = None if self.limit is None else max(0, self.limit - len(known))
         if self.claiming:
+            alone = claimed.alone and not self._company()
             for held in known:
-                lane = self._lane_of[held.task]
+                lane = (self._solo if alone else None) or self._lane_of[held.task]
                 lane.runner.start(self._attempts(lane, [held]))
+                if alone:
+                    self._leave_alone(held)
         else:
             self.ends.outcomes += [given_back(held, started=False) for held in known]
-
-    # -- when the database is away -------------------------------------------------------------------------------------
-
-    def _try(self, trip: Callable[[], None], *, poll: bool = True) -> bool:
-        """One trip, with patience: transient trouble is retried (R3.10, R5.12), anything else is one failed poll."""
-        try:
-            trip()
-        except StoreUnavailable as error:
-            if isinstance(error, OutcomeUnknown):
-                self.broken()
-                if not self._broke:
-                    self._broke = True
-                    events.emit("unavailable", error=str(error), wait=RECONNECT)
-                    self._pause(RECONNECT)
-                    return True
-            self._failures += 1
-            waiting = len(self.ends.outcomes)
-            if not waiting and self._failures >= POLL_TRIES:
-                self._failed_poll(error)
-                return True
-            delay = outcome_delay(self._failures) if waiting else error_delay(self._failures)
-            if waiting:
-                events.emit("outcomes_wait", count=waiting, error=str(error))
-            events.emit("unavailable", error=str(error), wait=delay)
-            self._pause(delay)
-        except Exception as error:  # noqa: BLE001 - no error in polling ever ends the worker (R1.6)
-            self._failed_poll(error)
-            if self.ends.waiting or self._unknown:
-                self._pause(outcome_delay(POLL_TRIES))
-        else:
-            if self._failures or (poll and self.meters.consecutive_errors):
-                events.emit("available", where=self._store.shown_url)
-            self._broke = False
-            self._failures = 0
-            if poll:
-                self.meters.consecutive_errors = 0
-        return True
-
-    def _failed_poll(self, error: Exception) -> None:
-        self._failures = 0
-        self.meters.consecutive_errors += 1
-        events.emit("poll_failed", consecutive_errors=self.meters.consecutive_errors, error=str(error))
-        for lane in self.lanes:
-            lane.look = False
-        self._look_at = time.monotonic() + self._settings.backoff.wait(self.poller.empty_polls + 1)
-
-    def _pause(self, seconds: float) -> None:
-        """Wait out a trouble: only a change of mind about claiming (shutdown) ends it early."""
-        until = time.monotonic() + seconds
-        claiming = self.claiming
-        while (left := until - time.monotonic()) > 0 and self.claiming == claiming:
-            self._wake.wait(min(left, 0.2))

@@ -1,22 +1,28 @@
 """A desk's trips to the database, one behind the other: while the outcomes of one are recorded, what it claimed is
-handed out and the next is under way."""
+handed out and the next is under way. And patience with it while it is away."""
 
 from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
 from collections import deque
+from collections.abc import Callable
 
-from holdfast.errors import RowLocked, StoreError, ValueRefused
+from holdfast import events
+from holdfast.errors import OutcomeUnknown, RowLocked, StoreError, StoreUnavailable, ValueRefused
+from holdfast.model.backoff import POLL_TRIES, error_delay, outcome_delay
 from holdfast.model.job import Claimed, Wants
+from holdfast.settings import Settings
 from holdfast.store.base import Ear, Store, Trips
 from holdfast.work.attempt import Attempt
 from holdfast.work.endings import Endings, Flight
 from holdfast.work.lane import Lane, LaneName, Meters
+from holdfast.work.loop import Bell
 from holdfast.work.poller import Poller
 
 MANY = 500  # jobs claimed by a trip behind which the next one departs at once
 LONGEST = 0.25  # seconds for which one trip may depart behind the other, until we look around
+RECONNECT = 0.1  # seconds before a connection that broke is made anew; if that fails, the waits of R3.10 follow
 CONTENDED = 0.05  # seconds before the next look when all that is due was locked
 
 
@@ -33,6 +39,12 @@ class Flights(ABC):
     _look_at: float | None
     _ran_alone: bool
     _unknown: list[str]
+    _settings: Settings
+    _wake: Bell
+    lanes: list[Lane]
+    broken: Callable[[], None]
+    _broke: bool
+    _failures: int
 
     def _exchange(self, wants: Wants | None = None, lane: Lane | None = None) -> None:
         """One trip. Or several, as long as each claim brings all it asked for: then the next one departs before what
@@ -137,6 +149,58 @@ class Flights(ABC):
         if attempts:
             lane.runner.start(attempts)
         self._plan(flight, claimed)
+
+    # -- when the database is away -------------------------------------------------------------------------------------
+
+    def _try(self, trip: Callable[[], None], *, poll: bool = True) -> bool:
+        """One trip, with patience: transient trouble is retried (R3.10, R5.12), anything else is one failed poll."""
+        try:
+            trip()
+        except StoreUnavailable as error:
+            if isinstance(error, OutcomeUnknown):
+                self.broken()
+                if not self._broke:
+                    self._broke = True
+                    events.emit("unavailable", error=str(error), wait=RECONNECT)
+                    self._pause(RECONNECT)
+                    return True
+            self._failures += 1
+            waiting = len(self.ends.outcomes)
+            if not waiting and self._failures >= POLL_TRIES:
+                self._failed_poll(error)
+                return True
+            delay = outcome_delay(self._failures) if waiting else error_delay(self._failures)
+            if waiting:
+                events.emit("outcomes_wait", count=waiting, error=str(error))
+            events.emit("unavailable", error=str(error), wait=delay)
+            self._pause(delay)
+        except Exception as error:  # noqa: BLE001 - no error in polling ever ends the worker (R1.6)
+            self._failed_poll(error)
+            if self.ends.waiting or self._unknown:
+                self._pause(outcome_delay(POLL_TRIES))
+        else:
+            if self._failures or (poll and self.meters.consecutive_errors):
+                events.emit("available", where=self._store.shown_url)
+            self._broke = False
+            self._failures = 0
+            if poll:
+                self.meters.consecutive_errors = 0
+        return True
+
+    def _failed_poll(self, error: Exception) -> None:
+        self._failures = 0
+        self.meters.consecutive_errors += 1
+        events.emit("poll_failed", consecutive_errors=self.meters.consecutive_errors, error=str(error))
+        for lane in self.lanes:
+            lane.look = False
+        self._look_at = time.monotonic() + self._settings.backoff.wait(self.poller.empty_polls + 1)
+
+    def _pause(self, seconds: float) -> None:
+        """Wait out a trouble: only a change of mind about claiming (shutdown) ends it early."""
+        until = time.monotonic() + seconds
+        claiming = self.claiming
+        while (left := until - time.monotonic()) > 0 and self.claiming == claiming:
+            self._wake.wait(min(left, 0.2))
 
     # -- what else the desk does ---------------------------------------------------------------------------------------
 

@@ -49,7 +49,7 @@ def errored(hooks: Iterable[ErrorHook], job: JobInfo, error: BaseException) -> N
     for hook in hooks:
         try:
             hook(job, error)
-        except Exception as broken:  # noqa: BLE001 - what a hook raises costs the job nothing
+        except BaseException as broken:  # noqa: BLE001 - what a hook raises, sys.exit too, costs the job nothing
             events.emit("hook_failed", hook=_name(hook), error=f"{type(broken).__name__}: {broken}")
 
 

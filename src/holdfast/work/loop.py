@@ -12,6 +12,7 @@ from contextlib import suppress
 from holdfast import events
 
 STUMBLE = 1.0  # seconds to wait after an error nobody expected
+LONGEST = 3600.0  # seconds of one wait; the kernel counts milliseconds, and refuses more than 24 days of them
 
 
 class Loop:
@@ -72,13 +73,14 @@ class Bell:
 
     def wait(self, timeout: float | None = None, beside: int = -1) -> bool:
         """Until it rings, or did since the last wait, or there is something to read `beside` it. False: it was silent
-        all the time."""
+        all the time, or for LONGEST."""
         if beside != self._beside:
             self._watch(beside)
         self._asleep = True
         try:
             if not self._rung:
-                for ready, _ in self._waiting.poll(None if timeout is None else max(0.0, timeout * 1000)):
+                timeout_ms = None if timeout is None else max(0.0, min(timeout, LONGEST)) * 1000
+                for ready, _ in self._waiting.poll(timeout_ms):
                     if ready == self._inside:
                         os.read(self._inside, 4096)
         finally:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, TypedDict
 
@@ -17,7 +17,8 @@ from holdfast.model.limits import NO_LIMITS, Limits
 from holdfast.model.retry import DEFAULT_RETRY, RetryPolicy
 from holdfast.work.runners.surroundings import of_database
 
-MAX_NAME = 200  # characters of a task, queue, key or tag
+MAX_NAME = 200  # characters of a task, queue or tag
+MAX_KEY = 1000  # bytes
 MAX_REASON = 4000
 
 Seconds = float | timedelta
@@ -78,7 +79,7 @@ def checked_options(defaults: TaskDefaults, options: Options) -> dict[str, Any]:
     if "expires" in options:
         checked["expires_in"] = seconds(f"{where}: expires", options["expires"])
     if options.get("key") is not None:
-        checked["key"] = name_of(f"{where}: key", options["key"], limit=1000)
+        checked["key"] = key_of(f"{where}: key", options["key"])
         checked["reuse"] = reuse_of(where, options["reuse"]) if "reuse" in options else defaults.reuse
     elif "reuse" in options:
         raise BadArguments(f"{where}: reuse says how long the result of a key is handed out again, so it needs a key")
@@ -107,6 +108,13 @@ def name_of(what: str, value: Any, *, limit: int = MAX_NAME) -> str:
     return value
 
 
+def key_of(what: str, value: Any) -> str:
+    key = name_of(what, value, limit=MAX_KEY)
+    if len(key.encode()) > MAX_KEY:  # it goes into an index
+        raise BadArguments(f"{what} must take at most {MAX_KEY} bytes as UTF-8, not {len(key.encode()):,}")
+    return key
+
+
 def reason_of(verb: str, value: Any) -> str | None:
     return None if value is None else name_of(f"{verb}: reason", value, limit=MAX_REASON)
 
@@ -114,6 +122,8 @@ def reason_of(verb: str, value: Any) -> str | None:
 def names_of(what: str, values: Any) -> tuple[str, ...]:
     if isinstance(values, str):  # its characters would be taken one by one
         raise BadArguments(f"{what} must be a list of texts, not one text: [{values!r:.80}]")
+    if not isinstance(values, Iterable):
+        raise BadArguments(f"{what} must be a list of texts, not {values!r:.80}")
     return tuple(name_of(what, value) for value in values)
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import time
 
 from holdfast import events
+from holdfast.model.outcome import LONGEST_DELAY
 from holdfast.store.base import Store
 
 EVERY = 3600.0  # seconds between two walks along the table
@@ -18,8 +19,8 @@ PENDING_BATCH = 1000
 class Retention:
     def __init__(self, store: Store, *, finished: float, failed: float) -> None:
         self._store = store
-        self._finished = finished
-        self._failed = failed
+        self._finished = min(finished, LONGEST_DELAY)  # a database can't reckon with infinity
+        self._failed = min(failed, LONGEST_DELAY)
         self._after_id = 0
         self._next = time.monotonic() + EVERY / 60
         self._pending_next = self._next

@@ -19,6 +19,8 @@ from holdfast.redact import MARKS, SECRET, hiding, is_secret_name
 from holdfast.work.context import JobContext
 from holdfast.work.resources import Use, uses_of
 
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, NotImplementedError, RecursionError)
+
 
 class UnfitArguments(Exception):
     """Stored arguments don't fit the handler: it changed since they were enqueued, or someone else wrote them."""
@@ -86,7 +88,7 @@ class Signature:
             raise BadArguments(self._blame(given, limit) or f"{self._task}: the arguments: {unfit}") from None
         try:
             self._decoder.decode(data)
-        except (msgspec.DecodeError, NotImplementedError) as error:
+        except UNREADABLE as error:
             hide = hiding(data, self.secrets, "")
             raise BadArguments(f"{self._task}: {hide(_told(error))}") from None
         return data
@@ -130,7 +132,7 @@ class Signature:
         def call(context: JobContext, args: bytes) -> Any:
             try:
                 given = decode(args)
-            except (msgspec.DecodeError, NotImplementedError) as error:
+            except UNREADABLE as error:
                 raise UnfitArguments(f"{self._task}: {_told(error)}") from None
             return function(context, *values_of(given)) if takes_context else function(*values_of(given))
 
@@ -139,7 +141,7 @@ class Signature:
     def _call(self, function: Callable[..., Any], context: JobContext, args: bytes) -> Any:
         try:
             decoded = self._decoder.decode(args)
-        except (msgspec.DecodeError, NotImplementedError) as error:
+        except UNREADABLE as error:
             raise UnfitArguments(f"{self._task}: {_told(error)}") from None
         values = {name: value for name in self._names if (value := getattr(decoded, name)) is not UNSET}
         first = [values.pop(name) for name in self._positional_only if name in values]
@@ -151,7 +153,7 @@ class Signature:
         """A stored result as the handler's return hint says."""
         try:
             return None if data is None else self._result.decode(data)
-        except (msgspec.DecodeError, NotImplementedError) as error:
+        except UNREADABLE as error:
             raise HoldfastError(
                 f"the result of {self._task} is not what its return hint says: {error}", number="HF1309"
             ) from None

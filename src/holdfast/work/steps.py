@@ -9,6 +9,8 @@ import inspect
 import sys
 import typing
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -106,7 +108,7 @@ class Step:
 
     @property
     def is_async(self) -> bool:
-        return inspect.iscoroutinefunction(inspect.unwrap(self._function))
+        return inspect.iscoroutinefunction(_beneath(self._function))
 
     def refuse_coroutine(self) -> None:
         if self.is_async:
@@ -142,6 +144,9 @@ async def arun(step: Step, call: Callable[[], Any]) -> Any:
             try:
                 data = await asyncio.shield(keeping)
             except asyncio.CancelledError:
+                while not keeping.done():  # whoever asks once may ask twice
+                    with suppress(asyncio.CancelledError):
+                        await asyncio.shield(keeping)
                 await keeping
                 raise
         return step.value(data)
@@ -153,11 +158,18 @@ async def arun(step: Step, call: Callable[[], Any]) -> Any:
 def _return_hint(function: Callable[..., Any]) -> Any:
     """Any: it has none, or one that JSON can't be read as."""
     try:
-        hint = typing.get_type_hints(function, include_extras=True).get("return", Any)
+        hint = typing.get_type_hints(_beneath(function), include_extras=True).get("return", Any)
         msgspec.json.Decoder(hint)
     except (NameError, TypeError, AttributeError):
         return Any
     return hint
+
+
+def _beneath(function: Any) -> Any:
+    """What was written: beneath partials, decorators, tasks."""
+    while isinstance(function, partial):
+        function = function.func
+    return inspect.unwrap(function)
 
 
 def _named(function: Callable[..., Any]) -> str:

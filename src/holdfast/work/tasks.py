@@ -111,7 +111,7 @@ class Task(Enqueuer[P, R]):
 
     @function.setter
     def function(self, function: Callable[..., Any]) -> None:
-        self._function = function
+        self._function = self.__wrapped__ = function
         # Calls it with stored arguments. One that asks for resources is run `equipped`.
         self.run = self.signature.caller(self._unequipped if self.signature.uses else function)
 

@@ -48,7 +48,7 @@ class Watchdog:
         self._loop = Loop("watchdog", self._step)
         self.start = self._loop.start
         self.stop = self._loop.stop
-        self.misfit: Callable[[SchemaOutdated], None] = lambda error: None  # the schema changed under us
+        self.misfit: Callable[[StoreError], None] = lambda error: None  # the database changed under us
         self.rescued = 0
         self.looked = False  # at least once
         self.owes_a_look = True  # not looked yet, or seen leases that ran out and may be rescued only later
@@ -110,6 +110,9 @@ class Watchdog:
         began = _now()
         try:
             look = self._store.look(self._worker, self._tasks, self._queues, self._crons.names)
+        except SchemaOutdated as error:  # it is gone
+            self.misfit(error)
+            raise
         except StoreError:
             self.distrust()
             raise

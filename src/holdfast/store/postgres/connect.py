@@ -41,7 +41,7 @@ PLANS = {
 
 def connect(settings: Settings, *, application: str = "holdfast") -> Connection:
     """Deafness and half-open connections are noticed by the kernel within half a lease."""
-    patience = max(2, int(settings.lease / 2))
+    patience = max(2, min(3600, int(settings.lease / 2)))
     options: dict[str, Any] = {
         "connect_timeout": 10,
         "keepalives_idle": max(1, patience // 3),
@@ -49,12 +49,17 @@ def connect(settings: Settings, *, application: str = "holdfast") -> Connection:
         "keepalives_count": 2,
         "tcp_user_timeout": patience * 1000,
         "application_name": application,
+        "client_encoding": "UTF8",  # whatever database, role or environment say: JSON is that
     }
     if "target_session_attrs" not in settings.url:
         options["target_session_attrs"] = "read-write"
     if settings.prepare:
         session = {
             "timezone": "UTC",
+            "default_transaction_isolation": r"read\ committed",
+            # What a role allows a statement is meant for its own: ours wait for no lock for long, and a claim that is
+            # always stopped would stop its worker.
+            "statement_timeout": "0",
             # A foreign lock on one row must not stall a worker: it gives up after a while and goes on without it.
             "lock_timeout": LOCK_TIMEOUT,
             # A worker frozen in the middle of a transaction holds locks that no rescue gets past: the server ends it.

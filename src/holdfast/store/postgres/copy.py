@@ -24,13 +24,11 @@ _row = struct.Struct("!hiqi").pack  # how many values; the first one's length an
 
 
 class CopyRows:
-    """Times are relative to one reading of the database's clock; `encoding` is what the connection speaks."""
+    """Times are relative to one reading of the database's clock."""
 
-    def __init__(self, now: datetime, *, tell_clock: bool, encoding: str) -> None:
+    def __init__(self, now: datetime, *, tell_clock: bool) -> None:
         self._now = now
         self._tell_clock = tell_clock
-        self._encoding = encoding
-        self._utf8 = encoding == "utf-8"
         self._values = COPIED.count(",") + 1 + tell_clock
         self._endings: dict[tuple[object, ...], bytes] = {}
 
@@ -47,8 +45,7 @@ class CopyRows:
                 ending = self._ending(job)
                 if len(endings) < KINDS:
                     endings[kind] = ending
-            args = job.args if self._utf8 else job.args.decode().encode(self._encoding)
-            rows += (_row(values, 8, id, len(args)), args, ending)
+            rows += (_row(values, 8, id, len(job.args)), job.args, ending)
         return b"".join(rows)
 
     def _ending(self, job: NewJob) -> bytes:
@@ -58,10 +55,10 @@ class CopyRows:
         except struct.error:
             raise ValueRefused(f"priority {job.priority} or max_attempts {job.max_attempts} is out of range") from None
         values = [
-            self._text(job.queue), self._text(job.task), numbers, due, due,
+            _text(job.queue), _text(job.task), numbers, due, due,
             NULL if job.expires_in is None else _instant(self._later(job.expires_in)),
-            NULL if job.correlation_id is None else self._text(job.correlation_id),
-            self._texts(job.tags) if job.tags else NULL,
+            NULL if job.correlation_id is None else _text(job.correlation_id),
+            _texts(job.tags) if job.tags else NULL,
         ]  # fmt: skip
         if self._tell_clock:
             values.append(_instant(self._now))
@@ -70,12 +67,14 @@ class CopyRows:
     def _later(self, seconds: float) -> datetime:
         return self._now + timedelta(seconds=seconds)
 
-    def _text(self, text: str) -> bytes:
-        return _value(text.encode(self._encoding))
 
-    def _texts(self, texts: tuple[str, ...]) -> bytes:
-        """An array: of one dimension, without nulls, counted from 1."""
-        return _value(struct.pack("!iiiii", 1, 0, TEXT, len(texts), 1) + b"".join(map(self._text, texts)))
+def _text(text: str) -> bytes:
+    return _value(text.encode())
+
+
+def _texts(texts: tuple[str, ...]) -> bytes:
+    """An array: of one dimension, without nulls, counted from 1."""
+    return _value(struct.pack("!iiiii", 1, 0, TEXT, len(texts), 1) + b"".join(map(_text, texts)))
 
 
 def _value(data: bytes) -> bytes:

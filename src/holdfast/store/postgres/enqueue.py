@@ -195,7 +195,7 @@ class PostgresEnqueue(Store):
         ids = reserved["ids"] or list(range(reserved["first"], reserved["last"] + 1))
         # The column's default is the database's clock; only a clock that a test moves has to be told.
         columns = COPIED + ("" if self._clock is None else ", created_at")
-        rows = CopyRows(reserved["now"], tell_clock=self._clock is not None, encoding=connection.info.encoding)
+        rows = CopyRows(reserved["now"], tell_clock=self._clock is not None)
         command = self.statements.fill(f"copy @jobs ({columns}) from stdin (format binary)").encode()
         with connection.cursor() as cursor, cursor.copy(command) as copy:
             copy.write(BEGIN)

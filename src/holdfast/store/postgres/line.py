@@ -28,7 +28,6 @@ class Line:
     def __init__(self, connection: Connection, statements: Mapping[str, bytes], *, prepare: bool = True) -> None:
         self.connection = connection
         self._pgconn = connection.pgconn
-        self._encoding = connection.info.encoding
         self._loading = Transformer(connection)
         self._texts = statements
         self._names = {name: b"holdfast_" + name.encode() for name in statements} if prepare else {}
@@ -82,10 +81,10 @@ class Line:
                     refused = result
                 results.append(result)
             if self._pgconn.status != pq.ConnStatus.OK:  # it was not the server's answer, but its end
-                raise psycopg.OperationalError(self._pgconn.get_error_message(self._encoding))
+                raise psycopg.OperationalError(self._pgconn.get_error_message("utf-8"))
         self._unread -= 1
         if refused is not None:
-            raise error_from_result(refused, self._encoding)
+            raise error_from_result(refused)
         return results if self._names else results[1:]
 
     def in_step(self, error: psycopg.Error) -> bool:
@@ -116,7 +115,10 @@ class Line:
         return [None if value is None else self._encoded(value) for value in values]
 
     def _encoded(self, value: Any) -> bytes:
-        encoded = (value if type(value) is str else _text(value)).encode(self._encoding)
+        try:
+            encoded = (value if type(value) is str else _text(value)).encode()
+        except UnicodeEncodeError as error:
+            raise ValueRefused(f"PostgreSQL keeps no text like this: {error}") from None
         if b"\0" in encoded:
             raise ValueRefused("PostgreSQL keeps no text with a NUL character in it")
         return encoded

@@ -27,18 +27,18 @@ def begin_to_listen(connection: Connection, channel: str, where: str) -> None:
 
 
 def listen(connection: Connection, heard: Callable[[str, str], None], stop: Callable[[], bool]) -> None:
-    pgconn, encoding = connection.pgconn, connection.info.encoding
+    pgconn = connection.pgconn
     while not stop():
-        for kind, what in wakeups(pgconn, encoding):
+        for kind, what in wakeups(pgconn):
             heard(kind, what)
         if ready(pgconn.socket, timeout=0.5):
             pgconn.consume_input()
 
 
-def wakeups(pgconn: pq.abc.PGconn, encoding: str) -> Iterator[tuple[str, str]]:
+def wakeups(pgconn: pq.abc.PGconn) -> Iterator[tuple[str, str]]:
     """Those that have arrived: their kind, and what they tell."""
     while (wakeup := pgconn.notifies()) is not None:
-        payload = wakeup.extra.decode(encoding)
+        payload = wakeup.extra.decode()
         yield KINDS.get(payload[:1], "other"), payload[1:]
 
 
@@ -47,7 +47,6 @@ class PostgresEar:
         self._trip = trip
         self._where = where
         self._pgconn = trip.connection.pgconn
-        self._encoding = trip.connection.info.encoding
 
     def fileno(self) -> int:
         return self._pgconn.socket
@@ -55,7 +54,7 @@ class PostgresEar:
     def hear(self) -> Iterator[tuple[str, str]]:
         if not self._trip.usable():
             raise StoreUnavailable(f"the connection to {self._where} broke")
-        return wakeups(self._pgconn, self._encoding)
+        return wakeups(self._pgconn)
 
     @contextmanager
     def trips(self) -> Iterator[Trip]:

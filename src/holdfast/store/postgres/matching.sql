@@ -12,5 +12,5 @@
         or coalesce(finished_at, started_at, created_at) >= coalesce(@after(minus_since), :since_time::timestamptz))
    and (:arguments::json is null
         or not exists (select 1 from json_array_elements(:arguments::json) w
-                        where coalesce((args #> (w ->> 'path')::text[])::text, '')
+                        where coalesce(@argument(args, (w ->> 'path')::text[]), '')
                               not in (select json_array_elements_text(w -> 'values'))))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import sys
 import threading
 import time
 import weakref
@@ -62,6 +63,7 @@ class Notifier:
         self._send_at = 0.0  # what waits, if no job takes it along before
         self._without = 0  # jobs since the last one
         self._crowd = Crowd()
+        self._finalized = False  # this process has been told to flush at its end
 
     def send(self, wakeups: Iterable[tuple[str, str]]) -> None:
         with self._changed:
@@ -84,6 +86,9 @@ class Notifier:
                     self._give_up(error)
                     return
                 self._thread = thread
+                if not self._finalized:
+                    self._finalized = True
+                    _flush_where_atexit_is_not_run(self)
             self._changed.notify_all()
 
     def turn(self, wakeup: tuple[str, str]) -> bool:
@@ -210,6 +215,12 @@ def _flush(notifier: weakref.ref[Notifier]) -> None:
     alive = notifier()
     if alive is not None:
         alive.flush()
+
+
+def _flush_where_atexit_is_not_run(notifier: Notifier) -> None:
+    """Processes of multiprocessing that were forked end without it, but do what they were told there."""
+    if util := sys.modules.get("multiprocessing.util"):
+        util.Finalize(notifier, _flush, args=(weakref.ref(notifier),), exitpriority=0)
 
 
 def _reset_all() -> None:

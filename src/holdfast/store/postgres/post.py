@@ -34,7 +34,7 @@ class Post(Line):
     ) -> None:
         super().__init__(connection, {"enqueue": enqueue, "wake": WAKE})
         self._columns = columns
-        self._kinds: dict[NewJob, Values] | None = {} if fixed and self._encoding == "utf-8" else None
+        self._kinds: dict[NewJob, Values] | None = {} if fixed else None
         self._args_at = columns(NewJob(task="", args=ARGS)).index(ARGS.decode())
         self._wake_sent = False  # its answer is still to be read
         self._wakeup = ("", "")  # the newest that was sent

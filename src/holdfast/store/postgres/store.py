@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import psycopg
 
 from holdfast.errors import LeaseLost, StoreError
-from holdfast.model.job import Held, Look, Request, Thing
+from holdfast.model.job import Claimed, Look, Request, Thing
 from holdfast.model.outcome import Outcome
 from holdfast.settings import Settings
 from holdfast.store.base import JobId, Ref, Row, Transaction
@@ -263,13 +263,13 @@ class PostgresStore(PostgresEnqueue):
         walked = {kind: after[kind] - before[kind] for kind in after}
         return Survey(**found, **walked, lanes=lanes)
 
-    def claim_of(self, fence: str) -> list[Held]:
+    def claim_of(self, fence: str) -> Claimed:
         with self._use() as connection:
             lease = {"fence": fence, "lease": self.settings.lease}
             if self._rows(connection, self.statements["burn"], lease):
-                return []
+                return Claimed()
             rows = self._execute(connection, self.statements["claim_of"], {"fence": fence}).fetchall()
-        return [held(fence, row) for row in rows]
+        return Claimed([held(fence, row) for row in rows], alone=len(rows) == 1 and rows[0][-1])
 
     def renew(self, fences: Sequence[str], held: Sequence[Ref], lease: float) -> tuple[set[str], list[Request]]:
         with self._use() as connection:

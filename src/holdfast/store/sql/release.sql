@@ -1,5 +1,5 @@
 -- Given back, the attempt not charged: at shutdown, by Snooze, or because it could not start soon.
--- To paused or cancelled if that was asked meanwhile (R2.5).
+-- To paused or cancelled if that was asked meanwhile (R2.5). What has begun expires no more.
 update @jobs
    set state = case when cancel_requested then 'cancelled' when pause_requested then 'paused' else 'queued' end,
        run_at = case when :delay > 0.0 then @after(delay) else run_at end,
@@ -7,6 +7,7 @@ update @jobs
                        then case when :delay > 0.0 then @after(delay) else run_at end end,
        finished_at = case when cancel_requested then @clock end,
        pause_requested = false, cancel_requested = false,
+       expires_at = case when cast(:outcome as text) is null then expires_at end,
        fence = null, attempt = attempt - 1,
        error_code = case when cancel_requested then 'CANCELLED' else error_code end,
        error_message = case when cancel_requested then coalesce(asked_why, 'cancelled on request') else error_message end

@@ -12,6 +12,7 @@ update @jobs
        -- A finished job keeps its fence; one that goes on has no holder.
        fence = case when :state in ('failed', 'cancelled') then fence end,
        worker = case when :state in ('failed', 'cancelled') then worker end,
+       expires_at = null,  -- it was started, as far as anyone knows
        attempt = :attempt, crashes = :crashes, suspicion = :suspicion,
        error_code = :error_code, error_message = :error_message
  where id = :id and state = 'running' and fence = :fence

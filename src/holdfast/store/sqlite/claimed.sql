@@ -1,5 +1,5 @@
 -- What we have taken, read when that is committed. As one JSON document: the driver gives the interpreter away and takes
--- it back for every row, and would wait in line for it each time. (Others may insert jobs with their arguments as a BLOB.)
-select json_group_array(json_array(id, task, queue, cast(args as text), attempt, max_attempts, priority, checkpoint, correlation_id))
+-- it back for every row, and would wait in line for it each time.
+select json_group_array(json_array(id, task, queue, args, attempt, max_attempts, priority, checkpoint, correlation_id))
   from @jobs
  where id in (select value from json_each(:ids)) and state = 'running' and fence = :fence

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -47,10 +47,26 @@ class Connection:
             self.db.execute("pragma wal_autocheckpoint = 0")
             self.db.execute(f"pragma cache_size = -{CACHE_KIB}")
             self.db.execute(f"pragma journal_size_limit = {LOG_KEPT}")
+        self._name = str(path)
+        self._file = _identity(self._name)
         self._log = -1  # its descriptor
         self._inserts = 0
         self._checkpoint_after = 0.0
         self.gate = Gate(Path(f"{path}-gate"), BUSY)
+
+    def misplaced(self) -> StoreError | None:
+        """Is what stands at our path another file, or none? Then nobody else sees what we write, and we see nothing."""
+        if _identity(self._name) == self._file:
+            return None
+        return StoreError(
+            f"{self.path} was deleted or replaced while it was in use: stop what uses it before you do that, and start "
+            "it again",
+            number="HF3307",
+        )
+
+    def refuse_if_misplaced(self) -> None:
+        if (error := self.misplaced()) is not None:
+            raise error
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
@@ -110,6 +126,23 @@ class Connection:
         self.gate.close()
         if self._log >= 0:
             os.close(self._log)
+
+
+@contextmanager
+def reading_text_as(db: sqlite3.Connection, factory: Callable[[bytes], Any]) -> Iterator[None]:
+    db.text_factory = factory
+    try:
+        yield
+    finally:
+        db.text_factory = str
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def path_of(settings: Settings) -> Path:

@@ -73,8 +73,12 @@ class SqliteEnqueue(Store):
     @abstractmethod
     def rows(self, db: sqlite3.Connection, text: str, parameters: dict[str, Any]) -> list[Row]: ...
 
+    @abstractmethod
+    def readable(self, db: sqlite3.Connection, text: str, parameters: dict[str, Any]) -> list[Row]: ...
+
     def enqueue(self, job: NewJob) -> Enqueued:
         with self._use() as connection:
+            connection.refuse_if_misplaced()
             if job.key is None:
                 row = self._plain_row(job, self._stamp())
                 return Enqueued(str(connection.insert(self.statements.fill(INSERT), row)), True)
@@ -140,6 +144,7 @@ class SqliteEnqueue(Store):
         if not chunk:
             return
         with self._use() as connection:
+            connection.refuse_if_misplaced()
             if len(chunk) < CHUNK:
                 with connection.writing() as db:
                     done = self._keep(db, chunk)
@@ -149,7 +154,7 @@ class SqliteEnqueue(Store):
             yield from self._keep_spooled(connection, chunk, source)
 
     def _keep(self, db: sqlite3.Connection, chunk: list[NewJob]) -> list[Enqueued]:
-        answers = {id(job): self._enqueue(db, job) for job in chunk if job.key is not None}
+        keyed = iter([self._enqueue(db, job) for job in chunk if job.key is not None])
         plain = [job for job in chunk if job.key is None]
         first = self._next_id(db)
         db.executemany(
@@ -157,7 +162,7 @@ class SqliteEnqueue(Store):
             ((first + n, *row) for n, row in enumerate(self._plain_rows(plain))),
         )
         ids = iter(range(first, first + len(plain)))
-        return [Enqueued(str(next(ids)), True) if job.key is None else answers[id(job)] for job in chunk]
+        return [Enqueued(str(next(ids)), True) if job.key is None else next(keyed) for job in chunk]
 
     def _next_id(self, db: sqlite3.Connection) -> int:
         row = db.execute("select seq from sqlite_sequence where name = ?", (f"{self.settings.prefix}jobs",)).fetchone()

@@ -1,16 +1,22 @@
 """Our writers queue at a file lock before they ask SQLite for its own: with SQLite's busy handler alone, many
 processes starve each other (its waits grow while luckier ones slip in). Here every waiter tries at the same short
-intervals, so each gets its turn; and after a while it gives up with a clear error instead of waiting for ever."""
+intervals, so each gets its turn; and after a while it gives up with a clear error instead of waiting for ever. Threads
+of one process queue among themselves first: hundreds that try so often would leave none of them the time to write."""
 
 from __future__ import annotations
 
 import fcntl
 import os
 import random
+import threading
 import time
 from pathlib import Path
 
 from holdfast.errors import StoreError, StoreUnavailable
+
+# Of the threads of this process. A courtesy, no more: what keeps others out is the file lock.
+_turns: dict[Path, threading.Lock] = {}
+os.register_at_fork(after_in_child=_turns.clear)  # a child has no handle of its parent's
 
 
 class Gate:
@@ -19,26 +25,46 @@ class Gate:
     def __init__(self, path: Path, patience: float) -> None:
         self._path = path
         self._patience = patience
+        self._turn: threading.Lock | None = None  # while it is ours
         try:
             self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
             raise StoreError(f"{path} can't be opened for writing: {error.strerror}", number="HF3301") from error
 
     def __enter__(self) -> None:
-        deadline = 0.0
+        deadline = time.monotonic() + self._patience
+        turn = _turns.get(self._path) or _turns.setdefault(self._path, threading.Lock())
+        if turn.acquire(blocking=False) or turn.acquire(timeout=self._patience):
+            self._turn = turn
+        elif _turns.get(self._path) is turn:
+            # Whoever had it may have been interrupted by a signal before it could give it back: begin anew.
+            _turns[self._path] = threading.Lock()
+        try:
+            self._pass(deadline)
+        except BaseException:
+            self._give_up_turn()
+            raise
+
+    def _give_up_turn(self) -> None:
+        turn, self._turn = self._turn, None
+        if turn is not None:
+            turn.release()
+
+    def _pass(self, deadline: float) -> None:
         while not self._try():
-            now = time.monotonic()
-            deadline = deadline or now + self._patience
-            if now > deadline:
+            if time.monotonic() > deadline:
                 raise StoreUnavailable(
-                    f"another process has been writing to {self._path.name.removesuffix('-gate')} for more than "
-                    f"{self._patience:g} s; is one stopped in the middle of a transaction?",
+                    f"another process, or thread, has been writing to {self._path.name.removesuffix('-gate')} for more "
+                    f"than {self._patience:g} s; is one stopped in the middle of a transaction?",
                     number="HF3302",
                 )
             time.sleep(random.uniform(0.0002, 0.001))  # noqa: S311 - spreads the waiters, guards nothing
 
     def __exit__(self, *_: object) -> None:
-        fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+        finally:
+            self._give_up_turn()
 
     def _try(self) -> bool:
         try:

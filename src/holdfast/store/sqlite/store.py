@@ -11,7 +11,7 @@ from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
-from holdfast.errors import LeaseLost, StoreError
+from holdfast.errors import LeaseLost, StoreError, ValueRefused
 from holdfast.model.job import Look, Request, Thing
 from holdfast.settings import Settings
 from holdfast.store.base import (
@@ -23,7 +23,7 @@ from holdfast.store.base import (
 from holdfast.store.migrate import OLDEST_CODE, check_version, misfit, pending
 from holdfast.store.pool import Pool
 from holdfast.store.sqlite.catalogue import fresh, parts, things
-from holdfast.store.sqlite.connect import Connection, Use, path_of, prepare_file, translated
+from holdfast.store.sqlite.connect import Connection, Use, path_of, prepare_file, reading_text_as, translated
 from holdfast.store.sqlite.enqueue import Stamp, stored
 from holdfast.store.sqlite.trip import SqliteTrip, as_text, seconds_until
 from holdfast.store.sqlite.watch import Watch
@@ -125,8 +125,7 @@ class SqliteStore(SqliteTrip):
             after = self._after[text] = sorted({m[1] for m in re.finditer(r":(\w+)_at\b", text)})
         for name in after:
             if name in parameters:
-                seconds = parameters[name]
-                parameters[f"{name}_at"] = None if seconds is None else stored(now + timedelta(seconds=seconds))
+                parameters[f"{name}_at"] = _later(now, parameters[name])
         for name, value in parameters.items():
             if isinstance(value, list):
                 parameters[name] = json.dumps(value)
@@ -147,7 +146,17 @@ class SqliteStore(SqliteTrip):
 
     def read(self, name: str, /, **parameters: Any) -> list[Row]:
         with self._use() as connection:
-            return self.rows(connection.db, self.statements[name], parameters)
+            return self.readable(connection.db, self.statements[name], parameters)
+
+    def readable(self, db: sqlite3.Connection, text: str, parameters: dict[str, Any]) -> list[Row]:
+        """What a statement reads. SQLite keeps any bytes as text: what is none is shown as far as it can be."""
+        try:
+            return self.rows(db, text, dict(parameters))
+        except sqlite3.OperationalError as error:
+            if "UTF-8" not in str(error):
+                raise
+        with reading_text_as(db, lambda value: value.decode(errors="replace")):
+            return self.rows(db, text, dict(parameters))
 
     # -- the worker's trip ---------------------------------------------------------------------------------------
 
@@ -170,12 +179,13 @@ class SqliteStore(SqliteTrip):
                 self.rows(db, self.statements["seen"], {"worker": worker})
             now = self._clock()
             [seen] = self.rows(connection.db, self.statements["look"], {"crons": list(crons)})
-            lanes = self.rows(connection.db, self.statements["lanes"], dict(scope))
+            lanes = self.readable(connection.db, self.statements["lanes"], scope)
             suspects = self.rows(connection.db, self.statements["suspects"], dict(scope))
             [pauses] = self.rows(connection.db, self.statements["pause_ends"], {})
             freed = seen["barred"] and not all(
                 row["stands"] for row in self.rows(connection.db, self.statements["barred_by"], {})
             )
+            misplaced = connection.misplaced()
         upcoming = [lane["ready_at"] for lane in lanes] + [suspect["suspect_at"] for suspect in suspects]
         upcoming += [pauses["ends"]] if pauses["ends"] else []
         lease_end, tick = seen["next_lease_end"], seen["next_tick"]
@@ -188,7 +198,7 @@ class SqliteStore(SqliteTrip):
             next_pause_end=pauses["filter_ends"] and seconds_until(pauses["filter_ends"], now),
             switched=bool(pauses["switched"]),
             freed=bool(freed),
-            misfit=misfit("sqlite", self.shown_url, seen["version"], seen["oldest_code"]),
+            misfit=misplaced or misfit("sqlite", self.shown_url, seen["version"], seen["oldest_code"]),
         )
 
     def ahead(
@@ -211,7 +221,7 @@ class SqliteStore(SqliteTrip):
                 )
             ]
             jobs, first = len(suspects), [suspect[2] for suspect in suspects]
-            for lane in self.rows(connection.db, self.statements["lanes"], dict(scope)):
+            for lane in self.readable(connection.db, self.statements["lanes"], scope):
                 if lane["ready_at"] > now or lane["priority"] < priority or jobs >= most:
                     continue
                 place = {"queue": lane["queue"], "task": lane["task"], "lane": lane["priority"], "id": id}
@@ -312,7 +322,16 @@ class _Transaction:
         self._db = db
 
     def rows(self, name: str, /, **parameters: Any) -> list[Row]:
-        return self._store.rows(self._db, self._store.statements[name], parameters)
+        # Others may have inserted text that is none, which must not keep anyone from steering.
+        with reading_text_as(self._db, lambda value: value.decode(errors="replace")):
+            return self._store.rows(self._db, self._store.statements[name], parameters)
+
+
+def _later(now: datetime, seconds: float | None) -> str | None:
+    try:
+        return None if seconds is None else stored(now + timedelta(seconds=seconds))
+    except (OverflowError, ValueError) as error:
+        raise ValueRefused(f"{seconds!r} seconds can't be reckoned with: {error}") from None
 
 
 def _change_counter(db: sqlite3.Connection) -> int:

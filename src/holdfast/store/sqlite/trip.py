@@ -17,6 +17,7 @@ from holdfast.errors import OutcomeUnknown
 from holdfast.model.job import Claimed, Held, Wants
 from holdfast.model.outcome import Outcome
 from holdfast.store.base import Exchanged, Row, by_fence, by_verb, may_be_lost, with_output
+from holdfast.store.sqlite.connect import reading_text_as
 from holdfast.store.sqlite.enqueue import SqliteEnqueue, stored
 
 DOCUMENT = 200  # jobs read in one document: their arguments may be long
@@ -104,10 +105,9 @@ class SqliteTrip(SqliteEnqueue):
 
     def _end_one(self, db: sqlite3.Connection, verb: str, outcome: Outcome) -> list[Row]:
         error = outcome.error
-        told = {"error_code": error and error.code, "error_message": error and error.message}
-        rows = self.rows(
-            db, self.statements[verb], {"id": outcome.id, "fence": outcome.fence, "delay": outcome.delay, **told}
-        )
+        told: dict[str, Any] = {"error_code": error and error.code, "error_message": error and error.message}
+        told |= {"id": outcome.id, "fence": outcome.fence, "delay": outcome.delay, "outcome": outcome.attempt}
+        rows = self.rows(db, self.statements[verb], told)
         if rows and outcome.attempt is not None:
             row = rows[0]
             history = {
@@ -152,7 +152,7 @@ class SqliteTrip(SqliteEnqueue):
         statements, clock = self.statements, self._clock()
         now = stored(clock)
         scope = {"tasks": list(wants.tasks), "queues": None if wants.queues is None else list(wants.queues)}
-        lanes = self.rows(db, statements["lanes"], dict(scope))
+        lanes = self.readable(db, statements["lanes"], scope)
         suspects = self.rows(db, statements["suspects"], dict(scope))
         due = [lane for lane in lanes if lane["ready_at"] <= now]
         waiting = [s for s in suspects if s["suspect_at"] <= now]
@@ -216,10 +216,10 @@ class SqliteTrip(SqliteEnqueue):
 
         return [jobs(start, found) for start, found in zip(starts, read(starts, few), strict=True)]
 
-    def claim_of(self, fence: str) -> list[Held]:
-        with self._use() as connection:
+    def claim_of(self, fence: str) -> Claimed:
+        with self._use() as connection, reading_text_as(connection.db, bytes):
             rows = connection.db.execute(self.statements["claim_of"], {"fence": fence}).fetchall()
-        return [_held(fence, row) for row in rows]
+        return Claimed([_looked_up(fence, row) for row in rows], alone=len(rows) == 1 and bool(rows[0][-1]))
 
 
 # The documents of lane_jobs.sql and claimed.sql.
@@ -250,6 +250,13 @@ def _held(fence: str, row: tuple[Any, ...]) -> Held:
     id, task, queue, args, attempt, max_attempts, priority, checkpoint, correlation_id = row
     checkpoint = None if checkpoint is None else checkpoint.encode()
     return Held(id, fence, task, queue, args.encode(), attempt, max_attempts, priority, checkpoint, correlation_id)
+
+
+def _looked_up(fence: str, row: tuple[Any, ...]) -> Held:
+    id, task, queue, args, attempt, max_attempts, priority, checkpoint, correlation_id, _ = row
+    task, queue = task.decode(errors="replace"), queue.decode(errors="replace")
+    correlation_id = None if correlation_id is None else correlation_id.decode(errors="replace")
+    return Held(id, fence, task, queue, args, attempt, max_attempts, priority, checkpoint, correlation_id)
 
 
 def as_text(value: bytes | None) -> str | None:

@@ -114,6 +114,6 @@ def _raised(attempt: Attempt, error: BaseException, policy: RetryPolicy, hide: H
         return errored(held, error, DEFAULT_RETRY, told, "errored")
     try:
         return raised(held, error, policy, hide=hide)
-    except Exception as broken:  # noqa: BLE001 - a user's retry policy may raise anything; the job must not be lost for it
-        broken.add_note(f"raised by the retry policy of task {held.task}, asked about {error!r}")
+    except BaseException as broken:  # noqa: BLE001 - a user's classes may raise anything; the job must not be lost for it
+        broken.add_note(f"raised by the retry policy of task {held.task}, asked about {type(error).__name__}")
         return raised(held, broken, DEFAULT_RETRY, hide=hide)

@@ -113,6 +113,6 @@ def _surely(attempt: Attempt, decide: Callable[[], Outcome | None]) -> Outcome |
     """An attempt without an outcome would be held for ever: if even deciding fails, that is the outcome."""
     try:
         return decide()
-    except Exception as broken:  # noqa: BLE001 - values and errors of users may raise anything when looked at
+    except BaseException as broken:  # noqa: BLE001 - values and errors of users may raise anything when looked at
         told = Error("UNDECIDED", clean(f"what it left can't be made sense of: {type(broken).__name__}"))
         return Outcome("fail", attempt.held.id, attempt.held.fence, "errored", error=told)

@@ -22,6 +22,7 @@ from holdfast.work.context import JobContext, current, working
 from holdfast.work.crew import InlineCrew
 from holdfast.work.runners.inline import InlineRunner
 from holdfast.work.runners.relay import Relay
+from holdfast.work.runners.settle import leave_signals_to_the_worker
 from holdfast.work.runners.wire import (
     CHUNK,
     Ask,
@@ -113,10 +114,7 @@ class Lone:
         self._asked: dict[int, SimpleQueue[Reply]] = {}
         self._number = 0
         self._over = threading.Event()
-        # When we end is for our worker to say: who stops a service may signal all of its processes. (Not SIG_IGN:
-        # programs that the handler starts would inherit it.)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: None)
+        leave_signals_to_the_worker()
 
     def hear(self) -> Run | None:
         """The first word, whenever it comes: what to run."""

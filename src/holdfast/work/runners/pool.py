@@ -30,6 +30,7 @@ from holdfast.work.stacks import absent
 
 TICK = 0.2  # seconds between looks at attempts that were asked to stop
 CLOSING = 12.0  # seconds processes have to end in good order: resources and hooks of theirs take time
+PARTING = 2.0  # seconds one has to end that said nothing more
 MUTE = 5.0  # seconds a process may owe an answer before it counts as stuck
 AGAIN = (0.0, 1.0, 2.0, 5.0, 10.0, 30.0)  # seconds before another is started in place of one that could not start
 
@@ -47,7 +48,7 @@ class Pool:
         first = Process(self._orders, self.wake)
         said = first.hear_first()
         if not isinstance(said, Hello):
-            raise _why_not(said, first.bury())
+            raise _why_not(said, first.bury(PARTING))
         self._first: Process | None = first
         self.settings = Settings(**said.settings)
         self._count = self.settings.processes

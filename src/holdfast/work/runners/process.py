@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import select
 import socket
 import sys
 import tempfile
@@ -297,8 +298,12 @@ class Process:
     def has_died(self) -> bool:
         return self._child.ended()
 
-    def bury(self) -> str:
-        """How it ended, in words. None of those it started is left."""
+    def bury(self, patience: float = 0.0) -> str:
+        """How it ended, in words; it gets so many seconds to do so by itself. None of those it started is left."""
+        if self.pidfd is not None:
+            ended = select.poll()
+            ended.register(self.pidfd, select.POLLIN)
+            ended.poll(patience * 1000)
         if not self._child.ended():
             self._child.kill()
             self._child.wait()

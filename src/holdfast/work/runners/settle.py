@@ -16,6 +16,7 @@ from holdfast.model.limits import NO_LIMITS, Limits
 from holdfast.work.runners.kernel import NO_NEW_PRIVS, PDEATHSIG, prctl
 
 CPU_GRACE = 5  # seconds of CPU time after SIGXCPU until the kernel sends SIGKILL
+FOR_EVER = 10**9  # seconds
 
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,12 +56,26 @@ def leave(code: int) -> NoReturn:
     os._exit(code)
 
 
+def leave_signals_to_the_worker() -> None:
+    """Who stops a service may signal all of its processes: when we end is for our worker to say. (Not SIG_IGN: programs
+    that handlers start would inherit it. Where it is that already, they are to outlive the terminal.)"""
+    for number in stop_signals():
+        signal.signal(number, lambda *_: None)
+
+
+def stop_signals() -> list[signal.Signals]:
+    """Those that ask a process to stop. A terminal that is closed does, unless we are to outlive it (nohup)."""
+    asked = [signal.SIGTERM, signal.SIGINT]
+    return asked if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else [*asked, signal.SIGHUP]
+
+
 def forks_are_no_runners(*descriptors: int) -> None:
     """What a handler forks (multiprocessing, say) is a program like any other: signals end it, and it keeps neither our
     line nor the lock that says our worker lives."""
 
     def forked() -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        for number in stop_signals():
+            signal.signal(number, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         for descriptor in descriptors:
             with suppress(OSError):
@@ -79,7 +94,7 @@ def _limit(terms: Terms) -> None:
     _lower(resource, "RLIMIT_NOFILE", limits.files)
     _lower(resource, "RLIMIT_FSIZE", limits.file_size)
     if limits.cpu is not None:  # at the first SIGXCPU, which tells why; then SIGKILL
-        _lower(resource, "RLIMIT_CPU", int(-(-limits.cpu // 1)), CPU_GRACE)
+        _lower(resource, "RLIMIT_CPU", min(int(-(-limits.cpu // 1)), FOR_EVER), CPU_GRACE)
     _lower(resource, "RLIMIT_MSGQUEUE", terms.queue_limit)
     _lower(resource, "RLIMIT_AS", limits.memory)
 

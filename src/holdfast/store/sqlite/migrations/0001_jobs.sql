@@ -11,9 +11,9 @@ create table @meta (
 -- AUTOINCREMENT: ids never repeat, not even after the newest job was deleted.
 create table @jobs (
     id               integer primary key autoincrement,
-    created_at       text not null,
-    run_at           text not null,           -- when it is, or was, due
-    ready_at         text,                    -- = run_at while it may be claimed, else null: the claim's index
+    created_at       text not null default (strftime('%Y-%m-%d %H:%M:%f', 'now')),
+    run_at           text not null default (strftime('%Y-%m-%d %H:%M:%f', 'now')),  -- when it is, or was, due
+    ready_at         text default (strftime('%Y-%m-%d %H:%M:%f', 'now')),  -- = run_at while it may be claimed, else null: the claim's index
     suspect_at       text,                    -- = run_at while it waits to be run alone (it was there at a crash)
     suspect_until    text,                    -- from then on company is allowed again; null: never
     started_at       text,
@@ -59,7 +59,30 @@ create table @jobs (
     check (state not in ('queued', 'paused') or attempt < max_attempts),
     check (case when state = 'queued' then (ready_at is null and suspect_at is null) = (barred_by is not null)
                 else ready_at is null and suspect_at is null and barred_by is null end),
-    check (state <> 'running' or fence is not null)
+    check (state <> 'running' or fence is not null),
+    -- Anyone may insert a job (R1.2), and SQLite takes anything for text: one that nobody could read would hinder all.
+    constraint names_are_text check (typeof(queue) = 'text' and typeof(task) = 'text'),
+    constraint args_are_json_text check (typeof(args) = 'text' and json_valid(args)),
+    constraint tags_are_a_json_array check (
+        tags is null or (typeof(tags) = 'text' and case when json_valid(tags) then json_type(tags) = 'array' end is true)),
+    constraint numbers_are_integers check (
+        typeof(priority) = 'integer' and typeof(attempt) = 'integer' and typeof(max_attempts) = 'integer'),
+    constraint created_at_is_utc_text check (
+        datetime(substr(created_at, 1, 19), '+0 days') is substr(created_at, 1, 19) and created_at >= '0001'
+        and (length(created_at) = 19 or (substr(created_at, 20, 2) glob '.[0-9]' and substr(created_at, 22) not glob '*[^0-9]*'))
+        and instr(created_at, char(0)) = 0),
+    constraint run_at_is_utc_text check (
+        datetime(substr(run_at, 1, 19), '+0 days') is substr(run_at, 1, 19) and run_at >= '0001'
+        and (length(run_at) = 19 or (substr(run_at, 20, 2) glob '.[0-9]' and substr(run_at, 22) not glob '*[^0-9]*'))
+        and instr(run_at, char(0)) = 0),
+    constraint expires_at_is_utc_text check (
+        datetime(substr(expires_at, 1, 19), '+0 days') is substr(expires_at, 1, 19) and expires_at >= '0001'
+        and (length(expires_at) = 19 or (substr(expires_at, 20, 2) glob '.[0-9]' and substr(expires_at, 22) not glob '*[^0-9]*'))
+        and instr(expires_at, char(0)) = 0),
+    constraint ready_at_is_run_at check (ready_at is null or ready_at = run_at),
+    constraint suspect_at_is_run_at check (suspect_at is null or suspect_at = run_at),
+    constraint suspect_until_is_utc_text check (
+        datetime(substr(suspect_until, 1, 19), '+0 days') is substr(suspect_until, 1, 19))
 );
 
 -- The claim walks lanes: one (queue, task, priority) after another, each in due order. So neither paused, unserved
