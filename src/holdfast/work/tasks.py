@@ -39,13 +39,11 @@ class Bound(Generic[R_co]):  # no struct: that would print its arguments, which 
 class Enqueuer(Generic[P, R]):
     """A task with options: `.using(…)` gives another, `.enqueue(…)` takes the handler's own arguments."""
 
+    task: Task[P, R]
+
     def __init__(self, options: Options) -> None:
         self._options = options
         self._template: NewJob | None = None  # what its jobs have in common
-
-    @property
-    def task(self) -> Task[P, R]:
-        raise NotImplementedError
 
     def using(self, **options: Unpack[Options]) -> Enqueuer[P, R]:
         """The same task with other options: queue, priority, delay or run_at, expires, key, reuse, max_attempts,
@@ -71,12 +69,8 @@ class Enqueuer(Generic[P, R]):
 class _Using(Enqueuer[P, R]):
     def __init__(self, task: Task[P, R], options: Options) -> None:
         super().__init__(options)
-        self._task = task
+        self.task = task
         checked_options(task.defaults, options)  # bad options are refused here, where they are written
-
-    @property
-    def task(self) -> Task[P, R]:
-        return self._task
 
 
 class Task(Enqueuer[P, R]):
@@ -84,6 +78,7 @@ class Task(Enqueuer[P, R]):
 
     def __init__(self, app: Holdfast, function: Callable[..., Any], defaults: TaskDefaults) -> None:
         super().__init__({})
+        self.task = self
         self.app = app
         self.name = defaults.name
         self.defaults = defaults
@@ -99,10 +94,6 @@ class Task(Enqueuer[P, R]):
             )
         self.__doc__ = function.__doc__
         self.__name__ = self.name
-
-    @property
-    def task(self) -> Task[P, R]:
-        return self
 
     @property
     def function(self) -> Callable[..., Any]:

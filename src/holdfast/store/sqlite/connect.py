@@ -8,6 +8,7 @@ much quicker than appending, after which the disk has to be told of the new leng
 
 from __future__ import annotations
 
+import math
 import os
 import sqlite3
 import time
@@ -25,7 +26,8 @@ from holdfast.store.sqlite.gate import Gate
 BUSY = 10.0  # seconds a writer waits for its turn
 CACHE_KIB = 2 * 1024  # a trip of thousands of jobs fits; more is no quicker, and stays with the process for good
 LOG_LIMIT = 4 * 1024 * 1024  # bytes of write-ahead log after which whoever sees it runs a checkpoint
-LOG_LOOK = 16  # single inserts after which a connection looks at the log's length
+LOG_LOOK = 64  # single inserts after which a connection looks at the log's length
+PLACE_LOOK = 0.01  # seconds between two looks at the file's place, where jobs come one behind the other
 LOG_KEPT = 16 * 1024 * 1024  # bytes it keeps when it starts anew
 CHECKPOINT_BUSY_MS = 1000
 CHECKPOINT_AGAIN = 30.0  # seconds before a checkpoint that could not be made is tried again
@@ -48,7 +50,8 @@ class Connection:
             self.db.execute(f"pragma cache_size = -{CACHE_KIB}")
             self.db.execute(f"pragma journal_size_limit = {LOG_KEPT}")
         self._name = str(path)
-        self._file = _identity(self._name)
+        self._inode = os.stat(self._name).st_ino
+        self._in_place_at = -math.inf  # monotonic
         self._log = -1  # its descriptor
         self._inserts = 0
         self._checkpoint_after = 0.0
@@ -56,17 +59,22 @@ class Connection:
 
     def misplaced(self) -> StoreError | None:
         """Is what stands at our path another file, or none? Then nobody else sees what we write, and we see nothing."""
-        if _identity(self._name) == self._file:
-            return None
+        with suppress(OSError):
+            if os.stat(self._name).st_ino == self._inode:
+                return None
         return StoreError(
             f"{self.path} was deleted or replaced while it was in use: stop what uses it before you do that, and start "
             "it again",
             number="HF3307",
         )
 
-    def refuse_if_misplaced(self) -> None:
-        if (error := self.misplaced()) is not None:
-            raise error
+    def refuse_if_misplaced(self, every: float = 0.0) -> None:
+        """`every`: seconds for which the last look counts."""
+        now = time.monotonic()
+        if now >= self._in_place_at + every:
+            if (error := self.misplaced()) is not None:
+                raise error
+            self._in_place_at = now
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
@@ -135,14 +143,6 @@ def reading_text_as(db: sqlite3.Connection, factory: Callable[[bytes], Any]) -> 
         yield
     finally:
         db.text_factory = str
-
-
-def _identity(path: str) -> tuple[int, int] | None:
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
 
 
 def path_of(settings: Settings) -> Path:

@@ -17,7 +17,7 @@ from holdfast.model.job import Enqueued, NewJob
 from holdfast.settings import Settings
 from holdfast.store.base import Row, Store
 from holdfast.store.foreign import underlying
-from holdfast.store.sqlite.connect import Connection, Use
+from holdfast.store.sqlite.connect import PLACE_LOOK, Connection, Use
 from holdfast.store.statements import Statements
 from holdfast.store.steps import Steps, keyed_steps, run_steps
 
@@ -78,7 +78,7 @@ class SqliteEnqueue(Store):
 
     def enqueue(self, job: NewJob) -> Enqueued:
         with self._use() as connection:
-            connection.refuse_if_misplaced()
+            connection.refuse_if_misplaced(PLACE_LOOK)
             if job.key is None:
                 row = self._plain_row(job, self._stamp())
                 return Enqueued(str(connection.insert(self.statements.fill(INSERT), row)), True)

@@ -14,8 +14,17 @@ from pathlib import Path
 
 from holdfast.errors import StoreError, StoreUnavailable
 
-# Of the threads of this process. A courtesy, no more: what keeps others out is the file lock.
-_turns: dict[Path, threading.Lock] = {}
+
+class Turns:
+    """Of the threads of this process at one gate. A courtesy, no more: what keeps others out is the file lock."""
+
+    __slots__ = ("lock",)
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+
+
+_turns: dict[Path, Turns] = {}
 os.register_at_fork(after_in_child=_turns.clear)  # a child has no handle of its parent's
 
 
@@ -25,6 +34,7 @@ class Gate:
     def __init__(self, path: Path, patience: float) -> None:
         self._path = path
         self._patience = patience
+        self._turns = _turns.setdefault(path, Turns())
         self._turn: threading.Lock | None = None  # while it is ours
         try:
             self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -33,38 +43,18 @@ class Gate:
 
     def __enter__(self) -> None:
         deadline = time.monotonic() + self._patience
-        turn = _turns.get(self._path) or _turns.setdefault(self._path, threading.Lock())
+        turn = self._turns.lock
         if turn.acquire(blocking=False) or turn.acquire(timeout=self._patience):
             self._turn = turn
-        elif _turns.get(self._path) is turn:
+        elif self._turns.lock is turn:
             # Whoever had it may have been interrupted by a signal before it could give it back: begin anew.
-            _turns[self._path] = threading.Lock()
+            self._turns.lock = threading.Lock()
         try:
-            self._pass(deadline)
+            while not self._try():
+                self._rest(deadline)
         except BaseException:
             self._give_up_turn()
             raise
-
-    def _give_up_turn(self) -> None:
-        turn, self._turn = self._turn, None
-        if turn is not None:
-            turn.release()
-
-    def _pass(self, deadline: float) -> None:
-        while not self._try():
-            if time.monotonic() > deadline:
-                raise StoreUnavailable(
-                    f"another process, or thread, has been writing to {self._path.name.removesuffix('-gate')} for more "
-                    f"than {self._patience:g} s; is one stopped in the middle of a transaction?",
-                    number="HF3302",
-                )
-            time.sleep(random.uniform(0.0002, 0.001))  # noqa: S311 - spreads the waiters, guards nothing
-
-    def __exit__(self, *_: object) -> None:
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
-        finally:
-            self._give_up_turn()
 
     def _try(self) -> bool:
         try:
@@ -72,6 +62,26 @@ class Gate:
         except BlockingIOError:
             return False
         return True
+
+    def _rest(self, deadline: float) -> None:
+        if time.monotonic() > deadline:
+            raise StoreUnavailable(
+                f"another process, or thread, has been writing to {self._path.name.removesuffix('-gate')} for more "
+                f"than {self._patience:g} s; is one stopped in the middle of a transaction?",
+                number="HF3302",
+            )
+        time.sleep(random.uniform(0.0002, 0.001))  # noqa: S311 - spreads the waiters, guards nothing
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+        finally:
+            self._give_up_turn()
+
+    def _give_up_turn(self) -> None:
+        turn, self._turn = self._turn, None
+        if turn is not None:
+            turn.release()
 
     def close(self) -> None:
         os.close(self._descriptor)
