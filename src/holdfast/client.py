@@ -263,7 +263,7 @@ class Holdfast(People):
 
     def _refuse_in_transaction(self) -> None:
         context = current.get()
-        if context is not None and self.settings.url.startswith("sqlite") and context.writes_to(self.settings.url):
+        if context is not None and context.writes_to(self.settings):
             raise BadSettings(
                 "this handler has a transaction open, and SQLite one writer: enqueue within it, using(conn=tx.conn)",
                 number="HF1112",

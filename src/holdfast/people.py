@@ -220,7 +220,9 @@ class People:
             there = ", ".join(known) or "none"
             raise UnknownTask(f"there is no cron {name!r} in {self.settings.shown_url}; there are: {there}")
         if name not in {cron.name for cron in self.store.crons()}:
+            self.store.rename_cron(name, self.tasks[name].defaults.aliases)
             self.store.declare_cron(known[name])
+            known = {cron.name: cron for cron in self.store.crons()}
         return known[name]
 
 

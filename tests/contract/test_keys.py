@@ -11,8 +11,9 @@ from holdfast.errors import Refused
 from holdfast.model.filter import parse
 from holdfast.model.job import FOREVER, Changed, Enqueued
 from holdfast.model.lifecycle import State
+from holdfast.settings import Settings
 from holdfast.store.base import Store
-from tests.contract.places import at_once
+from tests.contract.places import at_once, raw
 from tests.factories import BOOM, HOUR, Clock, a_queued_job, a_running_job, claim, new_job, ref
 
 
@@ -140,6 +141,28 @@ def test_a_retry_is_refused_while_an_unfinished_job_has_its_key(store: Store, cl
     assert store.enqueue(new_job(key="k")) == Enqueued(str(held.id), False)
     with pytest.raises(Refused, match=rf"went to job {held.id}"):
         store.retry(other.id)
+
+
+def test_a_retry_of_a_job_that_succeeded_names_its_state(store: Store) -> None:  # R2.1
+    held = a_running_job(store, key="k")
+    store.succeed(ref(held))
+    assert store.enqueue(new_job(key="k")).created
+    with pytest.raises(Refused, match="it is succeeded, and must be failed or cancelled"):
+        store.retry(str(held.id))
+
+
+@pytest.mark.parametrize("engine", ["postgres"])  # where others can hold single rows locked
+def test_a_retry_waits_for_no_job_that_somebody_works_on(store: Store, settings: Settings) -> None:  # F27
+    failed, equal = a_running_job(store), a_running_job(store, key="k")
+    for job in (failed, equal):
+        store.fail(ref(job), BOOM)
+    running = a_running_job(store, key="k")
+    with raw(settings) as sql:
+        sql(f"select 1 from {{jobs}} where id = {running.id} for update")  # as within its handler's transaction
+        assert store.bulk("retry", parse("")) == Changed(changed=1, refused=2)
+        with pytest.raises(Refused, match=f"its key 'k' went to job {running.id}, which is running"):
+            store.retry(str(equal.id))
+    assert store.get(str(failed.id)).state is State.QUEUED
 
 
 def test_a_retry_takes_its_key_back_from_a_job_that_has_finished(store: Store) -> None:

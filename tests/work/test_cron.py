@@ -212,6 +212,31 @@ def test_a_renamed_cron_keeps_its_pause_and_what_it_owes(make_app: Callable[...,
     ]  # fmt: skip
 
 
+def test_a_task_with_its_own_name_among_its_aliases_keeps_its_cron(hf: Holdfast) -> None:
+    hf.task(cron="0 0 * * *", name="digest", aliases=["digest", "news"], catch_up="all")(lambda: None)
+    hf.drain()
+    set_back(hf, "digest", 86400 * 2)
+    assert hf.drain() in (2, 3), "what it owed"
+    hf.pause(cron="digest", by="ops")
+    hf.drain()
+    assert the_cron(hf, "digest").paused_by == "ops"
+
+
+def test_people_may_be_the_first_to_know_a_cron_by_its_new_name(make_app: Callable[..., Holdfast]) -> None:
+    old, new = make_app(), make_app()
+    old.task(cron="0 0 * * *", name="digest", catch_up="all")(lambda: None)
+    new.task(cron="0 0 * * *", name="daily_digest", aliases=["digest"], catch_up="all")(lambda: None)
+    old.drain()
+    old.pause(cron="digest", by="ops")
+    set_back(old, "digest", 86400 * 2)
+    assert new.run_cron("daily_digest").task == "daily_digest"
+    [cron] = new.store.crons()
+    assert (cron.name, cron.paused_by) == ("daily_digest", "ops")
+    assert old.drain() == 0, "it goes by the new name alone"
+    assert new.resume(cron="daily_digest")
+    assert new.drain() == 1, "the one that was asked for: who ends a pause lets go of what fell into it"
+
+
 def test_a_cron_that_is_not_there_is_told_with_those_that_are(hf: Holdfast) -> None:
     hf.task(cron=RARELY, name="rarely")(lambda: None)
     for act in (hf.run_cron, lambda name: hf.pause(cron=name), lambda name: hf.resume(cron=name)):

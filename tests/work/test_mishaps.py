@@ -229,6 +229,25 @@ def test_enqueuing_beside_one_s_own_open_transaction_is_refused_at_once(hf: Hold
 
 
 @sqlite_only
+def test_one_s_own_open_transaction_is_known_by_any_name_of_its_file(hf: Holdfast, tmp_path: Path) -> None:
+    link = tmp_path / "link.db"
+    link.symlink_to(sqlite_connect.path_of(hf.settings))
+    refused: list[BadSettings] = []
+
+    @hf.task(max_attempts=1)
+    def careless(ctx: JobContext) -> None:
+        with ctx.transaction(), Holdfast(f"sqlite:///{link}") as other:
+            try:
+                other.task(name="told")(lambda: None).enqueue()
+            except BadSettings as error:
+                refused.append(error)
+
+    careless.enqueue()
+    assert hf.drain() == 1
+    assert [error.number for error in refused] == ["HF1112"]
+
+
+@sqlite_only
 def test_a_checkpoint_of_the_log_that_can_t_be_made_fails_no_commit_and_is_not_tried_each_time(
     hf: Holdfast, monkeypatch: pytest.MonkeyPatch
 ) -> None:

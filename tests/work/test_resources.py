@@ -413,7 +413,12 @@ def test_asynchronous_hooks_also_run_where_no_task_is(hf: Holdfast) -> None:
     assert told == ["start"]
 
 
-@pytest.mark.parametrize("broken", [OSError, SystemExit])
+class Unspeakable(Exception):
+    def __str__(self) -> str:
+        raise OSError("not even that")
+
+
+@pytest.mark.parametrize("broken", [OSError, SystemExit, Unspeakable])
 @pytest.mark.parametrize("is_async", [True, False])
 def test_the_error_hook_hears_of_every_errored_attempt_and_of_nothing_else(
     make_app: Callable[..., Holdfast], heard: Heard, is_async: bool, broken: type[BaseException]

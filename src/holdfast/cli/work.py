@@ -121,14 +121,15 @@ def slots(concurrency: int | None) -> dict[str, int]:
 @contextlib.contextmanager
 def stopped_by_signals(running: Worker) -> Iterator[None]:
     told = f"stopping: running jobs get up to {running.grace:g} s; once more, and they are given back\n".encode()
-
-    stopping = False
+    stopping = hung_up = False
 
     def stop(signum: int, frame: object) -> None:
-        nonlocal stopping
-        if signum == signal.SIGHUP and stopping:
-            return  # a service manager may send it behind the other: nobody asked twice
-        stopping = True
+        nonlocal stopping, hung_up
+        if stopping and (hung_up or signum == signal.SIGHUP):
+            # A service manager may send a hang-up with the other, and we hear them in any order: nobody asked twice.
+            hung_up = False
+            return
+        stopping, hung_up = True, signum == signal.SIGHUP
         if running.stop() == 1:
             # Not by way of a stream: the signal may have come in the middle of a write to it.
             with contextlib.suppress(OSError):  # the terminal is gone

@@ -92,7 +92,7 @@ def errored(
             delay = policy.delay(held.attempt, error)
         except BaseException as broken:  # noqa: BLE001 - a user's policy may raise anything; that must not cost the job
             delay = DEFAULT_RETRY.delay(held.attempt, error)
-            note = f"{told.message} (and its retry policy raised {_name(broken)}: {_message(broken, hide)})"
+            note = f"{told.message} (and its retry policy raised {in_words(broken, hide)})"
             told = Error(told.code, note[:MESSAGE_LIMIT], told.traceback)
     if delay is None:
         return Outcome("fail", held.id, held.fence, attempt, error=told)
@@ -125,6 +125,11 @@ def describe(error: BaseException, code: str, hide: Hide = scrub) -> Error:
     lines = "".join(tb.format_exception(error))
     traceback = hide(clean(lines[-LOOKED_AT:]))[-TRACEBACK_LIMIT:]
     return Error(hide(clean(code))[:200], _message(error, hide), traceback)
+
+
+def in_words(error: BaseException, hide: Hide = scrub) -> str:
+    """Its kind and its message, whatever asking for that does."""
+    return f"{_name(error)}: {_message(error, hide)}"
 
 
 def _name(error: BaseException) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from holdfast.errors import RowLocked, StoreUnavailable
+from holdfast.errors import RowLocked, StoreUnavailable, ValueRefused
 from holdfast.model.filter import Filter
 from holdfast.model.job import Changed
 from holdfast.model.lifecycle import REQUESTS, State
@@ -28,7 +28,7 @@ def bulk(
     for ids in chunks(store, filter):
         try:
             rows = store.act(verb, ids, **parameters)
-        except StoreUnavailable:
+        except (StoreUnavailable, ValueRefused):
             rows = _one_by_one(store, verb, ids, parameters)
         running = sum(row["state"] == State.RUNNING for row in rows) if verb in REQUESTS else 0
         changed, refused, asked = changed + len(rows) - running, refused + len(ids) - len(rows), asked + running
@@ -38,7 +38,7 @@ def bulk(
 
 
 def _one_by_one(store: Steers, verb: str, ids: Sequence[JobId], parameters: dict[str, Any]) -> list[Row]:
-    """Someone holds a lock on one of them, or two wait for each other: then each by itself. Those that can be changed
+    """Someone holds a lock on one of them, two wait for each other, or one is refused: then each by itself. Those that can be changed
     are, before a lock is complained of."""
     done: list[Row] = []
     locked: list[RowLocked] = []

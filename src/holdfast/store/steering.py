@@ -80,12 +80,12 @@ class Steers(Reading):
 
     def _why_not(self, verb: str, job_id: str, *, unfinished: bool = True, **_: Any) -> str:
         job = self.get(job_id)
-        if verb == "retry" and job.key is not None:
+        possible = [state for state in _possible_in(verb) if unfinished or state in FINISHED]
+        if verb == "retry" and job.key is not None and job.state in possible:
             held = self.read("key_held", task=job.task, key=job.key)
             if held and str(held[0]["id"]) != job.id:
                 there = f"job {held[0]['id']}, which is {held[0]['state']}"
                 return f"its key {job.key!r} went to {there}, and equal jobs are not unfinished at the same time"
-        possible = [state for state in _possible_in(verb) if unfinished or state in FINISHED]
         if job.state in possible:
             return f"it was not {job.state} yet when this was asked; try again"
         needed = f"must be {' or '.join(possible)}" if unfinished else "must have finished; cancel it first"

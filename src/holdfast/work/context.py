@@ -94,9 +94,14 @@ class JobContext:
         self._secrets = secrets  # names of arguments
         self.transaction_open = False  # a block of `transaction()` is open
 
-    def writes_to(self, url: str) -> bool:
-        """Is a block of `transaction()` open on this database?"""
-        return self.transaction_open and self._settings is not None and self._settings.url == url
+    def writes_to(self, settings: Settings) -> bool:
+        """Is a block of `transaction()` open on the SQLite file that these name?"""
+        there = self._settings if self.transaction_open else None
+        if there is None or not there.url.startswith("sqlite") or not settings.url.startswith("sqlite"):
+            return False
+        from holdfast.store.sqlite.connect import path_of
+
+        return path_of(there) == path_of(settings)
 
     @classmethod
     def detached(cls, task: str) -> JobContext:

@@ -10,6 +10,7 @@ import msgspec
 
 from holdfast import events
 from holdfast.errors import BadSettings, HoldfastError
+from holdfast.model.outcome import in_words
 from holdfast.work.context import JobInfo
 from holdfast.work.resources import on_loop
 
@@ -50,7 +51,7 @@ def errored(hooks: Iterable[ErrorHook], job: JobInfo, error: BaseException) -> N
         try:
             hook(job, error)
         except BaseException as broken:  # noqa: BLE001 - what a hook raises, sys.exit too, costs the job nothing
-            events.emit("hook_failed", hook=_name(hook), error=f"{type(broken).__name__}: {broken}")
+            events.emit("hook_failed", hook=_name(hook), error=in_words(broken))
 
 
 def checked_error_hook(hook: ErrorHook) -> ErrorHook:

@@ -171,7 +171,7 @@ def task_defaults(function: Callable[..., Any], **given: Any) -> TaskDefaults:
         max_attempts=_whole(where, "max_attempts", given["max_attempts"], 1, 10_000),
         retry=given["retry"],
         reuse=reuse_of(where, given["reuse"]),
-        aliases=names_of(f"{where}: aliases", given["aliases"]),
+        aliases=tuple(alias for alias in names_of(f"{where}: aliases", given["aliases"]) if alias != name),
         tags=names_of(f"{where}: tags", given["tags"]),
         timeout=_time_limit(where, "timeout", given["timeout"]),
         progress_timeout=_time_limit(where, "progress_timeout", given["progress_timeout"]),

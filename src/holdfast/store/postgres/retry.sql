@@ -1,13 +1,15 @@
 -- Another life: attempts from 0; history, checkpoint and steps are kept. Not while another job has its key (retake_keys).
--- First all jobs that have these keys, or may take them back, are locked, in the order of bulk enqueues, by task and key:
--- else the two would wait for each other (F27). (Counted, so that it comes first: a join may find that it needs none of them.)
+-- First all finished jobs that have these keys, or may take them back, are locked, in the order of bulk enqueues, by task
+-- and key: else the two would wait for each other (F27). No others: who works on one may have it locked for long.
+-- (Counted, so that it comes first: a join may find that it needs none of them.)
 with keys as materialized (
     select task, key from @jobs where id @any(ids) and state in ('failed', 'cancelled') and key is not null
 ),
 locked as materialized (
     select id from @jobs
-     where id @any(ids)
-        or id = any(array(select h.id from keys k join @jobs h on h.task = k.task and h.key = k.key and h.holds_key))
+     where (id @any(ids) and state in ('failed', 'cancelled'))
+        or id = any(array(select h.id from keys k join @jobs h on h.task = k.task and h.key = k.key and h.holds_key
+                           where h.state in ('succeeded', 'failed', 'cancelled')))
      order by task, key, id for update
 )
 update @jobs j

@@ -115,5 +115,5 @@ def _raised(attempt: Attempt, error: BaseException, policy: RetryPolicy, hide: H
     try:
         return raised(held, error, policy, hide=hide)
     except BaseException as broken:  # noqa: BLE001 - a user's classes may raise anything; the job must not be lost for it
-        broken.add_note(f"raised by the retry policy of task {held.task}, asked about {type(error).__name__}")
+        broken.add_note(f"raised when it was asked what follows {type(error).__name__} in task {held.task}")
         return raised(held, broken, DEFAULT_RETRY, hide=hide)
