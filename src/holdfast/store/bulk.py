@@ -38,8 +38,8 @@ def bulk(
 
 
 def _one_by_one(store: Steers, verb: str, ids: Sequence[JobId], parameters: dict[str, Any]) -> list[Row]:
-    """Someone holds a lock on one of them, two wait for each other, or one is refused: then each by itself. Those that can be changed
-    are, before a lock is complained of."""
+    """Someone holds a lock on one of them, two wait for each other, or one is refused: then each by itself. Those that
+    can be changed are, before a lock is complained of."""
     done: list[Row] = []
     locked: list[RowLocked] = []
     for id in ids:
