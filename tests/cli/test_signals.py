@@ -30,7 +30,7 @@ class Asked:
     ("signals", "times"),
     [
         ([TERM], 1), ([HUP], 1), ([TERM, HUP], 1), ([HUP, TERM], 1), ([HUP, HUP], 1), ([TERM, TERM], 2),
-        ([INT, TERM], 2), ([TERM, HUP, TERM], 2), ([HUP, TERM, TERM], 2),
+        ([INT, TERM], 2), ([TERM, HUP, TERM], 2), ([HUP, TERM, TERM], 2), ([HUP, HUP, TERM], 1),
     ],
 )  # fmt: skip
 def test_a_hang_up_with_another_signal_is_one_asking(signals: list[signal.Signals], times: int) -> None:

@@ -127,7 +127,7 @@ def stopped_by_signals(running: Worker) -> Iterator[None]:
         nonlocal stopping, hung_up
         if stopping and (hung_up or signum == signal.SIGHUP):
             # A service manager may send a hang-up with the other, and we hear them in any order: nobody asked twice.
-            hung_up = False
+            hung_up = hung_up and signum == signal.SIGHUP
             return
         stopping, hung_up = True, signum == signal.SIGHUP
         if running.stop() == 1:
