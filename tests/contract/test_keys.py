@@ -175,12 +175,17 @@ def test_a_retry_takes_its_key_back_from_a_job_that_has_finished(store: Store) -
     assert store.enqueue(new_job(key="k", reuse=FOREVER)) == Enqueued(str(first.id), False)
 
 
-def test_of_equal_jobs_that_are_retried_together_one_is(store: Store) -> None:
-    ids = []
+def three_failed(store: Store) -> list[str]:
+    """Of one key, which the newest has."""
+    held = []
     for _ in range(3):
-        held = a_running_job(store, key="k")
-        store.fail(ref(held), BOOM)
-        ids.append(str(held.id))
+        held.append(a_running_job(store, key="k"))
+        store.fail(ref(held[-1]), BOOM)
+    return [str(job.id) for job in held]
+
+
+def test_of_equal_jobs_that_are_retried_together_one_is(store: Store) -> None:
+    ids = three_failed(store)
     other = a_running_job(store, key="other")
     store.fail(ref(other), BOOM)
     assert store.bulk("retry", parse("state:failed")) == Changed(changed=2, refused=2)
@@ -189,11 +194,7 @@ def test_of_equal_jobs_that_are_retried_together_one_is(store: Store) -> None:
 
 
 def test_of_equal_jobs_without_their_key_that_are_retried_together_the_newest_is(store: Store) -> None:
-    ids = []
-    for _ in range(3):
-        held = a_running_job(store, key="k")
-        store.fail(ref(held), BOOM)
-        ids.append(str(held.id))
+    ids = three_failed(store)
     store.delete(ids.pop())  # it had the key
     assert store.bulk("retry", parse("state:failed")) == Changed(changed=1, refused=1)
     assert [store.get(id).state for id in ids] == [State.FAILED, State.QUEUED]

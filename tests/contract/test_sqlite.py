@@ -269,6 +269,14 @@ def test_a_file_that_was_deleted_or_replaced_is_told(store: Store, settings: Set
         list(store.enqueue_many(iter([new_job()])))
 
 
+def test_a_file_that_is_gone_before_it_was_used_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connect, "_inode", lambda path: None)
+    connection = connect.Connection(tmp_path / "jobs.db", Settings())
+    with pytest.raises(StoreError, match="HF3307"):
+        connection.refuse_if_misplaced()
+    connection.close()
+
+
 @ONLY_SQLITE
 def test_names_that_are_no_text_keep_nobody_from_steering(store: Store, settings: Settings) -> None:  # R1.2
     a_queued_job(store)

@@ -27,8 +27,8 @@ BUSY = 10.0  # seconds a writer waits for its turn
 CACHE_KIB = 2 * 1024  # a trip of thousands of jobs fits; more is no quicker, and stays with the process for good
 LOG_LIMIT = 4 * 1024 * 1024  # bytes of write-ahead log after which whoever sees it runs a checkpoint
 LOG_LOOK = 64  # single inserts after which a connection looks at the log's length
-PLACE_LOOK = 0.01  # seconds between two looks at the file's place, where jobs come one behind the other
 LOG_KEPT = 16 * 1024 * 1024  # bytes it keeps when it starts anew
+PLACE_LOOK = 0.01  # seconds between two looks at the file's place, where jobs come one behind the other
 CHECKPOINT_BUSY_MS = 1000
 CHECKPOINT_AGAIN = 30.0  # seconds before a checkpoint that could not be made is tried again
 NETWORK_FILE_SYSTEMS = frozenset(
@@ -50,7 +50,7 @@ class Connection:
             self.db.execute(f"pragma cache_size = -{CACHE_KIB}")
             self.db.execute(f"pragma journal_size_limit = {LOG_KEPT}")
         self._name = str(path)
-        self._inode = os.stat(self._name).st_ino
+        self._inode = _inode(self._name)
         self._in_place_at = -math.inf  # monotonic
         self._log = -1  # its descriptor
         self._inserts = 0
@@ -59,9 +59,8 @@ class Connection:
 
     def misplaced(self) -> StoreError | None:
         """Is what stands at our path another file, or none? Then nobody else sees what we write, and we see nothing."""
-        with suppress(OSError):
-            if os.stat(self._name).st_ino == self._inode:
-                return None
+        if _inode(self._name) == self._inode is not None:
+            return None
         return StoreError(
             f"{self.path} was deleted or replaced while it was in use: stop what uses it before you do that, and start "
             "it again",
@@ -143,6 +142,14 @@ def reading_text_as(db: sqlite3.Connection, factory: Callable[[bytes], Any]) -> 
         yield
     finally:
         db.text_factory = str
+
+
+def _inode(path: str) -> int | None:
+    """Which file is there; None: none. One that somebody has open keeps its number to itself."""
+    try:
+        return os.stat(path).st_ino
+    except OSError:
+        return None
 
 
 def path_of(settings: Settings) -> Path:
