@@ -219,7 +219,7 @@ class Fleet:
         """Straight from the database, on a connection of its own; `{jobs}` names a table of ours."""
         path = getattr(self.store, "path", None)
         name = f'"{self.settings.prefix}%s"' if path else f'"{self.settings.schema}".%s'
-        text = text.format(**{table: name % table for table in ("jobs", "leases", "attempts", "workers")})
+        text = text.format(**{table: name % table for table in ("jobs", "leases", "attempts", "workers", "offers")})
         if path:
             with closing(sqlite3.connect(path, timeout=30, isolation_level=None)) as db:
                 return list(db.execute(text).fetchall())

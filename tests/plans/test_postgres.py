@@ -65,6 +65,7 @@ def test_statements_look_at_a_bounded_part_of_a_crowded_table(version: int, scal
         with psycopg.connect(server.url, autocommit=True) as connection:
             connection.execute("set jit = off")
             fill(connection, store, scale)
+            offer_much(connection, store)
             complaints = [f"never analysed, {told}" for told in unbounded(connection, cases(connection, store))]
             connection.execute("analyze")
             complaints += [f"analysed, {told}" for told in unbounded(connection, cases(connection, store))]
@@ -125,6 +126,15 @@ def cases(connection: Connection, store: PostgresStore) -> list[Case]:
     nothing = parameters(store, Filter(queues=("none",)))
     by_name: dict[str, dict[str, Any]] = {
         "enqueue": new,
+        "enqueue_offered": {**new, "channel": "c", "wakeup": "w"},
+        "offer": {
+            "ear": "e",
+            "worker": "w1",
+            "fences": array(str(uuid.UUID(int=n)) for n in range(5)),
+            "queues": ["q"] * 5,
+            "tasks": [TASK] * 5,
+        },
+        "withdraw_offers": {"fences": array(str(uuid.UUID(int=n)) for n in range(5))},
         "enqueue_keyed": new,
         "key_given_up": {"task": TASK, "key": "s77", "minus_reuse": -3600.0},
         "key_held": {"task": TASK, "key": "k77"},
@@ -176,6 +186,18 @@ def cases(connection: Connection, store: PostgresStore) -> list[Case]:
         Case("find_of", statements["find_of"], {"ids": array(ids), "limit": 50, **nothing}),
         Case("purge", statements["purge"], retention(), rows=2000, pages=4200),
     ]
+
+
+def offer_much(connection: Connection, store: PostgresStore) -> None:
+    """Many workers, of which each offers for many kinds, one of them for the one that is looked for."""
+    for statement in (
+        "insert into @workers (id, name, host, pid, tasks, slots, lease, started_at, seen_at) "
+        "select 'w' || n, 'w', 'h', n, '{}', 9, 20, now(), now() + interval '1 day' from generate_series(1, 1000) n",
+        "insert into @offers (fence, ear, worker, queue, task) select gen_random_uuid(), 'e', 'w' || n, 'q' || k, 't' "
+        "from generate_series(1, 1000) n, generate_series(1, 8) k",
+        f"insert into @offers values (gen_random_uuid(), 'e', 'w77', '{QUEUE}', '{TASK}')",
+    ):
+        connection.execute(store.statements.fill(statement).replace("%%", "%").encode())
 
 
 def pause_by_filter() -> dict[str, Any]:

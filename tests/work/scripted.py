@@ -4,7 +4,7 @@ the desk waits."""
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from types import SimpleNamespace
@@ -12,16 +12,19 @@ from typing import Any, cast
 
 import pytest
 
-from holdfast.errors import StoreError, ValueRefused
+from holdfast.errors import StoreError, StoreUnavailable, ValueRefused
 from holdfast.model.job import Claimed, Held, Wants
 from holdfast.model.outcome import Outcome, returned
 from holdfast.settings import Settings
 from holdfast.store.base import Exchanged, Store
 from holdfast.work import desk as desk_module
-from holdfast.work import flights
+from holdfast.work import flights, offers
 from holdfast.work.attempt import Attempt
 from holdfast.work.desk import Desk
+from holdfast.work.listener import Listener
 from holdfast.work.manifest import Manifest, TaskInfo
+
+AHEAD = 5e8  # seconds that the database's clock is ahead of it
 
 
 class Time:
@@ -31,7 +34,12 @@ class Time:
         self.now = 1000.0
         self.rung = False
 
+    CLOCK_MONOTONIC = 1
+
     def monotonic(self) -> float:
+        return self.now
+
+    def clock_gettime(self, clock: int) -> float:
         return self.now
 
     def ring(self) -> None:
@@ -68,6 +76,7 @@ class Script:
         self.drained: list[list[str]] = []
         self.log: list[str] = []
         self.claims: dict[str, Claimed] = {}
+        self.withdrawn: list[str] = []
         self.refuse: Callable[[Sequence[Outcome]], bool] = lambda outcomes: False
 
     @contextmanager
@@ -91,6 +100,14 @@ class Script:
 
     def claim_of(self, fence: str) -> Claimed:
         return self.claims.get(fence, Claimed())
+
+    def withdraw_offers(self, fences: Sequence[str]) -> set[str]:
+        self.withdrawn += fences
+        return {fence for fence in fences if fence not in self.claims}
+
+    @property
+    def now(self) -> float:
+        return self._time.now
 
     def notify(self, *args: Any, **kwargs: Any) -> None: ...
 
@@ -178,11 +195,47 @@ class Idle:
     def close(self, timeout: float) -> None: ...
 
 
+class ScriptedEar:
+    """Says what it is told to, and goes by the scripted store."""
+
+    def __init__(self, store: Script) -> None:
+        self._store = store
+        self.said: list[tuple[str, str]] = []
+        self.broken = False
+        self.closed = False
+        self.can_offer = True
+        self.used = 0
+        self.offers: list[tuple[float, dict[str, tuple[str, str]]]] = []  # when, and what
+
+    def fileno(self) -> int:
+        return -1
+
+    def hear(self) -> Iterator[tuple[str, str]]:
+        if self.broken:
+            raise StoreUnavailable("the connection broke")
+        said, self.said = self.said, []
+        return iter(said)
+
+    @contextmanager
+    def trips(self) -> Iterator[ScriptedTrips]:
+        self.used += 1
+        with self._store.trips() as trips:
+            yield trips
+
+    def offer(self, worker: str, kinds: Mapping[str, tuple[str, str]]) -> float:
+        self.offers.append((self._store.now, dict(kinds)))
+        return self._store.now + AHEAD
+
+    def close(self) -> None:
+        self.closed = True
+
+
 class Bench:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, slots: int = 2, **settings: Any) -> None:
         self.time = Time()
         monkeypatch.setattr(desk_module, "time", self.time)
         monkeypatch.setattr(flights, "time", self.time)
+        monkeypatch.setattr(offers, "time", self.time)
         self.store = Script(self.time)
         given = {"poll_base": 5.0, "poll_max": 30.0, **settings}
         self.desk = Desk("w1", cast(Store, self.store), Settings(**given), None)
@@ -235,6 +288,17 @@ class Bench:
             attempt.started = attempt.taken + waited
             attempt.ended = attempt.started + seconds
         self.desk.succeeded(ended, [returned(attempt.held, None) for attempt in ended])
+
+
+def listening(bench: Bench) -> None:
+    """The desk hears what an ear says."""
+    desk = bench.desk
+    listener = Listener(
+        cast(Store, bench.store), queues=None, wake=desk.wake, told=desk.told, given=desk.given, asked=lambda: None,
+        hearing=lambda listening: None, attend=desk.attend,
+    )  # fmt: skip
+    desk.heard, desk.deaf = listener.heard, listener.deaf
+    desk.poller.listening = True
 
 
 def held(id: int, fence: str = "f", task: str = "greet") -> Held:

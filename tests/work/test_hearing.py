@@ -4,8 +4,8 @@ given up, and another one found."""
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from typing import Any, cast
 
 import pytest
@@ -13,54 +13,18 @@ import pytest
 from holdfast import Holdfast, State
 from holdfast.errors import StoreUnavailable
 from holdfast.model.job import Claimed, Wants
-from holdfast.store.base import Store, Trips
-from holdfast.work.listener import Listener
+from holdfast.store.base import Trips
 from tests.running import await_state, working
 from tests.waiting import wait_until
-from tests.work.scripted import Bench
+from tests.work.scripted import Bench, ScriptedEar, listening
 
 HERE = '["default", "greet", 0]'
-
-
-class ScriptedEar:
-    """Says what it is told to, and goes by the scripted store."""
-
-    def __init__(self, store: Any) -> None:
-        self._store = store
-        self.said: list[tuple[str, str]] = []
-        self.broken = False
-        self.closed = False
-        self.used = 0
-
-    def fileno(self) -> int:
-        return -1
-
-    def hear(self) -> Iterator[tuple[str, str]]:
-        if self.broken:
-            raise StoreUnavailable("the connection broke")
-        said, self.said = self.said, []
-        return iter(said)
-
-    @contextmanager
-    def trips(self) -> Iterator[Trips]:
-        self.used += 1
-        with self._store.trips() as trips:
-            yield trips
-
-    def close(self) -> None:
-        self.closed = True
 
 
 @pytest.fixture
 def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
     bench = Bench(monkeypatch, slots=5)
-    desk = bench.desk
-    listener = Listener(
-        cast(Store, bench.store), queues=None, wake=desk.wake, told=desk.told, asked=lambda: None,
-        hearing=lambda listening: None, attend=desk.attend,
-    )  # fmt: skip
-    desk.heard, desk.deaf = listener.heard, listener.deaf
-    desk.poller.listening = True
+    listening(bench)
     bench.until_idle()
     return bench
 
@@ -102,7 +66,9 @@ def test_an_ear_that_went_deaf_is_given_up_and_trips_go_on(bench: Bench) -> None
     assert (ear.used, len(looks(bench))) == (0, 2)
 
 
-@pytest.mark.parametrize("said", [("lane", "not json"), ("lane", '["too", "short"]'), ("other", "?"), ("queue", "")])
+@pytest.mark.parametrize(
+    "said", [("lane", "not json"), ("lane", '["too", "short"]'), ("given", "{}"), ("other", "?"), ("queue", "")]
+)
 def test_whatever_somebody_notifies_never_ends_the_worker(bench: Bench, said: tuple[str, str]) -> None:
     ear = ScriptedEar(bench.store)
     bench.desk.attend(ear)
@@ -139,6 +105,11 @@ class Silent:
 
     def trips(self) -> AbstractContextManager[Trips]:
         return cast(AbstractContextManager[Trips], self._ear.trips())
+
+    can_offer = False
+
+    def offer(self, worker: str, kinds: Mapping[str, tuple[str, str]]) -> float:
+        raise AssertionError("it does not")
 
     def close(self) -> None:
         self._ear.close()

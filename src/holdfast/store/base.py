@@ -12,7 +12,7 @@ verbs), `crons`, `stacks`.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol
 
@@ -100,6 +100,14 @@ class Ear(Protocol):
     def trips(self) -> AbstractContextManager[Trips]:
         """As `Store.trips`. What was said meanwhile is still heard."""
 
+    @property
+    def can_offer(self) -> bool: ...
+
+    def offer(self, worker: str, kinds: Mapping[str, tuple[str, str]]) -> float:
+        """Offer to take the next job of each of these kinds (queue and task), each under a fence of its own. Whoever
+        enqueues one may take the offer, which claims the job for this worker; that is heard, as `given`. Returns the
+        database's time."""
+
     def close(self) -> None: ...
 
 
@@ -180,7 +188,11 @@ class Store(TakesBack, Steers, KeepsCrons, KeepsStacks):
 
     @abstractmethod
     def claim_of(self, fence: str) -> Claimed:
-        """What a claim took whose reply was lost. If it took nothing, it never will."""
+        """What a claim took whose reply was lost, or who took an offer. If it took nothing, it never will."""
+
+    def withdraw_offers(self, fences: Sequence[str]) -> set[str]:
+        """Take offers back. Returns those that nobody took; what was claimed under the others tells `claim_of`."""
+        return set()
 
     @abstractmethod
     def renew(self, fences: Sequence[str], held: Sequence[Ref], lease: float) -> tuple[set[str], list[Request]]:
@@ -217,7 +229,7 @@ class Store(TakesBack, Steers, KeepsCrons, KeepsStacks):
         """Call `heard(kind, what)` for every wake-up until `stop()`; raises StoreUnavailable when it goes deaf.
         The first call comes once it listens: whoever looks then misses nothing. Kinds: `listening`; `queue` and its
         name (none: any); `lane` and a due job's queue, task and priority as JSON; `requests`; `finished` and an id;
-        `changed`: something did."""
+        `changed`: something did; on an ear alone: `given` and a job that took an offer."""
 
     def open_ear(self) -> Ear | None:
         """A line on which trips are made and wake-ups heard, from now on. None: this store has none, so `listen`."""

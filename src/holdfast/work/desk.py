@@ -26,6 +26,7 @@ from holdfast.work.flights import CONTENDED, Flights
 from holdfast.work.hand import Hand
 from holdfast.work.lane import FEW, Lane, LaneName, Meters, Runner
 from holdfast.work.loop import Bell
+from holdfast.work.offers import Offers
 from holdfast.work.poller import Poller
 from holdfast.work.telling import Telling
 
@@ -52,6 +53,7 @@ class Desk(Flights):
         self._done: deque[tuple[Attempt, Outcome | Crash | None]] = deque()
         self._succeeded: deque[tuple[list[Attempt], list[Outcome]]] = deque()
         self.ends = Endings(worker, store, settings, self._hand, self._telling, self.meters)
+        self._offers = Offers(worker)
         self._fence = ""  # of the next claim, made while there is nothing else to do
         self._unknown: list[str] = []  # fences of claims whose reply was lost
         self._wake = Bell()
@@ -121,6 +123,19 @@ class Desk(Flights):
                 lane.look = True  # it is not emptied while there is no room
             self._wake.ring()
 
+    def given(self, job: Held, at: float) -> None:
+        """Whoever enqueued this claimed it for us then, as we offered. If we took the offer back it is looked up, or
+        was; so is one that we hear of late, which others may have rescued."""
+        if not self._offers.taken(job.fence):
+            return
+        if self._offers.age(at) > self._settings.lease / 4:
+            self._unknown.append(job.fence)
+            return
+        self._start(job)
+        self._offers.came_alone(job)
+        self.poller.found()
+        self._telling.claimed([job])
+
     def due_in(self, seconds: float) -> None:
         """Somebody saw when the next job falls due."""
         if seconds <= 0:
@@ -138,7 +153,8 @@ class Desk(Flights):
         return [a for a in self._hand.attempts() if Ref(a.held.id, a.held.fence) not in decided]
 
     def withdraw(self) -> None:
-        """Give back what has not begun."""
+        """Give back what has not begun, and offer nothing more."""
+        self._offers.end()
         for lane in {id(lane): lane for lane in (*self.lanes, self._solo) if lane is not None}.values():
             self._withdraw(lane, lane.runner.withdraw())
 
@@ -169,6 +185,8 @@ class Desk(Flights):
             return self._try(self.ends.verify)
         if self.ends.crashes and time.monotonic() >= self.ends.crashes_at:
             return self._try(self._report_crashes, poll=False)
+        if self._offers.ended:
+            return self._try(self._withdraw_offers, poll=False)
         if self._unknown:
             return self._try(self._recover, poll=False)
         lanes = self._hungry()
@@ -176,6 +194,8 @@ class Desk(Flights):
             return self._try(lambda: self._look(lanes))
         if self.ends.outcomes or self.ends.emptied or (self.ends.spent and not self.claiming):
             return self._try(self._exchange)
+        if self._offers.due():
+            return self._try(self._see_to_offers, poll=False)
         return False
 
     def wait(self, longest: float | None = None) -> None:
@@ -188,6 +208,7 @@ class Desk(Flights):
         times = [max(at, self._not_before) for at in times]
         times += [at for at, _ in self.ends.blocked]
         times += [self.ends.crashes_at] if self.ends.crashes else []
+        times += [self._offers.at] if self._offers.at is not None else []
         times += [late for lane in self.lanes if (late := lane.late_at(TOO_LATE)) is not None]
         patience = self._alone_until if self._alone is not None else self._peek_at if self._holding_back() else None
         if patience is not None and patience > now:
@@ -201,7 +222,8 @@ class Desk(Flights):
     def idle(self) -> bool:
         """Nothing in hand, nothing to record."""
         spent = self.ends.spent and not self.claiming
-        return not (self._hand or self._done or self._succeeded or self._unknown or self.ends or spent)
+        ended = self._done or self._succeeded
+        return not (self._hand or ended or self._offers.ended or self._unknown or self.ends or spent)
 
     def _hear(self) -> None:
         if self._ear is None:
@@ -217,12 +239,30 @@ class Desk(Flights):
         if self._ear is not None:
             self._ear.close()
             self._ear = None
+            self._offers.end()
+
+    def _see_to_offers(self) -> None:
+        """Offer what has come alone, if there is nothing in hand; else offer nothing."""
+        if self._hand or self._ear is None or not self._offers_jobs():
+            self._offers.end()
+        else:
+            self._offers.make(self._ear, lambda kind, others: self._lane_of[kind[1]].free > others)
+
+    def _offers_jobs(self) -> bool:
+        """A worker that takes jobs as they come, and runs suspects in a place of their own."""
+        drains = self.limit is not None or self.thorough
+        ready = self.claiming and self._ear is not None and self._ear.can_offer and self._solo is not None
+        return ready and not drains and not self._settings.after_job_delay
+
+    def _withdraw_offers(self) -> None:
+        self._unknown += self._offers.withdraw(self._store)
 
     def _take_finished(self) -> None:
         now = time.monotonic()
         self.ends.unblock(now)
         if not self._done and not self._succeeded:
             return
+        self._offers.stir()
         while self._succeeded:
             self._take_succeeded(*self._succeeded.popleft())
         while self._done:
@@ -381,6 +421,10 @@ class Desk(Flights):
             if claimed.alone:
                 self._leave_alone(claimed.jobs[0])
             self._telling.claimed(claimed.jobs)
+            if len(claimed.jobs) > 1 or lane.free <= 0:
+                self._offers.end()  # what comes next would overtake others, or wait here
+            if len(claimed.jobs) == 1 and wants.told and self._offers_jobs():
+                self._offers.came_alone(claimed.jobs[0])
         self.meters.last_poll = time.monotonic()
         lane.holds_back = claimed.hold_back and self._solo is None
         lane.passed = claimed.passed
@@ -441,12 +485,16 @@ class Desk(Flights):
         self._unknown.pop(0)
         known = [held for held in claimed.jobs if self._hand.get(held.id, held.fence) is None]
         self.limit = None if self.limit is None else max(0, self.limit - len(known))
+        alone = claimed.alone and not self._company() and self.claiming
+        for held in known:
+            self._start(held, self._solo if alone else None)
+            if alone:
+                self._leave_alone(held)
+
+    def _start(self, held: Held, lane: Lane | None = None) -> None:
+        """Run what was claimed for us, unless we stop: then it is given back."""
         if self.claiming:
-            alone = claimed.alone and not self._company()
-            for held in known:
-                lane = (self._solo if alone else None) or self._lane_of[held.task]
-                lane.runner.start(self._attempts(lane, [held]))
-                if alone:
-                    self._leave_alone(held)
+            lane = lane or self._lane_of[held.task]
+            lane.runner.start(self._attempts(lane, [held]))
         else:
-            self.ends.outcomes += [given_back(held, started=False) for held in known]
+            self.ends.outcomes.append(given_back(held, started=False))

@@ -24,6 +24,7 @@ MANY = 500  # jobs claimed by a trip behind which the next one departs at once
 LONGEST = 0.25  # seconds for which one trip may depart behind the other, until we look around
 RECONNECT = 0.1  # seconds before a connection that broke is made anew; if that fails, the waits of R3.10 follow
 CONTENDED = 0.05  # seconds before the next look when all that is due was locked
+SOON = 0.1  # seconds
 
 
 class Flights(ABC):
@@ -64,9 +65,11 @@ class Flights(ABC):
             raise
 
     def _depart(self, trips: Trips, flights: deque[Flight], wants: Wants | None, lane: Lane | None) -> None:
-        # Dropping leases can wait for the next look everywhere, or until there are some.
-        looking = self.claiming and self.poller.listening  # so there is a next look, soon
-        flight = self.ends.board(wants, lane, patient=looking and (wants is None or bool(wants.told)))
+        # Dropping leases can wait for the next look everywhere, if there is one soon, or until there are some.
+        soon = self._look_at is not None and self._look_at <= time.monotonic() + SOON
+        told = wants is not None and bool(wants.told)  # so such a look follows
+        patient = self.claiming and self.poller.listening and (told or (soon and wants is None))
+        flight = self.ends.board(wants, lane, patient=patient)
         flights.append(flight)
         self.meters.polls += wants is not None
         try:

@@ -13,6 +13,7 @@ import msgspec
 
 from holdfast import events
 from holdfast.errors import StoreError
+from holdfast.model.job import Held
 from holdfast.store.base import Ear, Store
 
 RETRY_DELAYS = (0.5, 1.0, 2.0, 5.0)
@@ -23,16 +24,29 @@ def lane_of(text: str) -> tuple[str, str, int]:
     return msgspec.json.decode(text, type=tuple[str, str, int])
 
 
+# When it was claimed, its fence and id, queue, task, priority, how often it may be tried, and its correlation id.
+_given = msgspec.json.Decoder(tuple[float, str, int, str, str, int, int, str | None])
+
+
+def given_job(text: str) -> tuple[Held, float]:
+    """A fresh job that was claimed for us as it was enqueued, and when, by the database's clock. The text: all but its
+    arguments, and these on the next line."""
+    about, _, args = text.partition("\n")
+    at, fence, id, queue, task, priority, max_attempts, correlation_id = _given.decode(about)
+    return Held(id, fence, task, queue, args.encode(), 1, max_attempts, priority, None, correlation_id), at
+
+
 class Listener:
     def __init__(
         self, store: Store, *, queues: tuple[str, ...] | None, wake: Callable[[], None],
-        told: Callable[[str, str, int], None], asked: Callable[[], None], hearing: Callable[[bool], None],
-        attend: Callable[[Ear], None],
+        told: Callable[[str, str, int], None], given: Callable[[Held, float], None], asked: Callable[[], None],
+        hearing: Callable[[bool], None], attend: Callable[[Ear], None],
     ) -> None:  # fmt: skip
         self._store = store
         self._queues = queues
         self._wake = wake
         self._told = told
+        self._given = given
         self._asked = asked
         self._hearing = hearing
         self._attend = attend
@@ -91,6 +105,8 @@ class Listener:
             self._hearing(True)
             events.emit("listening")
             self._wake()
+        elif kind == "given":
+            self._given(*given_job(what))
         elif kind == "requests":
             self._asked()
         elif kind == "changed":

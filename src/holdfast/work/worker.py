@@ -66,6 +66,7 @@ class Worker:
             queues=self._queues,
             wake=self.desk.wake,
             told=self.desk.told,
+            given=self.desk.given,
             asked=self._heartbeat.ask,
             hearing=self._hearing,
             attend=self.desk.attend,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -21,7 +23,7 @@ from holdfast.settings import Settings
 from holdfast.store.base import Row, Store
 from holdfast.store.foreign import aunderlying, underlying
 from holdfast.store.pool import Pool
-from holdfast.store.postgres.connect import Connection, translated
+from holdfast.store.postgres.connect import VALUE_CLASSES, Connection, translated
 from holdfast.store.postgres.copy import BEGIN, COPIED, END, CopyRows
 from holdfast.store.postgres.notify import Notifier, lane_wakeup
 from holdfast.store.postgres.post import Post
@@ -32,6 +34,8 @@ CHUNK = 2_500  # jobs sent in the first COPY
 LARGEST = 10_000  # in later ones, unless they are large
 LARGE = 2**21  # bytes of arguments of one COPY
 PIECE = 250  # jobs written at a time: less than the socket takes in
+GIVEN = 7_000  # bytes of a job that is given to a worker; a wake-up has 8,000
+REFUSED = 10.0  # seconds without another try after the server refused to give one away
 
 
 class PostgresEnqueue(Store):
@@ -44,6 +48,7 @@ class PostgresEnqueue(Store):
     _clock: Callable[[], datetime] | None
     _posts: Pool[Post]
     _notifier: Notifier
+    _gives_from: float  # monotonic: since when jobs are given to workers that offered to take them
 
     @abstractmethod
     def _use(self) -> AbstractContextManager[Connection]: ...
@@ -69,18 +74,31 @@ class PostgresEnqueue(Store):
             self.notify([job.queue])
         return done
 
-    def _values(self, job: NewJob) -> list[Any]:
-        """What `enqueue` takes, in its order."""
-        values = self._parameters(_columns(job))
-        _, names = self._numbers(self.statements["enqueue"])
-        return [values[name] for name in names]
+    def _way(self, name: str) -> tuple[bytes, Callable[[NewJob], list[Any]]]:
+        """A statement that takes a job in, and what it takes, in its order."""
+        text, names = self._numbers(self.statements[name])
+
+        def values(job: NewJob) -> list[Any]:
+            channel, wakeup = self._wakeup(job)
+            given = self._parameters(_columns(job) | {"channel": channel, "wakeup": wakeup})
+            return [given[name] for name in names]
+
+        return text, values
+
+    def _wakeup(self, job: NewJob) -> tuple[str, str]:
+        lane = _due_now(job)
+        return self.channel, lane_wakeup(job.queue, job.task, job.priority) if lane else "q" + job.queue
 
     def _post(self, job: NewJob) -> int:
-        wakeup = self.channel, lane_wakeup(job.queue, job.task, job.priority) if _due_now(job) else "q" + job.queue
+        wakeup = self._wakeup(job)
+        alone = _may_be_given(job) and time.monotonic() >= self._gives_from and self._notifier.alone()
         post = self._posts.take()
         try:
             with translated(self.shown_url, post.connection):
-                id = post.enqueue(job, wakeup, self._notifier.turn)
+                given = post.give(job) if alone else None
+                if isinstance(given, psycopg.Error):
+                    self._gives_from = _gives_from(given)
+                id = given if isinstance(given, int) else post.enqueue(job, wakeup, self._notifier.turn)
             self._notifier.enqueued(id, post.waited)
             along, failure, post.failure = post.along, post.failure, None
         except BaseException as error:
@@ -236,6 +254,21 @@ def _next_size(chunk: list[NewJob]) -> int:
 
 def _due_now(job: NewJob) -> bool:
     return job.run_at is None and not job.delay
+
+
+def _gives_from(refusal: psycopg.Error) -> float:
+    """When to give a job away again (monotonic). Who may only insert jobs never does; what was wrong with this one says
+    nothing of the next."""
+    if isinstance(refusal, psycopg.errors.InsufficientPrivilege):
+        return math.inf
+    return 0.0 if (refusal.sqlstate or "")[:2] in VALUE_CLASSES else time.monotonic() + REFUSED
+
+
+def _may_be_given(job: NewJob) -> bool:
+    """Whoever takes it is told all of it by a wake-up, which has its limits. A job that may be tried once is not given
+    to somebody who may never hear of it."""
+    size = len(job.args) + 6 * (len(job.queue) + len(job.task) + len(job.correlation_id or ""))  # as JSON writes text
+    return size <= GIVEN and job.max_attempts > 1 and _due_now(job)
 
 
 def _columns(job: NewJob) -> dict[str, Any]:

@@ -43,6 +43,16 @@ class Line:
             self.flush()
             self.answer()
 
+    def prepare(self, name: str, text: bytes, *, behind: str) -> None:
+        """One more statement, in a transaction that begins with another."""
+        known = b"holdfast_" + name.encode()
+        self._pgconn.send_query_prepared(self._names[behind], [])
+        self._pgconn.send_prepare(known, text)
+        self._sync()
+        self.flush()
+        self.answer()
+        self._names[name] = known
+
     def send(self, statements: Iterable[Statement]) -> None:
         """One transaction. It is under way once flushed."""
         if self._names:

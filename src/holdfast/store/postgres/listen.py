@@ -1,9 +1,11 @@
 """How we hear of new work. A worker hears on the connection it claims by: the session that was woken to tell it is then
-awake to serve the claim, and no second one has to be."""
+awake to serve the claim, and no second one has to be. On a channel of its own it hears of jobs that it need not
+claim."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import secrets
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from psycopg import pq
@@ -13,7 +15,7 @@ from holdfast.store.postgres.connect import Connection, ready
 from holdfast.store.postgres.trip import Trip
 
 SELF_CHECK = 5.0  # seconds a new listener has to hear itself
-KINDS = {"q": "queue", "l": "lane", "f": "finished", "r": "requests"}
+KINDS = {"q": "queue", "l": "lane", "f": "finished", "r": "requests", "o": "given"}
 
 
 def begin_to_listen(connection: Connection, channel: str, where: str) -> None:
@@ -24,6 +26,22 @@ def begin_to_listen(connection: Connection, channel: str, where: str) -> None:
         raise StoreUnavailable(
             f"{where} does not deliver notifications (a pooler in between?); polling goes on", number="HF3402"
         )
+
+
+def begin_to_be_told(connection: Connection) -> str:
+    """Hear of jobs that this session alone is told of. Returns the name it goes by, which nobody else knows: anyone may
+    listen on any channel. Whoever gets the lock made of that name knows that the session is gone."""
+    name = secrets.token_hex(16)
+    connection.execute(f'listen "holdfast:ear:{name}"', prepare=False)
+    connection.execute("select pg_advisory_lock(hashtextextended(%s, 0))", (name,), prepare=False)
+    return name
+
+
+def is_shared(connection: Connection) -> bool:
+    """Does a pooler share this session among clients? It makes up a process number for them; the server tells the one
+    of its own process."""
+    row = connection.execute("select pg_backend_pid()", prepare=False).fetchone()
+    return row is not None and row[0] != connection.info.backend_pid
 
 
 def listen(connection: Connection, heard: Callable[[str, str], None], stop: Callable[[], bool]) -> None:
@@ -43,9 +61,11 @@ def wakeups(pgconn: pq.abc.PGconn) -> Iterator[tuple[str, str]]:
 
 
 class PostgresEar:
-    def __init__(self, trip: Trip, where: str) -> None:
+    def __init__(self, trip: Trip, name: str | None, where: str) -> None:
         self._trip = trip
+        self._name = name
         self._where = where
+        self.can_offer = name is not None
         self._pgconn = trip.connection.pgconn
 
     def fileno(self) -> int:
@@ -62,6 +82,10 @@ class PostgresEar:
             yield self._trip
         finally:
             self._trip.abandon()
+
+    def offer(self, worker: str, kinds: Mapping[str, tuple[str, str]]) -> float:
+        assert self._name is not None
+        return self._trip.offer(self._name, worker, kinds)
 
     def close(self) -> None:
         self._trip.close()

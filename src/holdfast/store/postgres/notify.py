@@ -30,6 +30,7 @@ IDLE = 10.0  # seconds without a wake-up after which thread and connection are g
 FLUSH = 1.0  # seconds a process that exits waits for its last wake-ups
 ALONG = 0.005  # seconds at most that what waits is left for a job to take along, after the rest
 MOST = 16  # jobs of this process in a row without one
+QUIET = 0.02  # seconds since the last job of this process: then one comes alone
 LONGEST = 2000  # characters of a wake-up; the server takes 8,000 bytes
 ANSWER = 5.0  # seconds the server has to answer one
 
@@ -62,6 +63,7 @@ class Notifier:
         self._rest_until = 0.0
         self._send_at = 0.0  # what waits, if no job takes it along before
         self._without = 0  # jobs since the last one
+        self._enqueued_at = 0.0  # the last job of this process
         self._crowd = Crowd()
         self._finalized = False  # this process has been told to flush at its end
 
@@ -103,10 +105,19 @@ class Notifier:
             self._rest_until = now + self._crowd.rest
             return True
 
+    def alone(self) -> bool:
+        """Does the next job come alone, here and elsewhere? Then its transaction may tell of it itself: nobody queues
+        up behind it (F18)."""
+        with self._changed:
+            now = time.monotonic()
+            free = not self._waiting and now >= self._rest_until and self._crowd.sparse
+            return free and now >= self._enqueued_at + QUIET
+
     def enqueued(self, id: int, seconds: float) -> None:
         """A job of this process was committed, in so long."""
         with self._changed:
-            self._crowd.enqueued(id, seconds, time.monotonic())
+            self._enqueued_at = time.monotonic()
+            self._crowd.enqueued(id, seconds, self._enqueued_at)
 
     def flush(self, timeout: float = FLUSH) -> None:
         with self._changed:

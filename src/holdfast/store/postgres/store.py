@@ -22,7 +22,7 @@ from holdfast.store.postgres.catalogue import found_and_fresh
 from holdfast.store.postgres.connect import LOCK_TIMEOUT, Connection, connect, translated, usable
 from holdfast.store.postgres.enqueue import PostgresEnqueue
 from holdfast.store.postgres.line import Line
-from holdfast.store.postgres.listen import PostgresEar, begin_to_listen, listen
+from holdfast.store.postgres.listen import PostgresEar, begin_to_be_told, begin_to_listen, is_shared, listen
 from holdfast.store.postgres.looks import Survey
 from holdfast.store.postgres.notify import Notifier
 from holdfast.store.postgres.post import Post
@@ -64,6 +64,7 @@ class PostgresStore(PostgresEnqueue):
         self._trips: Pool[Trip] = Pool(self._open_trip, Trip.usable)
         self._surveys = Surveys(self._survey)
         self._notifier = Notifier(lambda: connect(settings))
+        self._gives_from = 0.0
 
     def _connect(self) -> Connection:
         return connect(self.settings)
@@ -79,16 +80,16 @@ class PostgresStore(PostgresEnqueue):
         return connection
 
     def _open_post(self) -> Post:
-        enqueue, _ = self._numbers(self.statements["enqueue"])
+        ways = {name: self._way(name) for name in ("enqueue", "enqueue_offered")}
         fixed = self._clock is None
-        return self._on(self._connect(), lambda connection: Post(connection, enqueue, self._values, fixed=fixed))
+        return self._on(self._connect(), lambda connection: Post(connection, ways, fixed=fixed))
 
     def _open_trip(self) -> Trip:
         return self._trip_on(self._connect())
 
     def _trip_on(self, connection: Connection) -> Trip:
         texts = {verb: self._with_history(verb) for verb in ENDINGS} | {
-            name: self.statements[name] for name in (*CLAIMS, *SUCCESSES)
+            name: self.statements[name] for name in (*CLAIMS, *SUCCESSES, "offer")
         }
         statements = {name: self._numbers(text) for name, text in texts.items()}
         self._surveys.forget()
@@ -176,10 +177,8 @@ class PostgresStore(PostgresEnqueue):
             return found_and_fresh(connection, self.settings.schema)
 
     def pooled(self) -> bool:
-        # A pooler makes up a process number for its clients; the server tells the one of its own process.
         with self._use() as connection:
-            row = connection.execute("select pg_backend_pid()", prepare=False).fetchone()
-            return row is not None and row[0] != connection.info.backend_pid
+            return is_shared(connection)
 
     def close(self) -> None:
         self._notifier.close()
@@ -271,6 +270,11 @@ class PostgresStore(PostgresEnqueue):
             rows = self._execute(connection, self.statements["claim_of"], {"fence": fence}).fetchall()
         return Claimed([held(fence, row) for row in rows], alone=len(rows) == 1 and rows[0][-1])
 
+    def withdraw_offers(self, fences: Sequence[str]) -> set[str]:
+        with self._use() as connection:
+            rows = self._rows(connection, self.statements["withdraw_offers"], {"fences": numbers(fences)})
+        return {row["fence"] for row in rows}
+
     def renew(self, fences: Sequence[str], held: Sequence[Ref], lease: float) -> tuple[set[str], list[Request]]:
         with self._use() as connection:
             renewed = self._rows(
@@ -355,7 +359,15 @@ class PostgresStore(PostgresEnqueue):
             listen(connection, heard, stop)
 
     def open_ear(self) -> PostgresEar:
-        return PostgresEar(self._trip_on(self._connect_listener(self.channel)), self.shown_url)
+        connection = self._connect_listener(self.channel)
+        try:
+            with translated(self.shown_url, connection):
+                alone = self.settings.prepare and not is_shared(connection)
+                name = begin_to_be_told(connection) if alone else None
+        except BaseException:
+            connection.close()
+            raise
+        return PostgresEar(self._trip_on(connection), name, self.shown_url)
 
     # -- how values are stored -----------------------------------------------------------------------------------------
 

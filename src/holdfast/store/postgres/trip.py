@@ -140,6 +140,17 @@ class Trip(Line):
                 self._claimed(claim, done)
         return done
 
+    def offer(self, ear: str, worker: str, kinds: Mapping[str, tuple[str, str]]) -> float:
+        """Offer to take the next job of each of these kinds (queue and task), under this fence. Returns the database's
+        time."""
+        queues, tasks = zip(*kinds.values(), strict=True)
+        offers = {"ear": ear, "worker": worker, "fences": numbers(kinds), "queues": list(queues), "tasks": list(tasks)}
+        with translated(self._where, self.connection):
+            self.send([self._statement("offer", **offers)])
+            self.flush()
+            [(now, _)] = self.rows(self.answer()[0])
+        return float(now)
+
     def abandon(self) -> None:
         """Nobody waits for what is under way any more."""
         if self._under_way:

@@ -152,6 +152,17 @@ create table @workers (
     seen_at    timestamptz not null
 ) with (fillfactor = 50);
 
+-- What idle workers offer: to take the next job of a task in a queue (docs/decisions/0022). Whoever enqueues it takes the
+-- offer with it. One counts as long as the session lives that would hear of it, on a channel that nobody else knows.
+create table @offers (
+    fence  uuid primary key,
+    ear    text not null,
+    worker text not null,
+    queue  text not null,
+    task   text not null
+) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500);
+create index offers_kind on @offers (queue, task);
+
 create table @pauses (
     kind       text not null check (kind in ('queue', 'task', 'cron', 'filter')),
     name       text not null,               -- of a filter: its text
