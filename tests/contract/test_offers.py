@@ -116,6 +116,23 @@ def test_the_next_job_of_its_kind_takes_an_offer(store: Store, ear: Ear, setting
     assert claim(store, 10).jobs == []
 
 
+@pytest.mark.parametrize("options", [{}, {"expires_in": 60.0, "priority": 7, "tags": ("a",), "correlation_id": "c"}])
+def test_a_job_that_was_given_is_as_one_that_was_claimed(
+    store: Store, ear: Ear, settings: Settings, options: dict[str, Any]
+) -> None:
+    """In every column: so whatever is done with it from here on, is done as ever."""
+    a_queued_job(store, **options)
+    claim(store)
+    offer(ear)
+    a_queued_job(store, **options)
+    given(ear)
+    with raw(settings) as sql:
+        claimed, given_ = sql("select to_jsonb(j) - 'id' - 'fence' from {jobs} j order by id")
+        leases = sql("select held, cardinality(job_ids), worker, expires_at from {leases}")
+    assert claimed == given_
+    assert leases[0] == leases[1]
+
+
 @pytest.mark.parametrize(
     "options",
     [
@@ -168,7 +185,9 @@ def test_a_job_that_was_given_and_is_given_back_is_claimed_by_the_next(store: St
     assert (again.id, again.attempt) == (held.id, 1), "uncharged"
 
 
-def test_the_lease_of_a_job_that_was_given_runs_out_as_any_other(store: Store, ear: Ear, clock: Clock) -> None:
+def test_the_lease_of_a_job_that_was_given_runs_out_as_any_other(  # I5 R1.5
+    store: Store, ear: Ear, clock: Clock
+) -> None:
     offer(ear)
     id = a_queued_job(store)
     [held] = given(ear)
@@ -180,7 +199,9 @@ def test_the_lease_of_a_job_that_was_given_runs_out_as_any_other(store: Store, e
         store.succeed(ref(held))
 
 
-def test_of_many_at_once_each_offer_gets_one(store: Store, ear: Ear, stores: Stores, clock: Clock) -> None:
+def test_of_many_at_once_each_offer_gets_one(  # I3 I4
+    store: Store, ear: Ear, stores: Stores, clock: Clock
+) -> None:
     fences = offer(ear, *[KIND] * 5)
     others = [stores(clock=clock) for _ in range(8)]
     made = at_once(8, lambda n: [a_queued_job(others[n]) for _ in range(3)])

@@ -3,6 +3,8 @@ before it is used."""
 
 from __future__ import annotations
 
+import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from enum import Enum
 from typing import Any
@@ -11,7 +13,7 @@ import psycopg
 import pytest
 
 from holdfast import events
-from holdfast.errors import OutcomeUnknown, ValueRefused
+from holdfast.errors import OutcomeUnknown, RowLocked, ValueRefused
 from holdfast.model.outcome import returned
 from holdfast.settings import Settings
 from holdfast.store import open_store
@@ -195,3 +197,32 @@ def test_who_does_not_know_whether_its_job_was_taken_tells_the_workers(
             with pytest.raises(OutcomeUnknown):
                 a_queued_job(store, queue="mail")
         assert [w.payload for w in listener.notifies(timeout=10, stop_after=1)] == ['l["mail", "greet", 0]']
+
+
+def test_a_job_waits_for_whoever_has_the_table_and_workers_hear_of_it_then(store: Store, settings: Settings) -> None:
+    assert isinstance(store, PostgresStore)
+    a_queued_job(store)
+    with psycopg.connect(settings.url, autocommit=True) as listener, ThreadPoolExecutor(1) as thread:
+        listener.execute(f'listen "{store.channel}"'.encode())
+        with psycopg.connect(settings.url) as somebody:
+            somebody.execute(f'lock table "{settings.schema}".jobs'.encode())
+            waiting = thread.submit(a_queued_job, store, queue="mail")
+            until = time.monotonic() + 0.4
+            wait_until(lambda: time.monotonic() >= until)
+            assert not waiting.done()
+            early = [w.payload for w in listener.notifies(timeout=0)]
+        id = waiting.result(10)
+        assert [w.payload for w in listener.notifies(timeout=10, stop_after=1)] == ['l["mail", "greet", 0]']
+    assert early in ([], ['l["mail", "greet", 0]']), "one was on its way before it was known that there is nothing yet"
+    assert store.get(id).queue == "mail"
+    assert a_queued_job(store) != id, "and the next gets its own answer"
+
+
+def test_a_table_that_stays_locked_is_told_of_and_the_next_job_is_taken(store: Store, settings: Settings) -> None:
+    a_queued_job(store)
+    with psycopg.connect(settings.url) as somebody:
+        somebody.execute(f'lock table "{settings.schema}".jobs'.encode())
+        with pytest.raises(RowLocked):
+            a_queued_job(store)
+    a_queued_job(store, queue="later")
+    assert [job.queue for job in store.jobs()] == ["later", "default"]

@@ -103,7 +103,7 @@ def test_what_a_frozen_worker_was_given_is_rescued_when_its_lease_ends(hasty_fle
     assert_each_success_is_of_its_newest_claim(fleet, fleet.jobs())
 
 
-def test_jobs_one_at_a_time_while_everything_goes_wrong(hasty_fleet: Fleet) -> None:
+def test_jobs_one_at_a_time_while_everything_goes_wrong(hasty_fleet: Fleet) -> None:  # I1 I5 R1.4
     fleet, luck = hasty_fleet, random.Random(5)
     workers = [a_worker_that_offers(fleet), fleet.start(processes=1)]
     before = len(fleet.jobs())

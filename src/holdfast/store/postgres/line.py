@@ -43,10 +43,9 @@ class Line:
             self.flush()
             self.answer()
 
-    def prepare(self, name: str, text: bytes, *, behind: str) -> None:
-        """One more statement, in a transaction that begins with another."""
+    def prepare(self, name: str, text: bytes) -> None:
+        """One more statement."""
         known = b"holdfast_" + name.encode()
-        self._pgconn.send_query_prepared(self._names[behind], [])
         self._pgconn.send_prepare(known, text)
         self._sync()
         self.flush()

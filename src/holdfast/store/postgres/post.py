@@ -18,17 +18,18 @@ from psycopg import pq
 
 from holdfast.errors import StoreError
 from holdfast.model.job import NewJob
-from holdfast.store.postgres.connect import Connection
+from holdfast.store.postgres.connect import LOCK_TIMEOUT, Connection
 from holdfast.store.postgres.line import Line, Values
 
 ARGS = b"[]"  # in the place of a job's own
 KINDS = 1000  # of jobs that are remembered
 
-# The next job would wait behind a wake-up that waits for the one lock all of them take. (For the disk none does: it
-# writes nothing but its own commit.)
-WAKE = b"select set_config('lock_timeout', '50ms', true), pg_notify($1, $2)"
-# Nor does a job wait long for what it takes to be given away: then it goes the plain way.
-HURRY = b"select set_config('lock_timeout', '50ms', true)"
+# For locks nobody waits for long here: not for the one that all wake-ups take, as the next job would wait behind it,
+# nor for what it takes to give a job away. Only a job that goes the plain way does, if it must. (For the disk no
+# wake-up waits: it writes nothing but its own commit.)
+IMPATIENT = b"set lock_timeout = '50ms'"
+PATIENT = f"select set_config('lock_timeout', '{LOCK_TIMEOUT}', true)".encode()
+WAKE = b"select pg_notify($1, $2)"
 
 
 Columns = Callable[[NewJob], list[Any]]  # what a statement takes of a job, in its order
@@ -39,7 +40,8 @@ class Post(Line):
     the same for equal jobs, always."""
 
     def __init__(self, connection: Connection, ways: Mapping[str, tuple[bytes, Columns]], *, fixed: bool) -> None:
-        super().__init__(connection, {"enqueue": ways["enqueue"][0], "wake": WAKE, "hurry": HURRY})
+        connection.execute(IMPATIENT, prepare=False)
+        super().__init__(connection, {"enqueue": ways["enqueue"][0], "wake": WAKE, "patient": PATIENT})
         self._giving = ways["enqueue_offered"][0]
         self._columns = {name: columns for name, (_, columns) in ways.items()}
         self._kinds: dict[tuple[str, NewJob], Values] | None = {} if fixed else None
@@ -63,7 +65,8 @@ class Post(Line):
         """Commit one job and return its id; send the wake-up (its channel and text) behind it, if it is its turn. That
         is asked while the server works already."""
         self.along = False
-        self.send([("enqueue", self._values("enqueue", job))])
+        values = self._values("enqueue", job)
+        self.send([("enqueue", values)])
         sent = time.monotonic()
         if turn(wakeup):
             self.along = True
@@ -72,7 +75,14 @@ class Post(Line):
         self._read_wake_answer()
         if self.along:
             self._wake_sent, self._wakeup = True, wakeup
-        return self._id(sent)
+        try:
+            return self._id(sent)
+        except psycopg.errors.LockNotAvailable:
+            self.along = False  # that one told of nothing
+            self.send([("patient", []), ("enqueue", values)])
+            self.flush()
+            self._read_wake_answer()
+            return self._id(sent)
 
     def give(self, job: NewJob) -> int | psycopg.Error:
         """Commit one job, which goes to a worker that has offered to take it, if there is one; somebody is told of it
@@ -81,7 +91,7 @@ class Post(Line):
         try:
             if "enqueue_offered" not in self._names:
                 self._prepare_to_give()
-            self.send([("hurry", []), ("enqueue_offered", self._values("enqueue_offered", job))])
+            self.send([("enqueue_offered", self._values("enqueue_offered", job))])
             sent = time.monotonic()
             self.flush()
             self._read_wake_answer()
@@ -94,7 +104,7 @@ class Post(Line):
     def _prepare_to_give(self) -> None:
         """Only now: it needs other tables, too, which somebody may have locked."""
         self._read_wake_answer()
-        self.prepare("enqueue_offered", self._giving, behind="hurry")
+        self.prepare("enqueue_offered", self._giving)
 
     def _id(self, sent: float) -> int:
         """Of the job that was sent then."""
