@@ -213,6 +213,16 @@ def test_of_many_at_once_each_offer_gets_one(  # I3 I4
     assert sorted(str(job.id) for job in [*held, *rest]) == sorted(ids, key=str)
 
 
+def test_who_enqueues_waits_for_nobody_who_does_so_as_well(store: Store, ear: Ear, settings: Settings) -> None:
+    assert isinstance(store, PostgresStore)
+    offer(ear, KIND, KIND)
+    text, columns = store._way("enqueue_offered")
+    with psycopg.connect(settings.url) as taker:
+        psycopg.RawCursor(taker).execute(text, columns(new_job()))
+        assert store.get(a_queued_job(store)).state is State.RUNNING, "the other offer is free"
+        assert store.get(a_queued_job(store)).state is State.QUEUED, "there is none left"
+
+
 def test_each_of_several_workers_is_told_of_its_own(store: Store, stores: Stores, clock: Clock) -> None:
     ears: dict[str, Ear] = {}
     for name in ("w1", "w2"):

@@ -4,12 +4,12 @@ another trip, and what it may not have heard of is looked up (docs/decisions/002
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
 
-from holdfast.errors import OutcomeUnknown
+from holdfast.errors import OutcomeUnknown, StoreError
 from holdfast.model.job import Claimed, Held, Wants
 from holdfast.store.base import JobId
 from holdfast.work.offers import MOST, QUIET
@@ -126,12 +126,14 @@ def test_it_offers_nothing_while_jobs_come_one_after_the_other(monkeypatch: pyte
 
 
 def test_what_it_is_given_starts_without_a_trip_and_is_offered_for_again(offering: Offering) -> None:
+    offering.rest(1.0)  # the look that follows a claim is behind it
     trips = len(offering.store.made)
     first = offering.give(offering.fence)
     assert offering.running == [first.id]
     assert len(offering.store.made) == trips
     offering.finish_all()
     assert [outcome.id for outcome in offering.store.recorded][-1] == first.id
+    assert offering.store.drained[-1] == [first.fence], "its lease is dropped with it: there is no look to wait for"
     offering.rest()
     assert offering.offered == [[GREET], [GREET]]
     assert len({fence for _, kinds in offering.ear.offers for fence in kinds}) == 2, "each has a fence of its own"
@@ -292,6 +294,28 @@ def test_an_offer_of_which_nobody_knows_is_withdrawn(monkeypatch: pytest.MonkeyP
     offering.rest(1.0)
     assert offering.store.withdrawn == sent
     assert len(sent) == 1
+
+
+def test_an_offer_that_was_refused_is_made_again_after_the_next_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    offering = Offering(monkeypatch)
+    sent: list[str] = []
+    offer = offering.ear.offer
+
+    def refuse(worker: str, kinds: Mapping[str, tuple[str, str]]) -> float:
+        sent.extend(kinds)
+        raise StoreError("permission denied")
+
+    offering.ear.offer = refuse  # type: ignore[method-assign]
+    offering.tell()
+    offering.finish_all()
+    offering.rest(100.0)
+    assert offering.store.withdrawn == sent
+    assert len(sent) == 1
+    offering.ear.offer = offer  # type: ignore[method-assign]
+    offering.tell()
+    offering.finish_all()
+    offering.rest(100.0)
+    assert offering.offered == [[GREET]]
 
 
 @pytest.mark.parametrize("taken", [False, True])
