@@ -226,3 +226,22 @@ def test_a_table_that_stays_locked_is_told_of_and_the_next_job_is_taken(store: S
             a_queued_job(store)
     a_queued_job(store, queue="later")
     assert [job.queue for job in store.jobs()] == ["later", "default"]
+
+
+@pytest.mark.parametrize("lost", [psycopg.errors.AdminShutdown, psycopg.OperationalError])
+def test_a_job_whose_session_ended_is_not_sent_twice(
+    store: Store, monkeypatch: pytest.MonkeyPatch, lost: type[psycopg.Error]
+) -> None:
+    """It may have been committed: a server that is told to stop says so after that, too (I21)."""
+    a_queued_job(store)
+
+    def lose(self: post.Post, sent: float) -> int:
+        original(self, sent)
+        raise lost("terminating connection due to administrator command")
+
+    original = post.Post._id
+    with monkeypatch.context() as patch:
+        patch.setattr(post.Post, "_id", lose)
+        with pytest.raises(OutcomeUnknown):
+            a_queued_job(store, queue="mail")
+    assert [job.queue for job in store.jobs()] == ["mail", "default"]

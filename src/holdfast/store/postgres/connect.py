@@ -116,11 +116,11 @@ class translated:
 
     def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
         if isinstance(error, psycopg.Error):
-            broken = self._connection is not None and _ended(self._connection, error)
+            broken = self._connection is not None and session_ended(self._connection, error)
             raise translate(self._where, error, broken=broken) from error
 
 
-def _ended(connection: Connection, error: psycopg.Error) -> bool:
+def session_ended(connection: Connection, error: psycopg.Error) -> bool:
     """Is this the end of the session? Then nobody knows what became of a commit under way."""
     if connection.closed or (error.sqlstate or "") in SESSION_ENDED:
         return True

@@ -18,7 +18,7 @@ from psycopg import pq
 
 from holdfast.errors import StoreError
 from holdfast.model.job import NewJob
-from holdfast.store.postgres.connect import LOCK_TIMEOUT, Connection
+from holdfast.store.postgres.connect import LOCK_TIMEOUT, Connection, session_ended
 from holdfast.store.postgres.line import Line, Values
 
 ARGS = b"[]"  # in the place of a job's own
@@ -86,7 +86,7 @@ class Post(Line):
 
     def give(self, job: NewJob) -> int | psycopg.Error:
         """Commit one job, which goes to a worker that has offered to take it, if there is one; somebody is told of it
-        in any case. Returns its id; or why the server refused, for whatever reason, and nothing was done."""
+        in any case. Returns its id; or why the server refused, for whatever reason, so that nothing was done."""
         self.along = True
         try:
             if "enqueue_offered" not in self._names:
@@ -97,7 +97,7 @@ class Post(Line):
             self._read_wake_answer()
             return self._id(sent)
         except psycopg.Error as error:
-            if not self.in_step(error):
+            if session_ended(self.connection, error):  # perhaps right after the commit
                 raise
             return error
 
