@@ -79,6 +79,9 @@ def _out(process: subprocess.Popen[str]) -> IO[str]:
 class Silence:
     """In the place of a notifier: tells nobody."""
 
+    def alone(self) -> bool:
+        return False  # a job that is given to somebody is told of
+
     def turn(self, _wakeup: tuple[str, str]) -> bool:
         return False
 
