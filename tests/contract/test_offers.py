@@ -471,6 +471,7 @@ def test_nobody_who_may_not_read_offers_hears_what_is_given(store: Store, ear: E
         [(name,)] = sql("select ear from {offers}")
         shown = sql("select classid::bigint, objid::bigint from pg_locks where locktype = 'advisory'")
     assert len(name) == 32
+    assert shown, "one is the ear's"
     assert all(f"{high << 32 | low:x}" not in name for high, low in shown)
 
 

@@ -32,7 +32,7 @@ from holdfast.store.statements import Statements, source
 
 MIGRATION_TURN = 60  # seconds to wait while another process migrates
 
-L = TypeVar("L", bound=Line)
+T = TypeVar("T")
 
 
 class PostgresStore(PostgresEnqueue):
@@ -71,12 +71,7 @@ class PostgresStore(PostgresEnqueue):
 
     def _connect_listener(self, channel: str) -> Connection:
         connection = connect(self.settings, application="holdfast-listener")
-        try:
-            with translated(self.shown_url, connection):
-                begin_to_listen(connection, channel, self.shown_url)
-        except BaseException:
-            connection.close()
-            raise
+        self._on(connection, lambda connection: begin_to_listen(connection, channel, self.shown_url))
         return connection
 
     def _open_post(self) -> Post:
@@ -104,10 +99,11 @@ class PostgresStore(PostgresEnqueue):
     def _open_aside(self, statements: Mapping[str, bytes]) -> Line:
         return self._on(self._connect(), lambda connection: Line(connection, statements, prepare=self.settings.prepare))
 
-    def _on(self, connection: Connection, line: Callable[[Connection], L]) -> L:
+    def _on(self, connection: Connection, begin: Callable[[Connection], T]) -> T:
+        """Begin to use a new connection; what fails leaves none behind."""
         try:
             with translated(self.shown_url, connection):
-                return line(connection)
+                return begin(connection)
         except BaseException:
             connection.close()
             raise
@@ -360,13 +356,8 @@ class PostgresStore(PostgresEnqueue):
 
     def open_ear(self) -> PostgresEar:
         connection = self._connect_listener(self.channel)
-        try:
-            with translated(self.shown_url, connection):
-                alone = self.settings.prepare and not is_shared(connection)
-                name = begin_to_be_told(connection) if alone else None
-        except BaseException:
-            connection.close()
-            raise
+        shared = not self.settings.prepare or self._on(connection, is_shared)
+        name = None if shared else self._on(connection, begin_to_be_told)
         return PostgresEar(self._trip_on(connection), name, self.shown_url)
 
     # -- how values are stored -----------------------------------------------------------------------------------------
