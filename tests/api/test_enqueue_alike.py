@@ -84,7 +84,13 @@ class Place:
         self.database.connection.rollback()
         return [found[int(id)] for id in ids]
 
+    def check(self) -> None:
+        """Every row satisfies the constraints that others' rows are held to: SQLite doesn't check ours as they come."""
+        if self.app.settings.url.startswith("sqlite"):
+            assert self.database("pragma integrity_check") == [("ok",)]
+
     def clear(self) -> None:
+        self.check()
         self.database("delete from {jobs}")
         self.database.connection.commit()
 
@@ -122,6 +128,7 @@ def test_instants_of_any_age_are_kept_as_they_would_be_alone(place: Place) -> No
     alone = [place.app.submit(job).id for job in jobs]
     together = [job.id for job in place.app.enqueue_many(jobs)]
     assert place.rows(together) == place.rows(alone)
+    place.check()
 
 
 def test_more_kinds_than_are_remembered_stay_apart(place: Place) -> None:

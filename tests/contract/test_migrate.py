@@ -312,7 +312,7 @@ def test_a_path_may_hold_anything_a_path_may_hold(tmp_path: Path, clock: Clock) 
 @pytest.mark.parametrize("engine", ["sqlite"])
 def test_a_full_disk_is_told_and_loses_nothing(store: Store, settings: Settings) -> None:  # F41
     ids = [a_queued_job(store)]
-    with store._use() as connection:  # type: ignore[attr-defined]
+    with store._posts.take() as connection:  # type: ignore[attr-defined]
         pages = connection.db.execute("pragma page_count").fetchone()[0]
         connection.db.execute(f"pragma max_page_count = {pages + 8}")
 
@@ -323,7 +323,7 @@ def test_a_full_disk_is_told_and_loses_nothing(store: Store, settings: Settings)
     with pytest.raises(StoreUnavailable, match="is full"):
         fill()
     assert [job.id for job in store.jobs(limit=1000)] == ids[::-1]
-    with store._use() as connection:  # type: ignore[attr-defined]
+    with store._posts.take() as connection:  # type: ignore[attr-defined]
         connection.db.execute("pragma max_page_count = 1000000")
     a_queued_job(store)  # space was freed: it goes on without a restart
 

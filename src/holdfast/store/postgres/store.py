@@ -59,9 +59,9 @@ class PostgresStore(PostgresEnqueue):
             self.statements.define(name, _claim_where_none(source("postgres", name)))
             self.statements.define(f"{name}_switched", _claim_past_pauses(source("postgres", name), picked))
         self.channel = _channel(settings.schema)
-        self._pool: Pool[Connection] = Pool(self._connect, usable)
-        self._posts: Pool[Post] = Pool(self._open_post, Post.usable, Post.in_order)
-        self._trips: Pool[Trip] = Pool(self._open_trip, Trip.usable)
+        self._pool: Pool[Connection] = Pool(self._connect, usable, usable)
+        self._posts: Pool[Post] = Pool(self._open_post, Post.in_order, Post.usable)
+        self._trips: Pool[Trip] = Pool(self._open_trip, Trip.usable, Trip.usable)
         self._surveys = Surveys(self._survey)
         self._notifier = Notifier(lambda: connect(settings))
         self._gives_from = 0.0

@@ -39,16 +39,20 @@ TRANSIENT = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sq
 
 
 class Connection:
-    """One open handle with its place at the gate."""
+    """One open handle with its place at the gate. Whoever takes it from the pool uses it by `with`: then it goes back,
+    and what SQLite raises meanwhile becomes ours. `checks`: have SQLite check each row by the table's constraints."""
 
-    def __init__(self, path: Path, settings: Settings) -> None:
+    def __init__(self, path: Path, settings: Settings, pool: Pool[Connection], *, checks: bool = True) -> None:
         self.path = path
+        self._pool = pool
         with translated(str(path)):
             self.db = sqlite3.connect(path, timeout=BUSY, isolation_level=None, check_same_thread=False)
             self.db.execute(f"pragma synchronous = {settings.synchronous}")
             self.db.execute("pragma wal_autocheckpoint = 0")
             self.db.execute(f"pragma cache_size = -{CACHE_KIB}")
             self.db.execute(f"pragma journal_size_limit = {LOG_KEPT}")
+            if not checks:
+                self.db.execute("pragma ignore_check_constraints = on")
         self._name = str(path)
         self._inode = _inode(self._name)
         self._in_place_at = -math.inf  # monotonic
@@ -56,6 +60,17 @@ class Connection:
         self._inserts = 0
         self._checkpoint_after = 0.0
         self.gate = Gate(Path(f"{path}-gate"), BUSY)
+
+    def __enter__(self) -> Connection:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self._pool.give_back(self)
+        if error is not None and isinstance(error, sqlite3.Error):
+            raise translate(self._name, error) from error
+
+    def in_order(self) -> bool:
+        return not self.db.in_transaction
 
     def misplaced(self) -> StoreError | None:
         """Is what stands at our path another file, or none? Then nobody else sees what we write, and we see nothing."""
@@ -201,26 +216,6 @@ def file_system_of(path: Path) -> str:
         if len(where) >= len(best) and (str(path) + "/").startswith(where.rstrip("/") + "/"):
             best, kind = where, type_
     return kind
-
-
-class Use:
-    """A connection from the pool while it is used; what SQLite raises meanwhile becomes ours. (A class: every enqueue
-    has one, and generators take several times as long.)"""
-
-    __slots__ = ("_connection", "_path", "_pool")
-
-    def __init__(self, pool: Pool[Connection], path: Path) -> None:
-        self._pool = pool
-        self._path = path
-
-    def __enter__(self) -> Connection:
-        self._connection = connection = self._pool.take()
-        return connection
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        self._pool.give_back(self._connection)
-        if error is not None and isinstance(error, sqlite3.Error):
-            raise translate(str(self._path), error) from error
 
 
 @contextmanager

@@ -12,12 +12,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, cast
 
-from holdfast.errors import BadSettings
-from holdfast.model.job import Enqueued, NewJob
+from holdfast.errors import BadSettings, ValueRefused
+from holdfast.model.job import MAX_PRIORITY, MIN_PRIORITY, Enqueued, NewJob
 from holdfast.settings import Settings
 from holdfast.store.base import Row, Store
 from holdfast.store.foreign import underlying
-from holdfast.store.sqlite.connect import PLACE_LOOK, Connection, Use
+from holdfast.store.pool import Pool
+from holdfast.store.sqlite.connect import PLACE_LOOK, Connection
 from holdfast.store.statements import Statements
 from holdfast.store.steps import Steps, keyed_steps, run_steps
 
@@ -40,19 +41,29 @@ def _after(moment: str, seconds: float) -> str:
     return stored(datetime.fromisoformat(moment).replace(tzinfo=UTC) + timedelta(seconds=seconds))
 
 
+def _fit(job: NewJob) -> NewJob:
+    """What the table's constraints would refuse; our own inserts go without them (docs/decisions/0023)."""
+    if not MIN_PRIORITY <= job.priority <= MAX_PRIORITY:
+        raise ValueRefused(f"a priority is from {MIN_PRIORITY} to {MAX_PRIORITY}, not {job.priority}")
+    if job.max_attempts < 1:
+        raise ValueRefused(f"a job has one attempt at least, not {job.max_attempts}")
+    return job
+
+
 class Stamp:
     """Now, as it is stored. The text of a second is made once: it takes longer than all else that makes a row."""
 
     def __init__(self) -> None:
-        self._second = (0, "")
+        self._second = ("", "")
 
     def __call__(self) -> str:
-        seconds, microseconds = divmod(time.time_ns() // 1000, 1_000_000)
+        digits = str(time.time_ns())
+        second = digits[:-9]
         known, text = self._second
-        if seconds != known:
-            text = stored(datetime.fromtimestamp(seconds, UTC))[:20]
-            self._second = (seconds, text)
-        return f"{text}{microseconds:06d}"
+        if second != known:
+            text = stored(datetime.fromtimestamp(int(second), UTC))[:20]
+            self._second = (second, text)
+        return text + digits[-9:-3]
 
 
 class SqliteEnqueue(Store):
@@ -63,9 +74,10 @@ class SqliteEnqueue(Store):
     path: Path
     _clock: Callable[[], datetime]
     _stamp: Callable[[], str]  # what it shows, as it is stored
+    _posts: Pool[Connection]  # for enqueues, and nothing else
 
     @abstractmethod
-    def _use(self) -> Use: ...
+    def _use(self) -> Connection: ...
 
     @abstractmethod
     def _parameters(self, text: str, parameters: dict[str, Any]) -> dict[str, Any]: ...
@@ -77,7 +89,8 @@ class SqliteEnqueue(Store):
     def readable(self, db: sqlite3.Connection, text: str, parameters: dict[str, Any]) -> list[Row]: ...
 
     def enqueue(self, job: NewJob) -> Enqueued:
-        with self._use() as connection:
+        _fit(job)
+        with self._posts.take() as connection:
             connection.refuse_if_misplaced(PLACE_LOOK)
             if job.key is None:
                 row = self._plain_row(job, self._stamp())
@@ -139,11 +152,11 @@ class SqliteEnqueue(Store):
         return execute
 
     def enqueue_many(self, jobs: Iterable[NewJob]) -> Iterator[list[Enqueued]]:
-        source = iter(jobs)
+        source = map(_fit, jobs)
         chunk = list(islice(source, CHUNK))
         if not chunk:
             return
-        with self._use() as connection:
+        with self._posts.take() as connection:
             connection.refuse_if_misplaced()
             if len(chunk) < CHUNK:
                 with connection.writing() as db:

@@ -23,7 +23,7 @@ from holdfast.store.base import (
 from holdfast.store.migrate import OLDEST_CODE, check_version, misfit, pending
 from holdfast.store.pool import Pool
 from holdfast.store.sqlite.catalogue import fresh, parts, things
-from holdfast.store.sqlite.connect import Connection, Use, path_of, prepare_file, reading_text_as, translated
+from holdfast.store.sqlite.connect import Connection, path_of, prepare_file, reading_text_as, translated
 from holdfast.store.sqlite.enqueue import Stamp, stored
 from holdfast.store.sqlite.trip import SqliteTrip, as_text, seconds_until
 from holdfast.store.sqlite.watch import Watch
@@ -49,13 +49,17 @@ class SqliteStore(SqliteTrip):
             any_of=lambda name: f"in (select value from json_each(:{name}))",  # noqa: S608 - our own names
         )
         self._after: dict[str, list[str]] = {}
-        self._pool: Pool[Connection] = Pool(
-            self._connect, lambda connection: not connection.db.in_transaction, survives_fork=False
-        )
+        self._pool: Pool[Connection] = Pool(self._connect, Connection.in_order, survives_fork=False)
+        self._posts: Pool[Connection] = Pool(self._open_post, Connection.in_order, survives_fork=False)
         prepare_file(self.path)
 
     def _connect(self) -> Connection:
-        return Connection(self.path, self.settings)
+        return Connection(self.path, self.settings, self._pool)
+
+    def _open_post(self) -> Connection:
+        """For enqueues, and nothing else. All that a new row consists of was checked when we were told it, and SQLite
+        would check it once more, which takes longer than the insert (docs/decisions/0023)."""
+        return Connection(self.path, self.settings, self._posts, checks=False)
 
     # -- set-up ------------------------------------------------------------------------------------------------
 
@@ -109,12 +113,13 @@ class SqliteStore(SqliteTrip):
             return things(connection.db, self.statements, tables), expected
 
     def close(self) -> None:
+        self._posts.close()
         self._pool.close()
 
     # -- primitives --------------------------------------------------------------------------------------------
 
-    def _use(self) -> Use:
-        return Use(self._pool, self.path)
+    def _use(self) -> Connection:
+        return self._pool.take()
 
     def _parameters(self, text: str, parameters: dict[str, Any]) -> dict[str, Any]:
         """Fill in the clock, and the instants a statement reckons from it. SQLite has no clock but the host's."""
