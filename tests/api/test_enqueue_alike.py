@@ -117,6 +117,11 @@ def test_many_are_kept_as_each_would_be(place: Place, drawn: list[Any]) -> None:
     assert [job.created for job in together] == [job.created for job in alone]
     assert [job.task for job in together] == [job.task for job in alone]
     place.clear()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("holdfast.store.sqlite.enqueue.CHUNK", 1)  # as of a long stream
+        together = place.app.enqueue_many(jobs)
+    assert place.rows([job.id for job in together]) == expected
+    place.clear()
 
 
 def test_instants_of_any_age_are_kept_as_they_would_be_alone(place: Place) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 from datetime import UTC, datetime, timedelta, timezone
+from enum import IntEnum, StrEnum
 from typing import Any
 
 import msgspec
@@ -58,6 +60,55 @@ BAD: list[tuple[dict[str, Any], str]] = [
 def test_a_bad_option_is_refused_where_it_is_written(options: dict[str, Any], why: str) -> None:
     with pytest.raises(BadArguments, match=rf"plain\.using: {why}"):
         plain.using(**options)
+
+
+class Urgency(IntEnum):
+    HIGH = 10
+
+
+class Lane(StrEnum):
+    MAIL = "mail"
+
+
+class Moment(datetime):
+    """As some libraries have them: it writes itself in a way of its own, and knows years beyond 9999."""
+
+    later = 0
+
+    @property
+    def year(self) -> int:
+        return super().year + self.later
+
+    def astimezone(self, tz: Any = None) -> Moment:
+        return self
+
+    def isoformat(self, *_: Any, **__: Any) -> str:
+        return "12000-01-01 00:00:00.00000"
+
+
+def test_options_of_other_kinds_are_kept_as_plain_values(hf: Holdfast) -> None:
+    """Drivers write an enum, or whatever else is not exactly a text or a number, as somebody may have told them."""
+    sqlite3.register_adapter(Urgency, lambda urgency: urgency.name)
+    sqlite3.register_adapter(Lane, lambda lane: lane.name.encode())
+
+    @hf.task
+    def task() -> None: ...
+
+    moment = Moment(2031, 2, 3, 4, 5, 6, 7, UTC)
+    lane = Lane.MAIL
+    bound = task.using(
+        priority=Urgency.HIGH, max_attempts=Urgency.HIGH, queue=lane, tags=[lane], correlation_id=lane, run_at=moment
+    ).bind()
+    new = bound.new
+    values = [new.priority, new.max_attempts, new.queue, *new.tags, new.correlation_id, new.run_at]
+    assert [type(value) for value in values] == [int, int, str, str, str, datetime]
+    record = hf.submit(bound).refresh()
+    assert (record.priority, record.queue, record.tags, record.run_at) == (
+        10, "mail", ("mail",), datetime(2031, 2, 3, 4, 5, 6, 7, UTC),
+    )  # fmt: skip
+    moment.later = 9_000
+    with pytest.raises(BadArguments, match="beyond the years"):
+        task.using(run_at=moment)
 
 
 @pytest.mark.parametrize(

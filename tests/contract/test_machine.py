@@ -572,6 +572,7 @@ class JobMachine(RuleBasedStateMachine):
         self.fences: set[str] = set()  # every fence ever issued
         self.charges: Counter[tuple[int, int]] = Counter()  # (job, life) -> claims less free releases
         self.successes: Counter[tuple[int, int]] = Counter()
+        self.given: set[int] = set()  # jobs that were claimed as they were enqueued
 
     @initialize(target=jobs, news=st.lists(st.one_of(PLAIN, new_jobs(None)), min_size=2, max_size=6))
     def a_database_with_a_few_jobs(self, news: list[NewJob]) -> Any:
@@ -974,7 +975,7 @@ class JobMachine(RuleBasedStateMachine):
         for id in after.jobs.keys() - before.jobs.keys():
             assert verb == "enqueue", "I2: a row nobody asked for"
             assert id in self.ids, "I2: a row nobody was told of"
-            assert after.jobs[id].state is Q
+            assert after.jobs[id].state is (R if id in self.given else Q)
         for id in before.jobs.keys() & after.jobs.keys():
             then, now = before.jobs[id], after.jobs[id]
             self.moved(then, now, verbs)
@@ -1156,13 +1157,13 @@ class SparingSurveys(Surveys):
         self._connection.close()
 
 
-def run_machine(store: Store, clock: Clock, examples: int) -> None:
+def run_machine(store: Store, clock: Clock, examples: int, base: type[JobMachine] = JobMachine) -> None:
     if isinstance(store, SqliteStore):
         place: Place = SqlitePlace(store, clock)
     else:
         assert isinstance(store, PostgresStore)
         place = PostgresPlace(store, clock)
-    machine = type("Machine", (JobMachine,), {"place": place})
+    machine = type("Machine", (base,), {"place": place})
     run_state_machine_as_test(
         machine,
         settings=hypothesis_settings(

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable
+from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable, ValueRefused
 from holdfast.model.filter import parse
 from holdfast.model.lifecycle import State
 from holdfast.settings import Settings
@@ -180,11 +180,16 @@ def test_now_is_stored_as_any_instant_is(monkeypatch: pytest.MonkeyPatch) -> Non
     stamp = Stamp()
     before, now, after = stored(datetime.now(UTC)), stamp(), stored(datetime.now(UTC))
     assert before <= now <= after
-    for moment in ("2026-11-16 09:59:59.999999", "2026-11-16 10:00:00.000000", "2026-11-16 10:00:00.000007"):
+    for moment in (
+        "1970-01-01 00:00:00.000005",
+        "2026-11-16 09:59:59.999999",
+        "2026-11-16 10:00:00.000000",
+        "2026-11-16 10:00:00.000007",
+    ):
         instant = datetime.fromisoformat(moment).replace(tzinfo=UTC)
         nanoseconds = int(instant.replace(microsecond=0).timestamp()) * 10**9 + instant.microsecond * 1000 + 999
         monkeypatch.setattr("time.time_ns", lambda ns=nanoseconds: ns)
-        assert stamp() == stored(instant) == moment
+        assert stamp() == Stamp()() == stored(instant) == moment
 
 
 FORK = """
@@ -289,8 +294,23 @@ def test_only_enqueues_go_without_the_constraints(store: Store) -> None:
     with store._posts.take() as connection:
         assert connection.db.execute("pragma ignore_check_constraints").fetchone() == (1,)
     id = a_queued_job(store)
-    with store._pool.take() as connection, pytest.raises(sqlite3.IntegrityError, match="CHECK"):
+    with pytest.raises(ValueRefused, match="CHECK"), store._pool.take() as connection:
         connection.db.execute(store.statements.fill("update @jobs set ready_at = null where id = ?"), (id,))
+
+
+@ONLY_SQLITE
+def test_what_a_trigger_writes_when_a_job_comes_is_checked(
+    store: Store, settings: Settings, stores: Callable[..., Store]
+) -> None:
+    """It may go to a table with constraints of its own, which are nobody's to ignore."""
+    with raw(settings) as sql:
+        sql("create table audit (task text check (task <> 'secret'))")
+        sql("create trigger audited after insert on {jobs} begin insert into audit values (new.task); end")
+    other = stores()
+    with pytest.raises(ValueRefused, match="CHECK"):
+        a_queued_job(other, task="secret")
+    a_queued_job(other)
+    assert [job.task for job in store.jobs()] == ["greet"]
 
 
 @ONLY_SQLITE

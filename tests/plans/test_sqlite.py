@@ -44,7 +44,7 @@ from tests.plans.crowd import (
 SCALES = (60, 1000)  # where SQLite knows the table to be smaller, it plans otherwise: with a filter made of all of it
 BACKLOG = 100_000
 SUSPECTS = 40
-COUNTED = 100  # instructions between two counts
+COUNTED = 10  # instructions between two counts
 FENCE = f"'00000000-0000-4000-8000-' || printf('%012d', n / {HELD_UNDER_A_LEASE})"
 
 Act = Callable[[], object]
@@ -91,13 +91,14 @@ def insert(db: sqlite3.Connection, many: int, columns: str, values: str, now: st
 
 
 class Steps:
-    """Counts the instructions SQLite spends on what the store does. The pool hands out the newest connection, so the
+    """Counts the instructions SQLite spends on what the store does. A pool hands out the newest connection, so the
     one the handler was set on is the one used."""
 
     def __init__(self, store: SqliteStore) -> None:
         self.counted = 0
-        with store._pool.use() as connection:
-            connection.db.set_progress_handler(self._count, COUNTED)
+        for pool in (store._pool, store._posts):
+            with pool.take() as connection:
+                connection.db.set_progress_handler(self._count, COUNTED)
 
     def _count(self) -> int:
         self.counted += COUNTED
@@ -106,6 +107,7 @@ class Steps:
     def of(self, act: Act) -> int:
         before = self.counted
         act()
+        assert self.counted > before, "it was done by another connection"
         return self.counted - before
 
 

@@ -6,6 +6,7 @@ import os
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from threading import Lock
 from typing import Generic, Protocol, TypeVar
 
@@ -21,31 +22,30 @@ C = TypeVar("C", bound=Closable)
 KEPT = 8  # connections kept open when free
 _pools: weakref.WeakSet[Pool[Closable]] = weakref.WeakSet()
 _graveyard: list[object] = []
+_forked: set[Path | None] = set()  # SQLite files that were open when this process was forked
 
 
 class Pool(Generic[C]):
     """`in_order`: is this one fit for further use? Asked after each. `usable`: is it still? Asked before it is lent,
-    where one that is free can break. `survives_fork`: may a child open connections of its own while ones from before
-    the fork exist? PostgreSQL's may; SQLite keeps what it has locked in the memory of the process, which the child
-    inherits and believes (F37).
+    where one that is free can break. `file`: the SQLite file that its connections have open. SQLite keeps what it has
+    locked in the memory of the process, which a forked child inherits and believes: it must not open that file (F37).
 
     Whoever enqueues passes here: the list of free ones is taken from and added to without a lock, each by one call that
     no thread can see half done."""
 
     def __init__(
         self, connect: Callable[[], C], in_order: Callable[[C], bool], usable: Callable[[C], bool] | None = None, *,
-        survives_fork: bool = True,
+        file: Path | None = None,
     ) -> None:  # fmt: skip
         self._connect = connect
         self._in_order = in_order
         self._usable = usable
-        self._survives_fork = survives_fork
+        self.file = file
         self._free: list[C] = []
-        self._open: set[C] = set()  # by this process: free or lent
+        self._open: weakref.WeakSet[C] = weakref.WeakSet()  # by this process: free or lent
         self._opening = 0
         self._lock = Lock()
         self._closed = False
-        self._forked_open = False
         _pools.add(self)  # type: ignore[arg-type]
 
     @contextmanager
@@ -79,7 +79,7 @@ class Pool(Generic[C]):
 
     def give_back(self, connection: C) -> None:
         if connection not in self._open:
-            _graveyard.append(connection)  # lent before this process was forked: see in_child
+            self._end(connection)
         elif not self._in_order(connection):
             # Where one connection broke (a restart, a failover) the free ones have hardly survived.
             self._end(connection)
@@ -92,7 +92,7 @@ class Pool(Generic[C]):
             self._end(connection)
 
     def _opened(self) -> C:
-        if self._forked_open:
+        if self.file in _forked:
             raise StoreError(
                 "this process was forked while its parent had the SQLite file open, and would lose what it writes: "
                 "fork before the first use, close() before it, or start processes by spawn",
@@ -100,22 +100,20 @@ class Pool(Generic[C]):
             )
         with self._lock:
             self._opening += 1
-        connection: C | None = None
         try:
             connection = self._connect()
+            self._open.add(connection)
         finally:
             with self._lock:
                 self._opening -= 1
-                if connection is not None:
-                    self._open.add(connection)
         return connection
 
     def _end(self, connection: C) -> None:
-        try:
+        if connection in self._open:
             connection.close()
-        finally:
-            with self._lock:
-                self._open.discard(connection)
+            self._open.discard(connection)
+        else:
+            _graveyard.append(connection)  # it was lent when this process was forked, and is its parent's
 
     def _end_free(self) -> None:
         while True:
@@ -129,18 +127,21 @@ class Pool(Generic[C]):
         self._closed = True
         self._end_free()
 
+    @property
+    def is_open(self) -> bool:
+        return bool(self._open or self._opening)
+
     def before_fork(self) -> None:
         """What would not survive is closed while it is still ours alone; what is in use can't be."""
-        if not self._survives_fork:
+        if self.file is not None:
             self._end_free()
 
     def in_child(self) -> None:
         """What was open belongs to the parent. Closing it here would end the parent's session, so it is put aside for
         as long as the process lives."""
         _graveyard.extend(self._open)
-        self._forked_open = self._forked_open or (not self._survives_fork and bool(self._open or self._opening))
         self._free = []
-        self._open = set()
+        self._open = weakref.WeakSet()
         self._opening = 0
         self._lock = Lock()
 
@@ -151,7 +152,9 @@ def _before_fork() -> None:
 
 
 def _in_child() -> None:
-    for pool in list(_pools):
+    pools = list(_pools)
+    _forked.update(pool.file for pool in pools if pool.file is not None and pool.is_open)
+    for pool in pools:
         pool.in_child()
 
 

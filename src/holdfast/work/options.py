@@ -105,7 +105,7 @@ def reuse_of(where: str, value: Any) -> float | None:
 def name_of(what: str, value: Any, *, limit: int = MAX_NAME) -> str:
     if not isinstance(value, str) or not value or len(value) > limit or "\x00" in value or not _encodable(value):
         raise BadArguments(f"{what} must be a text of 1 to {limit} characters without NUL, not {value!r:.80}")
-    return value
+    return str.__str__(value)  # of an enum, say: drivers write those as they are told elsewhere
 
 
 def key_of(what: str, value: Any) -> str:
@@ -138,7 +138,7 @@ def _encodable(value: str) -> bool:
 def _whole(where: str, name: str, value: Any, least: int, most: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         raise BadArguments(f"{where}: {name} must be a whole number from {least} to {most}, not {value!r}")
-    return value
+    return int.__int__(value)
 
 
 def priority_of(where: str, value: Any) -> int:
@@ -151,8 +151,10 @@ def aware(what: str, value: Any) -> datetime | None:
     if not isinstance(value, datetime) or value.tzinfo is None:
         raise BadArguments(f"{what} must be a datetime with a time zone, not {value!r}")
     try:
-        return value.astimezone(UTC)
-    except OverflowError:
+        utc = value.astimezone(UTC)
+        # By its fields: subclasses have ways of their own to write themselves, and years beyond 9999.
+        return datetime(utc.year, utc.month, utc.day, utc.hour, utc.minute, utc.second, utc.microsecond, UTC)
+    except (OverflowError, ValueError):
         raise BadArguments(f"{what} is {value}, which is beyond the years a datetime can hold in UTC") from None
 
 

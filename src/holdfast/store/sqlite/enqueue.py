@@ -54,16 +54,15 @@ class Stamp:
     """Now, as it is stored. The text of a second is made once: it takes longer than all else that makes a row."""
 
     def __init__(self) -> None:
-        self._second = ("", "")
+        self._second: tuple[int | None, str] = (None, "")
 
     def __call__(self) -> str:
-        digits = str(time.time_ns())
-        second = digits[:-9]
+        seconds, microseconds = divmod(time.time_ns() // 1000, 1_000_000)
         known, text = self._second
-        if second != known:
-            text = stored(datetime.fromtimestamp(int(second), UTC))[:20]
-            self._second = (second, text)
-        return text + digits[-9:-3]
+        if seconds != known:
+            text = stored(datetime.fromtimestamp(seconds, UTC))[:20]
+            self._second = (seconds, text)
+        return f"{text}{microseconds:06d}"
 
 
 class SqliteEnqueue(Store):

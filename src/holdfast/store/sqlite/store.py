@@ -49,8 +49,8 @@ class SqliteStore(SqliteTrip):
             any_of=lambda name: f"in (select value from json_each(:{name}))",  # noqa: S608 - our own names
         )
         self._after: dict[str, list[str]] = {}
-        self._pool: Pool[Connection] = Pool(self._connect, Connection.in_order, survives_fork=False)
-        self._posts: Pool[Connection] = Pool(self._open_post, Connection.in_order, survives_fork=False)
+        self._pool: Pool[Connection] = Pool(self._connect, Connection.in_order, file=self.path)
+        self._posts: Pool[Connection] = Pool(self._open_post, Connection.in_order, file=self.path)
         prepare_file(self.path)
 
     def _connect(self) -> Connection:
@@ -59,7 +59,7 @@ class SqliteStore(SqliteTrip):
     def _open_post(self) -> Connection:
         """For enqueues, and nothing else. All that a new row consists of was checked when we were told it, and SQLite
         would check it once more, which takes longer than the insert (docs/decisions/0023)."""
-        return Connection(self.path, self.settings, self._posts, checks=False)
+        return Connection(self.path, self.settings, self._posts, trusts=f"{self.settings.prefix}jobs")
 
     # -- set-up ------------------------------------------------------------------------------------------------
 
@@ -113,8 +113,10 @@ class SqliteStore(SqliteTrip):
             return things(connection.db, self.statements, tables), expected
 
     def close(self) -> None:
-        self._posts.close()
-        self._pool.close()
+        try:
+            self._posts.close()
+        finally:
+            self._pool.close()
 
     # -- primitives --------------------------------------------------------------------------------------------
 
