@@ -113,7 +113,7 @@ def _round(place: Place, sizes: Sizes, readings: Readings) -> None:
         ("drain_two_processes", 1, 2),
     ):
         place.fresh()
-        readings.add(name, drain_held(place, place.fill(sizes.jobs), workers, processes))
+        readings.add(name, drain_held(place, place.fill(sizes.compared), workers, processes))
     place.fresh()
     readings.add("isolated_job_ms", isolated_job_ms(place, sizes.isolated))
     readings.add("progress_call_ns", progress_call_ns())
