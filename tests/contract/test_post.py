@@ -201,9 +201,11 @@ def test_who_does_not_know_whether_its_job_was_taken_tells_the_workers(
 
 def test_a_job_waits_for_whoever_has_the_table_and_workers_hear_of_it_then(store: Store, settings: Settings) -> None:
     assert isinstance(store, PostgresStore)
-    a_queued_job(store)
     with psycopg.connect(settings.url, autocommit=True) as listener, ThreadPoolExecutor(1) as thread:
         listener.execute(f'listen "{store.channel}"'.encode())
+        a_queued_job(store)
+        [first] = listener.notifies(timeout=10, stop_after=1)  # it may come some time after its job
+        assert first.payload == 'l["default", "greet", 0]'
         with psycopg.connect(settings.url) as somebody:
             somebody.execute(f'lock table "{settings.schema}".jobs'.encode())
             waiting = thread.submit(a_queued_job, store, queue="mail")
