@@ -42,7 +42,7 @@ def _after(moment: str, seconds: float) -> str:
 
 
 def _fit(job: NewJob) -> NewJob:
-    """What the table's constraints would refuse; our own inserts go without them (docs/decisions/0023)."""
+    """The job, unless the table's constraints would refuse it: our own inserts go without (docs/decisions/0023)."""
     if not MIN_PRIORITY <= job.priority <= MAX_PRIORITY:
         raise ValueRefused(f"a priority is from {MIN_PRIORITY} to {MAX_PRIORITY}, not {job.priority}")
     if job.max_attempts < 1:
