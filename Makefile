@@ -36,16 +36,32 @@ check: $(VENV)/ready-check ## format, lint, types (mypy strict, pyright on the p
 	$(BIN)/basedpyright
 
 test: $(VENV)/ready-check ## every test, on SQLite and PostgreSQL
-	$(BIN)/python -m pytest -q -n $(RUN_JOBS) --dist worksteal
+	$(BIN)/python -m pytest -q -n $(RUN_JOBS) --dist worksteal --ignore tests/ha
+
+test-ha: $(VENV)/ready-check ## past one machine: failover, PgBouncer, silent networks, many workers (PgBouncer is installed with apt if it can be)
+	command -v pgbouncer || ! command -v apt-get || { apt-get update -qq; apt-get install -qq --no-install-recommends pgbouncer; } || true
+	$(BIN)/python -m pytest -q -n 2 tests/ha
 
 test-16: $(VENV)/ready-check ## the store, the API and the worker once more, on PostgreSQL 16
 	HOLDFAST_TEST_POSTGRES_VERSION=16 $(BIN)/python -m pytest -q -n $(RUN_JOBS) --dist worksteal tests/contract tests/api tests/work -k postgres
 
-test-fast: $(VENV)/ready ## the tests that take seconds
-	$(BIN)/python -m pytest -q -n $(RUN_JOBS) --ignore tests/crash --ignore tests/plans --ignore tests/types --ignore tests/docs --ignore tests/bench/test_figures.py
+test-15: $(VENV)/ready-check ## the same on PostgreSQL 15, as Debian's package postgresql-15 installs it
+	HOLDFAST_TEST_POSTGRES_VERSION=15 $(BIN)/python -m pytest -q -n $(RUN_JOBS) --dist worksteal tests/contract tests/api tests/work -k postgres
 
-chaos: $(VENV)/ready ## the crash tests with two hundred shutdowns of workers with runner processes (about 20 minutes)
+test-fast: $(VENV)/ready ## the tests that take seconds
+	$(BIN)/python -m pytest -q -n $(RUN_JOBS) --ignore tests/crash --ignore tests/ha --ignore tests/plans --ignore tests/types --ignore tests/docs --ignore tests/bench/test_figures.py
+
+chaos: $(VENV)/ready ## workers under load and faults, judged from outside: MINUTES=10 in all, SEED= to repeat, SLACK=6 beside other work
+	$(BIN)/python -m tests.chaos --minutes $(or $(MINUTES),10) --slack $(or $(SLACK),1) $(if $(SEED),--seed $(SEED))
+
+chaos-stops: $(VENV)/ready ## the crash tests with two hundred shutdowns of workers with runner processes (about 20 minutes)
 	HOLDFAST_CHAOS=100 $(BIN)/python -m pytest -q -n $(RUN_JOBS) tests/crash
+
+mutants: $(VENV)/ready ## plant bugs in copies of the code, one at a time: does the test named for each fail? (about 10 minutes)
+	$(BIN)/python -m scripts.mutants
+
+mutants-chaos: $(VENV)/ready ## plant those that can be seen from outside, and put each under fire: does the campaign see it? (about 40 minutes)
+	$(BIN)/python -m scripts.mutants --campaign
 
 docs: $(VENV)/ready-docs ## the documentation as a site, in site/; broken links fail
 	$(BIN)/python -m scripts.lifecycle
@@ -62,4 +78,4 @@ bench-long: $(VENV)/ready ## also million-row tables, memory and a pinned snapsh
 bench-peers: $(VENV)/ready ## measure other job systems beside ours, in turns: who wins each row (about 20 minutes)
 	$(BIN)/python -m bench.peers
 
-.PHONY: help demo check chaos docs test test-16 test-fast bench bench-long bench-peers
+.PHONY: help demo check chaos chaos-stops mutants mutants-chaos docs test test-15 test-16 test-ha test-fast bench bench-long bench-peers

@@ -14,7 +14,7 @@ from tests.factories import Clock
 from tests.servers import drop_schema, new_schema, shared_postgres
 
 ENGINES = ("sqlite", "postgres")
-SLOW = {"bench", "crash", "docs", "plans", "test_machine", "test_why"}  # folders and modules
+SLOW = {"bench", "chaos", "crash", "docs", "plans", "test_machine", "test_why"}  # folders and modules
 
 
 def pytest_configure() -> None:

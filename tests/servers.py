@@ -45,3 +45,19 @@ def new_schema() -> str:
 def drop_schema(url: str, schema: str) -> None:
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(f'drop schema if exists "{schema}" cascade'.encode())
+
+
+@contextmanager
+def a_role(url: str, *grants: str) -> Iterator[str]:
+    """The same database as seen by a new role with these rights (`usage on schema …`) and no others."""
+    role = f"r_{uuid.uuid4().hex[:12]}"
+    scheme, _, place = url.partition("://")
+    with psycopg.connect(url, autocommit=True) as owner:
+        owner.execute(f"create role {role} login".encode())
+        try:
+            for grant in grants:
+                owner.execute(f"grant {grant} to {role}".encode())
+            yield f"{scheme}://{role}@{place.rpartition('@')[2]}"
+        finally:
+            owner.execute(f"drop owned by {role}".encode())
+            owner.execute(f"drop role {role}".encode())

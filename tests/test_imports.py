@@ -16,15 +16,15 @@ SOURCE = Path(holdfast.__file__).parent
 MAY_IMPORT = {
     "errors": set[str](),
     "redact": set[str](),
-    "events": {"redact"},
+    "events": {"errors", "redact"},
     "model": {"errors", "redact"},
     "settings": {"errors", "model", "redact"},
     "embedded": {"errors"},
     "store": {"errors", "events", "model", "redact", "settings"},
-    "work": {"errors", "events", "model", "redact", "settings", "store"},
+    "work": {"errors", "events", "model", "redact", "settings", "signals", "store"},
     "handle": {"errors", "model", "redact", "work"},
     "doctor": {"errors", "model", "settings", "store"},
-    "waiting": {"errors", "store"},
+    "waiting": {"errors", "events", "store"},
     "people": {"doctor", "errors", "handle", "model", "settings", "store", "work"},
     "client": {"errors", "events", "handle", "model", "people", "settings", "store", "waiting", "work"},
 }  # everything else (the package itself, the command line, demo, bench, web) stands on top and may import all of it

@@ -88,7 +88,7 @@ def steady(run: Run, _jobs: int) -> Figures:
     return {
         "steady_p50_ms": percentile(waits, 50),
         "steady_p99_ms": percentile(waits, 99),
-        "steady_offered": sent["rate"],
+        "steady_enqueued": sent["rate"],
     }
 
 

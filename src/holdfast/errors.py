@@ -10,6 +10,8 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+UNGUARDED = "HF1115"  # an application used the database while it was imported to run its jobs
+
 
 class HoldfastError(Exception):
     """The base of everything Holdfast raises on purpose."""
@@ -78,6 +80,12 @@ class StoreUnavailable(StoreError):
     number = "HF3002"
 
 
+class TooManyConnections(StoreUnavailable):
+    """The server, or a pooler in front of it, has no connection left for us just now."""
+
+    number = "HF3405"
+
+
 class OutcomeUnknown(StoreUnavailable):
     """The connection broke while a commit was under way: it may have happened or not."""
 
@@ -117,6 +125,17 @@ class WaitTimeout(HoldfastError, TimeoutError):
     """The job had not finished when the time given to `wait` was over; it goes on all the same."""
 
     number = "HF1305"
+
+
+class Crashed(HoldfastError):
+    """An attempt ended with its process, or with its worker: what `on_error` is called with. `code` is that of the
+    attempt: CRASHED, LOST (others ran there, too) or QUARANTINED."""
+
+    number = "HF1312"
+
+    def __init__(self, message: str, *, code: str = "CRASHED") -> None:
+        super().__init__(message)
+        self.code = code
 
 
 class Steer(Exception):

@@ -1,13 +1,17 @@
 """What happens, as events: `emit` tells, `subscribe` listens, and every log text stands here. Events are emitted per
-batch, never per job on the worker's path: what is to be said of each job (`jobs`) is made only if somebody listens."""
+batch, never per job on the worker's path: what is to be said of each job (`jobs`) is made only if somebody listens.
+
+A worker whose handlers run in processes of their own passes its events on to one of them (work/runners/forward.py)."""
 
 from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
+from holdfast.errors import BadSettings
 from holdfast.redact import scrub
 
 Listener = Callable[[str, dict[str, Any]], None]
@@ -15,7 +19,15 @@ Listener = Callable[[str, dict[str, Any]], None]
 log = logging.getLogger("holdfast")
 log.addHandler(logging.NullHandler())
 
-_listeners: tuple[Listener, ...] = ()
+
+@dataclass(slots=True, eq=False)
+class _Subscription:
+    listener: Listener
+    only: frozenset[str] | None  # the events it wants; None: all
+    failed: bool = False
+
+
+_subscribed: tuple[_Subscription, ...] = ()
 
 # verb -> the event that tells of it (tests/events: every verb of the state machine has one).
 VERBS: dict[str, str] = {
@@ -62,9 +74,15 @@ TEXTS: dict[str, tuple[int, str]] = {
         logging.WARNING,
         "job {job} was taken over by someone else; its handler is told to stop, its result dropped",
     ),
+    "lease_doubted": (
+        logging.WARNING,
+        "the handler of job {job} ({task}) heard that its lease is lost; if our database still holds it, another "
+        "server said that, and the job is given back, uncharged",
+    ),
     "rescued": (logging.INFO, "Recovering stale job {job} (Retry {attempt}/{max_attempts})"),
     "rescued_elsewhere": (logging.INFO, "job {job} of silent worker {worker} is {state} now"),
     "failed": (logging.WARNING, "Job {job} failed permanently"),
+    "error_after_success": (logging.WARNING, "job {job} ({task}) had succeeded when its handler raised: {error}"),
     "errored": (logging.WARNING, "job {job} ({task}) attempt {attempt} of {max_attempts}: {verb} after {error}"),
     "neighbour_died": (logging.WARNING, "worker {worker} on this host is gone; its jobs are rescued"),
     "expired": (logging.INFO, "cancelled {count} jobs that were not started before their expiry"),
@@ -76,7 +94,14 @@ TEXTS: dict[str, tuple[int, str]] = {
         "writes to the file can't be watched ({error}): whether it has changed is looked up {times} times a second",
     ),
     "unavailable": (logging.WARNING, "{error}; trying again in {wait:g} s"),
+    "second_primary": (
+        logging.ERROR,
+        "two servers take writes: {primary} ({ours}) and {refused} ({its}); {refused} is refused: stop it, what is "
+        "written there is lost",
+    ),
     "available": (logging.WARNING, "{where} answers again"),
+    "unanswered": (logging.WARNING, "{where} has not answered for {seconds:.0f} s: {because}"),
+    "answered": (logging.WARNING, "{where} has answered after {seconds:.0f} s"),
     "misfit": (logging.ERROR, "{error}; worker {worker} claims no more and stops"),
     "poll_failed": (logging.ERROR, "a poll failed ({consecutive_errors} in a row): {error}"),
     "outcomes_wait": (logging.WARNING, "{count} outcomes wait for the database: {error}"),
@@ -86,14 +111,31 @@ TEXTS: dict[str, tuple[int, str]] = {
         logging.WARNING,
         "job {job} ({task}) did not stop within its grace time; it is released, its result will be dropped",
     ),
+    "writers_waited": (
+        logging.WARNING,
+        "job {job} ({task}) had its transaction open for {seconds:.1f} s: on SQLite nobody else can write meanwhile",
+    ),
     "runner_ended": (logging.ERROR, "runner process {pid} {how}, with {held} attempts in hand; another is started"),
     "runner_retired": (
         logging.WARNING,
-        "job {job} did not stop within {grace:g} s: its runner process {pid} takes no more attempts and is ended as "
-        "soon as it has no others",
+        "job {job} did not stop within {grace:g} s: its runner process {pid} takes no more attempts and is ended; "
+        "others that run there get {grace:g} s to finish",
+    ),
+    "neighbours_released": (
+        logging.WARNING,
+        "runner process {pid} is ended for a job that does not stop: {count} others that run there are given back",
     ),
     "runner_stuck": (logging.WARNING, "runner process {pid} did not end in time and is killed"),
-    "runner_unfit": (logging.ERROR, "a runner process can't start: {error}"),
+    "runner_slow": (logging.WARNING, "runner process {pid} has been importing the application for {seconds:g} s"),
+    "runner_unfit": (logging.ERROR, "a runner process can't start: {error}; trying again in {wait:g} s"),
+    "reaper_ended": (
+        logging.WARNING,
+        "the reaper, which ends handlers' programs if this worker is killed, is gone; another is started",
+    ),
+    "reaper_missing": (
+        logging.ERROR,
+        "no reaper can be started ({error}): programs that handlers started would outlive a kill of this worker",
+    ),
     "fired": (logging.INFO, "cron {cron}: job {job} for the tick of {tick}"),
     "ticks_missed": (
         logging.WARNING,
@@ -102,46 +144,80 @@ TEXTS: dict[str, tuple[int, str]] = {
     "cron_unknown": (logging.WARNING, "cron {cron} can't be fired by this worker: {error}"),
     "resource_stuck": (logging.ERROR, "the resource {resource} was not closed in good order: {error}"),
     "hook_failed": (logging.ERROR, "the hook {hook} failed: {error}"),
+    "events_dropped": (
+        logging.WARNING,
+        "{count} events did not reach the application's listeners: they are too slow, or their process died",
+    ),
     "stumbled": (logging.ERROR, "{part} met an error nobody expected, and goes on: {error}"),
     "unknown_request": (logging.WARNING, "job {job} asks for task {task}, which is not declared here"),
 }  # fmt: skip
 
 
-def subscribe(listener: Listener) -> Callable[[], None]:
-    """Call `listener(name, fields)` for every event from now on. Returns what ends that."""
-    global _listeners
-    _listeners = (*_listeners, listener)
+def subscribe(listener: Listener, *, only: Iterable[str] | None = None) -> Callable[[], None]:
+    """Call `listener(name, fields)` for every event from now on, or for those named by `only`. Returns a function that
+    ends this."""
+    global _subscribed
+    names = None if only is None else frozenset([only] if isinstance(only, str) else only)
+    if unknown := sorted((names or frozenset()) - TEXTS.keys()):
+        raise BadSettings(f"events.subscribe: there is no event {', '.join(unknown)}")
+    mine = _Subscription(listener, names)
+    _subscribed = (*_subscribed, mine)
 
     def unsubscribe() -> None:
-        global _listeners
-        _listeners = tuple(known for known in _listeners if known is not listener)
+        global _subscribed
+        _subscribed = tuple(one for one in _subscribed if one is not mine)
 
     return unsubscribe
 
 
+def heard() -> list[str] | None:
+    """The events that somebody here listens to; None: all."""
+    names: set[str] = set()
+    for one in _subscribed:
+        if one.only is None:
+            return None
+        names |= one.only
+    return sorted(names)
+
+
 def wanted(name: str) -> bool:
     """Does anyone want to hear this? Worth asking where telling it takes work for each job."""
-    return bool(_listeners) or log.isEnabledFor(TEXTS[name][0])
+    return bool(_subscribed and _listening(name)) or log.isEnabledFor(TEXTS[name][0])
 
 
 def emit(name: str, /, *, jobs: Callable[[], list[dict[str, Any]]] | None = None, **fields: Any) -> None:
-    """Tell everyone who listens, then the log. `jobs` is called, for what is to be said of each, only if somebody
-    listens. A listener that raises is logged and costs nothing else: jobs go on."""
-    if "error" in fields:
-        fields["error"] = scrub(fields["error"])
+    """Write it to the log, then tell everyone who listens. `jobs` is called, for what is to be said of each, only if
+    somebody listens. A listener that raises is logged and costs nothing else: jobs go on."""
     write_log(name, fields)
-    if not _listeners:
-        return
-    if jobs is not None:
-        fields["jobs"] = jobs()
-    for listener in _listeners:
+    if _subscribed and (listening := _listening(name)):
+        if jobs is not None:
+            fields["jobs"] = jobs()
+        _tell(listening, name, fields)
+
+
+def deliver(name: str, fields: dict[str, Any]) -> None:
+    """Tell everyone who listens here what happened, and was logged, in another process."""
+    _tell(_listening(name), name, fields)
+
+
+def _listening(name: str) -> list[_Subscription]:
+    return [one for one in _subscribed if one.only is None or name in one.only]
+
+
+def _tell(listening: list[_Subscription], name: str, fields: dict[str, Any]) -> None:
+    for one in listening:
         try:
-            listener(name, fields)
-        except Exception:
-            log.exception("a listener to events failed at %s", name)
+            one.listener(name, fields)
+        except (Exception, SystemExit):
+            if not one.failed:
+                one.failed = True
+                log.exception("a listener to events failed at %s; if it fails again, that is not logged", name)
 
 
 def write_log(name: str, fields: dict[str, Any]) -> None:
+    """For itself: of what listeners heard where it happened. Takes secrets out of the error."""
+    if "error" in fields:
+        fields["error"] = scrub(fields["error"])
     level, text = TEXTS[name]
     if log.isEnabledFor(level):
         log.log(level, singular(text.format_map(fields)), extra={"holdfast": {"event": name, **fields}})
@@ -152,5 +228,5 @@ def singular(text: str) -> str:
     return re.sub(_ONE, lambda found: f"1 {found[1]}{_VERBS.get(found[2] or '', '')}", text)
 
 
-_ONE = r"(?<![\w.,-])1 ((?:due |old finished )?(?:job|outcome|lease))s\b( were\b| are\b| wait\b| go\b)?"
+_ONE = r"(?<![\w.,-])1 ((?:due |old finished )?(?:job|outcome|lease|event))s\b( were\b| are\b| wait\b| go\b)?"
 _VERBS = {" were": " was", " are": " is", " wait": " waits", " go": " goes"}

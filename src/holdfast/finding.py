@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 import re
 import sys
 import traceback
@@ -13,8 +14,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from holdfast.client import Holdfast
-from holdfast.errors import BadSettings, HoldfastError
+from holdfast.client import Holdfast, importing
+from holdfast.errors import UNGUARDED, BadSettings, HoldfastError
 from holdfast.model.words import nearest
 from holdfast.settings import load_settings
 
@@ -23,19 +24,26 @@ FILES = 200  # Python files read, at most, to tell what is there
 
 
 def open_app(url: str | None) -> Holdfast:
-    """The database to look at: the one named, else the configured application's, else the configured one."""
+    """The database to look at: the one named, else HOLDFAST_APP's, else the configured one."""
     from holdfast.store import open_store
     from holdfast.store.sqlite.connect import path_of  # who only runs handlers may have another database, or none
 
-    known = load_settings(url=url)
-    app = find_app(None) if known.app and url is None else Holdfast(url)
+    app = looked_at(None, url)
     if app.settings.url.startswith("sqlite") and not path_of(app.settings).exists():
-        raise BadSettings(
-            f"there is no file {path_of(app.settings)}: name the database with --url or HOLDFAST_URL", number="HF1109"
-        )
+        hint = "name the database with --url or HOLDFAST_URL"
+        if app.settings.app and app.sources["url"] == "default":
+            hint = f"set url beside app = {app.settings.app!r}, which is only imported to run it, or {hint}"
+        raise BadSettings(f"there is no file {path_of(app.settings)}: {hint}", number="HF1109")
     with closing(open_store(app.settings)) as store:
         store.check()  # looking sets nothing up
     return app
+
+
+def looked_at(app: str | None, url: str | None) -> Holdfast:
+    """An application that was named here and now, or a database alone. To look into a directory must not run code in
+    it, so what its holdfast.toml names is not imported."""
+    app = app or (None if url else os.environ.get("HOLDFAST_APP"))
+    return find_app(app, url=url) if app else Holdfast(url)
 
 
 def find_app(where: str | None, *, url: str | None = None, **settings: Any) -> Holdfast:
@@ -80,7 +88,8 @@ def load(place: str) -> ModuleType:
     path = Path(place)
     if path.suffix != ".py":
         try:
-            return importlib.import_module(place)
+            with importing():
+                return importlib.import_module(place)
         except ModuleNotFoundError as missing:
             if missing.name is None or not f"{place}.".startswith(f"{missing.name}."):
                 raise _broken(place, missing) from missing  # something the module itself needs
@@ -98,9 +107,8 @@ def load(place: str) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module
     try:
-        spec.loader.exec_module(module)
-    except HoldfastError:
-        raise
+        with importing():
+            spec.loader.exec_module(module)
     except Exception as error:
         raise _broken(place, error) from error
     return module
@@ -109,13 +117,26 @@ def load(place: str) -> ModuleType:
 def _broken(place: str, error: Exception) -> Exception:
     """What the application's own code raised when it was imported, and where; what Holdfast raised there, as it is."""
     if isinstance(error, HoldfastError):
-        return error
+        return _unguarded(place, error) if error.number == UNGUARDED else error
     if isinstance(error, SyntaxError):
         where, what = f"{error.filename}, line {error.lineno}", f"{type(error).__name__}: {error.msg}"
     else:
         frame = traceback.extract_tb(error.__traceback__)[-1]
         where, what = f"{frame.filename}, line {frame.lineno}", f"{type(error).__name__}: {error}"
     return BadSettings(f"{place} can't be imported: {what} ({where}); --debug shows more", number="HF1113")
+
+
+def _unguarded(place: str, error: HoldfastError) -> HoldfastError:
+    """Names the line of the application's that used the database: the one that called us."""
+    frames = traceback.extract_tb(error.__traceback__)[1:]
+    ours = str(Path(__file__).parent)
+    called = next((number for number, frame in enumerate(frames) if frame.filename.startswith(ours)), 0)
+    where = f" ({frames[called - 1].filename}, line {frames[called - 1].lineno})" if called else ""
+    return BadSettings(
+        f"{place} uses the database, or starts a worker, when it is imported{where}. Every process that runs its jobs "
+        'imports it, and would do the same again: put that under `if __name__ == "__main__":`',
+        number=UNGUARDED,
+    )
 
 
 def applications(wanted: str = "") -> str:

@@ -17,6 +17,7 @@ from holdfast.model.lifecycle import State
 from holdfast.model.outcome import Error
 from holdfast.redact import MARKS
 from holdfast.work.context import in_handler
+from holdfast.work.offload import in_thread
 from holdfast.work.options import reason_of
 
 if TYPE_CHECKING:
@@ -68,9 +69,11 @@ class Job(Generic[R_co]):
     def error(self) -> Error | None:
         """The last error of a job that has not succeeded, if there was one."""
         record = self.refresh()
-        if record.state is State.SUCCEEDED or not record.error_code:
+        if not record.error_code:
             return None
-        return Error(record.error_code, record.error_message or "")
+        code = record.error_code
+        traceback = next((a.traceback for a in reversed(self.attempts) if a.error_code == code), None)
+        return Error(code, record.error_message or "", traceback)
 
     @property
     def attempts(self) -> list[AttemptRecord]:
@@ -97,7 +100,7 @@ class Job(Generic[R_co]):
         import asyncio  # it takes long to import, and many never await
 
         woken, loop = asyncio.Event(), asyncio.get_running_loop()
-        await asyncio.to_thread(self._ask_to_be_told)
+        await in_thread(self._app, self._ask_to_be_told)
         with self._app.expecting(self.id, lambda: loop.call_soon_threadsafe(woken.set)):
             while not ((record := await asyncio.to_thread(self._look, patience)) and record.finished):
                 pause = patience.pause(record)

@@ -15,10 +15,9 @@ def main(descriptor: str, terms: str) -> int:
     settle(terms)
     from holdfast.errors import HoldfastError
     from holdfast.finding import find_app
-    from holdfast.work import isolating
     from holdfast.work.runners.lone import Lone, MainThreadRunner
     from holdfast.work.runners.relay import Withheld
-    from holdfast.work.runners.wire import Unfit, frame
+    from holdfast.work.runners.wire import Unfit, say
 
     line = socket.socket(fileno=int(descriptor))
     line.set_inheritable(False)
@@ -31,18 +30,17 @@ def main(descriptor: str, terms: str) -> int:
     forks_are_no_runners(line.fileno(), *([] if run.lock is None else [run.lock]))
     sys.path[:] = [*run.path, *(entry for entry in sys.path if entry not in run.path)]
     try:
-        with isolating.importing():
-            app = find_app(run.app, **run.settings)
+        app = find_app(run.app, **run.settings)
         if not run.database:
             app.withhold(Withheld())
         store = lone.store((lambda: app.store) if run.database else None)
         lone.serve(app.crew_for(run.held.task, store, MainThreadRunner))
     except HoldfastError as error:
-        line.sendall(frame(Unfit(type(error).__name__, error.message, error.number)))
+        say(line, Unfit(type(error).__name__, error.message, error.number))
         return 1
     except Exception as error:  # noqa: BLE001 - a resource or hook of the user's may raise anything
         traceback.print_exc()
-        line.sendall(frame(Unfit("HoldfastError", f"{type(error).__name__}: {error}", HoldfastError.number)))
+        say(line, Unfit("HoldfastError", f"{type(error).__name__}: {error}", HoldfastError.number))
         return 1
     return 0
 

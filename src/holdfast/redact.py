@@ -27,15 +27,24 @@ Hide = Callable[[str], str]
 
 # Patterns are compiled when they are first used: few programs come to use them, and it takes milliseconds.
 _WORDS = (
-    r"pass(?:word|wd|phrase|file)s?|sslpassword|pwd|secrets?|token|api[-_]?key|authorization|credentials?"
-    r"|(?:private|access|secret)[-_]?key"
+    r"(?:pg|ssl)?pass(?:word|wd|phrase|file)s?|pwd|otp|secrets?|(?:csrf|xsrf|auth)?token|jwt|api[-_ ]?key"
+    r"|authorization|credentials?|(?:set-)?cookie|(?:j|php)?sess(?:ion)?id|connect\.sid"
+    r"|(?:private|access|secret|signing|encryption|master|hmac|account|service|deploy|licen[sc]e)[-_]?key"
 )
-_SECRET_NAME = rf"(?<![a-z])(?:{_WORDS})(?![a-z])"
+# What is said *about* a secret is none: `password_min_length`, `token_type`, `access_key_id`.
+_ABOUT = (
+    r"[-_](?:ids?|names?|type|kind|count|len(?:gth)?|min|max|size|limit|url|uri|refs?|fields?|policy|required|reset"
+    r"|version|expir[a-z]{1,6}|ttl)(?![a-z])"
+)
+_SECRET_NAME = rf"(?<![a-z])(?:{_WORDS})(?![a-z]|{_ABOUT})"
 _HUMP = r"(?<=[a-z0-9])(?=[A-Z])"
 
 # Every repetition is bounded, and none starts within another: hostile texts cost no more than long ones.
-_USER_INFO = r"(?i)(?<![a-z0-9+.-])([a-z][a-z0-9+.-]{0,30}://[^\s:@/]{0,200}):\S{0,1000}@"
-_NAME = rf"(?<![\w-])[\w-]{{0,80}}?(?:{_WORDS})(?![A-Za-z])[\w-]{{0,40}}"
+_PORT = r"\d{1,5}(?:[/?#,\s'\")]|$)"
+_USER_INFO = rf"(?i)(?<![a-z0-9+.-])([a-z][a-z0-9+.-]{{0,30}}://[^\s:@/\[]{{0,200}}):(?!{_PORT})\S{{0,1000}}@"
+_USER_ALONE = r"(?i)(?<![a-z0-9+.-])(https?://)[^\s:@/?#]{16,200}@"  # so long: a token, not a user
+_BARE = rf"[\w-]{{0,80}}?(?:{_WORDS})(?![A-Za-z])[\w-]{{0,40}}"
+_NAME = rf"(?<![\w-]){_BARE}"
 _QUOTED = r"'(?:[^'\\]|\\.){0,8000}'?|\"(?:[^\"\\]|\\.){0,8000}\"?"
 # A type is no secret, but what follows it may be: `password: str`, `token: Secret[str] | None = "…"`.
 _TYPE = (
@@ -43,13 +52,36 @@ _TYPE = (
     r"|(?:Secret|Optional|Union|Annotated|Sequence|Mapping|list|dict|tuple|set)\[[^\]\n=]{1,100}\]{1,3})"
 )
 _HINT = rf":\s{{0,3}}{_TYPE}(?:\s{{0,3}}\|\s{{0,3}}{_TYPE}){{0,5}}"
+_SCHEME = r"(?:(?:bearer|basic|digest|token)\s+)?"
 _PAIR = (
     # password=  'token':  Authorization:  password: str =
-    rf"(?i)({_NAME}['\"]?\s{{0,3}}(?:{_HINT}\s{{0,3}}=|=|(?!{_HINT}(?:[\s,)\]}}|:=]|$)):)\s{{0,3}})"
-    rf"(?!\s|\*\*\*)((?:(?:bearer|basic|digest|token)\s+)?(?:[brf]?(?:{_QUOTED})|[^\s&]{{1,8000}}))"
+    rf"(?i)({_NAME})(['\"]?\s{{0,3}}(?:{_HINT}\s{{0,3}}=|=(?!=)|(?!{_HINT}(?:[\s,)\]}}|:=]|$)):)\s{{0,3}})"
+    rf"(?!\s|\*\*\*)({_SCHEME}(?:[brf]?(?:{_QUOTED})|[^\s&]{{1,8000}}))"
 )
-_WITHIN_URL = r"(?i)^[^:/]+://[^:@/]*:(.*)@|[?&\s](?:ssl)?password\s*=\s*([^&\s]+)"
+_OPTION = rf"(?i)(?<![\w-])(--{_BARE})(\s{{1,3}})(?!-)({_QUOTED}|\S{{1,8000}})"  # --password x
+_TUPLE = rf"(?i)([(\[]\s{{0,3}}b?['\"]{_NAME})(['\"],\s{{0,3}})(b?(?:{_QUOTED}))(?=\s{{0,3}}[)\]])"  # ('password', 'x')
+_SAID = rf"(?i)({_NAME})( )('[^'\s]{{4,8000}}'|\"[^\"\s]{{4,8000}}\")"  # with password 'x'
+_TAG = rf"(?i)(<(?:\w{{1,40}}:)?{_NAME})((?:\s[^<>]{{0,200}})?>)([^<>]{{1,8000}})(?=</)"  # <password>x</password>
+# JSON within a string: \"password\": \"x\"
+_ESCAPED = rf"(?i)({_NAME})((\\{{1,15}})['\"]\s{{0,3}}[:=]\s{{0,3}}\3(['\"]))((?:(?!\3\4)[^\n]){{1,8000}})"
+_HEADER = (
+    r"(?i)(?<![\w-])((?:proxy-)?authorization(?=:\s?(?:aws4-hmac|bearer|basic|digest|hawk|negotiate|token)[\w-]{0,20}\s)"
+    r"|(?:set-)?cookie(?=:\s?[^\s=;]{1,200}=)|\w{1,40}-[\w-]{0,40}?signature[\w-]{0,20})"
+    r"(:\s{0,3})(?!\s|\*\*\*)(digest [^\r\n]{1,8000}|[^\r\n'\"]{1,8000})"
+)
+_QUERY = r"(?i)([?&;](?:sig|(?:x-amz-)?signature))(=)([^\s&'\"]{8,})"
+_PEM = r"(-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----)(?:(?!-----)[\s\S]){1,20000}"
+_WITHIN_URL = r"(?i)^[^:/]+://[^:@/]*:(.*)@|[?&](?:ssl)?password=([^&]+)|(?:^|\s)(?:ssl)?password\s*=\s*([^&\s]+)"
 _BEARER = r"(?i)\b(bearer)\s+[A-Za-z0-9._~+/=-]{16,}"  # shorter: a word of prose
+# Tokens that are known by how they begin.
+_KNOWN = (
+    r"(?<![\w-])(?:eyJ[\w-]{5,}\.[\w-]{5,}\.[\w-]{5,}|gh[opsru]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}"
+    r"|xox[abeprs]-[\w-]{10,}|[rs]k_(?:live|test)_[A-Za-z0-9]{10,}|sk-(?=[\w-]{0,200}\d)[\w-]{20,}|A(?:KI|SI)A[A-Z0-9]{16}"
+    r"|AIza[\w-]{30,}|npm_[A-Za-z0-9]{30,}|pypi-[\w-]{20,}|hf_[A-Za-z0-9]{30,}|SG\.[\w-]{16,}\.[\w-]{16,}"
+    r"|dop_v1_[a-f0-9]{32,}|whsec_[A-Za-z0-9+/=]{16,}|ya29\.[\w-]{16,})|(?<=hooks\.slack\.com/services/)\S{8,}"
+)
+# Values that tell nothing: a placeholder, a yes or no.
+_PLAIN = r"(?i)(?:true|false|none|null|bearer|basic|\$\d{1,3}|%(?:\(\w{1,40}\))?s|\{\w{0,40}\}|\?)['\",;)\]}]*"
 
 
 @cache
@@ -66,15 +98,28 @@ def scrub(text: str) -> str:
     """The text without what looks like a secret."""
     if "://" in text:
         text = _compiled(_USER_INFO).sub(rf"\1:{HIDDEN}@", text)
-    text = _compiled(_PAIR).sub(_hide_value, text)
-    return _compiled(_BEARER).sub(rf"\1 {HIDDEN}", text)
+        text = _compiled(_USER_ALONE).sub(rf"\1{HIDDEN}@", text)
+    if "-----BEGIN " in text:
+        text = _compiled(_PEM).sub(rf"\1{HIDDEN}", text)
+    if "\\" in text:
+        text = _compiled(_ESCAPED).sub(_hide_value, text)
+    for pattern in (_HEADER, _QUERY):
+        text = _compiled(pattern).sub(rf"\1\2{HIDDEN}", text)
+    for pattern in (_PAIR, _OPTION, _TUPLE, _SAID, _TAG):
+        text = _compiled(pattern).sub(_hide_value, text)
+    text = _compiled(_BEARER).sub(rf"\1 {HIDDEN}", text)
+    return _compiled(_KNOWN).sub(HIDDEN, text)
 
 
 def _hide_value(pair: re.Match[str]) -> str:
-    name, value = pair.groups()
-    if name.rstrip().endswith(":") and "'" not in name and '"' not in name and len(value) < SHORTEST:
+    name, sign, *_, value = pair.groups()
+    quoted = "'" in sign or '"' in sign
+    if not is_secret_name(name) or _compiled(_PLAIN).fullmatch(value):
+        return pair[0]
+    if sign.rstrip().endswith(":") and not quoted and len(value) < SHORTEST:
         return pair[0]  # prose: "unexpected token: }"
-    return f"{name}{HIDDEN}"
+    rest = "" if value.lstrip("brf")[:1] in "'\"" else value[len(value.rstrip("'\",;)]}")) :]  # is of what it stands in
+    return f"{name}{sign}{HIDDEN}{rest}"
 
 
 def hiding(args: bytes, names: Iterable[str], url: str) -> Hide:

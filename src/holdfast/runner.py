@@ -14,7 +14,7 @@ from holdfast.finding import find_app
 from holdfast.work.runners.child import Child
 from holdfast.work.runners.process import Orders
 from holdfast.work.runners.settle import leave, leave_signals_to_the_worker, settle
-from holdfast.work.runners.wire import Unfit, frame
+from holdfast.work.runners.wire import Unfit, say
 
 
 def main(descriptor: str, orders: str, terms: str) -> int:
@@ -28,7 +28,7 @@ def main(descriptor: str, orders: str, terms: str) -> int:
         logs.to_stderr(told.verbose, app.settings.log_format)
         Child(line, app.settings, app.crew()).serve()
     except HoldfastError as error:
-        line.sendall(frame(Unfit(type(error).__name__, error.message, error.number)))
+        say(line, Unfit(type(error).__name__, error.message, error.number))
         return 1
     return 0
 

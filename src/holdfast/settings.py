@@ -41,6 +41,8 @@ class Settings:
     """Synchronous handlers run at once in each process; 0: cpus + 4, at most 32."""
     processes: int = 1
     """Processes that `holdfast worker` runs handlers in, each with so many coroutines and threads; 0: in its own."""
+    handler_connections: int = 10
+    """PostgreSQL: connections that each process opens at most for ctx.transaction(); a handler waits for a free one."""
     isolated: int = 0
     """Attempts with a process of their own run at once by one worker; 0: as many as there are cpus."""
     poll_base: float = 1.0
@@ -57,6 +59,8 @@ class Settings:
     """Be woken by notifications; off: poll only."""
     prepare: bool = True
     """PostgreSQL: prepare statements and set session options; off behind PgBouncer in transaction mode."""
+    enqueue_timeout: float = 30.0
+    """PostgreSQL: seconds an enqueue waits for the answer before it ends in OutcomeUnknown; 0: as long as it takes."""
     grace: float = 25.0
     """Seconds running handlers get to finish at shutdown, or to stop when asked to, before they are ended."""
     quarantine_after: int = 3
@@ -98,11 +102,12 @@ class Settings:
                 f"lease is {self.lease:g} s and heartbeat {self.heartbeat:g} s: a lease needs at least "
                 f"{MINIMUM_BEATS} heartbeats, so set heartbeat to {self.lease / 4:g} or less"
             )
-        for name in ("concurrency", "threads", "processes", "isolated"):
+        for name in ("concurrency", "threads", "processes", "handler_connections", "isolated"):
             if getattr(self, name) > MOST_AT_ONCE:
                 raise BadSettings(f"{name} must be at most {MOST_AT_ONCE:,}, and is {getattr(self, name):,}")
-        if self.concurrency < 1:
-            raise BadSettings("concurrency must be 1 or more")
+        for name in ("concurrency", "handler_connections"):
+            if getattr(self, name) < 1:
+                raise BadSettings(f"{name} must be 1 or more")
         if not self.threads:
             object.__setattr__(self, "threads", min(32, (os.cpu_count() or 1) + 4))
         if not self.isolated:
@@ -130,7 +135,8 @@ _USER_INFO = r"^([^:/]+://[^:@/]*):.*@"  # up to the last @: a password may hold
 
 def redact(url: str) -> str:
     """A database URL as it may be shown: without passwords."""
-    return scrub(re.sub(_USER_INFO, r"\1:***@", url))
+    url = re.sub(_USER_INFO, r"\1:***@", url)
+    return scrub(re.sub(r"([?&](?:ssl)?password=)[^&]*", r"\1***", url))
 
 
 def load_settings(

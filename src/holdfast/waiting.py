@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
+from holdfast import events
 from holdfast.errors import StoreError
 from holdfast.store.base import Store
 
@@ -20,6 +21,7 @@ class Hub:
         self._lock = threading.Lock()
         self._waiting: dict[str, list[Callable[[], object]]] = {}
         self._thread: threading.Thread | None = None
+        self._told = False  # that nothing is heard
 
     @contextmanager
     def expecting(self, id: str, wake: Callable[[], object]) -> Iterator[None]:
@@ -47,8 +49,11 @@ class Hub:
                     return
             try:
                 self._store().listen(self._heard, self._nobody, finished=True)
-            except StoreError:
+            except StoreError as error:
                 deaf = True  # those who wait look by themselves, a little later
+                if not self._told:
+                    self._told = True
+                    events.emit("deaf", error=str(error))
 
     def _nobody(self) -> bool:
         with self._lock:
@@ -56,6 +61,7 @@ class Hub:
 
     def _heard(self, kind: str, what: str) -> None:
         with self._lock:
+            self._told = False
             concerned = [self._waiting.get(what, [])] if kind == "finished" else self._waiting.values()
             for wakes in concerned:
                 for wake in wakes:

@@ -113,7 +113,7 @@ def test_success_on_a_session_is_one_commit_with_its_writes(hf: Holdfast, databa
                 session.commit()
 
     job = note.enqueue()
-    assert hf.drain() == 2
+    assert hf.drain() == 1
     assert job.state is State.SUCCEEDED
     assert job.refresh().result == b'{"noted":2}'
     assert notes(database) == 1

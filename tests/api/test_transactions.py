@@ -121,8 +121,8 @@ def test_a_rollback_leaves_no_job_and_no_wake_up(hf: Holdfast, ledger: Ledger) -
     assert [record.queue for record in hf.jobs()] == ["committed"]
     assert job.id not in {record.id for record in hf.jobs(queue="rolled-back")}
     assert ledger.rows == 1
-    if not ledger.is_sqlite:  # where a wake-up says what it is about
-        assert heard == [("listening", ""), ("queue", "committed")]
+    if not ledger.is_sqlite:  # where each commit is told of once
+        assert heard == [("listening", ""), ("queue", "")]
 
 
 def test_the_first_thing_a_process_does_may_be_to_enqueue_on_its_own_transaction(
@@ -321,7 +321,7 @@ def test_a_forgotten_commit_is_an_errored_attempt(hf: Holdfast, ledger: Ledger) 
         return 0
 
     job = pay.enqueue()
-    assert hf.drain() == 2
+    assert hf.drain().attempts == 2
     assert job.result == 1
     assert ledger.rows == 1
     [attempt] = job.attempts
@@ -395,11 +395,11 @@ def test_a_handler_cancelled_while_its_transaction_opens_leaves_none_open(
     original = app.store.user_transaction
 
     @contextmanager
-    def slow() -> Iterator[Any]:
+    def slow(note: str) -> Iterator[Any]:
         opening.set()
         go_on.wait(10)
         try:
-            with original() as connection:
+            with original(note) as connection:
                 opened.set()
                 yield connection
         finally:
@@ -433,16 +433,17 @@ def test_a_handler_cancelled_while_its_transaction_opens_leaves_none_open(
 
 
 def test_a_handler_whose_coroutine_is_closed_while_its_transaction_opens_leaves_none_open(
-    hf: Holdfast, ledger: Ledger
+    hf: Holdfast, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As where a loop ends without having cancelled what a handler started there."""
     opening, closed = threading.Event(), threading.Event()
+    really_open = hf.store.user_transaction
 
     @contextmanager
-    def told() -> Iterator[Any]:
+    def told(note: str) -> Iterator[Any]:
         opening.set()
         try:
-            with hf.store.user_transaction() as connection:
+            with really_open(note) as connection:
                 yield connection
         finally:
             closed.set()
@@ -456,7 +457,7 @@ def test_a_handler_whose_coroutine_is_closed_while_its_transaction_opens_leaves_
     context = JobContext.detached("pay")
     context._store = hf.store
     transaction = context.transaction()
-    transaction._opened = told()
+    monkeypatch.setattr(hf.store, "user_transaction", told)
     asyncio.run(closing())
     assert closed.wait(10)
     with ledger.connect() as connection:
@@ -473,3 +474,69 @@ def test_a_transaction_needs_a_job_from_the_queue() -> None:
 
     with pytest.raises(HoldfastError, match="called directly"):
         pay()
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
+@pytest.mark.parametrize("when", ["inside", "at the commit"])
+def test_a_full_disk_costs_no_attempt(hf: Holdfast, ledger: Ledger, when: str) -> None:
+    """(A file that may not grow stands for a disk that is full.)"""
+    tries = []
+
+    @hf.task(max_attempts=1)
+    def pay(ctx: JobContext) -> None:
+        with ctx.transaction() as tx:
+            tries.append(ctx.attempt)
+            if len(tries) == 1:
+                [(pages,)] = tx.conn.execute("pragma page_count").fetchall()
+                tx.conn.execute(f"pragma max_page_count = {pages}")
+            if len(tries) > 1 or when == "inside":
+                ledger.write(tx.conn, "x" * 100_000)
+            else:
+                tx.set_result("x" * 100_000)
+
+    job = pay.enqueue()
+    hf.drain()
+    assert job.state is State.QUEUED
+    assert [(one.outcome, one.error_code) for one in job.attempts] == [("released", None)]
+    job.change(delay=0)
+    hf.drain()
+    assert (job.state, tries) == (State.SUCCEEDED, [1, 1])
+    assert ledger.rows == 1
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
+@pytest.mark.parametrize("how", ["enqueue", "succeed"])
+def test_another_connection_is_refused_while_a_transaction_keeps_it_from_writing(
+    hf: Holdfast, ledger: Ledger, how: str
+) -> None:
+    """It would wait for the handler that waits for it, and be given back as if somebody else had the file: for ever."""
+
+    @hf.task
+    def later() -> None: ...
+
+    @hf.task(max_attempts=1)
+    def pay(ctx: JobContext) -> None:
+        with ctx.transaction() as tx, ledger.connect() as other:
+            later.using(conn=tx.conn).enqueue()
+            if how == "enqueue":
+                later.using(conn=other).enqueue()
+            else:
+                ctx.succeed(conn=other)
+
+    job = pay.enqueue()
+    hf.drain()
+    assert job.error is not None
+    assert job.error.code == "BadSettings"
+    assert len(hf.jobs()) == 1
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
+def test_what_others_lock_on_your_own_connection_is_told_as_ours(hf: Holdfast, ledger: Ledger) -> None:
+    @hf.task
+    def later() -> None: ...
+
+    with ledger.connect() as writer, ledger.connect() as other:
+        ledger.write(writer)
+        other.execute("pragma busy_timeout = 10")
+        with pytest.raises(StoreUnavailable, match="another connection is writing"):
+            later.using(conn=other).enqueue()

@@ -102,7 +102,7 @@ def test_enqueuers_that_shall_not_notify_do_not(place: PostgresPlace, monkeypatc
     place.fresh()
     with enqueue.enqueuers() as one, psycopg.connect(place.url, autocommit=True) as listener:
         channel: str = hf.store.channel  # type: ignore[attr-defined]
-        listener.execute(f'listen "{channel}"'.encode())
+        listener.execute(hf.store.listen_everywhere)  # type: ignore[attr-defined]
 
         def heard(*, notify: bool) -> int:
             one.rate(10, notify=notify)

@@ -102,7 +102,7 @@ def test_the_report_shows_medians_ranges_bars_and_notes() -> None:
         POSTGRES: {
             "drain": {OURS: [20_000.0, 21_000.0, 25_000.0], "graphile": [24_000.0, 24_000.0, 24_000.0]},
             "rerun_seconds": {OURS: [1.5], "graphile": [math.inf]},
-            "steady_offered": {OURS: [500.0], "graphile": [300.0]},
+            "steady_enqueued": {OURS: [500.0], "graphile": [300.0]},
         }
     }
     text = report(figures, ["Huey is left out: no network"])

@@ -19,9 +19,11 @@ from tests.factories import a_queued_job, new_job
 def test_drain_runs_what_is_due_and_prints_how_many(shell: Shell, kept: Store) -> None:
     for n in range(3):
         kept.enqueue(new_job("double", json.dumps({"n": n}).encode()))
-    assert shell("drain", "app:hf").stdout == "3\n"
-    assert json.loads(shell("drain", "app.py", "-o", "json").stdout) == {"processed": 0}
-    assert [job.result for job in kept.jobs()] == [b"4", b"2", b"0"]
+    assert shell("drain", "app:hf").stdout == "3 jobs done (3 attempts)\n"
+    kept.enqueue(new_job("refuse", b'{"n":1}'))
+    assert shell("drain", "app:hf").stdout == "1 job done, 1 of them failed (1 attempt)\n"
+    assert json.loads(shell("drain", "app.py", "-o", "json").stdout) == {"jobs": 0, "failed": 0, "attempts": 0}
+    assert [job.result for job in kept.jobs(state="succeeded")] == [b"4", b"2", b"0"]
 
 
 @pytest.mark.parametrize(
@@ -72,7 +74,7 @@ def test_the_worker_runs_until_it_is_told_to_stop(shell: Shell, kept: Store) -> 
     assert worker.returncode == 0
     assert kept.get(job).result == b"10"
     assert out == ""  # stdout is data; a worker has none
-    assert "1 job processed" in said
+    assert "stopped; 1 job done (1 attempt)" in said
     assert kept.workers() == []
 
 
@@ -122,7 +124,7 @@ def test_a_missing_schema_is_refused_with_its_own_exit_code(shell: Shell) -> Non
 def test_the_application_can_be_configured(shell: Shell, kept: Store) -> None:
     (shell.directory / "holdfast.toml").write_text('app = "app:hf"\nconcurrency = 3\n')
     kept.enqueue(new_job("double", b'{"n":1}'))
-    assert shell("drain").stdout == "1\n"
+    assert shell("drain").stdout == "1 job done (1 attempt)\n"
     (shell.directory / "holdfast.toml").write_text("concurency = 3\n")
     assert "there is no setting 'concurency'" in shell("drain", code=2).stderr
 

@@ -10,7 +10,10 @@ from pathlib import Path
 import pytest
 
 from holdfast.settings import Settings
+from holdfast.store.base import Store
+from tests.cli.forking import run_holdfast
 from tests.cli.shell import Shell
+from tests.factories import new_job
 
 pytestmark = pytest.mark.parametrize("engine", ["sqlite"])
 
@@ -125,8 +128,8 @@ def test_errors_come_first_and_tracebacks_only_when_asked_for(shell: Shell, tmp_
 
 
 def test_settings_are_shown_even_if_the_application_is_not_found(shell: Shell) -> None:
-    (shell.directory / "holdfast.toml").write_text('app = "nowhere:hf"\nlease = 33\n')
-    done = shell("config", "-o", "json", code=2)
+    (shell.directory / "holdfast.toml").write_text("lease = 33\n")
+    done = shell("config", "-o", "json", code=2, HOLDFAST_APP="nowhere:hf")
     shown = {row["name"]: (row["value"], row["source"]) for row in json.loads(done.stdout)}
     assert shown["lease"] == (33, "holdfast.toml") or shown["lease"][0] == 33
     assert "these are the settings without the application's own" in done.stderr
@@ -137,3 +140,21 @@ def test_settings_are_shown_even_if_the_application_is_not_found(shell: Shell) -
 @pytest.mark.parametrize("words", [(), ("jobs",), ("queues",), ("tasks",), ("cron",), ("sql",)])
 def test_no_help_is_cut_off(shell: Shell, words: tuple[str, ...]) -> None:
     assert "..." not in shell(*words, "--help", COLUMNS="80").stdout.replace("[ARGS]...", "")
+
+
+LOOKING = [
+    ("jobs", "list"), ("jobs", "show", "1"), ("why", "1"), ("queues", "list"), ("tasks", "list"), ("workers",),
+    ("pauses",), ("cron", "list"), ("top", "--once"), ("stack", "1"), ("jobs", "cancel", "1"), ("doctor",), ("config",),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("words", LOOKING, ids=" ".join)
+def test_to_look_into_a_directory_runs_none_of_its_code(shell: Shell, kept: Store, words: tuple[str, ...]) -> None:
+    """Whoever wrote its holdfast.toml is not who looks. Who names the application means it."""
+    (shell.directory / "trap.py").write_text("import pathlib; pathlib.Path('sprung').touch()\n")
+    (shell.directory / "holdfast.toml").write_text('app = "trap:hf"\n')
+    kept.enqueue(new_job("double", b'{"n":1}'))
+    run_holdfast(words, cwd=shell.directory, env=shell.environment, timeout=60)
+    assert not (shell.directory / "sprung").exists()
+    run_holdfast(words, cwd=shell.directory, env={**shell.environment, "HOLDFAST_APP": "trap:hf"}, timeout=60)
+    assert (shell.directory / "sprung").exists()

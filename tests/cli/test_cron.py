@@ -77,7 +77,7 @@ def test_crons_are_listed_paused_resumed_and_run(shell: Shell, kept: Store) -> N
     table = shell("cron", "list").stdout.splitlines()
     assert table[0].split() == ["cron", "expression", "zone", "next", "last", "state"]
     assert [line.split()[0] for line in table[1:]] == ["leap_day", "report"]
-    assert shell("drain").stdout == "0\n"
+    assert shell("drain").stdout == "0 jobs done (0 attempts)\n"
     report = json.loads(shell("cron", "list", "--next", "5", "-o", "jsonl", HOLDFAST_APP="").stdout.splitlines()[1])
     assert (report["name"], report["expression"], report["timezone"]) == ("report", "30 6 * * MON-FRI", "Europe/Berlin")
     assert (report["queue"], report["catch_up"], report["last_at"], report["workers"]) == ("reports", "latest", None, 0)
@@ -92,7 +92,7 @@ def test_crons_are_listed_paused_resumed_and_run(shell: Shell, kept: Store) -> N
     assert json.loads(shell("cron", "run", "leap_day", "-o", "json").stdout)["id"] != id
     assert "goes on" in shell("cron", "resume", "report", HOLDFAST_APP="").stderr
     assert "was not paused" in shell("cron", "resume", "report", HOLDFAST_APP="").stderr
-    assert shell("drain").stdout == "2\n"
+    assert shell("drain").stdout == "2 jobs done (2 attempts)\n"
     wrong = shell("cron", "run", "reprot", code=2).stderr
     assert "there is no cron 'reprot'" in wrong
     assert "there are: leap_day, report" in wrong

@@ -105,7 +105,7 @@ def test_each_example_runs(prepared: Path, tmp_path: Path, names: tuple[str, ...
     environment = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
     line = examples(names)[number]
     arguments = shlex.split(line)[1:]
-    environment["NO_COLOR"] = "1"
+    environment |= {"NO_COLOR": "1", "HOLDFAST_APP": "app:hf"}
     with ExitStack() as stack:
         if arguments[0] in WAITS:
             worker = Shell(home, Settings(url=f"sqlite:///{home}/holdfast.db"), APP).start("worker", "app:hf")

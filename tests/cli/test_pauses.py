@@ -19,7 +19,7 @@ def test_jobs_with_certain_arguments_are_paused_shown_and_let_go(shell: Shell, k
         "task:double args.n:42 is paused, 1 job set aside: holdfast resume 'task:double args.n:42' lets it go\n"
     )
     later = a_queued_job(kept, task="double", args=THEIRS)
-    assert shell("drain", "app:hf").stdout == "1\n"
+    assert shell("drain", "app:hf").stdout == "1 job done (1 attempt)\n"
     told = shell("why", job).stdout
     assert "FILTER_PAUSED     jobs with task:double args.n:42 are paused by ops (a bug) until" in told
     [pause] = shell.json("pauses")
@@ -36,7 +36,7 @@ def test_jobs_with_certain_arguments_are_paused_shown_and_let_go(shell: Shell, k
     wrong = shell("resume", "args.n:42").stderr
     assert wrong == "args.n:42 was not paused; these are: task:double args.n:42\n"
     assert shell("resume", "args.n:42 task:double").stderr == "task:double args.n:42 goes on\n"
-    assert shell("drain", "app:hf").stdout == "2\n"
+    assert shell("drain", "app:hf").stdout == "2 jobs done (2 attempts)\n"
     assert shell.json("pauses") == []
 
 

@@ -35,15 +35,15 @@ def test_a_queue_shows_what_waits_runs_and_failed(shell: Shell, kept: Store) -> 
 @pytest.mark.parametrize("kind", ["queue", "task"])
 def test_a_pause_says_who_why_and_until_when(shell: Shell, kept: Store, kind: str) -> None:
     name = {"queue": "default", "task": "double"}[kind]
-    a_queued_job(kept, task="double")
+    a_queued_job(kept, task="double", args=b'{"n":1}')
     shell(f"{kind}s", "pause", name, "--reason", "the [printer] burns", "--until", "1h", "--by", "ops")
     [row] = shell.json(f"{kind}s", "list")
     assert (row["paused"]["by"], row["paused"]["reason"]) == ("ops", "the [printer] burns")
     assert "by ops: the [printer] burns, ends in 60m" in shell(f"{kind}s", "list").stdout
-    assert shell("drain", "app:hf").stdout == "0\n"
+    assert shell("drain", "app:hf").stdout == "0 jobs done (0 attempts)\n"
     assert "goes on" in shell(f"{kind}s", "resume", name).stderr
     assert "was not paused" in shell(f"{kind}s", "resume", name).stderr
-    assert shell("drain", "app:hf").stdout == "1\n"
+    assert shell("drain", "app:hf").stdout == "1 job done (1 attempt)\n"
 
 
 @pytest.mark.parametrize("engine", ["sqlite"])

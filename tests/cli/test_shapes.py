@@ -32,7 +32,7 @@ SHAPES = {
     "workers": "id name host pid queues tasks slots lease started_at seen_at crons running",
     "config": "name value source",
     "enqueue double n=1 --app app:hf": "id task created state",
-    "drain app:hf": "processed",
+    "drain app:hf": "jobs failed attempts",
     "enqueue double n=2 --app app:hf --key k": "id task created state",
 }
 ATTEMPT = "job_id fence life number worker outcome started_at ended_at error_code error_message traceback output"

@@ -3,29 +3,14 @@
 from __future__ import annotations
 
 import signal
-from typing import Any
 
 import pytest
 
-from holdfast.cli.work import stopped_by_signals
+from holdfast.signals import Asking
 
 TERM, INT, HUP = signal.SIGTERM, signal.SIGINT, signal.SIGHUP
 
 
-class Asked:
-    """As far as signals know a worker."""
-
-    grace = 25.0
-
-    def __init__(self) -> None:
-        self.times = 0
-
-    def stop(self) -> int:
-        self.times += 1
-        return self.times
-
-
-@pytest.mark.usefixtures("a_terminal_to_lose")
 @pytest.mark.parametrize(
     ("signals", "times"),
     [
@@ -34,10 +19,5 @@ class Asked:
     ],
 )  # fmt: skip
 def test_a_hang_up_with_another_signal_is_one_asking(signals: list[signal.Signals], times: int) -> None:
-    worker: Any = Asked()
-    before = {number: signal.getsignal(number) for number in (TERM, INT, HUP)}
-    with stopped_by_signals(worker):
-        for number in signals:
-            signal.raise_signal(number)
-    assert worker.times == times
-    assert {number: signal.getsignal(number) for number in before} == before
+    asking = Asking()
+    assert sum(asking.is_new(number) for number in signals) == times

@@ -16,7 +16,7 @@ from holdfast.model.outcome import given_back
 from holdfast.settings import Settings
 from holdfast.store.base import Store
 from tests.contract.places import at_once, everything, raw
-from tests.factories import BOOM, HOUR, LEASE, Clock, a_queued_job, claim, new_job, ref, wants
+from tests.factories import BOOM, HOUR, Clock, a_queued_job, claim, new_job, ref
 
 TASKS = ("greet", "scan", "ship")
 ONLY_POSTGRES = pytest.mark.parametrize("engine", ["postgres"])  # where others can hold single rows locked
@@ -38,15 +38,6 @@ def a_tried_job(store: Store, **options: Any) -> str:
     return id
 
 
-def some_suspects(store: Store, clock: Clock, jobs: int = 2, **options: Any) -> list[str]:
-    """Jobs whose worker went silent with all of them in hand. Nothing else may be due."""
-    made = [a_queued_job(store, **options) for _ in range(jobs)]
-    assert ids(claim(store, jobs, held=1).jobs) == made
-    clock.advance(LEASE + 1)
-    assert len(store.rescue()) == jobs
-    return made
-
-
 # -- what is taken ahead --------------------------------------------------------------------------------------------
 
 
@@ -55,7 +46,7 @@ def test_a_claim_takes_for_free_slots_and_ahead_of_them(store: Store, queues: tu
     made = [a_queued_job(store, queue=queues[n % len(queues)]) for n in range(7)]
     claimed = claim(store, 2, ahead=3)
     assert ids(claimed.jobs) == made[:5]
-    assert (claimed.passed, claimed.more, claimed.alone, claimed.hold_back) == (False, False, False, False)
+    assert (claimed.passed, claimed.more) == (False, False)
     assert {job.attempt for job in claimed.jobs} == {1}
     assert [store.get(id).state for id in made] == [State.RUNNING] * 5 + [State.QUEUED] * 2
     assert ids(claim(store, 2, ahead=3).jobs) == made[5:]
@@ -255,53 +246,6 @@ def test_one_lane_open_beside_a_paused_one(store: Store, kind: str, name: str) -
     assert (claimed.jobs, claimed.passed, claimed.more) == ([], False, False)
     store.let_go(kind, name)
     assert ids(claim(store, 1, ahead=5, tasks=TASKS).jobs) == [held_up]
-
-
-def test_one_lane_waits_for_a_suspect_that_is_run_alone(store: Store, clock: Clock, settings: Settings) -> None:
-    suspects = some_suspects(store, clock)
-    due = [a_queued_job(store) for _ in range(3)]
-    claimed = claim(store, 2, ahead=3)
-    assert (ids(claimed.jobs), claimed.alone) == (suspects[:1], True)
-    assert (claimed.passed, claimed.more) == (False, False)
-    claimed = claim(store, 2, ahead=3, held=1)
-    assert (ids(claimed.jobs), claimed.alone) == (due, False)
-    with raw(settings) as sql:
-        assert sql("select count(*) from {jobs} where state = 'running'") == [(4,)]
-
-
-def test_a_suspect_is_known_for_one_when_its_claim_is_looked_up(store: Store, clock: Clock) -> None:  # I21, F43
-    suspect, other = some_suspects(store, clock)
-    plain = a_queued_job(store)
-    asked = wants(5)
-    assert store.claim(asked).alone
-    found = store.claim_of(asked.fence)
-    assert (ids(found.jobs), found.alone) == ([suspect], True)
-    asked = wants(1, held=1)
-    store.claim(asked)
-    found = store.claim_of(asked.fence)
-    assert (ids(found.jobs), found.alone) == ([plain], False)
-    assert store.get(other).state is State.QUEUED
-
-
-def test_one_lane_and_suspects_whose_time_alone_is_over(store: Store, clock: Clock) -> None:
-    suspects = some_suspects(store, clock)
-    behind = a_queued_job(store)
-    urgent = a_queued_job(store, priority=1)
-    clock.advance(1)
-    claimed = claim(store, 3)
-    assert (ids(claimed.jobs), claimed.alone, claimed.more) == ([urgent, *suspects], False, False)
-    assert ids(claim(store, 3).jobs) == [behind]
-
-
-def test_a_suspect_is_not_claimed_ahead(store: Store, clock: Clock) -> None:
-    """It was tried, though nobody was charged for the crash: it begins when there is a slot."""
-    suspects = some_suspects(store, clock)
-    fresh = a_queued_job(store)
-    clock.advance(1)
-    claimed = claim(store, 1, ahead=5, held=1)
-    assert ids(claimed.jobs) == [suspects[0], fresh]
-    assert claimed.passed
-    assert ids(claim(store, 1, ahead=5, held=2).jobs) == [suspects[1]]
 
 
 # -- others at it ----------------------------------------------------------------------------------------------------

@@ -247,29 +247,6 @@ def test_a_changed_due_time_and_priority_hold_when_it_is_let_go(store: Store, cl
     assert found.next_due == pytest.approx(HOUR)
 
 
-def test_a_suspect_is_set_aside_and_is_one_again_when_let_go(store: Store, clock: Clock) -> None:
-    ids = [a_queued_job(store, args=THEIRS) for _ in range(2)]
-    claim(store, 2)
-    clock.advance(LEASE + 1)
-    assert len(store.rescue()) == 2
-    assert hold(store) == 2
-    assert claimed(store) == []
-    store.let_go("filter", CUSTOMER)
-    found = claim(store, 5)
-    assert (found.alone, [str(job.id) for job in found.jobs]) == (True, ids[:1])
-
-
-def test_a_suspect_that_comes_later_is_caught(store: Store, clock: Clock) -> None:
-    ids = [a_queued_job(store, args=THEIRS) for _ in range(2)]
-    claim(store, 2)
-    hold(store)
-    clock.advance(LEASE + 1)
-    assert len(store.rescue()) == 2
-    while (found := claim(store, 5)).passed:
-        assert found.jobs == []
-    assert (found.jobs, barred(store, *ids)) == ([], [True, True])
-
-
 def test_nothing_is_queued_that_can_never_be_claimed(store: Store, settings: Settings) -> None:  # R5.11
     id = a_queued_job(store, args=THEIRS)
     hold(store)

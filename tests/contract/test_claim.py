@@ -105,7 +105,7 @@ def test_a_claim_charges_the_attempt_and_says_who_holds_the_job(store: Store, cl
     assert (str(held.id), held.fence, held.task, held.queue) == (id, wanted.fence, "greet", "mail")
     assert (held.args, held.attempt, held.max_attempts) == (b'{"x":1}', 1, 2)
     assert (held.priority, held.checkpoint, held.correlation_id) == (4, None, "c-1")
-    assert (claimed.alone, claimed.hold_back, claimed.more) == (False, False, False)
+    assert not claimed.more
     job = store.get(id)
     assert (job.state, job.worker, job.fence, job.attempt) == (State.RUNNING, "w7", wanted.fence, 1)
     assert job.started_at == clock.now

@@ -86,6 +86,24 @@ def test_however_many_try_at_once_each_tick_has_one_job(
     assert sorted(job.run_at for job in store.jobs()) == [START + timedelta(minutes=n) for n in range(1, 6)]
 
 
+def test_a_tick_is_taken_with_its_job_or_not_at_all(
+    store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    declare(store)
+    clock.advance(5 * MINUTE)
+    before = the_cron(store)
+
+    def ends(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(store, "_enqueue_cron", ends)
+        with pytest.raises(KeyboardInterrupt):
+            fire(store)
+    assert the_cron(store) == before
+    assert len(fire(store)) == 1
+
+
 def test_who_comes_late_with_an_old_view_changes_nothing(store: Store, clock: Clock) -> None:
     old = declare(store)
     clock.advance(5 * MINUTE)

@@ -1,14 +1,10 @@
-"""Whether many enqueue at once, or a job comes alone, as one of them sees it from its own jobs (F18)."""
+"""Whether many enqueue at once, as one of them sees it from its own jobs (F18)."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from holdfast.store.postgres import notify
 from holdfast.store.postgres.crowd import LONGEST_REST, MANY, WAKEUPS, WINDOW, Crowd
-from holdfast.store.postgres.notify import Notifier
 
 
 def crowd_of(processes: int, *, every: float, commit: float, seconds: float = 10 * WINDOW) -> Crowd:
@@ -60,51 +56,3 @@ def test_ids_that_go_back_are_no_crowd() -> None:  # a restore, or two threads t
     for n in range(100):
         crowd.enqueued(500 - n, 0.001, 60.0 + n * 0.001)
         assert crowd.rest == 0
-
-
-# -- when a job comes alone --------------------------------------------------------------------------------------------
-
-
-class Now:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-def now(monkeypatch: pytest.MonkeyPatch) -> Now:
-    now = Now()
-    monkeypatch.setattr(notify, "time", now)
-    return now
-
-
-@pytest.fixture
-def notifier(now: Now) -> Notifier:
-    def nowhere() -> Any:
-        raise AssertionError("nobody connects")
-
-    return Notifier(nowhere)
-
-
-def test_the_first_job_of_a_process_comes_alone_and_one_after_a_while(notifier: Notifier, now: Now) -> None:
-    assert notifier.alone()
-    for n in range(3):
-        notifier.enqueued(n, 0.001)
-        now.now += notify.QUIET / 2
-        assert not notifier.alone()
-        now.now += notify.QUIET
-        assert notifier.alone()
-
-
-def test_no_job_comes_alone_while_others_enqueue_many(notifier: Notifier, now: Now) -> None:
-    """Of a thousand jobs a second, ten are this process's."""
-    for n in range(10):
-        notifier.enqueued(n * 100, 0.001)
-        now.now += 0.1
-    assert not notifier.alone()
-    for n in range(10, 13):
-        notifier.enqueued(900 + n, 0.001)
-        now.now += 0.1
-    assert notifier.alone(), "the others have gone"

@@ -11,6 +11,7 @@ import pytest
 from holdfast.errors import StoreError, StoreUnavailable
 from holdfast.model.job import Wants
 from holdfast.model.outcome import Outcome, returned
+from holdfast.model.place import Place
 from holdfast.settings import Settings
 from holdfast.store.base import Ear, Exchanged, Store
 from holdfast.store.postgres.connect import ready
@@ -25,13 +26,14 @@ pytestmark = pytest.mark.parametrize("engine", ["postgres"])
 def ear(store: Store) -> Iterator[Ear]:
     ear = store.open_ear()
     assert ear is not None
+    ear.tune(Place())
     yield ear
     ear.close()
 
 
-def all_heard(ear: Ear, count: int) -> list[tuple[str, str]]:
+def all_heard(ear: Ear, count: int) -> list[tuple[str, str, int | None]]:
     """So many, however they come."""
-    heard: list[tuple[str, str]] = []
+    heard: list[tuple[str, str, int | None]] = []
 
     def hear() -> bool:
         heard.extend(ear.hear())
@@ -53,8 +55,8 @@ def exchange(
     return done if claimed is None else Exchanged(claimed, done.refused, done.lost)
 
 
-def lane(queue: str) -> tuple[str, str]:
-    return "lane", json.dumps([queue, "greet", 0])
+def lane(queue: str) -> tuple[str, str, int | None]:
+    return "lane", json.dumps([queue, "greet", 0]), 0
 
 
 def test_what_came_is_heard_in_order_and_once(store: Store, ear: Ear) -> None:

@@ -117,7 +117,7 @@ def test_more_jobs_than_a_chunk_holds_keep_their_order(store: Store, jobs: int) 
     assert len(kept) == sum(answer.created for answer in done)
 
 
-@pytest.mark.parametrize("before", [0, 3, CHUNK, CHUNK + 10])
+@pytest.mark.parametrize("before", [0, 3, CHUNK, CHUNK + 10, 3 * CHUNK + 10])
 def test_a_stream_that_breaks_leaves_nothing(store: Store, before: int) -> None:
     def stream() -> Iterator[NewJob]:
         for n in range(before):
@@ -227,10 +227,10 @@ def test_sqlites_connection_serves_asynchronous_callers_too(store: Store, connec
 
 
 @pytest.mark.parametrize("engine", ["postgres"])
-def test_a_rollback_leaves_no_wake_up_and_a_commit_leaves_one(store: Store, settings: Settings) -> None:
+def test_a_rollback_leaves_no_wake_up_and_a_commit_leaves_some(store: Store, settings: Settings) -> None:
     assert isinstance(store, PostgresStore)
     with psycopg.connect(settings.url, autocommit=True) as ear, psycopg.connect(settings.url) as connection:
-        ear.execute(f'listen "{store.channel}"'.encode())
+        ear.execute(store.listen_everywhere)
         store.enqueue_on(connection, new_job(queue="dropped"))
         connection.rollback()
         store.enqueue_on(connection, new_job(queue="mail"))
@@ -238,14 +238,15 @@ def test_a_rollback_leaves_no_wake_up_and_a_commit_leaves_one(store: Store, sett
         connection.commit()
         heard = [notice.payload for notice in ear.notifies(timeout=5, stop_after=1)]
         heard += [notice.payload for notice in ear.notifies(timeout=0.1)]
-    assert heard == ["qmail"], "one for the queue, none for what was rolled back"
+    assert set(heard) == {"q"}
+    assert len(heard) <= 2, "one for each statement at most, none for what was rolled back"
 
 
 @pytest.mark.parametrize("engine", ["postgres"])
 def test_our_own_enqueues_wake_after_the_commit(store: Store, settings: Settings) -> None:  # F18
     assert isinstance(store, PostgresStore)
     with psycopg.connect(settings.url, autocommit=True) as ear:
-        ear.execute(f'listen "{store.channel}"'.encode())
+        ear.execute(store.listen_everywhere)
         a_queued_job(store, queue="mail")
         [notice] = ear.notifies(timeout=5, stop_after=1)
         assert notice.payload == 'l["mail", "greet", 0]'
@@ -290,8 +291,7 @@ def test_a_connection_to_another_file_is_refused(store: Store, tmp_path: Any) ->
 def test_a_row_inserted_by_plain_sql_is_a_job(store: Store, settings: Settings, engine: str) -> None:  # R1.2
     with raw(settings) as sql:
         if engine == "postgres":
-            sql("insert into {jobs} (queue, task, args, run_at, ready_at) values ('q', 'greet', '1', ?, ?)",
-                datetime(2029, 1, 1, tzinfo=UTC), datetime(2029, 1, 1, tzinfo=UTC))  # fmt: skip
+            sql("insert into {jobs} (queue, task, args) values ('q', 'greet', '1')")
         else:
             moment = "2029-01-01 00:00:00.000000"
             sql("insert into {jobs} (queue, task, args, created_at, run_at, ready_at) "
@@ -300,7 +300,7 @@ def test_a_row_inserted_by_plain_sql_is_a_job(store: Store, settings: Settings, 
 
 
 @pytest.mark.parametrize("engine", ["postgres"])
-@pytest.mark.parametrize("column", ["created_at", "run_at", "ready_at", "expires_at", "suspect_at", "suspect_until"])
+@pytest.mark.parametrize("column", ["created_at", "run_at", "ready_at", "expires_at"])
 @pytest.mark.parametrize("moment", ["infinity", "-infinity", "10000-01-01 00:00Z", "0001-12-31 BC"])
 def test_an_instant_that_nobody_could_reckon_with_is_refused(
     store: Store, settings: Settings, column: str, moment: str
@@ -374,8 +374,6 @@ def test_an_instant_of_a_row_inserted_by_plain_sql_is_utc_text(store: Store, set
         ("attempt", 0.5, "numbers_are_integers"),
         ("max_attempts", "many", "numbers_are_integers"),
         ("max_attempts", math.inf, "numbers_are_integers"),
-        ("suspect_at", "2031-junk", "suspect_at_is_run_at"),
-        ("suspect_until", "2031-junk", "suspect_until_is_utc_text"),
         ("queue", b"mail", "names_are_text"),
         ("task", b"greet", "names_are_text"),
     ],

@@ -8,8 +8,9 @@ from msgspec.structs import replace
 from holdfast.errors import LeaseLost, ValueRefused
 from holdfast.model.lifecycle import State
 from holdfast.model.outcome import Error, Outcome, Verb, given_back
+from holdfast.settings import Settings
 from holdfast.store.base import Store
-from tests.contract.places import everything, reclaim
+from tests.contract.places import everything, raw, reclaim
 from tests.factories import BOOM, LEASE, Clock, a_running_job, claim, ref
 
 ENDINGS: dict[str, tuple[Verb, str | None, Error | None]] = {
@@ -53,6 +54,23 @@ def test_success_leaves_no_attempt_row(store: Store, clock: Clock) -> None:  # D
     job = store.get(str(held.id))
     assert (job.started_at, job.finished_at, job.worker, job.attempt) == (started, clock.now, "w9", 1)
     assert (job.fence, job.error_code) == (held.fence, None)
+
+
+@pytest.mark.parametrize("way", ["alone", "with a result", "on the handler's connection"])
+def test_a_job_that_succeeds_after_all_shows_no_error(store: Store, settings: Settings, way: str) -> None:
+    held = a_running_job(store)
+    store.reschedule(ref(held), 0, BOOM)
+    assert store.get(str(held.id)).error_code == BOOM.code
+    again = reclaim(store, held.id)
+    if way == "on the handler's connection":
+        with raw(settings) as sql:
+            store.succeed_on(sql.connection, ref(again), b"1")
+    else:
+        store.succeed(ref(again), b"1" if way == "with a result" else None)
+    job = store.get(str(held.id))
+    assert (job.state, job.error_code, job.error_message) == (State.SUCCEEDED, None, None)
+    [before] = store.attempts(str(held.id))
+    assert (before.error_code, before.error_message) == (BOOM.code, BOOM.message)
 
 
 def test_what_never_started_leaves_no_row(store: Store) -> None:

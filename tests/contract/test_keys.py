@@ -13,6 +13,8 @@ from holdfast.model.job import FOREVER, Changed, Enqueued
 from holdfast.model.lifecycle import State
 from holdfast.settings import Settings
 from holdfast.store.base import Store
+from holdfast.store.postgres.store import PostgresStore
+from holdfast.store.sqlite.store import SqliteStore
 from tests.contract.places import at_once, raw
 from tests.factories import BOOM, HOUR, Clock, a_queued_job, a_running_job, claim, new_job, ref
 
@@ -41,6 +43,43 @@ def test_while_unfinished_the_same_key_is_the_same_job(store: Store, state: Stat
     for reuse in (None, 0.0, 60.0, FOREVER):
         assert enqueue(store, new_job(key="k", args=b"2", reuse=reuse)) == [Enqueued(first.id, False, state)]
     assert [job.args for job in store.jobs()] == [b"1"]
+
+
+def on_a_callers_connection(store: Store, *jobs: object) -> list[Enqueued]:
+    assert isinstance(store, SqliteStore | PostgresStore)
+    with raw(store.settings) as sql:
+        return [store.enqueue_on(sql.connection, job) for job in jobs]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("enqueue", [one_by_one, in_bulk, on_a_callers_connection])
+@pytest.mark.parametrize("state", [State.QUEUED, State.RUNNING, State.PAUSED, State.SUCCEEDED])
+def test_who_joins_a_job_that_waits_raises_its_priority(store: Store, state: State, enqueue: Enqueue) -> None:
+    id = a_queued_job(store, key="k", queue="there")
+    [other] = enqueue(store, new_job(key="other", priority=1))
+    if state in (State.RUNNING, State.SUCCEEDED):
+        [held] = claim(store, queues=("there",)).jobs
+        if state is State.SUCCEEDED:
+            store.succeed(ref(held))
+    elif state is State.PAUSED:
+        store.pause(id)
+    for priority in (-5, 7, 3):
+        assert enqueue(store, new_job(key="k", priority=priority, reuse=FOREVER)) == [Enqueued(id, False, state)]
+    job = store.get(id)
+    locks = enqueue is on_a_callers_connection and isinstance(store, PostgresStore)  # the job, until the caller commits
+    raised = state in (State.QUEUED, State.PAUSED) and not locks
+    assert (job.state, job.priority, job.queue) == (state, 7 if raised else 0, "there")
+    assert store.get(other.id).priority == 1
+    if state is State.PAUSED:
+        store.resume(id)
+    if raised:
+        assert [held.id for held in claim(store, 2).jobs] == [int(id), int(other.id)], "it comes before the other now"
+
+
+@BOTH_WAYS
+def test_the_most_urgent_of_equal_jobs_at_once_says_how_urgent_they_are(store: Store, enqueue: Enqueue) -> None:
+    first, *others = enqueue(store, *(new_job(key="k", priority=priority) for priority in (1, 9, 4)))
+    assert {done.id for done in others} == {first.id}
+    assert store.get(first.id).priority == 9
 
 
 @BOTH_WAYS

@@ -211,7 +211,7 @@ def test_every_return_to_queued_wakes_and_so_do_requests(store: Store, settings:
     """R3.6 [S2's defect]: an insert-only trigger misses jobs that come back."""
     assert isinstance(store, PostgresStore)
     with psycopg.connect(settings.url, autocommit=True) as ear:
-        ear.execute(f'listen "{store.channel}"'.encode())
+        ear.execute(store.listen_everywhere)
 
         def heard() -> str:
             [notice] = ear.notifies(timeout=5, stop_after=1)

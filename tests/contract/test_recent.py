@@ -238,19 +238,6 @@ def test_what_a_pause_by_filter_set_aside_is_found_by_the_next_survey(narrow: Po
     assert ids(narrow) == [id]
 
 
-def test_a_suspect_is_run_alone_at_once(narrow: PostgresStore, clock: Clock) -> None:
-    suspects = [a_queued_job(narrow, task="scan") for _ in range(2)]
-    assert ids(narrow, 2, held=1) == suspects
-    clock.advance(LEASE + 1)
-    assert len(narrow.rescue()) == 2
-    id = a_queued_job(narrow)
-    assert claim(narrow, tasks=TASKS, told=[HERE]).alone
-    first = claim(narrow, 5, tasks=TASKS)
-    assert first.alone
-    assert [str(job.id) for job in first.jobs] == suspects[:1]
-    assert ids(narrow, held=1) == [id]
-
-
 @pytest.mark.parametrize("told", [(), [HERE]], ids=["everywhere", "told"])
 def test_what_others_have_locked_keeps_its_place(
     narrow: PostgresStore, settings: Settings, clock: Clock, told: list[tuple[str, str, int]]

@@ -243,7 +243,7 @@ def test_rescue_writes_only_what_is_still_running_under_that_fence(
     clock.advance(LEASE + 1)
     with store.transaction() as tx:
         parameters = {
-            "id": held.id, "fence": held.fence, "state": "queued", "suspect": False, "lapse": None, "attempt": 1,
+            "id": held.id, "fence": held.fence, "state": "queued", "attempt": 1,
             "crashes": 1, "suspicion": 0, "error_code": "CRASHED", "error_message": "gone",
         }  # fmt: skip
         finished = threading.Thread(target=store.succeed, args=(ref(held), b"1"))
@@ -260,7 +260,7 @@ def test_rescue_of_a_fence_that_is_gone_changes_nothing(store: Store) -> None:  
     before = everything(store, held.id)
     with store.transaction() as tx:
         rows = tx.rows(
-            "rescue", id=held.id, fence=held.fence, state="queued", suspect=False, lapse=None, attempt=1, crashes=1,
+            "rescue", id=held.id, fence=held.fence, state="queued", attempt=1, crashes=1,
             suspicion=0, error_code="CRASHED", error_message="gone",
         )  # fmt: skip
     assert rows == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import stat
 import subprocess
 import sys
 from collections.abc import Callable
@@ -101,6 +102,18 @@ def when_what_was_claimed_is_read(store: Store, monkeypatch: pytest.MonkeyPatch,
         return found
 
     monkeypatch.setattr(sqlite, "rows", acting)
+
+
+@ONLY_SQLITE
+def test_our_transactions_have_the_write_lock_before_they_read(store: Store) -> None:
+    """Else a foreign writer could come between what a claim sees and what it writes."""
+    assert isinstance(store, SqliteStore)
+    with (
+        closing(sqlite3.connect(store.path, timeout=0, isolation_level=None)) as other,
+        store.transaction(),
+        pytest.raises(sqlite3.OperationalError, match="locked"),
+    ):
+        other.execute("begin immediate")
 
 
 @ONLY_SQLITE
@@ -344,7 +357,7 @@ def test_a_turn_that_nobody_gave_back_keeps_others_waiting_once(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A signal handler may raise at any instruction: also between having a turn and knowing it."""
-    place = Path(f"{connect.path_of(settings)}-gate")
+    place = connect.path_of(settings)
     lost, next_one = Gate(place, 0.2), Gate(place, 0.2)
     with lost:
         turn, lost._turn = lost._turn, None  # so it is never released
@@ -363,3 +376,43 @@ def test_a_turn_that_nobody_gave_back_keeps_others_waiting_once(
     assert len(tries) == 1, "who waited in vain for its turn has waited"
     lost.close()
     next_one.close()
+
+
+def _modes(path: Path) -> dict[str, int]:
+    return {file.name: stat.S_IMODE(file.stat().st_mode) for file in path.parent.glob(f"{path.name}*")}
+
+
+def test_a_new_file_is_its_owners_alone(tmp_path: Path) -> None:
+    """So are its log and the gate: a lock on that keeps everybody from writing, and takes no more than reading it."""
+    path, before = tmp_path / "jobs.db", os.umask(0o022)
+    try:
+        store = open_store(Settings(url=f"sqlite:///{path}"))
+        store.migrate()
+        a_queued_job(store)
+        assert _modes(path) == dict.fromkeys(["jobs.db", "jobs.db-wal", "jobs.db-shm", "jobs.db-gate"], 0o600)
+        store.close()
+    finally:
+        os.umask(before)
+
+
+@pytest.mark.parametrize(("mode", "gate"), [(0o660, 0o660), (0o640, 0o600), (0o644, 0o600), (0o666, 0o666)])
+def test_a_file_keeps_the_mode_it_was_given(tmp_path: Path, mode: int, gate: int) -> None:
+    """Only who may write to the database may lock the gate."""
+    path = tmp_path / "jobs.db"
+    path.touch()
+    path.chmod(mode)
+    store = open_store(Settings(url=f"sqlite:///{path}"))
+    store.migrate()
+    a_queued_job(store)
+    assert _modes(path) == {"jobs.db": mode, "jobs.db-wal": mode, "jobs.db-shm": mode, "jobs.db-gate": gate}
+    store.close()
+
+
+def test_a_file_that_was_read_only_for_a_while_can_be_written_again(tmp_path: Path) -> None:
+    """The gate stays its owner's: locked out of it, nobody could write when the file's mode is set back."""
+    path = tmp_path / "jobs.db"
+    with closing(open_store(Settings(url=f"sqlite:///{path}"))) as store:
+        store.migrate()
+    path.chmod(0o444)
+    Gate(path, 1.0).close()
+    assert _modes(path)["jobs.db-gate"] == 0o600

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -134,3 +135,17 @@ def test_no_step_is_kept_after_a_rescue_that_comes_at_the_same_time(
         assert [step.name for step in store.steps(str(held.id))] == ["fetch"] * was_kept
         [again] = claim(store).jobs
         store.succeed(ref(again))
+
+
+@pytest.mark.parametrize("engine", ["postgres"])  # on SQLite one writes at a time
+def test_a_step_waits_for_a_rescue_under_way_and_is_not_kept(store: Store, settings: Settings) -> None:
+    held = a_running_job(store)
+    with ThreadPoolExecutor(1) as pool:
+        with raw(settings) as sql:
+            sql("update {jobs} set state = 'queued', ready_at = run_at, fence = null where id = ?", held.id)
+            keeping = pool.submit(store.keep_step, ref(held), "fetch", b"1")
+            with pytest.raises(TimeoutError):
+                keeping.result(0.3)
+        with pytest.raises(LeaseLost):
+            keeping.result(20)
+    assert store.steps(str(held.id)) == []

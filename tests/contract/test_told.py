@@ -14,7 +14,7 @@ from holdfast.model.lifecycle import State
 from holdfast.settings import Settings
 from holdfast.store import open_store
 from holdfast.store.base import Store
-from tests.factories import BOOM, HOUR, LEASE, Clock, a_queued_job, claim, ref
+from tests.factories import BOOM, HOUR, Clock, a_queued_job, claim, ref
 
 pytestmark = pytest.mark.parametrize("engine", ["postgres"])
 HERE = ("default", "greet", 0)
@@ -37,6 +37,14 @@ def test_only_the_lanes_told_of_are_taken_from(store: Store) -> None:
     assert {store.get(id).state for lane, id in made.items() if lane not in told} == {State.QUEUED}
     assert store.get(made[told[0]]).fence == claimed.jobs[0].fence
     assert not claim(store, 10, tasks=TASKS, told=told).jobs
+
+
+@pytest.mark.parametrize("tasks", [("greet",), ("greet", "other")], ids=["one", "several"])
+def test_what_is_not_due_is_left_in_a_lane_told_of(store: Store, tasks: tuple[str, ...]) -> None:
+    a_queued_job(store, delay=60)
+    due = a_queued_job(store)
+    claimed = claim(store, 5, tasks=tasks, told=[("default", task, 0) for task in tasks])
+    assert ids(claimed) == [due]
 
 
 @pytest.mark.parametrize("lanes", [LANES, LANES[:1]], ids=["several", "one"])
@@ -88,19 +96,6 @@ def test_a_paused_queue_or_task_gives_nothing_until_its_pause_ends(
     store.hold("task", "default")
     clock.advance(61)
     assert ids(claim(store, told=told)) == [id]
-
-
-@told_of
-def test_where_a_suspect_waits_nothing_is_taken(store: Store, clock: Clock, told: list[tuple[str, str, int]]) -> None:
-    suspects = [a_queued_job(store, task="scan") for _ in range(2)]
-    assert ids(claim(store, 2, tasks=("scan",), held=1)) == suspects
-    clock.advance(LEASE + 1)
-    assert len(store.rescue()) == 2
-    id = a_queued_job(store)
-    claimed = claim(store, told=told)
-    assert not claimed.jobs
-    assert claimed.alone, "so the desk looks everywhere at once"
-    assert ids(claim(store)) == [id], "a claim from everywhere decides"
 
 
 @told_of

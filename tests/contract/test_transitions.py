@@ -44,7 +44,7 @@ def test_a_finished_job_keeps_its_fence_and_no_verb_changes_it_by_that(
     elif verb == "rescue":
         with store.transaction() as tx:
             rows = tx.rows(
-                "rescue", id=current.id, fence=current.fence, state="queued", suspect=False, lapse=None, attempt=1,
+                "rescue", id=current.id, fence=current.fence, state="queued", attempt=1,
                 crashes=1, suspicion=0, error_code="CRASHED", error_message="gone",
             )  # fmt: skip
         assert rows == []

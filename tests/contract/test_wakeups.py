@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from multiprocessing import util
 from typing import Any
 
@@ -22,9 +23,9 @@ from holdfast.settings import Settings
 from holdfast.store import open_store
 from holdfast.store.base import Store
 from holdfast.store.postgres import connect as postgres_connect
-from holdfast.store.postgres import crowd, listen, notify
-from holdfast.store.postgres import store as postgres
+from holdfast.store.postgres import crowd, listen, notify, primary
 from holdfast.store.postgres.connect import Connection
+from holdfast.store.postgres.store import PostgresStore
 from tests.contract.places import raw
 from tests.factories import BOOM, a_queued_job, a_running_job, claim, new_job, ref
 from tests.waiting import wait_until
@@ -75,10 +76,12 @@ def test_another_handles_job_is_heard(store: Store, stores: Callable[..., Store]
 
 
 @pytest.mark.parametrize("engine", ["postgres"])
-def test_a_job_that_is_not_due_yet_asks_for_a_look_at_its_queue(store: Store, stores: Callable[..., Store]) -> None:
+def test_a_job_that_is_not_due_yet_tells_when_it_is(store: Store, stores: Callable[..., Store]) -> None:
     with listening(stores()) as ear:
         a_queued_job(store, queue="mail", delay=60)
-        assert ear.next() == ("queue", "mail")
+        assert ear.next() == ("due", "60.000")
+        a_queued_job(store, queue="mail", run_at=datetime.now(UTC) + timedelta(hours=1))
+        assert ear.next() == ("queue", "mail"), "how long that is, only the database's clock tells"
 
 
 @pytest.mark.parametrize("engine", ["postgres"])
@@ -180,7 +183,7 @@ def test_a_busy_lane_does_not_keep_others_from_being_told_of(
 def test_one_who_sends_in_the_moment_the_thread_does_spoils_nothing(
     store: Store, stores: Callable[..., Store], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert isinstance(store, postgres.PostgresStore)
+    assert isinstance(store, PostgresStore)
     notifier, channel, once = store._notifier, store.channel, iter([True])
     await_answer = notifier._await_answer
 
@@ -277,10 +280,10 @@ def test_a_listener_whose_connection_breaks_says_so(
         opened.append(connection.info.backend_pid)
         return connection
 
-    monkeypatch.setattr(postgres, "connect", connect)
+    monkeypatch.setattr(primary, "connect", connect)
     with listening(stores()) as ear:
         with raw(settings) as sql:
-            assert sql("select pg_terminate_backend(?)", opened[-1]) == [(True,)]
+            assert sql("select pg_terminate_backend(?)", opened[0]) == [(True,)]
         ear.wait()
         assert isinstance(ear.error, StoreUnavailable)
 
@@ -309,6 +312,31 @@ def test_a_wake_up_that_cannot_be_sent_fails_nobody(store: Store, settings: Sett
     finally:
         unsubscribe()
         nowhere.close()
+
+
+@pytest.mark.parametrize("engine", ["postgres"])
+def test_a_connection_that_ends_at_once_costs_a_wake_up_and_no_more(
+    store: PostgresStore, stores: Callable[..., Store]
+) -> None:
+    connect = store._notifier._connect
+    told: queue.Queue[str] = queue.Queue()
+
+    def ended() -> Connection:
+        connection = connect()
+        connection.close()
+        store._notifier._connect = connect  # the next one lives
+        return connection
+
+    store._notifier._connect = ended
+    unsubscribe = events.subscribe(lambda name, fields: told.put(name), only=["notify_failed"])
+    try:
+        with listening(stores()) as ear:
+            store.notify(["dropped"])
+            told.get(timeout=10)
+            store.notify(["mail"])
+            assert ear.next() == ("queue", "mail")
+    finally:
+        unsubscribe()
 
 
 @pytest.mark.parametrize("engine", ["postgres"])

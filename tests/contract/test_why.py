@@ -5,7 +5,6 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +18,11 @@ from holdfast.model.why import Reason, Why
 from holdfast.settings import Settings
 from holdfast.store import open_store
 from holdfast.store.base import Store
-from holdfast.store.why import facts_of, why, why_queue
+from holdfast.store.why import why, why_queue
 from tests.contract.places import raw
 from tests.contract.test_suspects import crash_together
 from tests.contract.test_workers import register
-from tests.factories import BOOM, HOUR, LEASE, MINUTE, Clock, a_queued_job, a_running_job, claim, ref, wants
+from tests.factories import BOOM, HOUR, LEASE, MINUTE, Clock, a_queued_job, a_running_job, claim, ref
 from tests.servers import drop_schema, new_schema, shared_postgres
 
 
@@ -241,18 +240,16 @@ def test_a_job_that_is_not_there_gets_a_guess_why(store: Store) -> None:
     assert only(store, kept).code is Why.NO_WORKER
 
 
-def test_a_suspect_waits_to_be_alone(store: Store, clock: Clock) -> None:
-    suspect, _ = crash_together(store, clock, 2)
+def test_a_suspect_waits_for_nothing_and_is_told_of(store: Store, clock: Clock) -> None:
+    once, _ = crash_together(store, clock, 2)
     register(store, slots=8)
-    reason = only(store, suspect.id)
-    assert (reason.code, reason.blocks) == (Why.SUSPECT, False)
-    claim(store, held=1, tasks=["greet", "scan"])
-    a_queued_job(store, task="scan")
-    store.claim(wants(1, tasks=["scan"], held=0))
-    reason = only(store, suspect.id)
-    assert (reason.code, reason.blocks) == (Why.SUSPECT, True)
-    clock.advance(1)
-    assert codes(why(store, str(suspect.id))) == ["READY"], "from then on company is allowed"
+    assert only(store, once.id).code is Why.READY
+    claim(store, 2)
+    clock.advance(LEASE + 1)
+    store.rescue()
+    register(store, id="w2", slots=8)
+    reason = only(store, once.id)
+    assert (reason.code, reason.blocks, reason.details) == (Why.SUSPECT, False, {"losses": 2})
 
 
 def test_a_queue_is_summed_up_by_reason(store: Store, clock: Clock) -> None:
@@ -280,8 +277,7 @@ def test_a_queue_is_summed_up_by_reason(store: Store, clock: Clock) -> None:
 TASKS, QUEUES = ("greet", "scan"), ("default", "mail")
 CONDITIONS = (
     "due", "future", "retrying", "retried", "paused", "expiring", "running", "running long", "cancel asked",
-    "pause asked", "suspect", "succeeded", "failed", "cancelled", "resumed", "lapsing", "suspect a while",
-    "retried expiring", "lapsing expiring",
+    "pause asked", "suspect", "succeeded", "failed", "cancelled", "resumed", "retried expiring",
 )  # fmt: skip
 
 
@@ -385,13 +381,10 @@ def make(place: Place, drawn: list[Any], held_back: list[Any], fleet: list[AWork
     with raw(place.settings) as sql:
         for id, (condition, task, *_) in zip(ids, drawn, strict=True):
             sql("update {jobs} set task = ? where id = ?", task, int(id))
-            until = {"suspect": None, "lapsing": 0, "lapsing expiring": 0, "suspect a while": HOUR}
-            if condition in until:
-                when, seconds = store.instant(clock.now), until[condition]
-                lapse = None if seconds is None else store.instant(clock.now + timedelta(seconds=seconds))
+            if condition == "suspect":
                 sql(
-                    "update {jobs} set state = 'queued', fence = null, ready_at = null, attempt = 0, suspicion = 1, "
-                    "suspect_at = ?, suspect_until = ? where id = ?", when, lapse, int(id),
+                    "update {jobs} set state = 'queued', fence = null, ready_at = run_at, attempt = 0, suspicion = 2 "
+                    "where id = ?", int(id),
                 )  # fmt: skip
     for (kind, name), seconds in held_back:
         store.hold(kind, name, delay=seconds)
@@ -417,20 +410,14 @@ def make(place: Place, drawn: list[Any], held_back: list[Any], fleet: list[AWork
 
 
 def claimed_by(store: Store, fleet: list[AWorker]) -> set[str]:
-    """What the workers that are up and have a free slot would take, given room: each taken job is done at once, so that
-    a suspect that must run alone keeps no other waiting."""
+    """What the workers that are up and have a free slot would take, given room."""
     taken = set[str]()
     for number, worker in enumerate(fleet):
         in_hand = min(worker.in_hand, worker.slots)
         if worker.silent or in_hand == worker.slots:
             continue
-        while True:
-            found = claim(
-                store, 50, tasks=worker.tasks, queues=worker.queues, worker=f"taker {number}", held=in_hand
-            )  # fmt: skip
-            taken |= {str(job.id) for job in found.jobs}
-            if not found.jobs:
-                break
+        found = claim(store, 50, tasks=worker.tasks, queues=worker.queues, worker=f"taker {number}", held=in_hand)
+        taken |= {str(job.id) for job in found.jobs}
     return taken
 
 
@@ -462,21 +449,18 @@ def test_no_reason_blocks_if_and_only_if_a_worker_with_a_free_slot_claims_it(
 def test_a_job_of_which_so_many_are_ahead_is_claimed_after_so_many(
     place: Place, drawn: list[Any], held_back: list[Any]
 ) -> None:
-    fleet = [AWorker(TASKS, None, 50, False, 1)]  # something in hand: suspects don't go before the others
+    fleet = [AWorker(TASKS, None, 50, False, 1)]
     ids = make(place, drawn, held_back, fleet)
     store = place.store
-    positions, alone = {}, 0
+    positions = {}
     for id in ids:
         found = {reason.code: reason for reason in why(store, id)}
         blocking = {code for code, reason in found.items() if reason.blocks}
-        if facts_of(store, store.read("why", id=int(id))).alone:
-            alone += blocking == {Why.SUSPECT}
-        elif not blocking:
+        if not blocking:
             positions[id] = found[Why.BEHIND].details["position"] if Why.BEHIND in found else 1
     order = [str(job.id) for job in claim(store, 50, tasks=TASKS, held=1, worker="taker").jobs]
     assert sorted(positions, key=positions.__getitem__) == order
-    # Those that wait to be run alone are counted as well: a worker with nothing in hand takes them first.
-    assert [positions[id] for id in order] == list(range(alone + 1, alone + 1 + len(order)))
+    assert [positions[id] for id in order] == list(range(1, 1 + len(order)))
 
 
 def test_what_waits_is_told_by_queue_and_task_and_counted_up_to_a_bound(store: Store, clock: Clock) -> None:

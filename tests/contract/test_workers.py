@@ -36,6 +36,37 @@ def test_a_look_marks_the_worker_present(store: Store, clock: Clock) -> None:
     assert seen == {"w1": 0, "w2": MINUTE}
 
 
+def test_a_look_tells_a_worker_that_its_row_is_gone(store: Store) -> None:
+    register(store, "w1")
+    assert store.look("w1", ["greet"], None).known
+    store.unregister("w1")
+    assert not store.look("w1", ["greet"], None).known
+
+
+@pytest.mark.parametrize("engine", ["postgres"])
+def test_a_look_tells_a_worker_its_place_among_those_that_serve_the_same(store: Store, clock: Clock) -> None:
+    for id in ("a", "b", "c", "d"):
+        register(store, id)
+    register(store, "b2", queues=["mail"])
+    register(store, "b3", tasks=["greet", "other"])
+
+    def place(id: str, *, open: bool = True) -> tuple[int, int]:
+        place = store.look(id, ["greet"], None, open=open).place
+        return place.rank, place.count
+
+    assert place("c") == (0, 1), "none of the others is open to wake-ups yet"
+    assert place("a") == (0, 2)
+    assert place("d") == (2, 3)
+    assert place("b") == (1, 4)
+    assert [place("b2"), place("b3")] == [(0, 1), (0, 1)], "they serve something else"
+    assert place("a", open=False) == (0, 4)
+    assert place("d") == (2, 3), "one without a free slot, or that hears nothing, does not count"
+    store.unregister("b")
+    assert place("d") == (1, 2)
+    clock.advance(2 * LEASE)
+    assert place("d") == (0, 1), "nor do those that were not heard of for long"
+
+
 def test_a_worker_that_leaves_is_gone(store: Store) -> None:
     register(store, "w1")
     register(store, "w2")

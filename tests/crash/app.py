@@ -1,17 +1,15 @@
 """The application the crash tests run: handlers that leave a trace outside the database, so that what was lost or done
-twice is counted from outside. `python -m tests.crash.app` is a worker; HOLDFAST_* say of what."""
+twice is counted from outside."""
 
 from __future__ import annotations
 
 import asyncio
 import ctypes
 import faulthandler
-import logging
 import multiprocessing
 import os
 import signal
 import subprocess
-import sys
 import time
 from enum import IntEnum
 from pathlib import Path
@@ -19,7 +17,7 @@ from typing import Any
 
 from holdfast import Holdfast, JobContext
 from holdfast.errors import LeaseLost
-from holdfast.work import desk
+from tests.crash.listening import listen
 
 hf = Holdfast()
 
@@ -32,14 +30,18 @@ LEDGER = os.environ.get("CRASH_LEDGER", "")
 FOREVER = 600.0  # seconds: longer than any test
 
 
-def note(ctx: JobContext, what: str) -> None:
+def note(ctx: JobContext | None, what: str) -> None:
     """One line, written at once: whoever is killed afterwards has left it. (Where it crosses a page, who is killed in
     the middle leaves a part of it: so it begins with an end of line, too.)"""
     if LEDGER:
-        line = f"\n{what} {ctx.job.id} {ctx.fence} {ctx.attempt} {os.getpid()} {time.time():.6f}\n"
+        about = "- - 0" if ctx is None else f"{ctx.job.id} {ctx.fence} {ctx.attempt}"
+        line = f"\n{what} {about} {os.getpid()} {time.time():.6f}\n"
         trace = os.open(LEDGER, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         os.write(trace, line.encode())
         os.close(trace)
+
+
+note(None, "import")
 
 
 @hf.task
@@ -319,24 +321,6 @@ def ticking(ctx: JobContext) -> str:
     return str(ctx.job.tick)
 
 
-if PEEK := os.environ.get("CRASH_PEEK"):
-    desk.PEEK = float(PEEK)
+listen(hf)
 if CRON := os.environ.get("CRASH_CRON"):
     hf.task(cron=CRON, catch_up="all", max_attempts=20)(ticking)
-
-
-def main() -> None:
-    # A word a test waits for, and the log it shows when it fails.
-    logging.basicConfig(stream=sys.stderr, level=logging.DEBUG, format="%(asctime)s %(threadName)s %(message)s")
-    logging.getLogger("psycopg").setLevel(logging.WARNING)
-    faulthandler.enable()
-    faulthandler.register(signal.SIGUSR1, all_threads=True)
-    worker = hf.worker()
-    signal.signal(signal.SIGTERM, lambda *_: worker.stop())
-    signal.signal(signal.SIGINT, lambda *_: worker.stop())
-    worker.run()
-    hf.close()
-
-
-if __name__ == "__main__":
-    main()

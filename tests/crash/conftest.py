@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.settings import Settings
+from tests.crash.commands import Commands
 from tests.crash.fleet import Fleet, a_fleet
 
 
@@ -22,3 +23,11 @@ def hasty_fleet(settings: Settings, tmp_path: Path) -> Iterator[Fleet]:
     """Workers with short leases."""
     with a_fleet(replace(settings, lease=2.0, heartbeat=0.5), tmp_path) as fleet:
         yield fleet
+
+
+@pytest.fixture
+def commands(settings: Settings, tmp_path: Path) -> Iterator[Commands]:
+    """`holdfast worker app.py`, with an application of the test's own."""
+    commands = Commands(tmp_path, settings)
+    yield commands
+    commands.close()

@@ -57,7 +57,7 @@ def patiently(ask: Callable[[], T]) -> T:
 
 
 class Trace(NamedTuple):
-    """A line of the ledger: a handler was here."""
+    """A line of the ledger: a handler was here, or the application was imported."""
 
     what: str
     job: str
@@ -92,14 +92,12 @@ class Fleet:
         return workers
 
     def launch(self, **settings: Any) -> subprocess.Popen[bytes]:
+        """The command people run, with its defaults; `processes=0` has it run handlers in its own process."""
         log = self.home / f"worker-{len(self._started)}.log"
-        # With processes for handlers it is the command that people start; else a program with an eye on its threads.
-        processes = settings.get("processes")
-        command = ["holdfast", "worker", "tests.crash.app:hf", "-vv"] if processes else ["tests.crash.app"]
         with log.open("wb") as output:
             process = subprocess.Popen(
-                [sys.executable, "-m", *command], cwd=ROOT, env=self.environment(**settings), stdin=subprocess.DEVNULL,
-                stdout=output, stderr=output,
+                [sys.executable, "-m", "holdfast", "worker", "tests.crash.app:hf", "-vv"], cwd=ROOT,
+                env=self.environment(**settings), stdin=subprocess.DEVNULL, stdout=output, stderr=output,
             )  # fmt: skip
         self._started.append(process)
         return process
@@ -133,8 +131,12 @@ class Fleet:
         return (self.home / f"worker-{self._started.index(process)}.log").read_text(errors="replace")
 
     def runners(self, process: subprocess.Popen[bytes]) -> list[int]:
-        """The processes it runs handlers in."""
-        return [int(pid) for pid in children_of(process.pid)]
+        """The processes it runs handlers in. (It has another child for a moment, which becomes its reaper.)"""
+        return [pid for pid in children_of(process.pid) if runs_handlers(pid)]
+
+    def importers(self) -> set[int]:
+        """The processes that have imported the application."""
+        return {trace.pid for trace in self.traces("import")}
 
     def left_behind(self) -> list[int]:
         """Processes that came from our workers and still live, whoever their parent is now."""
@@ -154,19 +156,21 @@ class Fleet:
         process.wait(PATIENCE)
         return at
 
-    def freeze(self, process: subprocess.Popen[bytes]) -> None:
-        """SIGSTOP, but not in the middle of a write to the file: that would stop everyone else, too."""
+    def freeze(self, process: subprocess.Popen[bytes], *, runners: bool = True) -> None:
+        """SIGSTOP for a worker and its runners, as when their machine sleeps; but not in the middle of a write to the
+        file: that would stop everyone else, too."""
         path = getattr(self.store, "path", None)
         for _ in range(100):
-            process.send_signal(signal.SIGSTOP)
-            wait_until(lambda: _kernel_state(process.pid) == "T", what="it is stopped")
+            for pid in (process.pid, *(self.runners(process) if runners else ())):
+                _stop(pid)
             if path is None or _passable(Path(f"{path}-gate")):
                 return
-            process.send_signal(signal.SIGCONT)
+            self.thaw(process)
         pytest.fail("the worker holds the gate all the time")
 
     def thaw(self, process: subprocess.Popen[bytes]) -> None:
-        process.send_signal(signal.SIGCONT)
+        for pid in (process.pid, *self.runners(process)):
+            os.kill(pid, signal.SIGCONT)
 
     def stop(self, *processes: subprocess.Popen[bytes], timeout: float = PATIENCE) -> None:
         """SIGTERM, and wait for the end."""
@@ -180,9 +184,7 @@ class Fleet:
         try:
             process.wait(timeout)
         except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGUSR1)
-            time.sleep(0.5)
-            pytest.fail(f"the worker did not end within {timeout:g} s:\n{self.log_of(process)[-6000:]}")
+            pytest.fail(f"the worker did not end within {timeout:g} s:\n{self._last_words(process)}")
 
     def close(self) -> None:
         for process in self._started:
@@ -219,7 +221,7 @@ class Fleet:
         """Straight from the database, on a connection of its own; `{jobs}` names a table of ours."""
         path = getattr(self.store, "path", None)
         name = f'"{self.settings.prefix}%s"' if path else f'"{self.settings.schema}".%s'
-        text = text.format(**{table: name % table for table in ("jobs", "leases", "attempts", "workers", "offers")})
+        text = text.format(**{table: name % table for table in ("jobs", "leases", "attempts", "workers")})
         if path:
             with closing(sqlite3.connect(path, timeout=30, isolation_level=None)) as db:
                 return list(db.execute(text).fetchall())
@@ -279,12 +281,36 @@ def a_fleet(settings: Settings, home: Path) -> Iterator[Fleet]:
 
 
 def children_of(pid: int) -> list[int]:
-    found = [
-        int(child)
-        for thread in Path(f"/proc/{pid}/task").iterdir()
-        for child in (thread / "children").read_text().split()
-    ]
+    """Other than its reaper, which is not among them for long."""
+    return [child for child in direct_children_of(pid) if not _is_reaper(child)]
+
+
+def direct_children_of(pid: int) -> list[int]:
+    found: list[int] = []
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        with suppress(FileNotFoundError):  # it has just ended
+            found += map(int, (thread / "children").read_text().split())
     return sorted(found)
+
+
+def reaper_of(pid: int) -> int | None:
+    """The process that this worker has for its own end."""
+    pids = (int(place.name) for place in Path("/proc").iterdir() if place.name.isdigit())
+    return next((child for child in pids if _is_reaper(child, of=pid) and lives(child)), None)
+
+
+def _is_reaper(pid: int, of: int | None = None) -> bool:
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    return words[4:5] == [b"reaper"] and (of is None or words[5] == b"%d" % of)
+
+
+def runs_handlers(pid: int) -> bool:
+    with suppress(OSError):  # it has just ended
+        return b"runner" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    return False
 
 
 def lives(pid: int) -> bool:
@@ -293,6 +319,11 @@ def lives(pid: int) -> bool:
         return _kernel_state(pid) not in ("Z", "X")
     except FileNotFoundError:
         return False
+
+
+def _stop(pid: int) -> None:
+    os.kill(pid, signal.SIGSTOP)
+    wait_until(lambda: _kernel_state(pid) == "T", what="it is stopped")
 
 
 def _kernel_state(pid: int) -> str:

@@ -7,6 +7,7 @@ import random
 import socket
 import struct
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from select import select
@@ -24,10 +25,16 @@ class Proxy:
         self.url = f"postgresql://postgres@127.0.0.1:{self.port}/postgres?sslmode=disable&gssencmode=disable"
         self.loses: Callable[[bytes], bool] = lambda sent: False  # whether the reply to this is lost
         self.deaf = False  # swallow notifications
+        self.still = False  # take connections, and pass nothing on
         self.lost = 0
+        self.taken = 0  # connections
         self._closing = False
         self._threads: list[threading.Thread] = []
         self._start(self._accept)
+
+    def lead_to(self, port: int) -> None:
+        """Whoever comes from now on gets there."""
+        self._upstream = ("127.0.0.1", port)
 
     def _start(self, serve: Callable[..., None], *args: object) -> None:
         thread = threading.Thread(target=serve, args=args, daemon=True)
@@ -39,6 +46,7 @@ class Proxy:
             if not select([self._door], [], [], 0.1)[0]:
                 continue
             client, _ = self._door.accept()
+            self.taken += 1
             try:
                 server = socket.create_connection(self._upstream)
             except OSError:
@@ -55,6 +63,9 @@ class Proxy:
     def _forward(self, client: socket.socket, server: socket.socket) -> None:
         unread = b""
         while not self._closing:
+            if self.still:
+                time.sleep(0.02)
+                continue
             ready, _, _ = select([client, server], [], [], 0.1)
             if client in ready:
                 sent = client.recv(1 << 20)

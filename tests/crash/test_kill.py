@@ -1,10 +1,11 @@
-"""kill -9: what a worker held is rescued, by a neighbour at once, from another host when the lease has run out (R1.4,
-R1.5)."""
+"""kill -9: what a worker held is rescued, by a neighbour at once, from another host when the lease has run out. Times
+are the database's own: when a job was claimed again, not when a test noticed."""
 
 from __future__ import annotations
 
 import random
 import time
+from collections.abc import Iterable
 
 import pytest
 
@@ -12,13 +13,12 @@ from holdfast.model.job import JobRecord
 from holdfast.model.lifecycle import State
 from tests.crash.fleet import Fleet, assert_each_success_is_of_its_newest_claim, wait_until
 
-SEEN_WITHIN = 2.0  # seconds after a neighbour's death: everything it held runs again
-FAIR = 4.0  # seconds allowed on top, for a busy machine: still far from the lease
+WITHIN = 2.0  # seconds after a neighbour's death everything it held is claimed again
 
 
-def restarts(fleet: Fleet, killed_at: float) -> list[float]:
-    """Seconds from the death to the second start of each job, by the database's clock (this host's own)."""
-    return sorted(_started(job) - killed_at for job in fleet.jobs())
+def restarts(fleet: Fleet, killed_at: float, ids: Iterable[str] | None = None) -> list[float]:
+    """Seconds from the death to the second claim of each job, by the database's clock (this host's own)."""
+    return sorted(_started(job) - killed_at for job in fleet.jobs(ids))
 
 
 def _started(job: JobRecord) -> float:
@@ -32,13 +32,19 @@ def settled(fleet: Fleet, count: int) -> None:
     assert_each_success_is_of_its_newest_claim(fleet, fleet.jobs())
 
 
-@pytest.mark.parametrize("busy", [False, True], ids=["idle-neighbour", "busy-neighbour"])
-def test_a_neighbour_runs_the_jobs_of_a_killed_worker_within_two_seconds(fleet: Fleet, busy: bool) -> None:
+@pytest.mark.parametrize(
+    ("busy", "processes"),
+    [(False, 1), (True, 1), (False, 0)],
+    ids=["idle-neighbour", "busy-neighbour", "handlers-in-the-worker"],
+)
+def test_a_neighbour_runs_the_jobs_of_a_killed_worker_within_two_seconds(
+    fleet: Fleet, busy: bool, processes: int
+) -> None:
     go = fleet.home / "go"
-    victim = fleet.start()
+    victim = fleet.start(processes=processes)
     ids = fleet.enqueue("ahold", 40, until=str(go)) + fleet.enqueue("hold", 3, until=str(go))
     fleet.await_starts(43)
-    neighbour = fleet.start()
+    neighbour = fleet.start(processes=processes)
     if busy:
         fleet.enqueue("ahold", 1, until=str(go), queue="other")
         fleet.await_starts(44)
@@ -47,10 +53,8 @@ def test_a_neighbour_runs_the_jobs_of_a_killed_worker_within_two_seconds(fleet: 
     assert len(mine) == 43
     killed_at = fleet.kill(victim)
     fleet.await_starts(held + 43, timeout=15)
-    again = [_started(job) - killed_at for job in fleet.jobs(mine)]
-    print(f"\nrescued after {min(again):.2f} to {max(again):.2f} s")
-    assert min(again) > 0
-    assert max(again) < SEEN_WITHIN + FAIR
+    again = restarts(fleet, killed_at, mine)
+    assert 0 < again[0] <= again[-1] < WITHIN, again
     go.touch()
     settled(fleet, held)
     assert {job.attempt for job in fleet.jobs()} == {1}, "in company nobody is blamed: the lost attempt is refunded"
@@ -66,7 +70,7 @@ def test_a_lone_job_of_a_killed_worker_is_charged_and_runs_again_at_once(fleet: 
     fleet.start()
     killed_at = fleet.kill(victim)
     fleet.await_starts(2, timeout=15)
-    assert _started(fleet.job(id)) - killed_at < SEEN_WITHIN + FAIR
+    assert _started(fleet.job(id)) - killed_at < WITHIN
     go.touch()
     settled(fleet, 1)
     assert (fleet.job(id).attempt, fleet.job(id).crashes) == (2, 1)
@@ -82,7 +86,9 @@ def test_a_worker_started_afterwards_on_the_same_host_rescues_at_once(fleet: Fle
     fleet.kill(victim)
     go.touch()
     fleet.start()
-    settled(fleet, 10)  # sooner than the lease ends
+    [rescuer] = [worker for worker in fleet.store.workers() if worker.pid != victim.pid]
+    settled(fleet, 10)
+    assert restarts(fleet, rescuer.started_at.timestamp())[-1] < WITHIN
 
 
 def test_across_hosts_the_lease_decides(hasty_fleet: Fleet) -> None:
@@ -97,9 +103,9 @@ def test_across_hosts_the_lease_decides(hasty_fleet: Fleet) -> None:
     killed_at = fleet.kill(victim)
     fleet.await_starts(40, timeout=30)
     again = restarts(fleet, killed_at)
-    print(f"\nrescued after {again[0]:.2f} to {again[-1]:.2f} s, lease {lease:g} s")
-    assert again[0] > lease / 4, "nobody rescued it before its lease had run out"
-    assert again[-1] < lease + 2 + FAIR
+    # The last renewal was a heartbeat ago at most.
+    assert again[0] > lease - fleet.settings.heartbeat, "nobody rescued it before its lease had run out"
+    assert again[-1] < lease + WITHIN, again
     go.touch()
     settled(fleet, 20)
 

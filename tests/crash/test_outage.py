@@ -43,12 +43,16 @@ def untroubled(fleet: Fleet, jobs: list[JobRecord]) -> None:
     assert_each_success_is_of_its_newest_claim(fleet, jobs)
 
 
-@pytest.mark.parametrize(("mode", "listen"), [("fast", True), ("immediate", False)], ids=["fast", "immediate-polling"])
+@pytest.mark.parametrize(
+    ("mode", "listen", "processes"),
+    [("fast", True, 1), ("immediate", False, 1), ("immediate", True, 0)],
+    ids=["fast", "immediate-polling", "handlers-in-the-worker"],
+)
 def test_an_outage_longer_than_the_lease_costs_nobody_anything(
-    server: EmbeddedPostgres, tmp_path: Path, mode: str, listen: bool
+    server: EmbeddedPostgres, tmp_path: Path, mode: str, listen: bool, processes: int
 ) -> None:
     """Jobs run on through it, some finish during it, others after it; two hosts, so that only leases could tell."""
-    with fleet_on(server, tmp_path, f"outage_{mode}", listen=listen) as fleet:
+    with fleet_on(server, tmp_path, f"outage_{mode}_{processes}", listen=listen, processes=processes) as fleet:
         during, after = tmp_path / "during", tmp_path / "after"
         workers = [fleet.start(host=host, threads=8) for host in ("alpha", "beta")]
         fleet.enqueue("ahold", 30, until=str(during))

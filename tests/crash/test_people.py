@@ -4,7 +4,6 @@ SIGKILL, and a step that is done stays done."""
 from __future__ import annotations
 
 import random
-import statistics
 import time
 from collections import Counter
 from pathlib import Path
@@ -32,7 +31,7 @@ def seconds_until_stopped(fleet: Fleet, id: str, asked: float) -> float:
     return fleet.traces("stopped", id)[-1].at - asked
 
 
-@pytest.mark.parametrize("processes", [0, 1])
+@pytest.mark.parametrize("processes", [1, 0])
 @pytest.mark.parametrize("verb", ["pause", "cancel"])
 def test_what_people_ask_reaches_the_handler_of_another_process_within_a_second(
     fleet: Fleet, verb: str, processes: int
@@ -52,17 +51,16 @@ def test_what_people_ask_reaches_the_handler_of_another_process_within_a_second(
         assert job.attempt == (0 if verb == "pause" else 1)
         if verb == "cancel":
             assert job.error_message == "enough for today"
-    print(f"{verb}, seconds until the handler stopped:", dict(zip(WAYS, waited, strict=True)))
-    assert statistics.median(waited) < SOON
-    assert max(waited) < 3 * SOON, dict(zip(WAYS, waited, strict=True))  # the machine may be busy with other things
+    assert max(waited) < SOON, dict(zip(WAYS, waited, strict=True))
 
 
 def test_where_nothing_can_be_heard_a_request_is_seen_at_the_next_beat(fleet: Fleet) -> None:
-    fleet.start(listen=False, lease=4.0, heartbeat=1.0)
+    beat = 1.0
+    fleet.start(listen=False, lease=4.0, heartbeat=beat)
     id = begin(fleet, "await")
     asked = time.time()
     fleet.store.cancel(id)
-    assert seconds_until_stopped(fleet, id, asked) < 1.0 + 2 * SOON
+    assert seconds_until_stopped(fleet, id, asked) < beat + SOON
 
 
 def test_a_paused_job_frees_its_slot_and_goes_on_elsewhere_from_its_checkpoint(fleet: Fleet, tmp_path: Path) -> None:
@@ -108,7 +106,7 @@ def test_a_handler_on_a_thread_that_does_not_listen_keeps_its_slot_and_lease_and
     assert fleet.job(id).state is State.SUCCEEDED  # recorded before the cancel took effect
 
 
-@pytest.mark.parametrize("processes", [0, 1])
+@pytest.mark.parametrize("processes", [1, 0])
 def test_the_next_attempt_finds_the_newest_checkpoint_whose_call_returned_whenever_its_worker_is_killed(
     fleet: Fleet, tmp_path: Path, processes: int
 ) -> None:

@@ -1,4 +1,4 @@
-"""SIGSTOP past the lease: a worker that wakes up after its jobs were rescued has no more say about them (F1)."""
+"""SIGSTOP past the lease: a worker that wakes up after its jobs were rescued has no more say about them."""
 
 from __future__ import annotations
 
@@ -12,22 +12,31 @@ from holdfast.store.base import Ref
 from tests.crash.fleet import Fleet, assert_each_success_is_of_its_newest_claim, wait_until
 
 
-@pytest.mark.parametrize("task", ["hold", "ahold"])
-def test_a_frozen_workers_results_are_refused_after_rescue(hasty_fleet: Fleet, task: str) -> None:
-    """The zombie's handlers finish in the very moment it wakes, before any heartbeat could tell them."""
+@pytest.mark.parametrize(
+    ("task", "processes", "runners"),
+    [("hold", 1, True), ("ahold", 1, True), ("ahold", 1, False), ("ahold", 0, True)],
+    ids=["threads", "coroutines", "its-runner-goes-on", "handlers-in-the-worker"],
+)
+def test_a_frozen_workers_results_are_refused_after_rescue(
+    hasty_fleet: Fleet, task: str, processes: int, runners: bool
+) -> None:
+    """The zombie's handlers finish in the very moment it wakes, before any heartbeat could tell them; or, where its
+    runner goes on, have finished before."""
     fleet = hasty_fleet
     go = fleet.home / "go"
-    zombie = fleet.start(host="alpha", threads=8)
+    zombie = fleet.start(host="alpha", threads=8, processes=processes)
     ids = fleet.enqueue(task, 8, until=str(go))
     fleet.await_starts(8)
     fences = {job.id: job.fence for job in fleet.jobs()}
     other = fleet.start(host="beta", threads=8)
-    fleet.freeze(zombie)
+    fleet.freeze(zombie, runners=runners)
     wait_until(lambda: all(job.fence not in (None, fences[job.id]) for job in fleet.jobs()), what="all were rescued")
     fleet.await_starts(16)
     go.touch()
     fleet.await_states(succeeded=8)
     before = fleet.jobs(ids)
+    if not runners:
+        wait_until(lambda: len(fleet.traces("end")) == 16, what="its handlers have ended")
     fleet.thaw(zombie)
     wait_until(lambda: len(fleet.traces("end")) + fleet.log_of(zombie).count("was taken over by") >= 16)
     for job in ids:
@@ -56,7 +65,7 @@ def test_a_zombie_that_saves_progress_is_told_that_it_lost_its_job(hasty_fleet: 
     fleet.await_starts(2)
     fence = fleet.job(id).fence
     fleet.thaw(zombie)
-    wait_until(lambda: [t for t in fleet.traces() if t.what == "stopped" and t.pid == zombie.pid])
+    wait_until(lambda: {t.pid for t in fleet.traces("stopped")} == {*fleet.runners(zombie)}, what="it was told")
     assert (fleet.job(id).state, fleet.job(id).fence) == (State.RUNNING, fence), "the new holder still has it"
     go.touch()
     fleet.await_states(succeeded=1)
@@ -98,3 +107,14 @@ def test_a_renewal_does_not_wake_itself(fleet: Fleet) -> None:
     go.touch()
     fleet.await_states(succeeded=3)
     fleet.stop(worker)
+
+
+def test_a_worker_whose_row_was_lost_registers_again(fleet: Fleet) -> None:
+    """By a failover to a server that did not have it yet, or because it was taken for dead."""
+    worker = fleet.start(lease=2.0)
+    [known] = fleet.store.workers()
+    fleet.store.unregister(known.id)
+    assert fleet.store.workers() == []
+    wait_until(lambda: [found.id for found in fleet.store.workers()] == [known.id], what="it is known again")
+    fleet.stop(worker)
+    assert fleet.store.workers() == []

@@ -15,7 +15,6 @@ import yaml
 
 from holdfast.cli import cli
 from holdfast.settings import Settings
-from holdfast.work.worker import LAST_WORDS
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 UNIT = DEPLOY / "holdfast-worker@.service"
@@ -23,7 +22,7 @@ CONTAINERFILE = (DEPLOY / "Containerfile").read_text()
 COMPOSE: Any = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
 MIGRATE, WORKER = list(yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text()))
 
-LONGEST_STOP = Settings().grace + LAST_WORDS + 10  # and what it takes to stop the parts
+LONGEST_STOP = Settings().grace + 2  # as docs/operating.md has it
 INSTRUCTIONS = {
     "FROM", "ENV", "RUN", "WORKDIR", "COPY", "USER", "STOPSIGNAL", "ENTRYPOINT", "CMD", "ARG", "EXPOSE", "VOLUME",
 }  # fmt: skip

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
@@ -12,6 +14,7 @@ import pytest
 from holdfast import BadSettings, Holdfast, State
 from holdfast.settings import Settings
 from holdfast.work.options import Options
+from holdfast.work.worker import Worker
 from tests.contract.places import raw
 from tests.running import working
 from tests.waiting import wait_until
@@ -31,9 +34,28 @@ def test_every_option_of_a_task_is_on_the_page() -> None:
 
 
 def test_a_row_inserted_as_the_page_says_is_a_job_and_wakes_a_worker(settings: Settings, engine: str) -> None:  # R1.2
-    title = "PostgreSQL" if engine == "postgres" else "SQLite"
-    [sql] = re.findall(rf"```sql\n-- {title}\n(.*?)```", PAGE, re.DOTALL)
-    sql = sql.replace("holdfast.jobs", f'"{settings.schema}".jobs').replace(":holdfast", f":{settings.schema}")
+    with a_listening_worker(settings) as (app, _):
+        run("PostgreSQL" if engine == "postgres" else "SQLite", settings)
+        wait_until(lambda: [job.state for job in app.jobs()] == [State.SUCCEEDED])  # long before the next look
+        assert app.job(app.jobs()[0].id).result == 3
+
+
+@pytest.mark.parametrize("engine", ["postgres"])
+def test_rows_set_back_to_queued_as_the_page_says_wake_a_worker(settings: Settings) -> None:
+    with a_listening_worker(settings) as (app, worker):
+        with raw(settings) as connection:
+            connection(
+                "insert into {jobs} (queue, task, args, state, attempt, ready_at, failed_at, finished_at) "
+                """values ('default', 'add', '{{"a": 1, "b": 2}}', 'failed', 3, null, now(), now())"""
+            )
+        await_idle(worker)
+        run("PostgreSQL, after an UPDATE", settings)
+        wait_until(lambda: [job.state for job in app.jobs()] == [State.SUCCEEDED])  # long before the next look
+
+
+@contextmanager
+def a_listening_worker(settings: Settings) -> Iterator[tuple[Holdfast, Worker]]:
+    """It looks by itself once in five minutes, and has just done so."""
     with Holdfast(**{**asdict(settings), "lease": 300.0, "heartbeat": 1.0}) as app:
         app.migrate()
 
@@ -43,12 +65,21 @@ def test_a_row_inserted_as_the_page_says_is_a_job_and_wakes_a_worker(settings: S
 
         with working(app) as worker:
             wait_until(lambda: worker.watchdog.looked and worker.desk.poller.listening)
-            wait_until(lambda: worker.desk.nothing_due and time.monotonic() - worker.desk.meters.last_poll > 0.5)
-            with raw(settings) as connection:
-                for statement in re.sub("--.*", "", sql).split(";")[:-1]:
-                    connection(statement.replace("{", "{{").replace("}", "}}"))
-            wait_until(lambda: [job.state for job in app.jobs()] == [State.SUCCEEDED])  # long before the next look
-        assert app.job(app.jobs()[0].id).result == 3
+            await_idle(worker)
+            yield app, worker
+
+
+def await_idle(worker: Worker) -> None:
+    wait_until(lambda: worker.desk.nothing_due and time.monotonic() - worker.desk.meters.last_poll > 0.5)
+
+
+def run(title: str, settings: Settings) -> None:
+    """The SQL that stands on the page under this title."""
+    [sql] = re.findall(rf"```sql\n-- {title}\n(.*?)```", PAGE, re.DOTALL)
+    sql = sql.replace("holdfast.jobs", f'"{settings.schema}".jobs').replace(":holdfast", f":{settings.schema}")
+    with raw(settings) as connection:
+        for statement in re.sub("--.*", "", sql).split(";")[:-1]:
+            connection(statement.replace("{", "{{").replace("}", "}}"))
 
 
 def test_every_option_of_an_enqueue_is_on_the_page() -> None:

@@ -16,8 +16,8 @@ from tests.running import working
 from tests.waiting import wait_until
 
 OF_ONE_ENGINE = {
-    "sqlite": {"HF4002", "HF4401", "HF4402", "HF4403", "HF4404", "HF4405"},
-    "postgres": {"HF4003", "HF4205", "HF4301", "HF4302", "HF4303", "HF4304", "HF4305"},
+    "sqlite": {"HF4002", "HF4401", "HF4402", "HF4403", "HF4404", "HF4405", "HF4406"},
+    "postgres": {"HF4003", "HF4205", "HF4301", "HF4302", "HF4303", "HF4304", "HF4305", "HF4306"},
 }
 
 

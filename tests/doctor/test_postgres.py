@@ -19,7 +19,6 @@ from holdfast.store import open_store
 from tests.contract.places import raw
 from tests.contract.test_workers import register
 from tests.doctor.examined import complaints, only
-from tests.doctor.pooler import Pooler
 from tests.factories import new_job
 from tests.running import working
 from tests.servers import new_schema, own_postgres
@@ -155,16 +154,6 @@ def test_no_worker_opens_more_connections_than_are_reckoned_with(healthy: Settin
             ).fetchall()
     # One of them is the application's own.
     assert 3 <= row[0] - 1 <= CONNECTIONS
-
-
-@pytest.mark.parametrize(("keeps", "level"), [(False, Level.ERROR), (True, Level.WARNING)])
-def test_a_pooler_in_the_way_is_noticed(healthy: Settings, keeps: bool, level: Level) -> None:  # F20
-    with Pooler(healthy.url, keeps_settings=keeps) as pooler:
-        through = replace(healthy, url=pooler.url)
-        finding = only(through)
-        assert (finding.code, finding.level) == ("HF4305", level)
-        assert "HOLDFAST_PREPARE=0" in finding.fix
-        assert complaints(replace(through, prepare=False, listen=False)) == []
 
 
 def test_a_clock_that_is_off_is_told(healthy: Settings, monkeypatch: pytest.MonkeyPatch) -> None:  # F30

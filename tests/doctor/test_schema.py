@@ -79,6 +79,27 @@ def test_a_trigger_on_our_tables_is_told(healthy: Settings, engine: str) -> None
     assert "trigger mine" in only(healthy).found
 
 
+WAKE = "create or replace function {schema}.wake() returns trigger language plpgsql as $$ begin return null; end $$"
+
+
+@pytest.mark.parametrize("engine", ["postgres"])
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ("drop trigger jobs_wake on {jobs}", "HF4101"),
+        ("alter table {jobs} disable trigger jobs_wake", "HF4102"),
+        (WAKE, "HF4102"),
+    ],
+)
+def test_a_trigger_of_ours_that_wakes_nobody_is_told(healthy: Settings, change: str, code: str) -> None:
+    with raw(healthy) as sql:
+        sql(change.replace("{schema}", f'"{healthy.schema}"'))
+    finding = only(healthy)
+    assert (finding.code, finding.level) == (code, Level.ERROR)
+    assert "trigger jobs_wake" in finding.found
+    assert "pg_notify" in finding.fix
+
+
 def test_a_renamed_column_is_missing_and_added(healthy: Settings) -> None:
     with raw(healthy) as sql:
         sql("alter table {pauses} rename column reason to why")
@@ -139,7 +160,7 @@ def test_a_dropped_check_is_missed_by_what_it_says(healthy: Settings) -> None:
 def test_an_index_that_could_not_be_built_is_altered(healthy: Settings) -> None:
     """As a `create index concurrently` that failed leaves it: there, and of no use."""
     with raw(healthy) as sql:
-        sql(f"update pg_index set indisvalid = false where indexrelid = '\"{healthy.schema}\".jobs_suspect'::regclass")
+        sql(f"update pg_index set indisvalid = false where indexrelid = '\"{healthy.schema}\".jobs_barred'::regclass")
     finding = only(healthy)
     assert finding.code == "HF4102"
     assert "not valid" in finding.found

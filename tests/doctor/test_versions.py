@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.doctor import Level, postgres, sqlite
+from holdfast.doctor import Level, sqlite
 
 
 @pytest.mark.parametrize(
@@ -17,8 +17,3 @@ from holdfast.doctor import Level, postgres, sqlite
 )  # fmt: skip
 def test_libraries_with_the_wal_reset_bug_are_told(version: tuple[int, ...], level: Level) -> None:  # F36
     assert sqlite.judged(version).level is level
-
-
-@pytest.mark.parametrize(("version", "level"), [(150004, Level.ERROR), (160000, Level.OK), (180004, Level.OK)])
-def test_servers_before_16_are_too_old(version: int, level: Level) -> None:
-    assert postgres.judged(version, "x").level is level

@@ -81,18 +81,21 @@ def app() -> Iterator[Holdfast]:
 
 
 @as_json
+@pytest.mark.parametrize("given", ["c-7", None])
 @pytest.mark.parametrize("name", ["send", "asend"])
 def test_a_handlers_own_lines_carry_the_job_the_attempt_the_worker_and_the_correlation_id(
-    name: str, app: Holdfast, lines: Lines
+    name: str, given: str | None, app: Holdfast, lines: Lines
 ) -> None:
-    job = app.find_task(name).using(correlation_id="c-7", queue="mail").enqueue("you")
+    task = app.find_task(name).using(queue="mail")
+    job = (task if given is None else task.using(correlation_id=given)).enqueue("you")
     worker = app.worker()
     worker.drain()
     found = [line for line in lines.objects() if line["logger"] == "app.mail"]
     assert len(found) == {"send": 1, "asend": 3}[name]
     for line in found:
         assert {field: line[field] for field in FIELDS} == {
-            "job_id": job.id, "task": name, "queue": "mail", "attempt": 1, "worker": worker.id, "correlation_id": "c-7",
+            "job_id": job.id, "task": name, "queue": "mail", "attempt": 1, "worker": worker.id,
+            "correlation_id": given or f"job-{job.id}",
         }  # fmt: skip
         assert line["level"] == "info"
         assert line["time"].endswith("+00:00")

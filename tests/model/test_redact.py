@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import time
+from pathlib import Path
 from urllib.parse import quote
 
 import pytest
@@ -60,6 +62,26 @@ def test_what_looks_like_a_secret_is_hidden(text: str, shown: str) -> None:
     ],
 )  # fmt: skip
 def test_the_rest_is_left_as_it_is(text: str) -> None:
+    assert scrub(text) == text
+
+
+def corpus(name: str) -> list[str]:
+    lines = (Path(__file__).parent / "corpus" / name).read_text().splitlines()
+    return [re.sub(r"(?<!\\)\\n", "\n", line) for line in lines if line and not line.startswith("#")]
+
+
+@pytest.mark.parametrize("text", corpus("secrets.txt"))
+def test_no_secret_of_the_corpus_is_shown(text: str) -> None:
+    secrets = re.findall(r"⟦(.+?)⟧", text, re.DOTALL)
+    shown = scrub(re.sub("[⟦⟧]", "", text))
+    assert secrets
+    assert [secret for secret in secrets if secret in shown] == [], shown
+    assert not re.search("canary|Y2FuYX", shown), "nor a part of one"
+    assert scrub(shown) == shown
+
+
+@pytest.mark.parametrize("text", corpus("harmless.txt"))
+def test_nothing_harmless_of_the_corpus_is_hidden(text: str) -> None:
     assert scrub(text) == text
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast.model.lifecycle import TRANSITIONS, State
-from holdfast.model.rescue import LAPSE, verdict
+from holdfast.model.rescue import runs_isolated, verdict
 
 Q, F, P, C = State.QUEUED, State.FAILED, State.PAUSED, State.CANCELLED
 LONE: dict[str, Any] = {
@@ -15,39 +15,37 @@ LONE: dict[str, Any] = {
     "quarantine_after": 3,
 }  # fmt: skip
 
-# the case, what differs from a first lone crash -> state, attempt, crashes, suspicion, suspect, lapse, charged, code
+# the case, what differs from a first lone crash -> state, attempt, crashes, suspicion, charged, code
 TABLE: list[tuple[str, dict[str, Any], tuple[Any, ...]]] = [
-    ("a first lone crash", {}, (Q, 1, 1, 0, False, None, True, "CRASHED")),
-    ("a second one", {"attempt": 2, "crashes": 1}, (Q, 2, 2, 0, False, None, True, "CRASHED")),
-    ("third in a row", {"attempt": 3, "max_attempts": 9, "crashes": 2}, (F, 3, 3, 0, False, None, True, "QUARANTINED")),
-    ("the last attempt", {"attempt": 3}, (F, 3, 1, 0, False, None, True, "CRASHED")),
-    ("both at once", {"attempt": 3, "crashes": 2}, (F, 3, 3, 0, False, None, True, "QUARANTINED")),
-    ("more crashes than allowed", {"max_attempts": 9, "crashes": 5}, (F, 1, 6, 0, False, None, True, "QUARANTINED")),
-    ("no quarantine", {"crashes": 8, "quarantine_after": 0}, (Q, 1, 9, 0, False, None, True, "CRASHED")),
-    ("in company", {"company": True}, (Q, 0, 0, 1, True, 1.0, False, "LOST")),
-    ("in company again", {"company": True, "suspicion": 1}, (Q, 0, 0, 2, True, 60.0, False, "LOST")),
-    ("a third time", {"company": True, "suspicion": 2}, (Q, 0, 0, 3, True, None, False, "LOST")),
-    ("many times", {"company": True, "suspicion": 9}, (Q, 0, 0, 10, True, None, False, "LOST")),
-    ("company, last attempt", {"company": True, "attempt": 3}, (Q, 2, 0, 1, True, 1.0, False, "LOST")),
-    ("company, crashed before", {"company": True, "crashes": 2}, (Q, 0, 2, 1, True, 1.0, False, "LOST")),
-    ("a suspect alone", {"suspicion": 1}, (Q, 1, 1, 1, True, 1.0, True, "CRASHED")),
-    ("an old suspect alone", {"suspicion": 3}, (Q, 1, 1, 3, True, None, True, "CRASHED")),
-    ("asked to pause", {"pause": True}, (P, 1, 1, 0, False, None, True, "CRASHED")),
-    ("asked to pause, company", {"pause": True, "company": True}, (P, 0, 0, 1, False, None, False, "LOST")),
-    ("asked to pause, last attempt", {"pause": True, "attempt": 3}, (F, 3, 1, 0, False, None, True, "CRASHED")),
-    ("asked to stop", {"cancel": True}, (C, 1, 1, 0, False, None, True, "CRASHED")),
-    ("asked to stop, last attempt", {"cancel": True, "attempt": 3}, (C, 3, 1, 0, False, None, True, "CRASHED")),
-    ("asked both", {"cancel": True, "pause": True, "company": True}, (C, 0, 0, 1, False, None, False, "LOST")),
-]  # fmt: skip
+    ("a first lone crash", {}, (Q, 1, 1, 0, True, "CRASHED")),
+    ("a second one", {"attempt": 2, "crashes": 1}, (Q, 2, 2, 0, True, "CRASHED")),
+    ("third in a row", {"attempt": 3, "max_attempts": 9, "crashes": 2}, (F, 3, 3, 0, True, "QUARANTINED")),
+    ("the last attempt", {"attempt": 3}, (F, 3, 1, 0, True, "CRASHED")),
+    ("both at once", {"attempt": 3, "crashes": 2}, (F, 3, 3, 0, True, "QUARANTINED")),
+    ("more crashes than allowed", {"max_attempts": 9, "crashes": 5}, (F, 1, 6, 0, True, "QUARANTINED")),
+    ("no quarantine", {"crashes": 8, "quarantine_after": 0}, (Q, 1, 9, 0, True, "CRASHED")),
+    ("in company", {"company": True}, (Q, 0, 0, 1, False, "LOST")),
+    ("in company again", {"company": True, "suspicion": 1}, (Q, 0, 0, 2, False, "LOST")),
+    ("a third time", {"company": True, "suspicion": 2}, (Q, 1, 1, 2, True, "CRASHED")),
+    ("a fifth time", {"company": True, "suspicion": 2, "crashes": 2}, (F, 1, 3, 2, True, "QUARANTINED")),
+    ("a third time, last attempt", {"company": True, "suspicion": 2, "attempt": 3}, (F, 3, 1, 2, True, "CRASHED")),
+    ("company, last attempt", {"company": True, "attempt": 3}, (Q, 2, 0, 1, False, "LOST")),
+    ("company, crashed before", {"company": True, "crashes": 2}, (Q, 0, 2, 1, False, "LOST")),
+    ("lost once, then alone", {"suspicion": 1}, (Q, 1, 1, 1, True, "CRASHED")),
+    ("a suspect alone", {"suspicion": 2}, (Q, 1, 1, 2, True, "CRASHED")),
+    ("asked to pause", {"pause": True}, (P, 1, 1, 0, True, "CRASHED")),
+    ("asked to pause, company", {"pause": True, "company": True}, (P, 0, 0, 1, False, "LOST")),
+    ("asked to pause, last attempt", {"pause": True, "attempt": 3}, (F, 3, 1, 0, True, "CRASHED")),
+    ("asked to stop", {"cancel": True}, (C, 1, 1, 0, True, "CRASHED")),
+    ("asked to stop, last attempt", {"cancel": True, "attempt": 3}, (C, 3, 1, 0, True, "CRASHED")),
+    ("asked both", {"cancel": True, "pause": True, "company": True}, (C, 0, 0, 1, False, "LOST")),
+]
 
 
 @pytest.mark.parametrize(("case", "given", "expected"), TABLE, ids=[case for case, *_ in TABLE])
 def test_the_verdict(case: str, given: dict[str, Any], expected: tuple[Any, ...]) -> None:
     end = verdict(**{**LONE, **given})
-    told = (
-        end.state, end.attempt, end.crashes, end.suspicion, end.suspect, end.lapse, end.charged, end.error.code,
-    )  # fmt: skip
-    assert told == expected
+    assert (end.state, end.attempt, end.crashes, end.suspicion, end.charged, end.error.code) == expected
     assert end.state in TRANSITIONS["rescue"][1]
 
 
@@ -66,5 +64,5 @@ def test_what_goes_back_can_always_be_claimed() -> None:  # R5.11
                         assert end.attempt < max_attempts
 
 
-def test_once_may_be_chance_twice_waits_a_minute_three_times_as_long_as_it_takes() -> None:
-    assert LAPSE == {1: 1.0, 2: 60.0}
+def test_once_may_be_chance_the_second_time_it_gets_a_process_of_its_own() -> None:
+    assert [runs_isolated(suspicion) for suspicion in range(4)] == [False, False, True, True]

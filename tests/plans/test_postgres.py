@@ -41,7 +41,7 @@ from tests.servers import own_postgres
 from tests.waiting import wait_until
 
 MODES = ("force_custom_plan", "force_generic_plan")
-MANY_KEYS = ("give_up_keys", "enqueue_keyed_many", "keys_held")
+MANY_KEYS = ("give_up_keys", "enqueue_keyed_many", "keys_held", "raise_priorities")
 BACKLOG = 100_000
 ONE_LANE = "one-lane"  # a queue with jobs of one task and one priority
 
@@ -65,7 +65,6 @@ def test_statements_look_at_a_bounded_part_of_a_crowded_table(version: int, scal
         with psycopg.connect(server.url, autocommit=True) as connection:
             connection.execute("set jit = off")
             fill(connection, store, scale)
-            offer_much(connection, store)
             complaints = [f"never analysed, {told}" for told in unbounded(connection, cases(connection, store))]
             connection.execute("analyze")
             complaints += [f"analysed, {told}" for told in unbounded(connection, cases(connection, store))]
@@ -74,15 +73,12 @@ def test_statements_look_at_a_bounded_part_of_a_crowded_table(version: int, scal
             complaints += [f"with a pause, {told}" for told in unbounded(connection, cases_of_a_pause(store))]
             with store.transaction() as tx:
                 tx.rows("let_go", kind="filter", name=FILTER)
-            # Now many are due, and many wait to be run alone: what was learned about the table is wrong.
+            # Now many are due: what was learned about the table is wrong.
             crowd_the_front(connection, store)
             told_of = [*claims_where_told(store), *claims_from_floors(store, age=7200)]
             complaints += [f"out of date, {told}" for told in unbounded(connection, told_of)]
             connection.execute("analyze")
             complaints += [f"due, {told}" for told in unbounded(connection, told_of)]
-            crowd_with_suspects(connection, store)
-            complaints += [f"out of date, {told}" for told in unbounded(connection, busy_cases(store, version))]
-            connection.execute("analyze")
             complaints += [f"busy, {told}" for told in unbounded(connection, busy_cases(store, version))]
         store.close()
     assert not complaints, "\n".join(complaints)
@@ -119,30 +115,21 @@ def cases(connection: Connection, store: PostgresStore) -> list[Case]:
     told = {"error_code": "Boom", "error_message": "it broke"}
     ending = {**one, **told, "outcome": "errored", "delay": 5.0, "traceback": None, "output": None}
     rescue = {
-        **one, **told, "state": "queued", "suspect": False, "lapse": None, "attempt": 1, "crashes": 1, "suspicion": 0,
+        **one, **told, "state": "queued", "attempt": 1, "crashes": 1, "suspicion": 0,
     }  # fmt: skip
     new = new_job(key="k77")
     keyed = {"jobs": json.dumps([new_job(key=f"{word}{n}", args={}) for word in "ksz" for n in range(5)])}
     nothing = parameters(store, Filter(queues=("none",)))
     by_name: dict[str, dict[str, Any]] = {
         "enqueue": new,
-        "enqueue_offered": {**new, "channel": "c", "wakeup": "w"},
-        "offer": {
-            "ear": "e",
-            "worker": "w1",
-            "fences": array(str(uuid.UUID(int=n)) for n in range(5)),
-            "queues": ["q"] * 5,
-            "tasks": [TASK] * 5,
-        },
-        "withdraw_offers": {"fences": array(str(uuid.UUID(int=n)) for n in range(5))},
         "enqueue_keyed": new,
         "key_given_up": {"task": TASK, "key": "s77", "minus_reuse": -3600.0},
         "key_held": {"task": TASK, "key": "k77"},
-        "wake_on": wake_on(),
+        "raise_priority": {"id": 5, "priority": 3},
         "claim_of": {"fence": fence},
         "succeed": {"ids": array(ids), "fence": fence},
         "succeed_with": {"ids": array(ids), "results": ["1"] * len(ids), "fence": fence},
-        "succeed_on": {**one, "result": "1"},
+        "succeed_on": {**one, "result": "1", "done": None, "total": None, "note": None},
         "recorded": one,
         "checkpoint": {**one, "checkpoint": "{}", "pending": 1, "done": 1},
         "renew": {"fences": array([fence]), "held": 3, "lease": 20.0},
@@ -168,12 +155,11 @@ def cases(connection: Connection, store: PostgresStore) -> list[Case]:
         "failed_depth": {"limit": 20},
         "failed_lately": {"most": 20},
         "running": {"ids": array(ids), "most": 20},
-        "suspect_depth": {"limit": 20},
         "get": {"id": 5},
     }
     return [
         *claims(store, limit=10, rows=50, pages=200),
-        Case("look", statements["look"], {**scope(None), "worker": "me", "crons": ["a", "b"]}, pages=150),
+        Case("look", statements["look"], {**scope(None), "worker": "me", "crons": ["a", "b"], "open": True}, pages=150),
         Case("survey", statements["survey"], scope(None), pages=150),
         Case("survey of some queues", statements["survey"], scope([QUEUE, ONE_LANE]), pages=150),
         *claims_from_floors(store, age=120),
@@ -186,18 +172,6 @@ def cases(connection: Connection, store: PostgresStore) -> list[Case]:
         Case("find_of", statements["find_of"], {"ids": array(ids), "limit": 50, **nothing}),
         Case("purge", statements["purge"], retention(), rows=2000, pages=4200),
     ]
-
-
-def offer_much(connection: Connection, store: PostgresStore) -> None:
-    """Many workers, of which each offers for many kinds, one of them for the one that is looked for."""
-    for statement in (
-        "insert into @workers (id, name, host, pid, tasks, slots, lease, started_at, seen_at) "
-        "select 'w' || n, 'w', 'h', n, '{}', 9, 20, now(), now() + interval '1 day' from generate_series(1, 1000) n",
-        "insert into @offers (fence, ear, worker, queue, task) select gen_random_uuid(), 'e', 'w' || n, 'q' || k, 't' "
-        "from generate_series(1, 1000) n, generate_series(1, 8) k",
-        f"insert into @offers values (gen_random_uuid(), 'e', 'w77', '{QUEUE}', '{TASK}')",
-    ):
-        connection.execute(store.statements.fill(statement).replace("%%", "%").encode())
 
 
 def pause_by_filter() -> dict[str, Any]:
@@ -217,7 +191,7 @@ def cases_of_a_pause(store: PostgresStore) -> list[Case]:
         *(replace(case, text=statements["claim_switched"]) for case in claims(store, limit=10, rows=80, pages=250)),
         *(replace(case, text=statements["claim_from_switched"]) for case in claims_where_told(store)),
         *(replace(case, text=statements["claim_recent_switched"]) for case in claims_from_floors(store, age=120)),
-        Case("look", statements["look"], {**scope(None), "worker": "me", "crons": ["a", "b"]}, pages=150),
+        Case("look", statements["look"], {**scope(None), "worker": "me", "crons": ["a", "b"], "open": True}, pages=150),
         Case("barred_by", statements["barred_by"], {}),
         Case("barred_ids", statements["barred_ids"], {"name": FILTER, "limit": 20}),
         Case("bar", statements["bar"], ids),
@@ -229,25 +203,21 @@ def cases_of_a_pause(store: PostgresStore) -> list[Case]:
 
 
 def busy_cases(store: PostgresStore, version: int) -> list[Case]:
-    """A claim of n jobs looks at some n jobs of each lane, not at the backlog; and at no suspects of other tasks.
+    """A claim of n jobs looks at some n jobs of each lane, not at the backlog.
     (Before 18, a comparison of rows ends an index scan only behind all that are due at the same moment: here a third of
     the backlog. Their index entries are passed over, not their jobs.)"""
     reach = 10 + 5 + 16
     pages = 600 if version >= 18 else 600 + BACKLOG // 50
-    waiting = {**scope(None), "worker": "me", "crons": ["a", "b"]}
+    waiting = {**scope(None), "worker": "me", "crons": ["a", "b"], "open": True}
     return [
-        *claims(store, limit=10, rows=3 * reach * 2 + 50 + SUSPECTS * 2, pages=pages),
+        *claims(store, limit=10, rows=3 * reach * 2 + 90, pages=pages),
         *claims_in_one_lane(store),
         *claims_where_told(store),
         *claims_from_floors(store, age=7200),
         Case("survey", store.statements["survey"], scope(None), rows=50, pages=200),
-        Case("look", store.statements["look"], waiting, rows=50 + SUSPECTS, pages=300),
-        Case("wake_on", store.statements["wake_on"], wake_on()),
+        Case("look", store.statements["look"], waiting, rows=50, pages=300),
         Case("expire", store.statements["expire"], {"limit": 10}),
     ]
-
-
-SUSPECTS = 40
 
 
 def crowd_the_front(connection: Connection, store: PostgresStore) -> None:
@@ -265,15 +235,6 @@ def crowd_the_front(connection: Connection, store: PostgresStore) -> None:
     )
 
 
-def crowd_with_suspects(connection: Connection, store: PostgresStore) -> None:
-    jobs = f'"{store.settings.schema}".jobs'
-    for task, many in ((TASK, SUSPECTS), (UNSERVED, BACKLOG // 10)):
-        connection.execute(
-            f"insert into {jobs} (task, queue, run_at, ready_at, suspect_at, args) select '{task}', '{QUEUE}', now(), "
-            f"null, now() - interval '1 minute', '{{}}' from generate_series(1, {many}) n".encode()
-        )
-
-
 def claims(store: PostgresStore, *, limit: int, rows: int, pages: int) -> list[Case]:
     def case(name: str, queues: list[str] | None, held: int, ahead: int = 0) -> Case:
         parameters = claim_parameters(queues, limit - ahead, ahead, held)
@@ -289,7 +250,7 @@ def claims(store: PostgresStore, *, limit: int, rows: int, pages: int) -> list[C
 
 
 def claims_in_one_lane(store: PostgresStore) -> list[Case]:
-    """Looked at: the jobs wanted, once more for the update, those in between that expired; the task's suspects."""
+    """Looked at: the jobs wanted, once more for the update, those in between that expired."""
     return [
         Case(
             f"claim {limit} and {ahead} ahead in one lane", store.statements["claim"],
@@ -358,11 +319,9 @@ def test_a_claim_from_floors_on_reads_no_remains_of_jobs_that_were_claimed(versi
             statements, mode = store.statements, "force_generic_plan"
             everywhere = explain(connection, statements["claim"], wanted(wants), mode)
             from_floors = explain(connection, statements["claim_recent"], wanted(wants, recent), mode)
-            waking = explain(connection, statements["wake_on"], wake_on(), mode)
         store.close()
     assert everywhere.pages > BACKLOG / 50, "or else this proves nothing"
     assert from_floors.pages < 150
-    assert waking.pages < 50
 
 
 @pytest.mark.parametrize("version", [18, 16])
@@ -480,10 +439,6 @@ def test_a_claim_takes_the_due_jobs_in_the_crowd() -> None:
 
 def scope(queues: list[str] | None) -> dict[str, Any]:
     return {"tasks": [TASK, PAUSED_TASK], "queues": queues}
-
-
-def wake_on() -> dict[str, Any]:
-    return {"channel": "c", "payload": "p", "queue": QUEUE, "task": TASK, "priority": 0, "id": 5}
 
 
 def retention() -> dict[str, Any]:

@@ -66,7 +66,7 @@ async def stopped() -> None: ...
 
 
 @hf.on_error
-def errored(job: JobInfo, error: BaseException) -> None: ...
+def errored(job: JobInfo | None, error: BaseException) -> None: ...
 
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ if TYPE_CHECKING:
     hf.task(cron="* * * * *", catch_up="some")  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
 
     @hf.on_error  # type: ignore[type-var]  # pyright: ignore[reportArgumentType]
-    def too_few(job: JobInfo) -> None: ...
+    def too_few(job: JobInfo | None) -> None: ...
 
 
 def test_resources_are_resources() -> None:

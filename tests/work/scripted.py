@@ -4,27 +4,26 @@ the desk waits."""
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast.errors import StoreError, StoreUnavailable, ValueRefused
 from holdfast.model.job import Claimed, Held, Wants
 from holdfast.model.outcome import Outcome, returned
+from holdfast.model.place import Place
 from holdfast.settings import Settings
-from holdfast.store.base import Exchanged, Store
+from holdfast.store.base import Exchanged, JobId, Store
 from holdfast.work import desk as desk_module
-from holdfast.work import flights, offers
+from holdfast.work import flights, lane
 from holdfast.work.attempt import Attempt
 from holdfast.work.desk import Desk
 from holdfast.work.listener import Listener
 from holdfast.work.manifest import Manifest, TaskInfo
-
-AHEAD = 5e8  # seconds that the database's clock is ahead of it
 
 
 class Time:
@@ -34,12 +33,7 @@ class Time:
         self.now = 1000.0
         self.rung = False
 
-    CLOCK_MONOTONIC = 1
-
     def monotonic(self) -> float:
-        return self.now
-
-    def clock_gettime(self, clock: int) -> float:
         return self.now
 
     def ring(self) -> None:
@@ -76,7 +70,8 @@ class Script:
         self.drained: list[list[str]] = []
         self.log: list[str] = []
         self.claims: dict[str, Claimed] = {}
-        self.withdrawn: list[str] = []
+        self.told_all: list[str] = []
+        self.hints: list[tuple[str, tuple[str, int] | None, float]] = []
         self.refuse: Callable[[Sequence[Outcome]], bool] = lambda outcomes: False
 
     @contextmanager
@@ -101,18 +96,13 @@ class Script:
     def claim_of(self, fence: str) -> Claimed:
         return self.claims.get(fence, Claimed())
 
-    def withdraw_offers(self, fences: Sequence[str]) -> set[str]:
-        self.withdrawn += fences
-        return {fence for fence in fences if fence not in self.claims}
+    def notify(self, queues: Iterable[str] = (), finished: Iterable[JobId] = ()) -> None:
+        self.told_all += queues
 
-    @property
-    def now(self) -> float:
-        return self._time.now
+    def tell(self, queues: Sequence[str]) -> None: ...
 
-    def notify(self, *args: Any, **kwargs: Any) -> None: ...
-
-    def get(self, id: str) -> Any:
-        return SimpleNamespace(suspicion=2)
+    def hint(self, queue: str, lane: tuple[str, int] | None = None, *, due_in: float = 0.0) -> None:
+        self.hints.append((queue, lane, due_in))
 
     @property
     def polls(self) -> list[float]:
@@ -200,17 +190,20 @@ class ScriptedEar:
 
     def __init__(self, store: Script) -> None:
         self._store = store
-        self.said: list[tuple[str, str]] = []
+        self.said: list[tuple[str, str, int | None]] = []
+        self.place: Place | None = None
         self.broken = False
         self.closed = False
-        self.can_offer = True
         self.used = 0
-        self.offers: list[tuple[float, dict[str, tuple[str, str]]]] = []  # when, and what
 
     def fileno(self) -> int:
         return -1
 
-    def hear(self) -> Iterator[tuple[str, str]]:
+    def tune(self, place: Place) -> bool:
+        retuned, self.place = self.place not in (None, place), place
+        return retuned
+
+    def hear(self) -> Iterator[tuple[str, str, int | None]]:
         if self.broken:
             raise StoreUnavailable("the connection broke")
         said, self.said = self.said, []
@@ -222,10 +215,6 @@ class ScriptedEar:
         with self._store.trips() as trips:
             yield trips
 
-    def offer(self, worker: str, kinds: Mapping[str, tuple[str, str]]) -> float:
-        self.offers.append((self._store.now, dict(kinds)))
-        return self._store.now + AHEAD
-
     def close(self) -> None:
         self.closed = True
 
@@ -235,7 +224,7 @@ class Bench:
         self.time = Time()
         monkeypatch.setattr(desk_module, "time", self.time)
         monkeypatch.setattr(flights, "time", self.time)
-        monkeypatch.setattr(offers, "time", self.time)
+        monkeypatch.setattr(lane, "time", self.time)
         self.store = Script(self.time)
         given = {"poll_base": 5.0, "poll_max": 30.0, **settings}
         self.desk = Desk("w1", cast(Store, self.store), Settings(**given), None)
@@ -294,8 +283,8 @@ def listening(bench: Bench) -> None:
     """The desk hears what an ear says."""
     desk = bench.desk
     listener = Listener(
-        cast(Store, bench.store), queues=None, wake=desk.wake, told=desk.told, given=desk.given, asked=lambda: None,
-        hearing=lambda listening: None, attend=desk.attend,
+        cast(Store, bench.store), queues=None, wake=desk.wake, hinted=desk.hinted, told=desk.told, due_in=desk.due_in,
+        asked=lambda: None, hearing=lambda listening: None, peers_changed=lambda: None, attend=desk.attend,
     )  # fmt: skip
     desk.heard, desk.deaf = listener.heard, listener.deaf
     desk.poller.listening = True
@@ -303,3 +292,8 @@ def listening(bench: Bench) -> None:
 
 def held(id: int, fence: str = "f", task: str = "greet") -> Held:
     return Held(id, fence, task, "default", b"{}", 1, 3)
+
+
+def suspect(id: int, fence: str = "f") -> Held:
+    """A job that was running among others when their process died, twice in a row."""
+    return replace(held(id, fence), suspicion=2)

@@ -147,22 +147,6 @@ def test_with_a_delay_after_each_job_nothing_is_claimed_ahead(make: MakeBench) -
     assert max(limit for limit, _ in bench.store.asked) == 2
 
 
-def test_a_suspect_that_waits_for_empty_hands_ends_claiming_ahead(bench: Bench) -> None:
-    measured(bench)
-    bench.store.always = Claimed(hold_back=True)
-    bench.run_all(0.001)
-    bench.store.answers = [Claimed([held(9001)], hold_back=True)]
-    bench.desk.turn()
-    bench.desk.turn()
-    asked = len(bench.store.asked)
-    for _ in range(3):
-        bench.desk.wake()
-        bench.desk.turn()
-    assert bench.store.asked[asked:] == []
-    bench.rounds_until(asked + 1)  # after a while it sees whether that one still waits
-    assert bench.store.asked[asked:] == [(1, 0)]
-
-
 @pytest.mark.parametrize("budget", [1, 7, 150, 5000])
 def test_a_budget_of_jobs_bounds_what_is_claimed(make: MakeBench, budget: int) -> None:  # R3.13
     bench = make(10)

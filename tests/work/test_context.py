@@ -47,7 +47,7 @@ def test_a_checkpoint_is_found_by_the_next_attempt(hf: Holdfast) -> None:
             raise ZeroDivisionError
 
     job = crawl.enqueue()
-    assert hf.drain() == 3
+    assert hf.drain().attempts == 3
     assert found == [None, {"seen": [1]}, {"seen": [1, 2]}]
     record = job.refresh()
     assert (record.state, record.checkpoint) == (State.SUCCEEDED, b'{"seen":[1,2,3]}')

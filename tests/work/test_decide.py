@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from holdfast import LeaseLost
+from holdfast.errors import StoreUnavailable
 from holdfast.model.job import Held
 from holdfast.model.retry import DEFAULT_RETRY
 from holdfast.work.attempt import Attempt, Reason, StopAttempt
@@ -98,3 +99,14 @@ def test_success_recorded_by_the_handler_comes_with_what_follows_if_it_was_not_c
     assert (outcome.recorded, outcome.verb, outcome.result) == (True, "reschedule", None)
     assert outcome.error is not None
     assert outcome.error.code == "NOT_COMMITTED"
+
+
+def test_a_group_counts_as_an_outage_only_if_there_is_one_in_it() -> None:
+    cancelled = BaseExceptionGroup("of a library", [asyncio.CancelledError()])
+    outcome = on_raise(an_attempt(), cancelled, DEFAULT_RETRY)
+    assert outcome is not None
+    assert outcome.verb == "reschedule"
+    outage = BaseExceptionGroup("of a task group", [asyncio.CancelledError(), StoreUnavailable("it is away")])
+    outcome = on_raise(an_attempt(), outage, DEFAULT_RETRY)
+    assert outcome is not None
+    assert (outcome.verb, outcome.attempt) == ("release", "released")

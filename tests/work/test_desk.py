@@ -6,13 +6,15 @@ import logging
 from itertools import pairwise
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable
 from holdfast.model.backoff import PollBackoff
 from holdfast.model.job import Claimed
+from holdfast.work.desk import WAIT
 from holdfast.work.poller import Poller
 from tests.running import Heard
-from tests.work.scripted import Bench, held
+from tests.work.scripted import Bench, Idle, held, suspect
 
 RECORDING_RUNNER = PollBackoff(base=5, maximum=30, multiplier=1.5, grace=2)  # R3.3's own numbers
 
@@ -136,25 +138,82 @@ def test_an_outcome_is_recorded_with_the_next_claim_in_one_trip(bench: Bench) ->
     _, outcomes, wants = bench.store.made[-1]
     assert [outcome.id for outcome in outcomes] == [1, 2]
     assert wants is not None
-    assert bench.desk.meters.processed == 2
+    assert bench.desk.meters.attempts == 2
 
 
-def test_a_suspect_runs_alone(bench: Bench) -> None:
-    bench.desk.add(bench.other)
-    bench.store.answers = [Claimed([held(1)], alone=True)]
+def test_suspects_get_a_process_each_and_keep_nobody_waiting(bench: Bench) -> None:
+    bench.desk.add_solo(bench.other)
+    bench.store.answers = [Claimed([suspect(1), held(2), suspect(3)])]
     bench.round()
-    [suspect] = bench.runner.running
-    polls = len(bench.store.polls)
-    for _ in range(20):
-        bench.desk.wake()
-        assert bench.desk.turn() is False
-    assert len(bench.store.polls) == polls == 1
-    bench.finish(suspect)
-    _, outcomes, wants = bench.next_trip()
-    assert (len(outcomes), wants) == (1, None), "the next suspect waits for empty hands"
-    _, outcomes, wants = bench.next_trip()
-    assert wants is not None
-    assert (outcomes, wants.held) == ([], 0)
+    assert [attempt.held.id for attempt in bench.other.running] == [1, 3]
+    assert [attempt.held.id for attempt in bench.runner.running] == [2]
+    assert (bench.runner.busy, bench.other.busy) == (1, 2), "they take no slot of the others"
+
+
+def test_as_many_suspects_wait_as_can_run_and_more_come_again_in_order(bench: Bench) -> None:
+    processes = Idle(2, "suspects")
+    bench.desk.add_solo(processes)
+    bench.store.answers = [Claimed([suspect(number) for number in range(1, 8)])]
+    bench.rounds_until(2)
+    assert [attempt.held.id for attempt in processes.running] == [1, 2, 3, 4]
+    released = {outcome.id: outcome.delay for _, outcomes, _ in bench.store.made for outcome in outcomes}
+    assert released == {5: 1.0, 6: 2.0, 7: 3.0}
+
+
+def test_more_suspects_come_behind_those_that_were_put_off_before(bench: Bench) -> None:
+    bench.desk.add_solo(Idle(1, "suspects"))
+    bench.store.answers = [Claimed([suspect(number) for number in (1, 2, 3, 4)]), Claimed([suspect(5)])]
+    bench.rounds_until(3)
+    released = {outcome.id: outcome.delay for _, outcomes, _ in bench.store.made for outcome in outcomes}
+    assert released == {3: 1.0, 4: 2.0, 5: pytest.approx(3.0)}
+
+
+def test_a_suspect_that_waited_too_long_for_a_process_is_left_to_others(bench: Bench) -> None:
+    processes = Idle(1, "suspects")
+    bench.desk.add_solo(processes)
+    bench.store.answers = [Claimed([suspect(1), suspect(2)])]
+    bench.round()
+    assert [attempt.held.id for attempt in processes.running] == [1, 2]
+    bench.time.now += WAIT
+    bench.round()
+    assert [attempt.held.id for attempt in processes.running] == [1]
+
+
+def test_a_suspect_on_its_last_attempt_does_not_wait_for_a_process(bench: Bench) -> None:
+    """If the worker died meanwhile, it would fail without having begun."""
+    processes = Idle(1, "suspects")
+    bench.desk.add_solo(processes)
+    bench.store.answers = [Claimed([replace(suspect(number), max_attempts=1) for number in (1, 2)])]
+    bench.rounds_until(2)
+    assert [attempt.held.id for attempt in processes.running] == [1]
+
+
+def test_a_drain_waits_for_suspects_that_it_put_off(bench: Bench) -> None:
+    bench.desk.add_solo(Idle(1, "suspects"))
+    bench.store.answers = [Claimed([suspect(number) for number in (1, 2, 3)])]
+    bench.rounds_until(2)
+    assert not bench.desk.found_all
+    bench.time.now += 1.1
+    bench.rounds_until(3)
+    assert bench.desk.found_all
+
+
+def test_a_worker_without_processes_runs_one_suspect_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(monkeypatch, slots=4)
+    bench.store.answers = [Claimed([suspect(1), held(2), suspect(3)])]
+    bench.round()
+    assert [attempt.held.id for attempt in bench.runner.running] == [2]
+    bench.round()
+    released = {outcome.id: outcome.delay for _, outcomes, _ in bench.store.made for outcome in outcomes}
+    assert released == {1: 0.0, 3: 1.0}, "they come one after the other"
+    bench.store.answers = [Claimed([suspect(1)]), Claimed([suspect(3)])]
+    bench.desk.wake()
+    bench.round()
+    assert [attempt.held.id for attempt in bench.runner.running] == [2, 1]
+    bench.desk.wake()
+    while bench.store.answers:
+        bench.round()
+    assert [attempt.held.id for attempt in bench.runner.running] == [2, 1]
 
 
 def test_a_worker_that_shuts_down_claims_nothing_more(bench: Bench) -> None:
@@ -229,7 +288,7 @@ def test_outcomes_wait_for_the_database_and_nothing_is_claimed_meanwhile(bench: 
     assert waited == pytest.approx([2, 4, 4, 4, 4, 4])
     assert all(wants is None for _, _, wants in trips[1:7])
     assert {outcome.id for _, outcomes, _ in trips for outcome in outcomes} == {1, 2}
-    assert bench.desk.meters.processed == 2
+    assert bench.desk.meters.attempts == 2
     assert bench.desk.meters.consecutive_errors == 0
     assert heard.of("outcomes_wait")
 
@@ -263,19 +322,14 @@ def test_after_an_unknown_commit_the_fence_is_looked_up_and_its_jobs_are_run(ben
     )
 
 
-@pytest.mark.parametrize("solo", [True, False], ids=["in a process to itself", "by the worker"])
-def test_a_suspect_whose_claim_had_an_unknown_outcome_runs_alone_all_the_same(bench: Bench, solo: bool) -> None:
-    runner = bench.runner
+@pytest.mark.parametrize("solo", [True, False], ids=["in a process of its own", "by the worker"])
+def test_a_suspect_whose_claim_had_an_unknown_outcome_is_known_for_one(bench: Bench, solo: bool) -> None:
     if solo:
-        runner = bench.other
-        bench.desk.add_solo(runner)
+        bench.desk.add_solo(bench.other)
     bench.store.answers = [OutcomeUnknown("the connection broke")]
     bench.desk.turn()
     wants = bench.store.made[0][2]
     assert wants is not None
-    bench.store.claims[wants.fence] = Claimed([held(7, wants.fence)], alone=True)
+    bench.store.claims[wants.fence] = Claimed([suspect(7, wants.fence)])
     bench.desk.turn()
-    assert [attempt.held.id for attempt in runner.running] == [7]
-    bench.desk.wake()
-    assert bench.desk.turn() is solo, "what has a process to itself hinders nobody"
-    assert len(bench.store.polls) == 1 + solo
+    assert [attempt.held.id for attempt in (bench.other if solo else bench.runner).running] == [7]

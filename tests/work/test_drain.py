@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast import Fail, Holdfast, JobContext, Retry, Snooze, State
+from holdfast import Cancel, Fail, Holdfast, JobContext, Retry, Snooze, State
 from holdfast.model.job import NewJob
 from holdfast.work.neighbours import meeting_place
 from tests.contract.places import raw
@@ -44,8 +44,27 @@ def test_a_drain_follows_what_becomes_due_meanwhile(hf: Holdfast) -> None:
 
     chain.enqueue(5)
     stumbles.enqueue()
-    assert hf.drain() == 6 + 3
+    done = hf.drain()
+    assert (done, done.attempts, done.failed) == (6 + 1, 6 + 3, 0)
     assert {record.state for record in hf.jobs()} == {State.SUCCEEDED}
+
+
+def test_a_drain_counts_jobs_that_finished_and_says_how_many_failed_and_in_how_many_attempts(hf: Holdfast) -> None:
+    @hf.task(max_attempts=2, retry=None)
+    def task(ctx: JobContext, how: str) -> None:
+        if how == "cancel":
+            raise Cancel("no longer wanted")
+        if how == "cancelled meanwhile":
+            hf.job(ctx.job.id).cancel()
+        if how == "later":
+            raise Retry(after=3600)
+        if how in ("fail", "cancelled meanwhile") or (how == "stumble" and ctx.attempt == 1):
+            raise ZeroDivisionError
+
+    hf.enqueue_many(task.bind(how) for how in ("well", "stumble", "fail", "cancel", "cancelled meanwhile", "later"))
+    done = hf.drain()
+    assert done == 5, "all but the one that is tried again later"
+    assert (done.attempts, done.failed) == (1 + 2 + 2 + 1 + 1 + 1, 1)
 
 
 def test_arguments_of_others_that_are_too_deep_fail_their_own_job(hf: Holdfast) -> None:  # R1.2

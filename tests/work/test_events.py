@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 from holdfast import Cancel, Holdfast, Job, JobContext, Retry, Snooze, State, events
+from holdfast.model.job import Held
 from holdfast.model.lifecycle import IN_PLACE, TRANSITIONS
 from holdfast.model.outcome import Outcome
 from holdfast.store.base import Exchanged
 from holdfast.work import retention
+from holdfast.work.attempt import Attempt
 from holdfast.work.endings import Endings, Flight
 from holdfast.work.hand import Hand
 from holdfast.work.lane import Meters
@@ -247,6 +249,27 @@ def test_of_outcomes_recorded_together_only_those_that_count_are_told(app: Holdf
     assert [(told["count"], told["jobs"]) for told in heard.of("succeeded")] == [(1, [{"job": "0"}])]
     assert [told["job"] for told in heard.of("failed")] == ["3"]
     assert [told["job"] for told in heard.of("lease_lost")] == ["1"]
+
+
+@pytest.mark.parametrize(("begun", "outcome"), [(True, "released"), (False, None)])
+def test_what_can_not_be_stopped_is_given_back_with_a_line_of_history_if_it_has_begun(
+    app: Holdfast, begun: bool, outcome: str | None
+) -> None:
+    """Also where its handler runs in another process, which tells only at the end that it began."""
+
+    class Elsewhere:
+        def tell(self, attempt: Attempt) -> None: ...
+
+        def has_begun(self, attempt: Attempt) -> bool:
+            return begun
+
+        def has_recorded(self, attempt: Attempt) -> bool:
+            return False
+
+    hand = Hand()
+    ends = Endings("w1", app.store, app.settings, hand, Telling("w1", hand), Meters())
+    ends.give_back(Attempt(Held(1, "fence", "task", "default", b"{}", 1, 3), home=Elsewhere()))
+    assert [given_back.attempt for given_back in ends.outcomes] == [outcome]
 
 
 def test_nothing_is_said_of_single_jobs_when_nobody_listens(monkeypatch: pytest.MonkeyPatch, app: Holdfast) -> None:

@@ -4,7 +4,7 @@ given up, and another one found."""
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any, cast
 
@@ -13,7 +13,9 @@ import pytest
 from holdfast import Holdfast, State
 from holdfast.errors import StoreUnavailable
 from holdfast.model.job import Claimed, Wants
+from holdfast.model.place import Place
 from holdfast.store.base import Trips
+from holdfast.work.listener import Listener
 from tests.running import await_state, working
 from tests.waiting import wait_until
 from tests.work.scripted import Bench, ScriptedEar, listening
@@ -36,10 +38,22 @@ def looks(bench: Bench) -> list[tuple[tuple[str, str, int], ...]]:
 def test_what_is_said_while_it_waits_leads_to_a_look(bench: Bench) -> None:
     ear = ScriptedEar(bench.store)
     bench.desk.attend(ear)
-    ear.said.append(("lane", HERE))
+    ear.said.append(("lane", HERE, 0))
     bench.until_idle()
     assert looks(bench)[1:] == [(("default", "greet", 0),)]
     assert ear.used == 1, "its trips go the same way"
+
+
+def test_whoever_begins_to_listen_looks_for_work_after_that() -> None:
+    """What came between the last look and the first word it could hear would wait until the next poll."""
+    did: list[str] = []
+    listener = Listener(
+        cast(Any, None), queues=None, wake=lambda: did.append("look"), hinted=lambda _: None, told=lambda *_: None,
+        due_in=lambda *_: None, asked=lambda: None, hearing=lambda on: did.append(f"hears: {on}"),
+        peers_changed=lambda: None, attend=lambda ear: None,
+    )  # fmt: skip
+    listener.heard("listening", "")
+    assert did == ["hears: True", "look"]
 
 
 def test_what_is_said_during_a_trip_leads_to_another_before_it_rests(bench: Bench) -> None:
@@ -47,7 +61,7 @@ def test_what_is_said_during_a_trip_leads_to_another_before_it_rests(bench: Benc
     bench.desk.attend(ear)
 
     def speak(wants: Wants | None) -> Claimed:
-        ear.said.append(("lane", HERE))
+        ear.said.append(("lane", HERE, 0))
         return Claimed()
 
     bench.store.answers = [speak]
@@ -67,16 +81,22 @@ def test_an_ear_that_went_deaf_is_given_up_and_trips_go_on(bench: Bench) -> None
 
 
 @pytest.mark.parametrize(
-    "said", [("lane", "not json"), ("lane", '["too", "short"]'), ("given", "{}"), ("other", "?"), ("queue", "")]
-)
-def test_whatever_somebody_notifies_never_ends_the_worker(bench: Bench, said: tuple[str, str]) -> None:
+    "said",
+    [
+        ("lane", "not json"), ("lane", '["too", "short"]'), ("lane", '["default", "greet", 101]'), ("lane", "[" * 8000),
+        ("lane", '["\\u0000", "greet", 0]'), ("lane", '["default", "no such task", 0]'), ("other", "?"),
+    ],
+)  # fmt: skip
+def test_a_wakeup_that_makes_no_sense_is_ignored(bench: Bench, said: tuple[str, str]) -> None:
     ear = ScriptedEar(bench.store)
     bench.desk.attend(ear)
-    ear.said.append(said)
+    ear.said.append((*said, 0))
     bench.until_idle()
-    bench.desk.wake()
+    assert len(looks(bench)) == 1, "nothing to look for"
+    ear.said.append(("lane", HERE, 0))
     bench.until_idle()
-    assert len(looks(bench)) > 1
+    assert looks(bench)[1:] == [(("default", "greet", 0),)], "and it still hears"
+    assert not ear.closed
 
 
 @pytest.fixture
@@ -98,18 +118,16 @@ class Silent:
     def fileno(self) -> int:
         return int(self._ear.fileno())
 
-    def hear(self) -> Iterator[tuple[str, str]]:
+    def tune(self, place: Place) -> bool:
+        return bool(self._ear.tune(place))
+
+    def hear(self) -> Iterator[tuple[str, str, int | None]]:
         if self.cut.is_set():
             raise StoreUnavailable("the connection timed out")
-        return cast(Iterator[tuple[str, str]], self._ear.hear())
+        return cast(Iterator[tuple[str, str, int | None]], self._ear.hear())
 
     def trips(self) -> AbstractContextManager[Trips]:
         return cast(AbstractContextManager[Trips], self._ear.trips())
-
-    can_offer = False
-
-    def offer(self, worker: str, kinds: Mapping[str, tuple[str, str]]) -> float:
-        raise AssertionError("it does not")
 
     def close(self) -> None:
         self._ear.close()

@@ -48,6 +48,17 @@ def test_a_beat_tells_every_attempt_that_was_lost(store: Store, heard: Heard) ->
     assert len(heard.of("lease_lost")) == MANY - 1
 
 
+def test_what_has_ended_and_is_recorded_was_not_taken_over(store: Store, heard: Heard) -> None:
+    """The trip that recorded it has not come back yet, so it is still in hand."""
+    attempts = many_attempts(store)
+    for attempt in attempts:
+        attempt.begin()
+        attempt.ended = time.monotonic()
+        store.succeed(ref(attempt.held), None)
+    Heartbeat(store, lambda: attempts, every=0, lease=LEASE)._step()
+    assert not heard.of("lease_lost")
+
+
 def test_a_lease_is_renewed_unless_it_is_as_good_as_new(store: Store, heard: Heard) -> None:
     """However the attempts fall between the beats: none is older than a beat and a quarter when it is renewed."""
     attempts = many_attempts(store)

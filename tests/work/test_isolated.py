@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import time
 from collections.abc import Iterator
@@ -11,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import BadSettings, Holdfast, JobFailed, State
+from holdfast import BadSettings, Crashed, Holdfast, JobFailed, JobInfo, State
 from holdfast.settings import Settings
 from holdfast.work.runners import solo
+from holdfast.work.runners.isolated import IsolatedRunner
 from holdfast.work.runners.kernel import process_of
 from tests.running import Heard, await_state, working
 from tests.waiting import wait_until
@@ -68,6 +70,22 @@ def test_each_attempt_has_a_process_a_group_and_little_environment_of_its_own(hf
         assert (attempt.outcome, attempt.output) == ("succeeded", "on stdout\non stderr\n")
     assert seen[0]["pid"] != seen[1]["pid"]
     assert seen[0]["env"]["TMPDIR"] != seen[1]["env"]["TMPDIR"]
+
+
+def test_a_worker_ends_only_when_what_its_attempts_left_is_removed(
+    hf: Holdfast, heard: Heard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remove = shutil.rmtree
+
+    def slowly(path: str, ignore_errors: bool = False) -> None:
+        wait_until(lambda: heard.of("worker_stopped"), timeout=PATIENCE)
+        time.sleep(0.2)
+        remove(path, ignore_errors)
+
+    monkeypatch.setattr(shutil, "rmtree", slowly)
+    with working(hf):
+        found = app.look_around.enqueue().wait(timeout=PATIENCE)
+    assert not Path(found["env"]["TMPDIR"]).exists()
 
 
 def test_others_of_the_application_go_on_as_before(hf: Holdfast) -> None:
@@ -309,6 +327,16 @@ def test_a_system_without_room_for_a_process_costs_no_attempt(
     assert job.refresh().attempt == 0
 
 
+def test_a_process_that_ends_after_the_runner_was_closed_leaves_no_directory(hf: Holdfast, tmp_path: Path) -> None:
+    """On a slow machine a stop does not wait until the last process is seen to have ended."""
+    runner = IsolatedRunner("app:hf", (), (), hf.store, hf.settings)
+    runner.close()
+    directory = tmp_path / "attempt"
+    directory.mkdir()
+    runner._remove(str(directory))
+    assert not directory.exists()
+
+
 # -- where the application is ------------------------------------------------------------------------------------------
 
 
@@ -318,3 +346,34 @@ def test_an_application_without_a_name_in_a_module_is_refused_with_advice(hf: Ho
     with pytest.raises(BadSettings, match=r"HF1114 .*give it a name at the top of a module"):
         nameless.worker()
     nameless.close()
+
+
+def test_errors_are_told_where_they_happen_crashes_by_the_worker(
+    hf: Holdfast, heard: Heard, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    """Listeners and hooks of a process of its own hear what its handler raises, and that it ran out of time; it tells
+    nobody how it died. Nothing is told twice."""
+    told: list[tuple[str, int, BaseException]] = []
+
+    @hf.on_error
+    def report(job: JobInfo | None, error: BaseException) -> None:
+        assert job is not None
+        told.append((job.id, job.attempt, error))
+
+    try:
+        raises, dies = app.in_steps.enqueue(), app.crash.using(max_attempts=1).enqueue("exit")
+        late = app.too_slow.enqueue(str(tmp_path / "here"))
+        with working(hf):
+            raises.wait(timeout=PATIENCE)
+            for job in (dies, late):
+                await_state(job, State.FAILED, timeout=PATIENCE)
+    finally:
+        hf._hooks.error.remove(report)
+    assert [(fields["job"], fields["error_code"], fields["raised"]) for fields in heard.of("errored")] == [
+        (dies.id, "CRASHED", False)
+    ]
+    [(id, attempt, error)] = told
+    assert (id, attempt, type(error)) == (dies.id, 1, Crashed)
+    assert "exited with status 3" in str(error)
+    assert f"job {raises.id} (in_steps) attempt 1 of 3: reschedule after ValueError: not yet" in caplog.messages
+    assert any(f"job {late.id} (too_slow) attempt 1 of 1: fail after TIMED_OUT" in said for said in caplog.messages)

@@ -361,8 +361,9 @@ def test_a_look_that_was_held_up_rescues_nobody(monkeypatch: pytest.MonkeyPatch)
 
     class Stalling:
         shown_url = "a script"
+        has_several_hosts = False
 
-        def look(self, *args: Any) -> Look:
+        def look(self, *args: Any, **options: Any) -> Look:
             now[0] += took[0]
             return Look(next_lease_end=-1.0, next_due=None, expired_leases=True, expired_jobs=False)
 

@@ -89,7 +89,7 @@ def test_the_last_attempt_fails_the_job(hf: Holdfast, heard: Heard) -> None:
         raise ZeroDivisionError(f"attempt {ctx.attempt}")
 
     job = task.enqueue()
-    assert hf.drain() == 3
+    assert hf.drain().attempts == 3
     record = job.refresh()
     assert (record.state, record.attempt, record.error_message) == (State.FAILED, 3, "attempt 3")
     assert record.failed_at is not None
@@ -98,6 +98,21 @@ def test_the_last_attempt_fails_the_job(hf: Holdfast, heard: Heard) -> None:
     ]
     assert len({a.fence for a in job.attempts}) == 3
     assert [told["job"] for told in heard.of("failed")] == [job.id]
+
+
+def test_an_error_is_told_with_its_traceback_until_the_job_succeeds(hf: Holdfast) -> None:
+    def handler(ctx: JobContext) -> None:
+        if ctx.attempt == 1:
+            raise ZeroDivisionError("once")
+
+    job = run(hf, handler, retry=None)
+    assert job.error is not None
+    assert (job.error.code, job.error.message) == ("ZeroDivisionError", "once")
+    assert job.error.traceback
+    assert job.error.traceback.rstrip().endswith("ZeroDivisionError: once")
+    hf.drain()
+    assert job.state is State.SUCCEEDED
+    assert hf.job(job.id).error is None
 
 
 def test_retry_after_overrules_the_policy_and_is_charged(hf: Holdfast, colour: str) -> None:
@@ -264,7 +279,7 @@ def test_a_policy_that_is_asked_gets_attempt_and_error_and_may_give_up(hf: Holdf
         raise ZeroDivisionError(f"attempt {ctx.attempt}")
 
     job = task.enqueue()
-    assert hf.drain() == 2
+    assert hf.drain().attempts == 2
     assert asked == [(1, "attempt 1"), (2, "attempt 2")]
     assert job.state is State.FAILED
 
@@ -391,3 +406,43 @@ def test_an_error_that_can_not_be_shown_is_kept_as_far_as_it_can(hf: Holdfast, c
     assert attempt.error_message is not None
     assert attempt.error_message.startswith("\N{SYMBOL FOR NULL}?xxx")
     assert len(attempt.error_message) == 4_000
+
+
+@pytest.mark.parametrize("colour", ["plain", "coroutine"])
+def test_a_transaction_within_a_transaction_is_refused_at_once(hf: Holdfast, colour: str) -> None:
+    """On SQLite it would wait for itself; on PostgreSQL the job would succeed without what the outer one wrote."""
+
+    def plain(ctx: JobContext) -> None:
+        with ctx.transaction(), ctx.transaction():
+            raise AssertionError("two transactions are open")
+
+    async def coroutine(ctx: JobContext) -> None:
+        async with ctx.transaction(), ctx.transaction():
+            raise AssertionError("two transactions are open")
+
+    job = run(hf, {"plain": plain, "coroutine": coroutine}[colour], max_attempts=1)
+    assert (job.state, only_attempt(job).error_code) == (State.FAILED, "BadSettings")
+
+
+def test_a_success_recorded_twice_in_one_transaction_fails(hf: Holdfast) -> None:
+    """It looks like a lost lease, for which a job is given back uncharged: it would run for ever."""
+
+    def twice(ctx: JobContext) -> None:
+        with ctx.transaction() as tx:
+            ctx.succeed("done", conn=tx.conn)
+
+    job = run(hf, twice, max_attempts=1)
+    assert job.state is State.FAILED
+    assert "record it once" in (only_attempt(job).error_message or "")
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
+def test_a_transaction_that_would_block_the_loop_is_refused(hf: Holdfast) -> None:
+    async def careless(ctx: JobContext) -> None:
+        with ctx.transaction():
+            raise AssertionError("the loop may wait for another coroutine's transaction now")
+
+    job = run(hf, careless, max_attempts=1)
+    error = only_attempt(job)
+    assert job.state is State.FAILED
+    assert "async with ctx.transaction()" in (error.error_message or "")

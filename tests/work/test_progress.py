@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast, HoldfastError, JobContext, State
+from holdfast.model.job import Held
+from holdfast.work.attempt import Attempt
 from tests.running import MakeApp, await_state, working
 from tests.waiting import wait_until
 
@@ -147,3 +149,52 @@ def test_a_note_is_a_text(hf: Holdfast) -> None:
     bad: Any = 3
     with pytest.raises(HoldfastError, match="note must be a text, not 3"):
         JobContext.detached("t").progress(1, note=bad)
+
+
+@pytest.mark.parametrize("colour", ["plain", "coroutine"])
+def test_what_was_reported_last_is_recorded_with_the_outcome(make_app: MakeApp, colour: str) -> None:
+    """The heartbeat never comes to write anything."""
+    hf = make_app(lease=240.0)
+
+    def work(ctx: JobContext) -> None:
+        for n in ctx.track(range(30)):
+            if n == 10:
+                ctx.checkpoint(n, done=n)
+        ctx.progress(31, total=40, note="nearly there")
+
+    async def awork(ctx: JobContext) -> None:
+        work(ctx)
+
+    job = hf.task(name="task")(work if colour == "plain" else awork).enqueue()
+    hf.drain()
+    progress = job.progress
+    assert progress is not None
+    assert (progress.done, progress.total, progress.note) == (31, 40, "nearly there")
+
+
+def test_a_checkpoint_that_counts_overrules_what_was_reported_before(hf: Holdfast) -> None:
+    @hf.task
+    def task(ctx: JobContext) -> None:
+        ctx.progress(5, total=10)
+        ctx.checkpoint("all", done=10)
+
+    job = task.enqueue()
+    hf.drain()
+    assert job.refresh().done == 10
+
+
+def test_progress_that_is_reported_while_it_is_taken_is_not_lost() -> None:
+    """Whoever passes progress on clears the flag, then reads: here a handler reports in between."""
+
+    class Reporting(Attempt, kw_only=True, eq=False, gc=False):
+        @property
+        def progress(self) -> tuple[int, int | None, str | None] | None:
+            seen = super().progress
+            if self.done == 29:
+                self.done, self.fresh = 30, True
+            return seen
+
+    attempt = Reporting(Held(1, "f", "t", "default", b"{}", 1, 3), done=29, fresh=True)
+    assert attempt.news() == (29, None, None)
+    assert attempt.news() == (30, None, None)
+    assert attempt.news() is None

@@ -206,7 +206,7 @@ def test_who_lost_the_lease_is_stopped_and_its_result_dropped(
         wait_until(lambda: stage.stopped)
         wait_until(lambda: worker.desk.idle())
         assert worker.desk.meters.lost == 1
-        assert worker.desk.meters.processed == 0
+        assert worker.desk.meters.attempts == 0
     assert [told["job"] for told in heard.of("lease_lost")] == [job.id]
     assert heard.of("errored") == []
     assert job.state is State.QUEUED

@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,16 +16,26 @@ from holdfast import (
     BadArguments,
     BadSettings,
     Cancel,
+    Crashed,
     Fail,
     Holdfast,
     HoldfastError,
     JobContext,
     JobInfo,
+    LeaseLost,
     Retry,
     Snooze,
     State,
+    StoreError,
+    events,
 )
-from tests.running import Heard, working
+from holdfast.model.job import Held
+from holdfast.model.outcome import Error, Outcome
+from holdfast.work import hooks
+from holdfast.work.context import info_of
+from holdfast.work.hooks import Hooks
+from holdfast.work.telling import tell_errored, tell_lost
+from tests.running import Heard, troubled, working
 from tests.waiting import wait_until
 
 
@@ -427,11 +438,12 @@ def test_the_error_hook_hears_of_every_errored_attempt_and_of_nothing_else(
     told: list[tuple[str, int, str, str]] = []
 
     @app.on_error
-    def breaks(job: JobInfo, error: BaseException) -> None:
+    def breaks(job: JobInfo | None, error: BaseException) -> None:
         raise broken("the tracker is down")
 
     @app.on_error
-    def report(job: JobInfo, error: BaseException) -> None:
+    def report(job: JobInfo | None, error: BaseException) -> None:
+        assert job is not None
         told.append((job.id, job.attempt, type(error).__name__, str(error)))
 
     def act(ctx: JobContext, how: str) -> object:
@@ -495,7 +507,129 @@ def test_the_error_hook_hears_of_a_timeout(make_app: Callable[..., Holdfast]) ->
 
 
 def test_an_asynchronous_error_hook_is_refused(lite: Holdfast) -> None:
-    async def hook(job: JobInfo, error: BaseException) -> None: ...
+    async def hook(job: JobInfo | None, error: BaseException) -> None: ...
 
     with pytest.raises(BadSettings, match=r"on_error: .*hook must be a plain function"):
         lite.on_error(hook)
+
+
+def told_of(worker: str, *events_of_it: tuple[str, dict[str, Any]]) -> list[tuple[Any, BaseException]]:
+    """What error hooks of this worker's application get to hear."""
+    told: list[tuple[Any, BaseException]] = []
+    end = Hooks(error=[lambda job, error: told.append((job, error))]).listen(worker)
+    try:
+        for name, fields in events_of_it:
+            events.emit(name, **fields)
+    finally:
+        end(20.0)
+    return told
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        ("CRASHED", Crashed), ("LOST", Crashed), ("QUARANTINED", Crashed), ("TIMED_OUT", TimeoutError),
+        ("STALLED", TimeoutError), ("NOT_BEGUN", HoldfastError),
+    ],
+)  # fmt: skip
+def test_the_error_hook_hears_of_an_attempt_that_its_worker_ended(code: str, kind: type[BaseException]) -> None:
+    held = Held(id="7", fence="f", task="work", queue="default", args=b"{}", attempt=2, max_attempts=3, priority=7)
+    outcome = Outcome("fail", held.id, held.fence, "errored", error=Error(code, "so it was"))
+    heard: list[tuple[str, dict[str, Any]]] = []
+    unsubscribe = events.subscribe(lambda name, fields: heard.append((name, fields)))
+    tell_errored(held, outcome, worker="w1")
+    tell_errored(held, outcome)  # by the handler itself: the hooks were called where it was raised
+    tell_lost(held, "w1")
+    unsubscribe()
+    assert told_of("w2", *heard) == [], "another worker's"
+    (job, error), (again, lost) = told_of("w1", *heard)
+    assert job == again == info_of(held)
+    assert type(error) is kind
+    assert str(error).endswith("so it was")
+    assert getattr(error, "code", code) == code
+    assert isinstance(lost, LeaseLost)
+
+
+def test_a_slow_error_hook_keeps_no_lease_from_being_renewed(make_app: Callable[..., Holdfast], heard: Heard) -> None:
+    """An error may be told on the thread that renews leases."""
+    app = make_app(heartbeat=0.05, lease=5.0)
+    told, go_on = threading.Event(), threading.Event()
+
+    @app.on_error
+    def report(job: JobInfo | None, error: BaseException) -> None:
+        told.set()
+        go_on.wait(60)
+
+    @app.task
+    async def wait() -> None:
+        await asyncio.sleep(60)
+
+    wait.enqueue()
+    with working(app) as worker:
+
+        def tell(name: str, fields: dict[str, Any]) -> None:
+            if not told.is_set():
+                fail_poll(worker.id)
+
+        unsubscribe = events.subscribe(tell, only=["renewed"])
+        try:
+            assert told.wait(20), "the hook is called"
+            before = len(heard.of("renewed"))
+            wait_until(lambda: len(heard.of("renewed")) > before + 2, what="leases are renewed")
+        finally:
+            unsubscribe()
+            go_on.set()
+
+
+def fail_poll(worker: str) -> None:
+    events.emit("poll_failed", worker=worker, consecutive_errors=1, error_class="ValueError", error="a bug")
+
+
+def test_calls_of_the_error_hook_beyond_those_that_may_wait_are_dropped_and_counted(
+    heard: Heard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hooks, "ROOM", 2)
+    called, go_on = threading.Event(), threading.Event()
+
+    def report(job: JobInfo | None, error: BaseException) -> None:
+        called.set()
+        go_on.wait(60)
+
+    end = Hooks(error=[report]).listen("w1")
+    fail_poll("w1")
+    assert called.wait(20)
+    for _ in range(5):
+        fail_poll("w1")
+    assert [fields["count"] for fields in heard.of("events_dropped")] == [1], "not once for each"
+    end(0.0)
+    assert sum(fields["count"] for fields in heard.of("events_dropped")) == 6
+    go_on.set()
+
+
+def test_the_error_hook_hears_of_failed_polls(
+    make_app: Callable[..., Holdfast], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hf = make_app(poll_base=0.01, poll_max=0.02)
+    errors: list[Exception] = [StoreError("permission denied"), ValueError("a bug")]
+    told: list[tuple[object, BaseException]] = []
+
+    @hf.on_error
+    def report(job: JobInfo | None, error: BaseException) -> None:
+        told.append((job, error))
+
+    @hf.task
+    def fine() -> None: ...
+
+    def trouble(outcomes: object) -> None:
+        if errors:
+            raise errors.pop(0)
+
+    monkeypatch.setattr(hf.store, "trips", troubled(hf.store, trouble))
+    monkeypatch.setattr(hf.store, "open_ear", lambda: None)  # so all trips go that way
+    with working(hf):
+        fine.enqueue().wait(timeout=20)
+    assert [job for job, _ in told] == [None, None]
+    assert [(type(error), str(error)) for _, error in told] == [
+        (StoreError, "HF3001 permission denied"),
+        (HoldfastError, "HF1001 ValueError: a bug"),
+    ]

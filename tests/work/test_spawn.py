@@ -10,18 +10,19 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
 
 from holdfast import Limits
 from holdfast.model.limits import NO_LIMITS
-from holdfast.work.runners import kernel
+from holdfast.work.runners import kernel, reaper
 from holdfast.work.runners.capture import Capture
 from holdfast.work.runners.end import End
 from holdfast.work.runners.kernel import OutOfMemory, Process, process_of
 from holdfast.work.runners.settle import CPU_GRACE, Terms
-from holdfast.work.runners.spawn import Child, spawn
+from holdfast.work.runners.spawn import Child, all_reaped, reap_adopted, spawn
 from holdfast.work.runners.surroundings import surroundings
 from tests.waiting import wait_until
 
@@ -48,6 +49,7 @@ def run_away(path):
 @pytest.fixture
 def start() -> Iterator[Start]:
     started: list[Child] = []
+    kernel.adopt_orphans(os.getpid())
 
     def start(code: str, *, limits: Limits = NO_LIMITS, output: int | None = None, **options: object) -> Child:
         terms = Terms(parent=0, limits=limits, no_new_privs=True, umask=0o077)
@@ -237,6 +239,87 @@ def test_orphans_of_nobodys_that_became_our_children_are_not_left_as_zombies(sta
         assert [process.wait() for process in own] == [0, 0]
 
 
+def test_orphans_of_a_child_that_lives_on_are_reaped(start: Start, tmp_path: Path) -> None:
+    """Also one that leads a group, as a daemon does. How a child ended, or a process of somebody else here, is left to
+    who started it."""
+    left = tmp_path / "left"
+    child = start(
+        f"""
+        import os, subprocess, time
+        subprocess.run(["sh", "-c", "sleep 0.2 & echo $! >{left}.new; setsid sleep 0.2 & echo $! >>{left}.new"])
+        os.rename("{left}.new", "{left}")
+        time.sleep(600)
+        """
+    )
+    ended = start("sys.exit(3)")
+    own = [subprocess.Popen([sys.executable, "-Sc", "pass"], start_new_session=new) for new in (False, True)]
+    try:
+        wait_until(left.exists)
+        wait_until(ended.ended)
+        orphans = [int(pid) for pid in left.read_text().split()]
+        assert len(orphans) == 2
+        wait_until(lambda: all(seen(pid).ended for pid in [*orphans, *(process.pid for process in own)]))
+        reap_adopted()
+        assert all(is_gone(pid) for pid in orphans)
+        assert not child.ended()
+        assert end_of(ended).status == 3
+        assert all(seen(process.pid).ended for process in own)
+    finally:
+        assert [process.wait() for process in own] == [0, 0]
+
+
+def test_a_child_that_lives_long_is_not_taken_for_one_with_its_number(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Numbers come round again after a million children."""
+    from holdfast.work.runners import spawn as module
+
+    ready = tmp_path / "ready"
+    old = start(f"import time; open({str(ready)!r}, 'w').close(); time.sleep(600)")
+    wait_until(ready.exists)
+    monkeypatch.setattr(module, "_numbers", count(old.terms.mark % 2**reaper.NUMBERS - 1))
+    new = start("pass")
+    assert new.terms.mark != old.terms.mark
+    assert end_of(new).clean
+    assert not old.ended()
+
+
+def test_a_reaper_reads_the_marks_of_a_bystander_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And of one that is older than the worker never: a crowded host would keep it from its work. Whoever executes
+    another program is looked at again: that is when it may get a mark."""
+    family = os.getpid()  # no worker's
+    read: list[int] = []
+    marks_of = reaper.marks_of
+
+    def noted(pid: int) -> set[int]:
+        read.append(pid)
+        return marks_of(pid)
+
+    monkeypatch.setattr(reaper, "marks_of", noted)
+    mark = f"{reaper.MARK}={(family << reaper.NUMBERS) + 1}"
+    bystander = subprocess.Popen(
+        ["sh", "-c", f"echo; read line; exec env {mark} sleep 600"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    try:
+        assert bystander.stdin is not None
+        assert bystander.stdout is not None
+        bystander.stdout.readline()
+        started = seen(bystander.pid).started
+        strangers: set[tuple[int, ...]] = set()
+        assert not reaper.kill_all(family, started + 1, strangers)
+        assert bystander.pid not in read
+        for _ in range(3):
+            assert not reaper.kill_all(family, started, strangers)
+        assert read.count(bystander.pid) == 1
+        bystander.stdin.write(b"\n")
+        bystander.stdin.flush()
+        wait_until(lambda: reaper.kill_all(family, started, strangers) or bystander.poll() is not None)
+        assert bystander.wait() == -signal.SIGKILL
+    finally:
+        bystander.kill()
+        bystander.communicate()
+
+
 def test_a_stopped_child_hears_that_it_is_to_end(start: Start, tmp_path: Path) -> None:
     ready = tmp_path / "ready"
     child = start(
@@ -380,9 +463,7 @@ def test_its_environment_is_an_allow_list() -> None:
 
 
 def test_a_command_that_does_not_exist_leaves_nothing(start: Start) -> None:
-    from holdfast.work.runners import spawn as module
-
-    before = set(module._in_use)
+    assert all_reaped()
     with pytest.raises(FileNotFoundError):
         spawn(["/does/not/exist"], env={}, terms=Terms(parent=0))
-    assert module._in_use == before
+    assert all_reaped()

@@ -33,9 +33,9 @@ class Held:
         self.door.wait(30)
 
     async def wait_awaiting(self) -> None:
-        self.started.release()
+        asyncio.get_running_loop().call_soon(self.started.release)  # once this and those that began with it await
         while not self.door.is_set():  # noqa: ASYNC110 - it is opened by another thread
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.25)
 
 
 @pytest.fixture

@@ -143,14 +143,6 @@ def test_told_while_it_has_no_room_it_looks_when_it_has(bench: Bench) -> None:
     assert asked(bench)[-1] == (), "the last look brought all it wanted: there may be more anywhere"
 
 
-def test_where_a_suspect_waits_it_looks_everywhere_at_once(bench: Bench) -> None:
-    bench.store.answers = [Claimed(alone=True)]
-    bench.desk.told(*HERE)
-    bench.desk.turn()
-    bench.desk.turn()
-    assert asked(bench)[1:] == [(HERE,), ()]
-
-
 def test_what_it_is_told_while_it_has_no_room_does_not_pile_up(bench: Bench) -> None:
     bench.runner.busy = bench.runner.slots
     for _ in range(10 * FEW):

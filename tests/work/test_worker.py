@@ -402,12 +402,15 @@ def test_an_idle_worker_hardly_asks_the_database(app: Holdfast, monkeypatch: pyt
 
 def test_correlation_ids_are_each_jobs_own(hf: Holdfast) -> None:
     """[X] R7.6: never one for a whole batch."""
-    found: dict[str, str | None] = {}
+    found: dict[str, str] = {}
 
     @hf.task
     def task(ctx: JobContext) -> None:
         found[ctx.job.id] = ctx.job.correlation_id
 
     jobs = hf.enqueue_many(task.using(correlation_id=f"c-{n}").bind() for n in range(5))
+    others = hf.enqueue_many(task.bind() for _ in range(2))
     hf.drain()
-    assert found == {job.id: f"c-{n}" for n, job in enumerate(jobs)}
+    given = {job.id: f"c-{n}" for n, job in enumerate(jobs)}
+    assert found == {**given, **{job.id: f"job-{job.id}" for job in others}}, "one made from the job's id"
+    assert {job.refresh().correlation_id for job in others} == {None}, "which is not kept"

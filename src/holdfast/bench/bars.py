@@ -89,7 +89,7 @@ RATIOS = (
 LIMITS = (
     at_most("pickup_p50", "pick-up when idle, p50, ms", value("pickup_ms.p50"), sqlite=15.0),
     at_most("idle_statements", "idle statements a minute", value("idle_statements_per_minute"), postgres=6.0),
-    at_most("import", "time to import holdfast, ms", value("import_ms"), sqlite=100.0, postgres=100.0),
+    at_most("import", "time to import Holdfast, ms", value("import_ms"), sqlite=100.0, postgres=100.0),
     at_most("idle_cpu", "idle CPU, %", value("idle_cpu_percent"), sqlite=0.2, postgres=0.2),
     at_most("progress_call", "ctx.progress with a note, ns", PROGRESS, sqlite=1000.0, postgres=1000.0),
 )

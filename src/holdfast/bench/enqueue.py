@@ -60,7 +60,7 @@ def enqueuers() -> Iterator[Enqueuers]:
 
     store: Any = hf.store
     with psycopg.connect(hf.settings.url, autocommit=True) as listener, ExitStack() as stack:
-        listener.execute(f'listen "{store.channel}"'.encode())
+        listener.execute(store.listen_everywhere)
         command = [sys.executable, "-m", "holdfast.bench.enqueue"]
         processes = []
         for _ in range(ENQUEUERS):
@@ -78,9 +78,6 @@ def _out(process: subprocess.Popen[str]) -> IO[str]:
 
 class Silence:
     """In the place of a notifier: tells nobody."""
-
-    def alone(self) -> bool:
-        return False  # a job that is given to somebody is told of
 
     def turn(self, _wakeup: tuple[str, str]) -> bool:
         return False

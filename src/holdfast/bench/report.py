@@ -26,7 +26,7 @@ NAMES = {
     "idle_statements_per_minute": "idle worker, statements a minute",
     "idle_cpu_percent": "idle worker, CPU %",
     "progress_call_ns": "ctx.progress and ctx.track, ns a call",
-    "import_ms": "import holdfast, ms",
+    "import_ms": "from holdfast import Holdfast, ms",
     **{key: key.replace("_", " ") + ("" if "_ms_" in key or "_to_" in key else ", jobs/s") for key in growth_keys()},
     "worker_memory": "worker's memory over 1m jobs",
     "stream_memory": "enqueuer's memory over 1m jobs",

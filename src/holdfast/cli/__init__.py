@@ -1,5 +1,6 @@
 """The command line: parse, call, print. Each module beside this one adds its commands to `cli`."""
 
+from holdfast.cli import early  # isort: skip - it comes first
 from holdfast.cli import (
     config,
     cron,
@@ -18,12 +19,17 @@ from holdfast.cli import (
     work,
 )
 from holdfast.cli.base import cli
+from holdfast.signals import leave_if_heeded
 
 __all__ = [
-    "cli", "config", "cron", "dev", "doctor", "enqueue", "jobs", "main", "pauses", "queues", "schema", "show", "stack",
-    "steer", "top", "why", "work",
+    "cli", "config", "cron", "dev", "doctor", "early", "enqueue", "jobs", "main", "pauses", "queues", "schema", "show",
+    "stack", "steer", "top", "why", "work",
 ]  # fmt: skip
 
 
 def main() -> None:
-    cli(prog_name="holdfast")
+    try:
+        cli(prog_name="holdfast")
+    except SystemExit as end:
+        leave_if_heeded(end.code)
+        raise

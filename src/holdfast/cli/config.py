@@ -9,10 +9,11 @@ from difflib import get_close_matches
 import click
 from click.shell_completion import get_completion_class
 
-from holdfast.cli.base import app_argument, cli, find_app, output_option, print_data, print_table, talk, url_option
+from holdfast.cli.base import app_argument, cli, output_option, print_data, print_table, talk, url_option
 from holdfast.client import Holdfast
 from holdfast.errors import HoldfastError
-from holdfast.settings import load_settings, redact
+from holdfast.finding import looked_at
+from holdfast.settings import redact
 
 
 @cli.command()
@@ -31,7 +32,7 @@ def config(app: str | None, output: str, url: str | None) -> None:
     """
     trouble: HoldfastError | None = None
     try:
-        configured = find_app(app, url=url) if app or load_settings().app else Holdfast(url)
+        configured = looked_at(app, url)
     except HoldfastError as error:
         trouble, configured = error, Holdfast(url)
     rows = [

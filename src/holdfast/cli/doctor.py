@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.base import app_argument, cli, find_app, output_option, print_data, url_option
-from holdfast.client import Holdfast
-from holdfast.settings import load_settings
+from holdfast.cli.base import app_argument, cli, output_option, print_data, url_option
+from holdfast.finding import looked_at
 
 if TYPE_CHECKING:
     from holdfast.doctor import Finding
@@ -33,9 +32,7 @@ def doctor(ctx: click.Context, app: str | None, strict: bool, output: str, url: 
     """
     from holdfast.doctor import Level  # other commands need nothing of it
 
-    configured = app or (load_settings().app and url is None)
-    examined = find_app(app, url=url) if configured else Holdfast(url)
-    found = examined.doctor()
+    found = looked_at(app, url).doctor()
     if output == "table":
         show(found)
     else:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import signal
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -12,12 +10,26 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast import logs
-from holdfast.cli.base import app_argument, cli, find_app, output_option, queues_option, split, to_json, url_option
+from holdfast.cli.base import (
+    app_argument,
+    cli,
+    find_app,
+    output_option,
+    queues_option,
+    split,
+    talk,
+    to_json,
+    url_option,
+)
 from holdfast.client import Holdfast
+from holdfast.errors import HoldfastError
 from holdfast.finding import named_app
+from holdfast.model.job import Processed
+from holdfast.model.words import plural
+from holdfast.redact import scrub
 from holdfast.settings import load_settings
+from holdfast.signals import Signals, Stopped, signals
 from holdfast.work.options import names_of
-from holdfast.work.runners.settle import stop_signals
 
 if TYPE_CHECKING:
     from holdfast.work.worker import Worker
@@ -56,14 +68,15 @@ def worker(
       holdfast worker app:hf
       holdfast worker app.py --queues mail,default --processes 2 --concurrency 8
     """
-    running = start(app, queues, processes, verbose, url=url, log_format=log_format, **slots(concurrency))
     served = f"queues {', '.join(split(queues) or [])}" if queues else "all queues"
-    with stopped_by_signals(running):
+    processed = Processed.count(0, 0, 0)
+    with stoppable() as heard:
+        running = start(app, queues, processes, verbose, heard, url=url, log_format=log_format, **slots(concurrency))
         click.echo(
             f"worker {running.id} on {running.where}: {', '.join(running.tasks)}; {served}; Ctrl-C stops it", err=True
         )
         processed = running.run()
-    click.echo(f"stopped; {processed} {'job' if processed == 1 else 'jobs'} processed", err=True)
+    click.echo(f"stopped; {in_words(processed)}", err=True)
 
 
 @cli.command()
@@ -72,7 +85,7 @@ def worker(
 @processes_option
 @concurrency_option
 @click.option("--seconds", type=click.FloatRange(0), help="Stop claiming after so many seconds.")
-@click.option("--jobs", type=click.IntRange(1), help="Stop after so many jobs.")
+@click.option("--jobs", type=click.IntRange(1), help="Claim no more than so many jobs; a retry counts again.")
 @output_option
 @log_format_option
 @url_option
@@ -80,38 +93,57 @@ def drain(
     app: str | None, queues: str | None, processes: int | None, concurrency: int | None, seconds: float | None,
     jobs: int | None, output: str, log_format: str | None, url: str | None,
 ) -> None:  # fmt: skip
-    """Run what is due, then exit: for cron and short-lived hosts. Prints how many jobs were processed.
+    """Run what is due, then exit: for cron and short-lived hosts. Prints how many jobs are done: succeeded, failed for
+    good or cancelled.
 
     \b
     Examples:
       holdfast drain app:hf
       holdfast drain app:hf --seconds 50
     """
-    running = start(app, queues, processes, 0, url=url, log_format=log_format, **slots(concurrency))
-    with stopped_by_signals(running):
+    processed = Processed.count(0, 0, 0)
+    with stoppable() as heard:
+        running = start(app, queues, processes, 0, heard, url=url, log_format=log_format, **slots(concurrency))
         processed = running.drain(seconds=seconds, jobs=jobs)
-    click.echo(processed if output == "table" else to_json({"processed": processed}))
+    numbers = {"jobs": int(processed), "failed": processed.failed, "attempts": processed.attempts}
+    click.echo(in_words(processed) if output == "table" else to_json(numbers))
 
 
-def start(app: str | None, queues: str | None, processes: int | None, verbose: int, **settings: Any) -> Worker:
-    """The worker a command line means. With processes of its own for handlers it imports no application."""
+def start(
+    app: str | None, queues: str | None, processes: int | None, verbose: int, heard: Signals, **settings: Any
+) -> Worker:  # fmt: skip
+    """The worker a command line means, which signals stop. With processes of its own for handlers it imports no
+    application."""
     from holdfast.work.isolating import isolating  # other commands need no worker
     from holdfast.work.runners.pool import Pool
     from holdfast.work.worker import Worker
 
     settings["processes"] = processes
-    if load_settings(processes=processes).processes:
-        pool = Pool(named_app(app), verbose=verbose, **settings)
+    known = load_settings(processes=processes, log_format=settings["log_format"])
+    if known.processes:
+        logs.to_stderr(verbose, known.log_format)  # the application may say otherwise later
+        pool = Pool(named_app(app), verbose=verbose, stopping=lambda: bool(heard.asked), **settings)
         if pool.settings.processes:
             logs.to_stderr(verbose, pool.settings.log_format)
             store = Holdfast(**asdict(pool.settings)).store
             served = None if queues is None else names_of("worker: queues", split(queues))
             crew = isolating(pool, lambda: named_app(app), store, pool.settings, suspects=True)
-            return Worker(store, pool.settings, crew, queues=served)
-        pool.close()  # the application itself says so
+            return stopped_by(heard, Worker(store, pool.settings, crew, queues=served))
+        pool.close(0.0)  # the application itself says so
     found = find_app(app, **settings)
     logs.to_stderr(verbose, found.settings.log_format)
-    return found.worker(split(queues))
+    return stopped_by(heard, found.worker(split(queues)))
+
+
+def stopped_by(heard: Signals, worker: Worker) -> Worker:
+    heard.serve(worker)
+    return worker
+
+
+def in_words(processed: Processed) -> str:
+    failed = f", {processed.failed} of them failed" if processed.failed else ""
+    attempts = f"{processed.attempts} {plural('attempt', processed.attempts)}"
+    return f"{int(processed)} {plural('job', processed)} done{failed} ({attempts})"
 
 
 def slots(concurrency: int | None) -> dict[str, int]:
@@ -119,25 +151,17 @@ def slots(concurrency: int | None) -> dict[str, int]:
 
 
 @contextlib.contextmanager
-def stopped_by_signals(running: Worker) -> Iterator[None]:
-    told = f"stopping: running jobs get up to {running.grace:g} s; once more, and they are given back\n".encode()
-    stopping = hung_up = False
-
-    def stop(signum: int, frame: object) -> None:
-        nonlocal stopping, hung_up
-        if stopping and (hung_up or signum == signal.SIGHUP):
-            # A service manager may send a hang-up with the other, and we hear them in any order: nobody asked twice.
-            hung_up = hung_up and signum == signal.SIGHUP
-            return
-        stopping, hung_up = True, signum == signal.SIGHUP
-        if running.stop() == 1:
-            # Not by way of a stream: the signal may have come in the middle of a write to it.
-            with contextlib.suppress(OSError):  # the terminal is gone
-                os.write(2, told)
-
-    before = {number: signal.signal(number, stop) for number in stop_signals()}
+def stoppable() -> Iterator[Signals]:
+    """Who asks for the end by a signal gets status 0, whenever he does."""
+    heard = signals()
+    heard.begin()
     try:
-        yield
+        yield heard
+    except Stopped:
+        pass
+    except HoldfastError as error:
+        if not heard.asked:
+            raise
+        talk(scrub(str(error)))
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        heard.over()

@@ -20,6 +20,7 @@ FIRST: dict[str, tuple[tuple[str, Check], ...]] = {
     "sqlite": (
         ("HF4002", sqlite.library), ("HF4401", sqlite.file_system), ("HF4402", sqlite.log),
         ("HF4403", sqlite.journal_mode), ("HF4404", sqlite.synchronous), ("HF4405", sqlite.disk),
+        ("HF4406", sqlite.turns),
     ),
     "postgres": (
         ("HF4003", postgres.version), ("HF4305", postgres.pooler), ("HF4301", postgres.horizon),
@@ -30,7 +31,7 @@ THEN: dict[str, tuple[tuple[str, Check], ...]] = {
     "sqlite": (("HF4101", schema.drift), *fleet.CHECKS),
     "postgres": (
         ("HF4101", schema.drift), ("HF4302", postgres.bloat), ("HF4303", postgres.autovacuum),
-        ("HF4304", postgres.connections), *fleet.CHECKS,
+        ("HF4304", postgres.connections), ("HF4306", postgres.primaries), *fleet.CHECKS,
     ),
 }  # fmt: skip
 
@@ -55,7 +56,7 @@ def _examine(settings: Settings, limits: Limits) -> Iterator[Finding]:
         try:
             store.now()
         except StoreError as trouble:
-            yield error("HF4001", str(trouble))
+            yield error("HF4003" if trouble.number == "HF3410" else "HF4001", str(trouble))
             return
         yield ok("HF4001", f"{settings.shown_url} answers")
         yield from _all(FIRST[engine], store, settings, limits)

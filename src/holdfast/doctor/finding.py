@@ -40,6 +40,7 @@ class Limits:
     dead_rows: int = 50_000  # dead rows, if they are also more than half of the live ones
     free_connections: int = 10
     log: int = 64 * 1024 * 1024  # bytes of SQLite's write-ahead log
+    turn: float = 1.0  # seconds one writer may keep others waiting
     disk_low: int = 1024**3  # bytes free
     disk_full: int = 100 * 1024**2
 
@@ -59,7 +60,7 @@ CODES: dict[str, Entry] = {
     ),
     "HF4003": Entry(
         "the PostgreSQL server's version",
-        "Holdfast needs PostgreSQL 16 or newer.",
+        "Holdfast needs PostgreSQL 15 or newer.",
         "Upgrade the server.",
     ),
     "HF4004": Entry(
@@ -95,7 +96,8 @@ CODES: dict[str, Entry] = {
     ),
     "HF4203": Entry(
         "registered workers are heard of",
-        "A worker that ended without a word. What it held is rescued; its row is forgotten after a while.",
+        "A worker that ended without a word, or that waits for the database (its log tells). What it held is rescued; "
+        "its row is forgotten after a while.",
         "If it should run: look at its host and start it again.",
     ),
     "HF4204": Entry(
@@ -131,10 +133,14 @@ CODES: dict[str, Entry] = {
         "Raise the limit, run fewer and larger workers, or use a pooler (settings prepare=false, listen=false).",
     ),
     "HF4305": Entry(
-        "no pooler in the way",
-        "Behind a pooler in transaction mode, prepared statements, session settings and notifications get lost.",
-        "Set prepare=false and listen=false (HOLDFAST_PREPARE=0 HOLDFAST_LISTEN=0), connect to the server directly, or "
-        "pool by session.",
+        "pooler",
+        "Behind a pooler in transaction mode no notifications arrive: workers try to listen in vain, and poll.",
+        "Set listen=false (HOLDFAST_LISTEN=0), use its session mode, or connect workers to the server directly.",
+    ),
+    "HF4306": Entry(
+        "one server takes writes",
+        "An old primary that came back takes jobs that nobody else sees, and knows nothing of what was claimed since.",
+        "Stop the server with the lower timeline, and make it a standby of the other.",
     ),
     "HF4401": Entry(
         "the file is on a local disk",
@@ -160,6 +166,13 @@ CODES: dict[str, Entry] = {
         "disk space",
         "A full disk stops all writing: nothing accepted is lost, but nothing more is accepted or recorded.",
         "Free some space.",
+    ),
+    "HF4406": Entry(
+        "writers take turns",
+        "SQLite has one writer at a time: as long as this transaction is open, nothing is enqueued, claimed or "
+        "recorded.",
+        "Make the transaction shorter: fetch and compute before it begins. If its process is stopped (SIGSTOP, a "
+        "debugger), let it go on or kill it; the file is then free at once.",
     ),
 }  # fmt: skip
 

@@ -10,32 +10,22 @@ from holdfast.model.words import in_words
 from holdfast.settings import Settings
 from holdfast.store.base import Store
 
-OLDEST = 160000  # as the server counts: 16.0
 CONNECTIONS = 8  # what one worker opens at most, besides its handlers
 
 
 def version(store: Store, settings: Settings, limits: Limits) -> Iterator[Finding]:
     [server] = store.read("server")
-    yield judged(server["version"], server["shown_version"])
-
-
-def judged(version: int, shown: str) -> Finding:
-    if version < OLDEST:
-        return error("HF4003", f"PostgreSQL {shown}")
-    return ok("HF4003", f"PostgreSQL {shown}")
+    yield ok("HF4003", f"PostgreSQL {server['version']}")  # an older one than we work with was not opened
 
 
 def pooler(store: Store, settings: Settings, limits: Limits) -> Iterator[Finding]:
-    if not store.pooled():
-        yield ok("HF4305", "the server is reached directly")
-        return
-    [server] = store.read("server")
-    if not settings.prepare and not settings.listen:
-        yield ok("HF4305", "a pooler answers for the server; prepare and listen are off, as they should be")
-    elif settings.prepare and not server["as_asked"]:
-        yield error("HF4305", "a pooler (PgBouncer?) answers for the server, and does not pass session settings on")
+    # With `prepare` on, nothing could be opened where sessions are shared.
+    if not store.shares_sessions():
+        yield ok("HF4305", "connections keep their sessions")
+    elif settings.listen:
+        yield warning("HF4305", "a pooler in transaction mode stands in between, and listen is on")
     else:
-        yield warning("HF4305", "a pooler (PgBouncer?) answers for the server, and prepare or listen is on")
+        yield ok("HF4305", "a pooler in transaction mode stands in between; prepare and listen are off")
 
 
 def connections(store: Store, settings: Settings, limits: Limits) -> Iterator[Finding]:
@@ -48,13 +38,26 @@ def connections(store: Store, settings: Settings, limits: Limits) -> Iterator[Fi
     bounds += [("this user", server["role_limit"], server["used_of_role"])] * (server["role_limit"] >= 0)
     where, limit, used = min(bounds, key=lambda bound: bound[1] - bound[2])
     they = "worker needs" if workers == 1 else "workers need"
-    said = f"{used} of {limit} connections of {where} are used; {workers} {they} up to {workers * CONNECTIONS}"
-    if workers * CONNECTIONS > min(bound[1] for bound in bounds):
+    need, handlers = workers * CONNECTIONS, workers * max(1, settings.processes) * settings.handler_connections
+    said = (
+        f"{used} of {limit} connections of {where} are used; {workers} {they} up to {need}, and up to {handlers} "
+        "for handlers' transactions"
+    )
+    least = min(bound[1] for bound in bounds)
+    if need > least:
         yield error("HF4304", said)
-    elif limit - used < limits.free_connections:
+    elif need + handlers > least or limit - used < limits.free_connections:
         yield warning("HF4304", said)
     else:
         yield ok("HF4304", said)
+
+
+def primaries(store: Store, settings: Settings, limits: Limits) -> Iterator[Finding]:
+    found = store.writable()
+    if len(found) > 1:
+        yield error("HF4306", f"{len(found)} servers take writes: {', '.join(found)}")
+    else:
+        yield ok("HF4306", "one server takes writes: " + ", ".join(found))
 
 
 def horizon(store: Store, settings: Settings, limits: Limits) -> Iterator[Finding]:

@@ -86,6 +86,14 @@ def disk(store: Store, settings: Settings, limits: Limits) -> Iterator[Finding]:
         yield ok("HF4405", said)
 
 
+def turns(store: Store, settings: Settings, limits: Limits) -> Iterator[Finding]:
+    holder = store.writing()
+    if holder is not None and holder.seconds >= limits.turn:
+        yield warning("HF4406", f"nobody else can write: the file is held by {holder}")
+    else:
+        yield ok("HF4406", "writers take turns")
+
+
 def _size(size: int) -> str:
     for unit, length in (("GB", 1024**3), ("MB", 1024**2), ("kB", 1024)):
         if size >= length:

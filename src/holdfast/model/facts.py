@@ -9,6 +9,25 @@ from holdfast.model.job import Pause
 from holdfast.model.lifecycle import State
 
 
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who keeps all others from writing to a SQLite file. `note`: the job, if it is a handler's transaction. `writer`:
+    the process it waits for itself, which has SQLite's own write lock without having queued for it."""
+
+    pid: int
+    thread: str
+    note: str
+    seconds: float
+    writer: int | None = None
+
+    def __str__(self) -> str:
+        whose = f" ({self.note})" if self.note else ""
+        text = f"process {self.pid}, thread {self.thread}{whose}, for {self.seconds:.1f} s"
+        if self.writer is not None:
+            text += f"; it waits for process {self.writer}, whose connection has a write transaction open"
+        return text
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerFacts:
     """A worker that is up. `running` is what it has in hand; known of those that could run the job."""
@@ -36,8 +55,7 @@ class Facts:
     attempt: int = 0
     max_attempts: int = 3
     priority: int = 0
-    suspect: bool = False
-    suspect_until: datetime | None = None
+    suspicion: int = 0
     expires_at: datetime | None = None
     finished_at: datetime | None = None
     cancel_requested: bool = False
@@ -56,15 +74,11 @@ class Facts:
     workers: tuple[WorkerFacts, ...] = ()
     ahead: int | None = None  # jobs due before it, up to POSITIONS; None: not counted
     estimate: float | None = None  # seconds until those are gone, at the pace of late
+    writing: Holder | None = None  # who keeps others from writing, on SQLite
 
     @property
     def due(self) -> bool:
         return self.due_at <= self.now
-
-    @property
-    def alone(self) -> bool:
-        """Does it wait to be run without company?"""
-        return self.suspect and (self.suspect_until is None or self.suspect_until > self.now)
 
     @property
     def able(self) -> list[WorkerFacts]:

@@ -9,6 +9,7 @@ import msgspec
 
 from holdfast.errors import StoreError
 from holdfast.model.lifecycle import State
+from holdfast.model.place import Place
 
 DEFAULT_QUEUE = "default"
 DEFAULT_MAX_ATTEMPTS = 3
@@ -237,12 +238,19 @@ class Held(msgspec.Struct, frozen=True, gc=False, array_like=True):
     priority: int = 0
     checkpoint: bytes | None = None
     correlation_id: str | None = None
+    suspicion: int = 0  # times in a row it was running among others when their process died
+    expires_in: float | None = None  # seconds from its claim: it is not to begin later
+
+    @property
+    def correlated(self) -> str:
+        """The correlation id it was given, or one made from its own id."""
+        return correlated(self.id, self.correlation_id)
 
 
 class Wants(msgspec.Struct, frozen=True, kw_only=True):
     """What a worker would take: at most `limit` jobs of these tasks, from these queues (None: any queue), and beyond
-    them, `ahead` of free slots, only jobs never tried that may be tried again. `held` is what it has in hand already:
-    nothing in hand makes it fit to run a suspect alone. `told`: it was told of jobs in these lanes (queue, task,
+    them, `ahead` of free slots, only jobs never tried that may be tried again. `held`: how many it has in hand
+    already, which its lease records. `told`: it was told of jobs in these lanes (queue, task,
     priority) and knew of no others a moment ago, so a store may look there alone. `thorough`: finding nothing is to
     mean that nothing is due, whatever that costs."""
 
@@ -261,17 +269,27 @@ class Wants(msgspec.Struct, frozen=True, kw_only=True):
 class Claimed(msgspec.Struct, frozen=True):
     """What a claim brought. `next_due`: seconds until the next job that this worker could take falls due, or until
     another look may find more (None: none known). `more`: there was more than could be locked just now. `passed`: some
-    were left because they may only be taken by a free slot. `alone`: the one job is a suspect and must run without
-    company. `hold_back`: a suspect waits for a worker with nothing else in hand. `switched`: there are pauses by
-    filter."""
+    were left because they may only be taken by a free slot. `switched`: there are pauses by filter."""
 
     jobs: list[Held] = []
     next_due: float | None = None
     more: bool = False
     passed: bool = False
-    alone: bool = False
-    hold_back: bool = False
     switched: bool = False
+
+
+class Processed(int):
+    """How many jobs a worker brought to an end: succeeded, failed for good or cancelled. `failed`: how many of them
+    failed; `attempts`: how many attempts ended, those included after which a job is tried again."""
+
+    attempts: int
+    failed: int
+
+    @classmethod
+    def count(cls, jobs: int, attempts: int, failed: int) -> Processed:
+        processed = cls(jobs)
+        processed.attempts, processed.failed = attempts, failed
+        return processed
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -284,6 +302,10 @@ class Request(msgspec.Struct, frozen=True):
     pause: bool
 
 
+def correlated(id: int | str, given: str | None) -> str:
+    return given or f"job-{id}"
+
+
 class Rescued(msgspec.Struct, frozen=True):
     """A job taken back from a worker that went silent, and where it went."""
 
@@ -294,13 +316,19 @@ class Rescued(msgspec.Struct, frozen=True):
     max_attempts: int
     charged: bool
     worker: str
+    task: str
+    priority: int
+    correlation_id: str
+    error_code: str
+    error_message: str
 
 
 class Look(msgspec.Struct, frozen=True):
     """What the watchdog sees, in seconds from now: when the next lease ends, when the next job and the next tick of a
     cron fall due; whether there are leases to rescue or queued jobs past their expiry; of pauses by filter, when the
     next one ends, whether there are any (`switched`), and whether jobs are set aside by some that are over (`freed`);
-    and whether the schema has changed under this code and no longer serves it."""
+    whether the schema has changed under this code and no longer serves it; the worker's place among its peers; and
+    whether the worker stands among them at all (`known`): after a failover it may not."""
 
     next_lease_end: float | None
     next_due: float | None
@@ -311,6 +339,8 @@ class Look(msgspec.Struct, frozen=True):
     switched: bool = False
     freed: bool = False
     misfit: StoreError | None = None
+    place: Place = Place()
+    known: bool = True
 
 
 class Pause(msgspec.Struct, frozen=True):

@@ -18,6 +18,9 @@ MESSAGE_LIMIT = 4_000  # characters kept of an error message
 TRACEBACK_LIMIT = 16_000
 LOOKED_AT = 4 * TRACEBACK_LIMIT  # characters searched for secrets, before they are cut to what is kept
 LONGEST_DELAY = 1e9  # seconds, some thirty years
+NOT_COMMITTED = "NOT_COMMITTED"  # the handler recorded its success, and its transaction was rolled back
+
+Progress = tuple[int, int | None, str | None]  # done, total, note
 
 
 class Error(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -39,6 +42,7 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True, gc=False):
     error: Error | None = None
     output: str | None = None  # what it wrote, if it had a process of its own
     recorded: bool = False  # the handler says it recorded its success itself; this is what follows if that's not so
+    progress: Progress | None = None  # how far it came, if its handler reported that
 
 
 class Crash(msgspec.Struct, frozen=True):
@@ -105,9 +109,10 @@ def _delay(seconds: Any) -> float:
     return min(max(0.0, float(seconds)), LONGEST_DELAY)
 
 
-def given_back(held: Held, *, started: bool, delay: float = 0.0) -> Outcome:
+def given_back(held: Held, *, started: bool, delay: float = 0.0, recorded: bool = False) -> Outcome:
     """Released without charge: at shutdown, or because it could not start soon."""
-    return Outcome("release", held.id, held.fence, "released" if started else None, delay=delay)
+    attempt = "released" if started else None
+    return Outcome("release", held.id, held.fence, attempt, delay=delay, recorded=recorded)
 
 
 def parked(held: Held) -> Outcome:

@@ -13,6 +13,9 @@ MAX_DEPTH = 64
 # An escaped NUL: \u0000 after an even number of backslashes. PostgreSQL takes it in and fails to give it back.
 _NUL = rb"(?<!\\)(?:\\\\)*\\u0000"
 
+_BYTES = "$bytes"  # the only key of what stands for bytes
+_MARKED = f'{{"{_BYTES}":'.encode()
+
 _encoder = msgspec.json.Encoder()
 
 
@@ -36,6 +39,22 @@ def encode(value: Any, *, limit: int) -> bytes:
     except Exception as error:  # noqa: BLE001 - an object's own hooks may raise anything
         raise Unfit(f"it is not JSON: {type(error).__name__}: {error}") from None
     return data
+
+
+def encode_checkpoint(state: Any, *, limit: int) -> bytes:
+    """JSON text, or Unfit. Bytes are kept as Base64 under a key of their own, so that they come back as bytes."""
+    if isinstance(state, bytes | bytearray | memoryview):
+        return encode({_BYTES: state}, limit=limit)
+    data = encode(state, limit=limit)
+    if data.startswith(_MARKED):
+        raise Unfit(f'its first key is "{_BYTES}", which marks a checkpoint that was given as bytes')
+    return data
+
+
+def decode_checkpoint(data: bytes) -> Any:
+    if data.startswith(_MARKED):
+        return msgspec.json.decode(data, type=dict[str, bytes])[_BYTES]
+    return msgspec.json.decode(data)
 
 
 def _check(value: Any, data: bytes, limit: int) -> None:

@@ -1,4 +1,4 @@
-"""What becomes of a job whose worker went silent. A pure decision; the store writes it down."""
+"""What becomes of a job whose process died or whose worker went silent. A pure decision; the store writes it down."""
 
 from __future__ import annotations
 
@@ -7,16 +7,13 @@ import msgspec
 from holdfast.model.lifecycle import State
 from holdfast.model.outcome import Error
 
-# How long a suspect waits for a worker that can run it alone, by how often in a row it was there at a crash. Once may
-# be chance (a deployment, a machine lost): it hardly waits. Three times: it waits as long as it takes.
-LAPSE = {1: 1.0, 2: 60.0}
+FREE_LOSSES = 2  # times in a row that a job may lose its process among other jobs before it is charged for that
 
 
-def alone_for(suspicion: int) -> float:
-    """Seconds a suspect keeps its worker to itself; who lives that long may have company again. Once suspected, hardly
-    any: a whole host may have died, and everything it held is to run again soon. Then longer each time, so that even
-    a slow poison is at last alone when it acts."""
-    return LAPSE[1] if suspicion <= 1 else 10.0 * 6.0 ** min(suspicion - 2, 6)
+def runs_isolated(suspicion: int) -> bool:
+    """Does the next attempt of such a job get a process of its own? Once may be chance: a deployment, a host lost, a
+    neighbour at fault. The second time in a row it is worth a process to find out who is."""
+    return suspicion >= FREE_LOSSES
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -24,8 +21,6 @@ class Verdict(msgspec.Struct, frozen=True):
     attempt: int
     crashes: int
     suspicion: int
-    suspect: bool
-    lapse: float | None
     charged: bool
     error: Error
 
@@ -42,17 +37,20 @@ def verdict(
     quarantine_after: int,
     cause: str | None = None,
 ) -> Verdict:
-    """A job that was alone with its worker crashed it: charged and counted. One in company is a suspect: uncharged,
-    and next to be run alone, so that a poison job blames itself and not its neighbours. A stored request is honoured
-    where the job would have gone back to the queue; a cancel always (R2.5). `cause`: how its runner process ended; the
-    worker it belonged to lives on to tell, and will run a suspect alone, so that has more time to wait for it."""
+    """A job that was alone in its process crashed it: the attempt is charged, and the crash counted. In company nobody
+    knows whose fault it was: the first two times in a row the attempt is refunded and the job runs again at once, the
+    second time in a process of its own. From the third time on it is charged like a crash of its own, so that a poison
+    job which is never caught alone ends as well. Enough charged crashes in a row quarantine it. A stored cancel is
+    always honoured, a stored pause where the job would have gone back to the queue. `cause`: how its process ended, if
+    its worker lives to tell."""
     told = cause or "its worker went silent"
-    if company:
+    if company and suspicion < FREE_LOSSES:
         attempt, suspicion, charged = attempt - 1, suspicion + 1, False
         error = Error("LOST", f"{told} while it ran among others")
     else:
         crashes, charged = crashes + 1, True
-        error = Error("CRASHED", f"{told} while it ran")
+        again = ", which had happened among other jobs before" if company else ""
+        error = Error("CRASHED", f"{told} while it ran{again}")
     last = f"; the last time {cause}" if cause else ""
     state = State.QUEUED
     if cancel:
@@ -65,7 +63,4 @@ def verdict(
         error = Error("CRASHED", f"Job crashed and exceeded max retries{last}")
     elif pause:
         state = State.PAUSED
-    # Once under suspicion, always alone, until an attempt ends in any other way.
-    suspect = state is State.QUEUED and (company or suspicion > 0)
-    lapse = LAPSE.get(suspicion + (cause is not None)) if suspect else None
-    return Verdict(state, attempt, crashes, suspicion, suspect, lapse, charged, error)
+    return Verdict(state, attempt, crashes, suspicion, charged, error)

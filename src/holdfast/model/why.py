@@ -6,7 +6,7 @@ its queue and has a free slot would take it now, given room for those before it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
@@ -14,9 +14,11 @@ from typing import Any
 from holdfast.model.facts import Facts, WorkerFacts
 from holdfast.model.job import Pause
 from holdfast.model.lifecycle import FINISHED, State
+from holdfast.model.rescue import runs_isolated
 from holdfast.model.words import in_words, moment_in_words, nearest, plural, quoted
 
 PATIENCE = 5.0  # seconds in which a handler that looks now and then has seen a request
+TURN = 1.0  # seconds one may keep others from writing before that is worth telling
 POSITIONS = 10_000  # a position is counted up to here: more is "10,000+"
 
 
@@ -38,6 +40,7 @@ class Why(StrEnum):
     QUEUE_PAUSED = "QUEUE_PAUSED"
     TASK_PAUSED = "TASK_PAUSED"
     FILTER_PAUSED = "FILTER_PAUSED"
+    WRITERS_WAIT = "WRITERS_WAIT"
     NO_WORKER = "NO_WORKER"
     NO_HANDLER = "NO_HANDLER"
     WORKERS_BUSY = "WORKERS_BUSY"
@@ -62,10 +65,11 @@ MEANINGS: dict[Why, str] = {
     Why.QUEUE_PAUSED: "its queue is paused",
     Why.TASK_PAUSED: "its task is paused",
     Why.FILTER_PAUSED: "jobs with arguments like its own are paused",
+    Why.WRITERS_WAIT: "somebody keeps everyone else from writing to the SQLite file: nothing starts or ends meanwhile",
     Why.NO_WORKER: "no worker that is up serves its queue",
     Why.NO_HANDLER: "workers serve its queue, but none of them has its task",
     Why.WORKERS_BUSY: "all workers that could run it are full",
-    Why.SUSPECT: "a worker died while it ran among others: it is run next, alone",
+    Why.SUSPECT: "its process died twice in a row while it ran among others: next it gets a process of its own",
     Why.BEHIND: "others are due before it",
     Why.READY: "nothing stands in its way: the next free slot takes it",
 }
@@ -168,6 +172,7 @@ def _running(facts: Facts) -> Iterator[Reason]:
         yield _requested(facts, Why.CANCEL_REQUESTED, "stop")
     if facts.pause_requested:
         yield _requested(facts, Why.PAUSE_REQUESTED, "pause", told=not facts.cancel_requested)
+    yield from _held_up(facts)
 
 
 def _requested(facts: Facts, code: Why, what: str, *, told: bool = True) -> Reason:
@@ -203,7 +208,7 @@ def _waiting(facts: Facts) -> Iterator[Reason]:
         if facts.asked_at is not None:
             text += f" since {moment_in_words(facts.asked_at, facts.now)}"
         yield Reason(Why.PAUSED, f"{text}: holdfast jobs resume {facts.id}", details=_asked(facts))
-    elif facts.expires_at and facts.expires_at <= facts.now and not facts.attempt and not facts.suspect:
+    elif facts.expires_at and facts.expires_at <= facts.now and not facts.attempt:
         text = f"it was to start before {moment_in_words(facts.expires_at, facts.now)}; the next watchdog cancels it"
         yield Reason(Why.EXPIRED, text, details={"expires_at": facts.expires_at})
     if not facts.due:
@@ -225,16 +230,23 @@ def _waiting(facts: Facts) -> Iterator[Reason]:
         )
         text = f"the pause of {facts.barred_by}, which had set it aside, is over: {up}"
         yield Reason(Why.FILTER_PAUSED, text, details={"filter": facts.barred_by, "over": True})
+    yield from _held_up(facts)
     able = facts.able
     if not able:
         yield _nobody(facts)
         return
     if all(worker.running >= worker.slots for worker in able):
         yield _busy(able)
-    if facts.alone:
-        yield _suspect(facts, able)
-    elif facts.ahead:
+    if runs_isolated(facts.suspicion):
+        yield Reason(Why.SUSPECT, MEANINGS[Why.SUSPECT], blocks=False, details={"losses": facts.suspicion})
+    if facts.ahead:
         yield _behind(facts.ahead, facts.estimate)
+
+
+def _held_up(facts: Facts) -> Iterator[Reason]:
+    if facts.writing is not None and facts.writing.seconds >= TURN:
+        text = f"nobody else can write to the SQLite file: it is held by {facts.writing}"
+        yield Reason(Why.WRITERS_WAIT, text, details=asdict(facts.writing))
 
 
 def _not_due(facts: Facts) -> Reason:
@@ -279,17 +291,6 @@ def _busy(able: Sequence[WorkerFacts]) -> Reason:
         "free, or start another worker"
     )
     return Reason(Why.WORKERS_BUSY, text, details={"running": running, "slots": slots, "workers": len(able)})
-
-
-def _suspect(facts: Facts, able: Sequence[WorkerFacts]) -> Reason:
-    text = "a worker died while it ran among others, so it is run alone, before anything else"
-    told = {"until": facts.suspect_until}
-    if any(worker.running == 0 for worker in able):
-        return Reason(Why.SUSPECT, f"{text}, by the next worker with nothing in hand", blocks=False, details=told)
-    text += ": it waits for a worker with nothing else in hand"
-    if facts.suspect_until is not None:
-        text += f", or until {moment_in_words(facts.suspect_until, facts.now)}"
-    return Reason(Why.SUSPECT, text, details=told)
 
 
 def _behind(ahead: int, estimate: float | None) -> Reason:

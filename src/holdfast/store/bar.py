@@ -54,7 +54,6 @@ def _complaint(locked: list[RowLocked]) -> RowLocked:
 
 
 def _waiting(store: Steers, filter: Filter, *, heads: bool) -> Iterator[list[JobId]]:
-    yield [row["id"] for row in store.read("suspect_ids")]
     for lane in store.read("every_lane", lanes=LANES, most=0):
         place = {name: lane[name] for name in ("queue", "task", "priority")}
         if (filter.queues and place["queue"] not in filter.queues) or (

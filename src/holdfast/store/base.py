@@ -12,9 +12,9 @@ verbs), `crons`, `stacks`.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -33,7 +33,8 @@ from holdfast.model.job import (
     Wants,
 )
 from holdfast.model.lifecycle import State
-from holdfast.model.outcome import Error, Outcome, Verb
+from holdfast.model.outcome import Error, Outcome, Progress, Verb
+from holdfast.model.place import Place
 from holdfast.store.crons import KeepsCrons
 from holdfast.store.depth import depths
 from holdfast.store.find import page
@@ -42,6 +43,9 @@ from holdfast.store.reading import Row as Row
 from holdfast.store.rescues import TakesBack
 from holdfast.store.stacks import KeepsStacks
 from holdfast.store.steering import Steers
+
+if TYPE_CHECKING:
+    from holdfast.store.permits import Permits
 
 
 class Ref(NamedTuple):
@@ -60,7 +64,8 @@ class Transaction(Protocol):
 class Exchanged(msgspec.Struct):
     """What one trip to the database brought: which outcomes found their lease gone, or another outcome recorded before,
     which of the finished jobs somebody waits for, in which queues jobs wait again, and what was claimed. `refused`: why
-    nothing was, though the outcomes were recorded."""
+    nothing was, though the outcomes were recorded. `cancelled`: jobs that were to go on later, and ended here because
+    people had asked for that."""
 
     claimed: Claimed = msgspec.field(default_factory=Claimed)
     refused: StoreError | None = None
@@ -68,6 +73,7 @@ class Exchanged(msgspec.Struct):
     already: list[Outcome] = []
     awaited: list[JobId] = []
     requeued: set[str] = msgspec.field(default_factory=set)
+    cancelled: int = 0
 
 
 class Trips(Protocol):
@@ -94,19 +100,15 @@ class Ear(Protocol):
     def fileno(self) -> int:
         """Readable as soon as there may be something to hear."""
 
-    def hear(self) -> Iterator[tuple[str, str]]:
-        """What came since, as `Store.listen` tells it. Never waits. Raises StoreUnavailable when it has gone deaf."""
+    def tune(self, place: Place) -> bool:
+        """Hear what concerns a worker in this place. False: that is so already."""
+
+    def hear(self) -> Iterator[tuple[str, str, int | None]]:
+        """What came since: the kind and what `Store.listen` tells, and how many workers act on it before this one
+        (None: it is for all at once). Never waits. Raises StoreUnavailable when it has gone deaf."""
 
     def trips(self) -> AbstractContextManager[Trips]:
         """As `Store.trips`. What was said meanwhile is still heard."""
-
-    @property
-    def can_offer(self) -> bool: ...
-
-    def offer(self, worker: str, kinds: Mapping[str, tuple[str, str]]) -> float:
-        """Offer to take the next job of each of these kinds (queue and task), each under a fence of its own. Whoever
-        enqueues one may take the offer, which claims the job for this worker; that is heard, as `given`. Returns the
-        database's time."""
 
     def close(self) -> None: ...
 
@@ -117,6 +119,7 @@ class Store(TakesBack, Steers, KeepsCrons, KeepsStacks):
     can_listen: bool = False  # can it wake a sleeping worker?
     shown_url: str  # without secrets
     store_id: str = ""
+    permits: Permits | None = None  # for transactions of handlers, where only so many may be open at once
 
     # -- set-up ------------------------------------------------------------------------------------------------
 
@@ -136,8 +139,20 @@ class Store(TakesBack, Steers, KeepsCrons, KeepsStacks):
     def catalogue(self) -> tuple[list[Thing], list[Thing]]:
         """What our tables are made of: as they are, and as this version would make them."""
 
-    def pooled(self) -> bool:
+    def shares_sessions(self) -> bool:
         """Does something between us and the database share its sessions among clients?"""
+        return False
+
+    def look_around(self) -> None:
+        """See that we work with the one server that should take writes."""
+
+    def writable(self) -> list[str]:
+        """The servers that take writes, of all that the URL names."""
+        return []
+
+    @property
+    def has_several_hosts(self) -> bool:
+        """Does the URL name more than one?"""
         return False
 
     @abstractmethod
@@ -188,11 +203,7 @@ class Store(TakesBack, Steers, KeepsCrons, KeepsStacks):
 
     @abstractmethod
     def claim_of(self, fence: str) -> Claimed:
-        """What a claim took whose reply was lost, or who took an offer. If it took nothing, it never will."""
-
-    def withdraw_offers(self, fences: Sequence[str]) -> set[str]:
-        """Take offers back. Returns those that nobody took; what was claimed under the others tells `claim_of`."""
-        return set()
+        """What a claim took whose reply was lost. If it took nothing, it never will."""
 
     @abstractmethod
     def renew(self, fences: Sequence[str], held: Sequence[Ref], lease: float) -> tuple[set[str], list[Request]]:
@@ -206,8 +217,12 @@ class Store(TakesBack, Steers, KeepsCrons, KeepsStacks):
         ]
 
     @abstractmethod
-    def look(self, worker: str, tasks: Sequence[str], queues: Sequence[str] | None, crons: Sequence[str] = ()) -> Look:
-        """What the watchdog sees; marks the worker present."""
+    def look(
+        self, worker: str, tasks: Sequence[str], queues: Sequence[str] | None, crons: Sequence[str] = (), *,
+        open: bool = False,
+    ) -> Look:  # fmt: skip
+        """What the watchdog sees; marks the worker present, and `open` to wake-ups or not: it hears them and has a free
+        slot."""
 
     def expire(self, limit: int = 1000) -> list[Row]:
         """Cancel queued jobs that were not started by their expiry."""
@@ -220,16 +235,34 @@ class Store(TakesBack, Steers, KeepsCrons, KeepsStacks):
 
     # -- wake-ups: hints, never needed for correctness -------------------------------------------------------------
 
-    def notify(self, queues: Iterable[str] = (), finished: Iterable[JobId] = (), requests: bool = False) -> None:
-        """Tell listeners, after the commit: work waits in these queues, these jobs finished, people asked something.
-        Coalesced; never fails."""
+    def notify(
+        self,
+        queues: Iterable[str] = (),
+        finished: Iterable[JobId] = (),
+        *,
+        requests: bool = False,
+        workers: bool = False,
+    ) -> None:
+        """Tell all listeners, after the commit: work waits in these queues, these jobs finished, people asked
+        something, a worker came or left. Coalesced; never fails."""
+
+    def tell(self, queues: Sequence[str]) -> None:
+        """Jobs wait again, each in one of these queues: if it is one job, a few workers are told, else all."""
+        if len(queues) == 1:
+            self.hint(queues[0])
+        elif queues:
+            self.notify(set(queues))
+
+    def hint(self, queue: str, lane: tuple[str, int] | None = None, *, due_in: float = 0.0) -> None:
+        """Tell a few workers of one job, after the commit: it waits in this queue, with this task and priority if they
+        are given, or falls due in so many seconds. Coalesced; never fails."""
 
     @abstractmethod
     def listen(self, heard: Callable[[str, str], None], stop: Callable[[], bool], *, finished: bool = False) -> None:
         """Call `heard(kind, what)` for every wake-up until `stop()`; raises StoreUnavailable when it goes deaf.
         The first call comes once it listens: whoever looks then misses nothing. Kinds: `listening`; `queue` and its
-        name (none: any); `lane` and a due job's queue, task and priority as JSON; `requests`; `finished` and an id;
-        `changed`: something did; on an ear alone: `given` and a job that took an offer."""
+        name (none: any); `lane` and a due job's queue, task and priority as JSON; `due` and in how many seconds one
+        falls due; `requests`; `workers`: some came or left; `finished` and an id; `changed`: something did."""
 
     def open_ear(self) -> Ear | None:
         """A line on which trips are made and wake-ups heard, from now on. None: this store has none, so `listen`."""
@@ -264,19 +297,24 @@ class Store(TakesBack, Steers, KeepsCrons, KeepsStacks):
         done = self.exchange([outcome], None, [outcome.fence])
         if done.lost:
             raise self._lost(Ref(outcome.id, outcome.fence), outcome.verb)
-        self.notify(done.requeued, done.awaited)
+        for queue in done.requeued:
+            self.hint(queue, due_in=outcome.delay)
+        self.notify(finished=done.awaited)
 
     @abstractmethod
-    def succeed_on(self, connection: Any, ref: Ref, result: bytes | None) -> None:
+    def succeed_on(self, connection: Any, ref: Ref, result: bytes | None, progress: Progress | None = None) -> None:
         """Record success, fence-checked, on the caller's own open transaction: the effect and the outcome are one
         commit."""
 
     @abstractmethod
-    async def asucceed_on(self, connection: Any, ref: Ref, result: bytes | None) -> None: ...
+    async def asucceed_on(
+        self, connection: Any, ref: Ref, result: bytes | None, progress: Progress | None = None
+    ) -> None: ...
 
     @abstractmethod
-    def user_transaction(self) -> AbstractContextManager[Any]:
-        """A connection with an open transaction, for a handler's own writes: commits at the end."""
+    def user_transaction(self, note: str = "") -> AbstractContextManager[Any]:
+        """A connection with an open transaction, for a handler's own writes: commits at the end. `note` says whose it
+        is to those who wait for it. Whoever calls this has one of `permits`, if there are any."""
 
     def checkpoint(self, ref: Ref, state: bytes | None, pending: int = 0, done: int | None = None) -> tuple[bool, bool]:
         """Save progress under the lease. Returns (cancel, pause): what people have asked meanwhile."""
@@ -363,6 +401,7 @@ class Store(TakesBack, Steers, KeepsCrons, KeepsStacks):
     def unregister(self, worker: str) -> None:
         with self.transaction() as tx:
             tx.rows("unregister", id=worker)
+        self.notify(workers=True)
 
     def forget_workers(self, older_than: float) -> None:
         with self.transaction() as tx:
@@ -387,9 +426,28 @@ def by_fence(outcomes: Sequence[Outcome]) -> Iterator[tuple[str, list[Outcome], 
     return ((fence, plain, results) for fence, (plain, results) in groups.items())
 
 
+def with_progress(outcomes: Sequence[Outcome]) -> Iterator[dict[str, Any]]:
+    """The parameters of `progress` for those whose handlers have reported some: written before the outcome."""
+    for outcome in outcomes:
+        if outcome.progress is not None:
+            done, total, note = outcome.progress
+            yield {"id": outcome.id, "fence": outcome.fence, "done": done, "total": total, "note": note, "rate": None}
+
+
+def success(ref: Ref, result: bytes | None, progress: Progress | None) -> dict[str, Any]:
+    """The parameters of `succeed_on`."""
+    done, total, note = progress or (None, None, None)
+    return {"id": ref.id, "fence": ref.fence, "result": _text(result), "done": done, "total": total, "note": note}
+
+
 def with_output(succeeded: Sequence[Outcome]) -> list[Outcome]:
     """Those that leave what they wrote."""
     return [outcome for outcome in succeeded if outcome.output is not None]
+
+
+def goes_on(outcome: Outcome) -> bool:
+    """Is the job to go on after this, unless people have asked otherwise?"""
+    return outcome.verb in ("reschedule", "release", "park")
 
 
 def may_be_lost(outcome: Outcome) -> bool:

@@ -23,7 +23,7 @@ class KeepsCrons(Reading):
         @abstractmethod
         def transaction(self) -> AbstractContextManager[Transaction]: ...
         @abstractmethod
-        def notify(self, queues: Iterable[str] = ()) -> None: ...
+        def hint(self, queue: str) -> None: ...
 
     def declare_cron(self, cron: CronRecord) -> None:
         """Keep what a worker's code says of a cron. Its next tick changes only if its schedule does."""
@@ -53,14 +53,15 @@ class KeepsCrons(Reading):
             if not taken or step.tick is None:
                 return None
             [job] = self._enqueue_cron(tx, cron.name, step.tick)
-        self.notify([job["queue"]])
+        self.hint(job["queue"])
         return str(job["id"])
 
     def run_cron(self, name: str) -> str | None:
         """Enqueue a job of this cron now, apart from its schedule. None: there is no such cron."""
         with self.transaction() as tx:
             made = self._enqueue_cron(tx, name, None)
-        self.notify([job["queue"] for job in made])
+        for job in made:
+            self.hint(job["queue"])
         return str(made[0]["id"]) if made else None
 
     def _enqueue_cron(self, tx: Transaction, name: str, tick: datetime | None) -> list[Row]:

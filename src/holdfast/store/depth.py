@@ -33,8 +33,6 @@ def depths(store: Store, running_ids: Sequence[JobId] | None = None) -> list[Dep
         place = lane["queue"], lane["task"]
         waits(place, lane["due"], store.moment(lane["ready_at"]))
         scheduled[place] = scheduled.get(place, 0) + lane["scheduled"]
-    for row in store.read("suspect_depth", limit=limit):
-        waits((row["queue"], row["task"]), row["jobs"], store.moment(row["suspect_at"]))
     running: dict[tuple[str, str], dict[str, int]] = {}
     ids = [row["id"] for row in store.read("running_ids")] if running_ids is None else running_ids
     for row in store.read("running_depth", ids=list(ids)) if ids else ():

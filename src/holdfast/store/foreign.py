@@ -3,7 +3,11 @@ Known by where their classes come from; neither is imported. What is none of the
 
 from __future__ import annotations
 
+import sys
 from typing import Any
+
+DISK_TROUBLE = (10, 13)  # SQLITE_IOERR, SQLITE_FULL
+CLOSED = "the connection is closed"  # all that psycopg says of one that its user has closed
 
 
 def underlying(connection: Any) -> Any:
@@ -29,6 +33,20 @@ async def aunderlying(connection: Any) -> Any:
             await connection.begin()
         return (await connection.get_raw_connection()).driver_connection
     return underlying(connection)
+
+
+def is_cut_off(error: BaseException | None) -> bool:
+    """Does this, or what it was raised from, say that a driver lost its database? (One that raised it is imported.)"""
+    psycopg, sqlite3 = sys.modules.get("psycopg"), sys.modules.get("sqlite3")
+    for _ in range(20):  # whatever it leads to
+        if error is None:
+            return False
+        if psycopg is not None and isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
+            return (not error.sqlstate and str(error) != CLOSED) or (error.sqlstate or "")[:3] in ("57P", "080")
+        if sqlite3 is not None and isinstance(error, sqlite3.Error):
+            return getattr(error, "sqlite_errorcode", 0) & 0xFF in DISK_TROUBLE
+        error = getattr(error, "orig", None) or error.__cause__ or error.__context__  # `orig`: SQLAlchemy's
+    return False
 
 
 def _is_async(connection: Any) -> bool:

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from holdfast.errors import JobNotFound
+from holdfast.model.facts import Holder
 from holdfast.model.job import COUNTED, AttemptRecord, JobRecord, Pause, StepRecord, Waiting, WorkerRecord
 from holdfast.model.lifecycle import State
 
@@ -97,6 +98,10 @@ class Reading(ABC):
     ) -> tuple[int, JobId | None]:
         """How many jobs, up to `most`, workers of these tasks and queues would take before this one; and the first id
         among them. `due_at` is as it is stored."""
+
+    def writing(self) -> Holder | None:
+        """Who keeps all others from writing right now. None: nobody, or this database has no such thing."""
+        return None
 
     def pauses(self) -> list[Pause]:
         return [

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
-from holdfast.model.job import Held, Rescued
+from holdfast.model.job import Held, Rescued, correlated
 from holdfast.model.lifecycle import State
 from holdfast.model.outcome import Crash
 from holdfast.model.rescue import verdict
@@ -80,8 +80,8 @@ class TakesBack(Reading):
             )
             told = {"error_code": end.error.code, "error_message": end.error.message}
             if not tx.rows(
-                "rescue", id=job["id"], fence=fence, state=end.state.value, suspect=end.suspect, lapse=end.lapse,
-                attempt=end.attempt, crashes=end.crashes, suspicion=end.suspicion, **told,
+                "rescue", id=job["id"], fence=fence, state=end.state.value, attempt=end.attempt,
+                crashes=end.crashes, suspicion=end.suspicion, **told,
             ):  # fmt: skip
                 continue
             tx.rows(
@@ -90,8 +90,10 @@ class TakesBack(Reading):
                 started_at=job["started_at"], traceback=None, output=output, **told,
             )  # fmt: skip
             yield Rescued(
-                str(job["id"]), job["queue"], end.state, job["attempt"], job["max_attempts"], end.charged, worker
-            )
+                str(job["id"]), job["queue"], end.state, job["attempt"], job["max_attempts"], end.charged, worker,
+                job["task"], job["priority"], correlated(job["id"], job["correlation_id"]), end.error.code,
+                end.error.message,
+            )  # fmt: skip
 
     @abstractmethod
     def ids_of(self, stored: Any) -> list[JobId]:

@@ -29,8 +29,10 @@ class Steers(Reading):
         def transaction(self) -> AbstractContextManager[Transaction]: ...
         @abstractmethod
         def notify(
-            self, queues: Iterable[str] = (), finished: Iterable[JobId] = (), requests: bool = False
+            self, queues: Iterable[str] = (), finished: Iterable[JobId] = (), *, requests: bool = False
         ) -> None: ...
+        @abstractmethod
+        def tell(self, queues: Sequence[str]) -> None: ...
 
     def pause(self, job_id: str, reason: str | None = None, by: str | None = None) -> State:
         """Hold a queued job; a running one is asked to park. Returns the state it is in now."""
@@ -113,7 +115,7 @@ class Steers(Reading):
             if rows and verb == "delete":
                 forget(tx, [row["id"] for row in rows])
         if rows and verb in ("resume", "retry", "change"):
-            self.notify({row["queue"] for row in rows})
+            self.tell([row["queue"] for row in rows])
         if any(row["state"] == State.RUNNING for row in rows):
             self.notify(requests=True)
         if verb == "cancel" and (awaited := [row["id"] for row in rows if row["awaited"]]):

@@ -14,9 +14,12 @@ Row = dict[str, Any]
 Steps = Generator[tuple[str, dict[str, Any]], list[Row], Any]
 
 
-def keyed_steps(statements: Any, insert: str, job: NewJob, parameters: dict[str, Any]) -> Steps:
+def keyed_steps(
+    statements: Any, insert: str, job: NewJob, parameters: dict[str, Any], *, may_raise: bool = True
+) -> Steps:
     """Enqueue under a key: a finished job gives the key up, the unique index decides who takes it, and whoever comes
-    second finds the first. Another writer may come between the steps, so they are repeated until one of both holds."""
+    second finds the first. Another writer may come between the steps, so they are repeated until one of both holds.
+    `may_raise`: the job that is found gets the priority of the one that asks for more."""
     reuse = min(job.reuse or 0.0, 1e10)
     for _ in range(20):
         yield statements["key_given_up"], {"task": job.task, "key": job.key, "minus_reuse": -reuse}
@@ -25,10 +28,18 @@ def keyed_steps(statements: Any, insert: str, job: NewJob, parameters: dict[str,
             return Enqueued(str(rows[0]["id"]), True)
         rows = yield statements["key_held"], {"task": job.task, "key": job.key}
         if rows:
-            return Enqueued(str(rows[0]["id"]), False, State(rows[0]["state"]))
+            [held] = rows
+            if may_raise and asks_for_more(job, held):
+                yield statements["raise_priority"], {"id": held["id"], "priority": job.priority}
+            return Enqueued(str(held["id"]), False, State(held["state"]))
     raise StoreError(
         f"the key {job.key!r} of task {job.task} changed hands 20 times while enqueuing; try again", number="HF3102"
     )
+
+
+def asks_for_more(job: NewJob, held: Row) -> bool:
+    """Does the job that waits under the same key get this one's priority?"""
+    return held["priority"] < job.priority and held["state"] in (State.QUEUED, State.PAUSED)
 
 
 def run_steps(steps: Steps, execute: Callable[[str, dict[str, Any]], list[Row]]) -> Any:

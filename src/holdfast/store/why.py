@@ -36,10 +36,10 @@ def why(store: Store, job_id: str, *, position: bool = True) -> list[Reason]:
     rows = store.read("why", id=key)
     if rows[0]["id"] is None:
         return not_found(job_id, store.shown_url, rows[0]["newest"])
-    facts = facts_of(store, rows)
+    facts = replace(facts_of(store, rows), writing=store.writing())
     if facts.state in (State.QUEUED, State.PAUSED):
         facts = replace(facts, filter_pauses=tuple(_filters(store, key)))
-    if position and facts.state is State.QUEUED and facts.due and facts.able and not facts.alone:
+    if position and facts.state is State.QUEUED and facts.due and facts.able:
         facts = _with_position(store, facts, key, rows[0]["due_at"])
     return reasons(facts)
 
@@ -72,12 +72,12 @@ def facts_of(store: Store, rows: list[Row]) -> Facts:
     assert now is not None
     due_at = store.moment(job["due_at"])
     assert due_at is not None
-    moments = ("suspect_until", "expires_at", "finished_at", "lease_ends_at", "asked_at")
+    moments = ("expires_at", "finished_at", "lease_ends_at", "asked_at")
     plain = (
         "queue", "task", "attempt", "max_attempts", "priority", "error_code", "error_message", "holder", "asked_by",
-        "asked_why", "barred_by",
+        "asked_why", "barred_by", "suspicion",
     )  # fmt: skip
-    flags = ("suspect", "cancel_requested", "pause_requested")
+    flags = ("cancel_requested", "pause_requested")
     values: dict[str, Any] = {
         **{name: store.moment(job[name]) for name in moments},
         **{name: job[name] for name in plain},

@@ -10,12 +10,11 @@ from typing import Any, Literal, Protocol
 import msgspec
 
 from holdfast.model.job import Held
-from holdfast.model.outcome import LOOKED_AT, Outcome, clean
+from holdfast.model.outcome import LOOKED_AT, Outcome, Progress, clean
 from holdfast.model.speed import Speed
 
 NOTE_LIMIT = 1_000  # characters kept of a progress note
 
-Progress = tuple[int, int | None, str | None]  # done, total, note
 Reason = Literal["lost", "cancel", "pause", "timeout", "stalled", "shutdown"]
 
 # The first reason that came stays, unless a stronger one comes: who lost the lease has nothing more to record.
@@ -41,6 +40,9 @@ class Home(Protocol):
     def tell(self, attempt: Attempt) -> None:
         """It was asked to stop."""
 
+    def has_begun(self, attempt: Attempt) -> bool:
+        """Has its handler been called?"""
+
     def has_recorded(self, attempt: Attempt) -> bool:
         """Has its handler recorded its success itself, or is about to?"""
 
@@ -65,13 +67,15 @@ class Attempt(msgspec.Struct, eq=False, gc=False):
     moved: float = 0.0  # monotonic: when it last reported or saved progress, as far as that was noticed
     patience: float | None = None  # seconds without progress after which it counts as stalled
     recorded: bool = False  # the handler recorded its success itself
-    done: int | None = None  # items, as the handler reports them; None: nothing that was not written
+    done: int | None = None  # items, as the handler reports them; None: it reported nothing
+    fresh: bool = False  # it reported something that was not passed on yet; set after what it reported
     total: int | None = None
     note: str | None = None
     hide: Callable[[str], str] | None = None  # takes secrets out of the note
     speed: Speed | None = None  # of its progress, as far as it was written
     interrupt: Callable[[Attempt], None] | None = None  # how its runner stops it, if it can
     leased: float = 0.0  # monotonic: its lease is no older than that
+    begin_by: float | None = None  # monotonic: after that it has expired, and is given back instead
 
     def ask(self, reason: Reason) -> bool:
         """Ask it to stop. False: it had been asked for as strong a reason before."""
@@ -85,6 +89,10 @@ class Attempt(msgspec.Struct, eq=False, gc=False):
             self.stop_now()
         return True
 
+    def lose(self) -> bool:
+        """Its lease is gone: ask it to stop for that. True: this is news that we have to tell."""
+        return self.ask("lost")
+
     def force(self) -> None:
         """Its grace is over."""
         self.forced = True
@@ -97,30 +105,45 @@ class Attempt(msgspec.Struct, eq=False, gc=False):
             self.interrupt(self)
 
     @property
+    def not_to_begin(self) -> bool:
+        """Was it asked to stop, or has it expired, before it began? Then it is given back."""
+        return self.reason is not None or (self.begin_by is not None and time.monotonic() >= self.begin_by)
+
+    @property
     def must_stop(self) -> bool:
         return self.reason is not None and (self.reason != "shutdown" or self.forced)
 
     @property
     def progress(self) -> Progress | None:
-        """How far the work is, as it is to be kept; None: that was written. Secrets are looked for here, not where it
-        is reported: that may be done a million times a second, this is done once."""
+        """How far the work is, as it is to be kept; None: its handler has not said. Secrets are looked for here, not
+        where it is reported: that may be done a million times a second, this is done once."""
         if self.done is None:
             return None
         note = self.note
         if note is not None and self.hide is not None:
             note = self.hide(clean(note[:LOOKED_AT]))[:NOTE_LIMIT]
-        return int(self.done), None if self.total is None else int(self.total), note  # whatever kind of number
+        return self.done, self.total, note
 
-    @progress.setter
-    def progress(self, value: Progress | None) -> None:
-        if value is None:
-            self.done = None
-        else:
-            self.done, self.total, self.note = value
+    def news(self) -> Progress | None:
+        """The progress that was reported since the last call. The flag is cleared before the values are read, and set
+        after they are written: so what a handler reports meanwhile is passed on now or by the next call."""
+        if not self.fresh:
+            return None
+        self.fresh = False
+        return self.progress
+
+    def reached(self, progress: Progress) -> None:
+        """A runner elsewhere passes on how far it is."""
+        self.done, self.total, self.note = progress
+        self.fresh = True
 
     def record(self, value: bool) -> None:
         """The handler records its success itself; False: that was not committed."""
         self.recorded = value
+
+    @property
+    def has_begun(self) -> bool:
+        return self.started > 0 or (self.home is not None and self.home.has_begun(self))
 
     @property
     def has_recorded(self) -> bool:
@@ -143,7 +166,7 @@ def about(held: Held) -> dict[str, Any]:
     """What events say of a job in hand."""
     return {
         "job": str(held.id), "task": held.task, "queue": held.queue, "attempt": held.attempt,
-        "max_attempts": held.max_attempts, "correlation_id": held.correlation_id,
+        "max_attempts": held.max_attempts, "correlation_id": held.correlated,
     }  # fmt: skip
 
 

@@ -3,6 +3,7 @@ in processes of their own."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -21,6 +22,8 @@ from holdfast.work.tasks import Task
 
 if TYPE_CHECKING:
     import asyncio
+
+LAST_CALLS = 0.5  # seconds for error hooks to be called for the last errors, when the worker ends
 
 
 class Crew(Protocol):
@@ -42,11 +45,12 @@ class Crew(Protocol):
     def stack(self, attempt: Attempt) -> None:
         """Ask where the handler of this attempt is: `answer` is told now or later, unless its process hears nothing."""
 
-    def abandon(self) -> None:
-        """End what did not stop when it was told to, where that can be done."""
+    def abandon(self, seconds: float) -> None:
+        """End what did not stop when it was told to, where that can be done; wait so long for it."""
 
-    def close(self) -> None:
-        """No handler runs any more, except a thread that can't be stopped."""
+    def close(self, end_by: float) -> None:
+        """No handler runs any more, except a thread that can't be stopped. Wait until then (monotonic) at most: what
+        has not ended by itself is ended."""
 
 
 class InlineCrew:
@@ -98,6 +102,7 @@ class InlineCrew:
                     )
                     runner.equip(task, values)
         self._hooks.started(self._loop)
+        self._listening_no_more = self._hooks.listen(worker)
         self._equipped = True
 
     def stack(self, attempt: Attempt) -> None:
@@ -110,12 +115,13 @@ class InlineCrew:
         except Exception as error:  # noqa: BLE001 - who only looks must not hurt what runs
             return untold(error)
 
-    def abandon(self) -> None:
+    def abandon(self, seconds: float) -> None:
         """A thread can't be ended; coroutines were cancelled."""
 
-    def close(self) -> None:
+    def close(self, end_by: float) -> None:
         if self._equipped:
+            self._listening_no_more(max(0.0, min(LAST_CALLS, (end_by - time.monotonic()) / 3)))
             self._hooks.stopped(self._loop)
-        self._resources.close()
+        self._resources.close(end_by)
         for runner in self.runners:
-            runner.close(2.0)
+            runner.close(max(0.0, min(2.0, end_by - time.monotonic())))

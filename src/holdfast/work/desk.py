@@ -8,16 +8,20 @@ what it took is run."""
 
 from __future__ import annotations
 
+import math
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import repeat
+
+from msgspec.structs import replace
 
 from holdfast import events
-from holdfast.errors import HoldfastError
 from holdfast.model.job import Claimed, Held, Wants
 from holdfast.model.outcome import Crash, Outcome, given_back
-from holdfast.model.rescue import alone_for
+from holdfast.model.place import LATE, Place
+from holdfast.model.rescue import runs_isolated
 from holdfast.settings import Settings
 from holdfast.store.base import Ear, Ref, Store
 from holdfast.work.attempt import Attempt
@@ -26,13 +30,14 @@ from holdfast.work.flights import CONTENDED, Flights
 from holdfast.work.hand import Hand
 from holdfast.work.lane import FEW, Lane, LaneName, Meters, Runner
 from holdfast.work.loop import Bell
-from holdfast.work.offers import Offers
 from holdfast.work.poller import Poller
-from holdfast.work.telling import Telling
+from holdfast.work.suspects import Turns
+from holdfast.work.telling import Telling, expire
 
 TOO_LATE = 1.0  # seconds after which what was claimed ahead and has not begun is given back
+WAIT = 10.0  # seconds a suspect may wait in hand for a process: then it is given back, for another worker may have one
+ALL_KNOW = 1.0  # seconds after a wake-up for all in which a worker that is full wakes no others
 ONCE_MORE = 0.1  # seconds after which a look that found something, but not all it wanted, is repeated
-PEEK = 10.0  # seconds after which a worker that holds back for a suspect sees whether that one still waits
 
 
 class Desk(Flights):
@@ -45,33 +50,35 @@ class Desk(Flights):
         self.poller = Poller(settings.backoff)
         self.meters = Meters()
         self.lanes: list[Lane] = []
-        self._numbered: list[Lane] = []  # with the one for suspects
+        self._numbered: list[Lane] = []  # with the one for suspects, which is claimed for by none
         self._lane_of: dict[str, Lane] = {}
         self._solo: Lane | None = None
+        self._turns = Turns()
         self._hand = Hand()
         self._telling = Telling(worker, self._hand)
         self._done: deque[tuple[Attempt, Outcome | Crash | None]] = deque()
         self._succeeded: deque[tuple[list[Attempt], list[Outcome]]] = deque()
         self.ends = Endings(worker, store, settings, self._hand, self._telling, self.meters)
-        self._offers = Offers(worker)
         self._fence = ""  # of the next claim, made while there is nothing else to do
         self._unknown: list[str] = []  # fences of claims whose reply was lost
         self._wake = Bell()
         self._ear: Ear | None = None
-        self.heard: Callable[[str, str], None] = lambda kind, what: None
+        self._place = Place()
+        self._all_woken = 0.0  # when we heard a wake-up for all (monotonic)
+        self._passes_on = False  # the look asked for is this worker's alone: it tells of what falls due later
+        self.heard: Callable[[str, str, int | None], None] = lambda kind, what, turn: None
         self.deaf: Callable[[Exception], None] = lambda error: None
         # When to look for work next: at a time others have seen, at a time of our own. Instants are monotonic.
         self._hint_at: float | None = None
+        self._pass_at: float | None = None  # when others are told of a job that we had no slot for when we were told
         self._look_at: float | None = None
         self._not_before = 0.0
         self.nothing_due = False  # so the newest look said
-        self._alone: Attempt | None = None
-        self._alone_until = 0.0
-        self._ran_alone = False  # a suspect has ended: that is recorded first, as the next one waits for empty hands
-        self._peek_at = 0.0
         self._broke = False  # the last trip ended with its connection
         self._failures = 0
+        self._expired = False  # attempts were given back because they expired
         self.claiming = True
+        self.end_by = math.inf  # monotonic: when a shutdown is to be over
         self.limit: int | None = None  # how many more jobs may be claimed (drain with a budget)
         self.thorough = False  # where nothing is found, nothing is due (drain)
         self.broken: Callable[[], None] = lambda: None  # tells that a connection broke
@@ -84,9 +91,8 @@ class Desk(Flights):
             self._timeouts.update(dict.fromkeys((task.name, *task.aliases), task.timeout))
 
     def add_solo(self, runner: Runner) -> None:
-        """Run suspects there, alone each in its process, whatever else is in hand."""
-        lane = next((lane for lane in self.lanes if lane.runner is runner), None)
-        self._solo = lane or self._number(Lane(runner, (), len(self._numbered)))
+        """Run suspects there: each gets a process of its own, whatever else is in hand."""
+        self._solo = self._number(Lane(runner, (), len(self._numbered)))
 
     def _number(self, lane: Lane) -> Lane:
         self._numbered.append(lane)
@@ -104,7 +110,8 @@ class Desk(Flights):
         self._wake.ring()
 
     def wake(self) -> None:
-        """Look for work soon: a hint. Safe from a signal handler."""
+        """Look for work soon: a hint for all workers. Safe from a signal handler."""
+        self._all_woken = time.monotonic()
         self._look_everywhere()
         self._wake.ring()
 
@@ -113,35 +120,54 @@ class Desk(Flights):
         self._ear = ear
         self._wake.ring()
 
-    def told(self, queue: str, task: str, priority: int) -> None:
-        """A due job was enqueued there: a hint."""
+    def hinted(self, turn: int) -> None:
+        """A few workers were told that a job waits somewhere, and so many of them look before this one."""
+        if turn:
+            self._look_within(LATE)
+        else:
+            self._passes_on = True
+            self._look_everywhere()
+            self._pass_on_if_full(self.lanes)
+        self._wake.ring()
+
+    def told(self, queue: str, task: str, priority: int, turn: int = 0) -> None:
+        """A due job was enqueued there: a hint. So many others look before this one."""
         lane = self._lane_of.get(task)
-        if lane is not None:
-            if len(lane.told) < FEW:
-                lane.told.append((queue, task, priority))
-            else:
-                lane.look = True  # it is not emptied while there is no room
-            self._wake.ring()
-
-    def given(self, job: Held, at: float) -> None:
-        """Whoever enqueued this claimed it for us then, as we offered. If we took the offer back it is looked up, or
-        was; so is one that we hear of late, which others may have rescued."""
-        if not self._offers.taken(job.fence):
+        if lane is None:
             return
-        if self._offers.age(at) > self._settings.lease / 4:
-            self._unknown.append(job.fence)
-            return
-        self._start(job)
-        self._offers.came_alone(job)
-        self.poller.found()
-        self._telling.claimed([job])
+        if turn:
+            if len(lane.later) < FEW:
+                lane.later.append((time.monotonic() + LATE, (queue, task, priority)))
+        elif len(lane.told) < FEW:
+            lane.told.append((queue, task, priority))
+        else:
+            lane.look = True  # it is not emptied while there is no room
+        if not turn:
+            self._pass_on_if_full([lane])
+        self._wake.ring()
 
-    def due_in(self, seconds: float) -> None:
+    def _pass_on_if_full(self, lanes: Iterable[Lane]) -> None:
+        """A job was told of to us, and those whom nobody told may have a slot. In a moment: more may come."""
+        if self._pass_at is None and self._place.count > 1 and any(self._limits(lane) == (0, 0) for lane in lanes):
+            self._pass_at = time.monotonic() + LATE
+
+    def due_in(self, seconds: float, turn: int = 0) -> None:
         """Somebody saw when the next job falls due."""
         if seconds <= 0:
             self.nothing_due = False
-        self._hint_at = time.monotonic() + max(0.0, seconds)
+        at = time.monotonic() + max(0.0, seconds) + (LATE if turn else 0.0)
+        self._hint_at = at if self._hint_at is None else min(at, self._hint_at)
         self._wake.ring()
+
+    def placed(self, place: Place) -> None:
+        """The worker's place among its peers: it says which wake-ups to act on."""
+        self._place = place
+        self._wake.ring()
+
+    @property
+    def open(self) -> bool:
+        """Does it hear wake-ups, and has a free slot?"""
+        return self.poller.listening and self.claiming and self._has_room()
 
     def in_hand(self) -> list[Attempt]:
         return self._hand.attempts()
@@ -153,15 +179,13 @@ class Desk(Flights):
         return [a for a in self._hand.attempts() if Ref(a.held.id, a.held.fence) not in decided]
 
     def withdraw(self) -> None:
-        """Give back what has not begun, and offer nothing more."""
-        self._offers.end()
-        for lane in {id(lane): lane for lane in (*self.lanes, self._solo) if lane is not None}.values():
+        """Give back what has not begun."""
+        for lane in self._numbered:
             self._withdraw(lane, lane.runner.withdraw())
 
-    def _withdraw(self, lane: Lane, back: list[Attempt]) -> None:
+    def _withdraw(self, lane: Lane, back: list[Attempt], delays: Iterable[float] = repeat(0.0)) -> None:
         lane.runner.busy -= len(back)
-        self.limit = None if self.limit is None else self.limit + len(back)
-        self.ends.outcomes += [given_back(attempt.held, started=False) for attempt in back]
+        self._give_back([attempt.held for attempt in back], delays)
 
     def _give_back_late(self) -> None:
         """What was claimed ahead and did not get a slot soon is left to others."""
@@ -170,6 +194,9 @@ class Desk(Flights):
             if (late := lane.late_at(TOO_LATE)) is not None and late <= now:
                 self._withdraw(lane, lane.runner.withdraw(-lane.free if lane.free < 0 else None))
                 lane.pace.stalled()
+        if self._solo is not None and (late := self._solo.late_at(WAIT)) is not None and late <= now:
+            back = self._solo.runner.withdraw(-self._solo.free)
+            self._withdraw(self._solo, back[::-1], self._turns.delays(len(back), now))
 
     # -- the loop ----------------------------------------------------------------------------------------------------
 
@@ -185,52 +212,59 @@ class Desk(Flights):
             return self._try(self.ends.verify)
         if self.ends.crashes and time.monotonic() >= self.ends.crashes_at:
             return self._try(self._report_crashes, poll=False)
-        if self._offers.ended:
-            return self._try(self._withdraw_offers, poll=False)
         if self._unknown:
             return self._try(self._recover, poll=False)
+        if self._expired and not self.ends.outcomes:
+            return self._try(self._expire, poll=False)
         lanes = self._hungry()
         if lanes:
             return self._try(lambda: self._look(lanes))
         if self.ends.outcomes or self.ends.emptied or (self.ends.spent and not self.claiming):
             return self._try(self._exchange)
-        if self._offers.due():
-            return self._try(self._see_to_offers, poll=False)
         return False
 
     def wait(self, longest: float | None = None) -> None:
         """Until a finish, a wake-up, or the time to look again."""
         self._fence = self._fence or str(uuid.uuid4())
         now = time.monotonic()
-        times = [at for at in (self._look_at, self._hint_at) if at is not None] if self._has_room() else []
+        times = [at for at in (self._look_at, self._hint_at) if at is not None]
+        if not self._has_room() and self._place.count == 1:
+            times = []
         if self._not_before > now and any(lane.wanted and self._limits(lane) != (0, 0) for lane in self.lanes):
             times.append(self._not_before)  # a look is only put off
         times = [max(at, self._not_before) for at in times]
+        times += [] if self._pass_at is None else [self._pass_at]
         times += [at for at, _ in self.ends.blocked]
         times += [self.ends.crashes_at] if self.ends.crashes else []
-        times += [self._offers.at] if self._offers.at is not None else []
         times += [late for lane in self.lanes if (late := lane.late_at(TOO_LATE)) is not None]
-        patience = self._alone_until if self._alone is not None else self._peek_at if self._holding_back() else None
-        if patience is not None and patience > now:
-            times.append(patience + 0.01)
+        times += [lane.later[0][0] for lane in self.lanes if lane.later and self._limits(lane) != (0, 0)]
+        if self._solo is not None and (late := self._solo.late_at(WAIT)) is not None:
+            times.append(late)
         timeout = longest
         if times:
             until = max(0.0, min(times) - now)
             timeout = until if timeout is None else min(timeout, until)
         self._wake.wait(timeout, -1 if self._ear is None else self._ear.fileno())
 
+    @property
+    def found_all(self) -> bool:
+        """The newest look found nothing due, and no job comes again that this worker has put off."""
+        return self.nothing_due and time.monotonic() > self._turns.until
+
     def idle(self) -> bool:
         """Nothing in hand, nothing to record."""
         spent = self.ends.spent and not self.claiming
-        ended = self._done or self._succeeded
-        return not (self._hand or ended or self._offers.ended or self._unknown or self.ends or spent)
+        ended = self._done or self._succeeded or self.ends or self._expired
+        return not (self._hand or ended or self._unknown or spent)
 
     def _hear(self) -> None:
         if self._ear is None:
             return
         try:
-            for kind, what in self._ear.hear():
-                self.heard(kind, what)
+            if self._ear.tune(self._place):
+                self._look_everywhere()  # listen first, then look
+            for kind, what, turn in self._ear.hear():
+                self.heard(kind, what, turn)
         except Exception as error:  # noqa: BLE001 - whoever may notify may send us anything
             self.hang_up()
             self.deaf(error)
@@ -239,30 +273,12 @@ class Desk(Flights):
         if self._ear is not None:
             self._ear.close()
             self._ear = None
-            self._offers.end()
-
-    def _see_to_offers(self) -> None:
-        """Offer what has come alone, if there is nothing in hand; else offer nothing."""
-        if self._hand or self._ear is None or not self._offers_jobs():
-            self._offers.end()
-        else:
-            self._offers.make(self._ear, lambda kind, others: self._lane_of[kind[1]].free > others)
-
-    def _offers_jobs(self) -> bool:
-        """A worker that takes jobs as they come, and runs suspects in a place of their own."""
-        drains = self.limit is not None or self.thorough
-        ready = self.claiming and self._ear is not None and self._ear.can_offer and self._solo is not None
-        return ready and not drains and not self._settings.after_job_delay
-
-    def _withdraw_offers(self) -> None:
-        self._unknown += self._offers.withdraw(self._store)
 
     def _take_finished(self) -> None:
         now = time.monotonic()
         self.ends.unblock(now)
         if not self._done and not self._succeeded:
             return
-        self._offers.stir()
         while self._succeeded:
             self._take_succeeded(*self._succeeded.popleft())
         while self._done:
@@ -277,32 +293,30 @@ class Desk(Flights):
     def _take_succeeded(self, attempts: list[Attempt], outcomes: list[Outcome]) -> None:
         """`_take_one` for many: what is rare is looked at once for all of them."""
         numbers = {attempt.lane for attempt in attempts}
-        special = self._alone is not None or self.ends.any_given_back
-        if special or len(numbers) != 1 or self._numbered[attempts[0].lane] is self._solo:
+        if self.ends.any_given_back or len(numbers) != 1 or self._numbered[attempts[0].lane] is self._solo:
             for attempt, outcome in zip(attempts, outcomes, strict=True):
                 self._take_one(attempt, outcome)
             return
         lane = self._numbered[attempts[0].lane]
         lane.runner.busy -= len(attempts)
         seconds = longest = 0.0
-        for attempt in attempts:
+        for n, attempt in enumerate(attempts):
             started = attempt.started
             seconds += attempt.ended - started
             if started - attempt.taken > longest:
                 longest = started - attempt.taken
+            if attempt.done is not None:
+                outcomes[n] = replace(outcomes[n], progress=attempt.progress)
         lane.pace.ended(len(attempts), seconds, longest)
         self.ends.outcomes += outcomes
 
     def _take_one(self, attempt: Attempt, outcome: Outcome | Crash | None) -> None:
         lane = self._numbered[attempt.lane]
-        lane.runner.busy -= 1
         if lane is self._solo:
-            self._look_everywhere()  # another suspect may wait for its place
+            self._turns.freed(time.monotonic(), all_busy=lane.free <= 0)
+        lane.runner.busy -= 1
         if attempt.ended:
             lane.pace.ended(1, attempt.ended - attempt.started, attempt.started - attempt.taken)
-        if attempt is self._alone:
-            self._alone = None
-            self._ran_alone = True
         if self.ends.is_given_back(attempt.held):
             return
         if isinstance(outcome, Crash):
@@ -310,6 +324,9 @@ class Desk(Flights):
             return
         if outcome is None and attempt.reason != "lost":
             outcome = given_back(attempt.held, started=bool(attempt.started))
+            self._expired = self._expired or (attempt.begin_by is not None and not attempt.started)
+        if outcome is not None and attempt.done is not None:
+            outcome = replace(outcome, progress=attempt.progress)
         if outcome is not None and self.limit is not None and outcome.verb == "release" and not attempt.started:
             self.limit += 1
         if outcome is None:
@@ -320,8 +337,14 @@ class Desk(Flights):
         else:
             self.ends.outcomes.append(outcome)
 
+    def _expire(self) -> None:
+        """What was given back because it expired is queued again: the database says whether it has."""
+        expire(self._store)
+        self._expired = False
+
     def _report_crashes(self) -> None:
         self.ends.report_crashes()
+        self.nothing_due = False  # they may wait again
         self._look_everywhere()
 
     def _has_room(self) -> bool:
@@ -337,6 +360,12 @@ class Desk(Flights):
         if any(at is not None and at <= now for at in (self._look_at, self._hint_at)):
             self._look_at = self._hint_at = None
             self._look_everywhere()
+            if self._place.count > 1 and not self._has_room():
+                self._store.hint("")  # few keep in mind when jobs fall due: if they are full, others have to look
+        if self._pass_at is not None and self._pass_at <= now:
+            self._pass_at = None
+            if any(self._limits(lane) == (0, 0) for lane in self.lanes):
+                self._store.notify([""])  # to all: a few might be full as well
         if now < self._not_before or not self._may_claim():
             return []
         # Who goes to record something anyway looks again where there was work: hints get lost among others.
@@ -344,23 +373,13 @@ class Desk(Flights):
         return [lane for lane in self.lanes if (lane.wanted or (going and lane.again)) and self._limits(lane) != (0, 0)]
 
     def _may_claim(self) -> bool:
-        if not self.claiming or self.limit == 0 or self.ends.one_by_one or (self._failures and self.ends.outcomes):
-            return False
-        if self._alone is not None:
-            return time.monotonic() >= self._alone_until
-        if self._ran_alone and self.ends.outcomes:
-            return False
-        return not self._holding_back() or time.monotonic() >= self._peek_at
-
-    def _holding_back(self) -> bool:
-        """A suspect waits until some worker has nothing in hand: we take nothing new meanwhile, except one job now and
-        then, to see whether it still waits. So nobody stands still for a suspect that another has long run."""
-        return bool(self._hand) and any(lane.holds_back for lane in self.lanes)
+        outcomes_wait = self.ends.one_by_one or bool(self._failures and self.ends.outcomes)
+        return self.claiming and self.limit != 0 and not outcomes_wait
 
     def _look(self, lanes: Sequence[Lane]) -> None:
         """Claim for each runner that has room, and record what is to be recorded with it. What wakes us from here on is
         about something newer than this look."""
-        self.nothing_due = True
+        self.nothing_due = len(lanes) == len(self.lanes)  # else some were not looked at: they have no room
         if len(lanes) == len(self.lanes) and all(lane.look for lane in lanes):
             self._look_at = None  # this is that look
         for lane in lanes:
@@ -375,8 +394,6 @@ class Desk(Flights):
 
     def _limits(self, lane: Lane) -> tuple[int, int]:
         """How many jobs to claim for free slots, and how many ahead of them."""
-        if self._holding_back():
-            return int(lane.free > 0), 0
         room = lane.free if self._settings.after_job_delay else min(TRIP, lane.room - len(self.ends.outcomes[TRIP:]))
         if self.limit is not None:
             room = min(room, self.limit)
@@ -387,25 +404,49 @@ class Desk(Flights):
         fence, self._fence = self._fence or str(uuid.uuid4()), ""
         return Wants(
             fence=fence, worker=self._worker, tasks=lane.tasks, limit=limit, ahead=ahead,
-            lease=self._settings.lease, queues=self._queues, told=told, held=self._company(),
+            lease=self._settings.lease, queues=self._queues, told=told, held=len(self._hand),
             thorough=self.thorough,
         )  # fmt: skip
-
-    def _company(self) -> int:
-        """How many attempts one that is claimed now would have beside it: a suspect is claimed if there are none."""
-        if self._solo is None:
-            return len(self._hand)
-        return 0 if self._solo.free > 0 else max(1, len(self._hand))
 
     # -- what a trip brought -------------------------------------------------------------------------------------------
 
     def _take(self, flight: Flight, claimed: Claimed) -> tuple[Lane, list[Attempt]]:
         """What a trip claimed is in hand from now on."""
         assert flight.lane is not None
-        lane = (self._solo if claimed.alone else None) or flight.lane
-        attempts = self._attempts(lane, claimed.jobs, flight.departed)
+        others = self._but_suspects(claimed.jobs, flight.departed)
+        attempts = self._attempts(flight.lane, others, flight.departed, leased=flight.departed)
         flight.unsure = False
-        return lane, attempts
+        return flight.lane, attempts
+
+    def _but_suspects(self, jobs: list[Held], leased: float = 0.0) -> list[Held]:
+        """Start the suspects among these, each in a process of its own; returns the other jobs. As many suspects as can
+        run may wait for a process; more are given back. So are those on their last attempt: if this worker died
+        meanwhile, they would fail without having begun. A worker without such processes runs a suspect among its other
+        jobs, but one at a time: if it dies of it, no other suspect is in hand to be charged for that."""
+        suspects = [job for job in jobs if runs_isolated(job.suspicion)]
+        if not suspects:
+            return jobs
+        now, others = time.monotonic(), suspects
+        if self._solo is not None:
+            runner = self._solo.runner
+            free, room = (max(0, slots - runner.busy) for slots in (runner.slots, 2 * runner.slots))
+            patient = [job for job in suspects[free:] if job.attempt < job.max_attempts]
+            taken = suspects[:free] + patient[: room - free]
+            runner.start(self._attempts(self._solo, taken, leased, leased=leased))
+            others = [job for job in suspects if job not in taken]
+            self._give_back(others, self._turns.delays(len(others), now))
+        elif len(suspects) == 1 and not any(runs_isolated(a.held.suspicion) for a in self._hand.attempts()):
+            return jobs
+        else:  # the first comes again at once, alone: the others are not due then
+            self._give_back(others, [0.0, *self._turns.delays(len(others) - 1, now)])
+        return [job for job in jobs if not runs_isolated(job.suspicion)]
+
+    def _give_back(self, jobs: Sequence[Held], delays: Iterable[float] = repeat(0.0)) -> None:
+        """Release these, which have not begun."""
+        self.limit = None if self.limit is None else self.limit + len(jobs)
+        self.ends.outcomes += [
+            given_back(held, started=False, delay=delay) for held, delay in zip(jobs, delays, strict=False)
+        ]
 
     def _plan(self, flight: Flight, claimed: Claimed) -> None:
         """What a trip claimed tells when to look again."""
@@ -418,37 +459,31 @@ class Desk(Flights):
             self.poller.found()
             if self.limit is not None:
                 self.limit -= len(claimed.jobs)
-            if claimed.alone:
-                self._leave_alone(claimed.jobs[0])
             self._telling.claimed(claimed.jobs)
-            if len(claimed.jobs) > 1 or lane.free <= 0:
-                self._offers.end()  # what comes next would overtake others, or wait here
-            if len(claimed.jobs) == 1 and wants.told and self._offers_jobs():
-                self._offers.came_alone(claimed.jobs[0])
         self.meters.last_poll = time.monotonic()
-        lane.holds_back = claimed.hold_back and self._solo is None
         lane.passed = claimed.passed
         lane.found(claimed.jobs)
-        if lane.holds_back:
-            self._peek_at = time.monotonic() + PEEK
         if claimed.more and not claimed.jobs:
             # All that is due is locked by others, perhaps for long: again soon, but not at once.
             self.nothing_due = False
             self._look_at = time.monotonic() + CONTENDED
             return
         full = claimed.passed or len(claimed.jobs) == wants.limit + wants.ahead
-        if full or claimed.more or claimed.alone or lane.holds_back:
+        if full or claimed.more:
             self.nothing_due = False
             lane.look = True
+            if claimed.jobs and not flight.outcomes:
+                self._wake_others(claimed.jobs)
             return
         if claimed.jobs and not self.poller.listening:
             lane.look = True  # polling: again at once while there is work and room (R3.4)
             return
         if wants.told:
             self.nothing_due = False
-            self._look_within(ONCE_MORE)  # at all lanes
+            if claimed.jobs or not lane.in_reserve:
+                self._look_within(ONCE_MORE)  # at all lanes
             return
-        wait = self.poller.wait(claimed.next_due)
+        wait = self.poller.wait(self._due(claimed.next_due))
         if claimed.jobs:
             wait = ONCE_MORE if wait is None else min(wait, ONCE_MORE)
         if wait is not None:
@@ -456,45 +491,55 @@ class Desk(Flights):
         if not claimed.jobs:
             events.emit("polled", empty_polls=self.poller.empty_polls, wait=wait or 0.0)
 
+    def _wake_others(self, jobs: Sequence[Held]) -> None:
+        """An idle worker is full at once, and there may be more. Unless all were woken just now, they should know."""
+        if self._place.count == 1 or time.monotonic() < self._all_woken + ALL_KNOW:
+            return
+        if len(jobs) == 1:
+            self._store.hint(jobs[0].queue, (jobs[0].task, jobs[0].priority))
+        else:
+            self._store.notify({job.queue for job in jobs})
+
+    def _due(self, seconds: float | None) -> float | None:
+        """When to look for the next job that falls due. Only a few workers keep that in mind; if it is news, they are
+        told."""
+        passes_on, self._passes_on = self._passes_on, False
+        if seconds is None or not self.poller.listening:
+            return seconds
+        mine = self._place.due(seconds)
+        if mine is None and passes_on:
+            self._store.hint("", due_in=seconds)
+        return mine
+
     def _look_within(self, seconds: float) -> None:
         at = time.monotonic() + seconds
         self._look_at = at if self._look_at is None else min(at, self._look_at)
 
-    def _attempts(self, lane: Lane, jobs: Sequence[Held], leased: float = 0.0) -> list[Attempt]:
+    def _attempts(self, lane: Lane, jobs: Sequence[Held], asked: float, leased: float = 0.0) -> list[Attempt]:
+        """`asked`: when we went to fetch them (monotonic). The database said then or later how long they may wait."""
         now, timeouts = time.monotonic(), self._timeouts
         attempts = [Attempt(held, timeouts[held.task], now, lane.number, leased=leased) for held in jobs]
+        for attempt in attempts:
+            if attempt.held.expires_in is not None:
+                attempt.begin_by = asked + attempt.held.expires_in
         lane.runner.busy += len(attempts)
         self._hand.take(attempts)
         return attempts
 
-    def _leave_alone(self, suspect: Held) -> None:
-        """Take nothing else for as long as it is under suspicion, unless it has a process to itself."""
-        if self._solo is not None:
-            return
-        self._alone = self._hand.get(suspect.id, suspect.fence)
-        try:
-            seconds = alone_for(self._store.get(str(suspect.id)).suspicion)
-        except HoldfastError:  # it is away, or the job was deleted: rather too long than too short
-            seconds = alone_for(2)
-        self._alone_until = time.monotonic() + seconds
-
     def _recover(self) -> None:
         """A commit's reply was lost: did that claim happen? Then its jobs are ours to run, or to give back."""
-        fence = self._unknown[0]
+        fence, asked = self._unknown[0], time.monotonic()
         claimed = self._store.claim_of(fence)
         self._unknown.pop(0)
         known = [held for held in claimed.jobs if self._hand.get(held.id, held.fence) is None]
         self.limit = None if self.limit is None else max(0, self.limit - len(known))
-        alone = claimed.alone and not self._company() and self.claiming
         for held in known:
-            self._start(held, self._solo if alone else None)
-            if alone:
-                self._leave_alone(held)
+            self._start(held, asked)
 
-    def _start(self, held: Held, lane: Lane | None = None) -> None:
+    def _start(self, held: Held, asked: float) -> None:
         """Run what was claimed for us, unless we stop: then it is given back."""
-        if self.claiming:
-            lane = lane or self._lane_of[held.task]
-            lane.runner.start(self._attempts(lane, [held]))
-        else:
+        if not self.claiming:
             self.ends.outcomes.append(given_back(held, started=False))
+        elif self._but_suspects([held]):
+            lane = self._lane_of[held.task]
+            lane.runner.start(self._attempts(lane, [held], asked))

@@ -13,13 +13,14 @@ from msgspec.structs import replace
 from holdfast import events
 from holdfast.errors import OutcomeUnknown, StoreError
 from holdfast.model.job import Held, Wants
-from holdfast.model.outcome import Crash, Error, Outcome
+from holdfast.model.lifecycle import State
+from holdfast.model.outcome import NOT_COMMITTED, Crash, Error, Outcome, given_back
 from holdfast.settings import Settings
-from holdfast.store.base import Exchanged, Ref, Store
+from holdfast.store.base import Exchanged, Ref, Store, goes_on
 from holdfast.work.attempt import Attempt
 from holdfast.work.hand import Hand
 from holdfast.work.lane import Lane, Meters
-from holdfast.work.telling import Telling, tell_rescued
+from holdfast.work.telling import Telling, tell_errored, tell_lost, tell_rescued
 
 TRIP = 2_000  # jobs recorded, and jobs claimed, in one trip: what is in hand beyond them runs meanwhile
 SPENT = 50  # leases with nothing left under them that may wait to be dropped
@@ -79,10 +80,14 @@ class Endings:
         crashed = {Ref(attempt.held.id, attempt.held.fence) for attempt, _ in self.crashes}
         return crashed | {Ref(outcome.id, outcome.fence) for outcome in outcomes}
 
-    def give_back(self, outcome: Outcome) -> None:
-        """Record this for an attempt that can't be stopped; whatever it still brings is not taken."""
+    def give_back(self, attempt: Attempt) -> None:
+        """For an attempt that can't be stopped; whatever it still brings is not taken."""
+        outcome = given_back(attempt.held, started=attempt.has_begun, recorded=attempt.has_recorded)
         self._given_back.add(Ref(outcome.id, outcome.fence))
-        self.outcomes.append(outcome)
+        if outcome.recorded:
+            self.to_verify.append((attempt, outcome))
+        else:
+            self.outcomes.append(outcome)
 
     def is_given_back(self, held: Held) -> bool:
         return bool(self._given_back) and Ref(held.id, held.fence) in self._given_back
@@ -112,12 +117,19 @@ class Endings:
         if self._store.read("recorded", id=held.id, fence=held.fence):
             if outcome.output is not None:
                 self._store.keep_output(Ref(held.id, held.fence), outcome.output)
-            self._meters.processed += 1
+            self._meters.attempts += 1
+            self._meters.jobs += 1
             self._telling.succeeded(held)
+            if outcome.error is not None and outcome.error.code != NOT_COMMITTED:
+                events.emit("error_after_success", job=str(held.id), task=held.task, error=outcome.error.message)
             self.forget(held)
             self._store.notify(finished=[held.id])  # its own transaction told nobody
         else:
-            self.outcomes.append(replace(outcome, recorded=False))
+            outcome = replace(outcome, recorded=False)
+            if self._store.holds(held):
+                raised = outcome.error is not None and outcome.error.code != NOT_COMMITTED
+                tell_errored(held, outcome, worker=None if raised else self._worker)
+            self.outcomes.append(outcome)
         self.to_verify.popleft()
 
     def report_crashes(self) -> None:
@@ -132,10 +144,12 @@ class Endings:
         for attempt, crash in crashes:
             if (attempt, crash) not in left:
                 self.forget(attempt.held)
-        self._meters.processed += len(crashes) - len(left)
+        self._meters.attempts += len(crashes) - len(left)
+        self._meters.jobs += sum(1 for job in taken if job.state in (State.FAILED, State.CANCELLED))
+        self._meters.failed += sum(1 for job in taken if job.state is State.FAILED)
         for job in taken:
-            tell_rescued(job)
-        self._store.notify({job.queue for job in taken})
+            tell_rescued(job, self._worker)
+        self._store.tell([job.queue for job in taken])
 
     # -- by the exchange ---------------------------------------------------------------------------------------------
 
@@ -170,15 +184,30 @@ class Endings:
         ended = dict.fromkeys(outcome.fence for outcome in outcomes)
         self.spent += [fence for fence in ended if fence not in known and not self._hand.holds(fence)]
         self._meters.recorded += len(outcomes)
-        self._meters.processed += len(outcomes) - released - len(done.lost)
+        self._meters.attempts += len(outcomes) - released - len(done.lost)
+        lost_jobs = sum(1 for outcome in done.lost if not goes_on(outcome))
+        self._meters.jobs += len(outcomes) - sum(map(goes_on, others)) - lost_jobs + done.cancelled
+        self._meters.failed += sum(1 for outcome in others if outcome.verb == "fail" and outcome not in done.lost)
         for outcome, attempt in lost:
             self._meters.lost += 1
             if attempt is None or attempt.ask("lost"):  # else the heartbeat has told of it
-                events.emit("lease_lost", job=str(outcome.id))
+                if attempt is None:
+                    events.emit("lease_lost", job=str(outcome.id), worker=self._worker)
+                else:
+                    tell_lost(attempt.held, self._worker)
         if outcomes:
             events.emit("recorded", count=len(outcomes))
-        if done.requeued or done.awaited:
-            self._store.notify(done.requeued, done.awaited)
+        if done.awaited:
+            self._store.notify(finished=done.awaited)
+        if done.requeued:
+            self._tell_requeued(done.requeued, [outcome.delay for outcome in others if goes_on(outcome)])
+
+    def _tell_requeued(self, queues: set[str], delays: Sequence[float]) -> None:
+        later = [delay for delay in delays if delay]
+        if len(later) < len(delays):
+            self._store.tell(list(queues))
+        if later:
+            self._store.hint("", due_in=min(later))
 
     def step_aside(self, outcomes: Sequence[Outcome], *, alone: bool) -> None:
         """Someone's open transaction holds the row of one of these: it is tried again from time to time, still ours,

@@ -30,15 +30,16 @@ SOON = 0.1  # seconds
 class Flights(ABC):
     """The part of a desk that goes to the database. What departs and is not recorded is put back."""
 
+    _worker: str
     _store: Store
     _ear: Ear | None
     ends: Endings
     meters: Meters
     poller: Poller
     claiming: bool
+    end_by: float
     nothing_due: bool
     _look_at: float | None
-    _ran_alone: bool
     _unknown: list[str]
     _settings: Settings
     _wake: Bell
@@ -98,7 +99,6 @@ class Flights(ABC):
         if claimed is None and done.refused is None:
             self._hand_out(flight, done.claimed)
         self.ends.recorded(flight, done)
-        self._ran_alone = self._ran_alone and bool(self.ends.outcomes)
         if done.requeued:
             self.nothing_due = False  # when we looked, they were not there yet
             self._look_everywhere()  # to learn when they fall due
@@ -126,12 +126,12 @@ class Flights(ABC):
     def _follow(self, trips: Trips, flights: deque[Flight]) -> None:
         """Send the next trip behind the one under way, if it is what we would do next anyway."""
         lane = flights[-1].lane
-        others = self.ends.to_verify or self.ends.crashes or self._unknown or self._ran_alone
+        others = self.ends.to_verify or self.ends.crashes or self._unknown
         if lane is None or others or self._hungry() != [lane]:
             return
         limit, ahead = self._limits(lane)
         if limit + ahead >= MANY:
-            self.nothing_due = True
+            self.nothing_due = len(self.lanes) == 1
             self._depart(trips, flights, self._wants(lane, limit, ahead, lane.where()), lane)
 
     def _refused(self, flight: Flight, trouble: RowLocked | ValueRefused) -> None:
@@ -193,16 +193,19 @@ class Flights(ABC):
     def _failed_poll(self, error: Exception) -> None:
         self._failures = 0
         self.meters.consecutive_errors += 1
-        events.emit("poll_failed", consecutive_errors=self.meters.consecutive_errors, error=str(error))
+        events.emit(
+            "poll_failed", consecutive_errors=self.meters.consecutive_errors, error=str(error),
+            error_class=type(error).__name__, worker=self._worker,
+        )  # fmt: skip
         for lane in self.lanes:
             lane.look = False
         self._look_at = time.monotonic() + self._settings.backoff.wait(self.poller.empty_polls + 1)
 
     def _pause(self, seconds: float) -> None:
-        """Wait out a trouble: only a change of mind about claiming (shutdown) ends it early."""
+        """Wait out a trouble: only a change of mind about claiming, or the end of a shutdown, ends it early."""
         until = time.monotonic() + seconds
         claiming = self.claiming
-        while (left := until - time.monotonic()) > 0 and self.claiming == claiming:
+        while (left := min(until, self.end_by) - time.monotonic()) > 0 and self.claiming == claiming:
             self._wake.wait(min(left, 0.2))
 
     # -- what else the desk does ---------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from holdfast.model.speed import Speed
 from holdfast.store.base import Ref, Store
 from holdfast.work.attempt import Attempt
 from holdfast.work.loop import Loop
+from holdfast.work.telling import tell_lost
 
 TICK = 1.0  # seconds between writes of progress and looks at the clock of handlers with a timeout
 YOUNG = 1.0  # seconds since an attempt was claimed, and a quarter of a beat at most: its lease is as good as new
@@ -24,9 +25,10 @@ HEAR_EVERY = 0.2  # seconds between two looks at what people ask, however often 
 class Heartbeat:
     def __init__(
         self, store: Store, in_hand: Callable[[], list[Attempt]], *, every: float, lease: float,
-        patience: Mapping[str, float] | None = None,
+        worker: str = "", patience: Mapping[str, float] | None = None,
     ) -> None:  # fmt: skip
         self._store = store
+        self._worker = worker
         self._in_hand = in_hand
         self._every = every
         self._lease = lease
@@ -39,7 +41,7 @@ class Heartbeat:
         self._answers: deque[tuple[Attempt, str]] = deque()
         self._loop = Loop("heartbeat", self._step)
         self.start = self._loop.start
-        self.stop = self._loop.stop
+        self.stop, self.join = self._loop.stop, self._loop.join
 
     def ask(self) -> None:
         """People may have asked something of a running job: look now instead of at the next beat."""
@@ -136,16 +138,18 @@ class Heartbeat:
 
     def _lost(self, attempts: Iterable[Attempt]) -> None:
         """What finished since the list was made was recorded, not lost. With short jobs that is all of them, thousands:
-        what is in hand is asked for once."""
+        what is in hand is asked for once. One that has ended may be recorded and still be in hand: if it was lost, the
+        trip that brings its outcome tells."""
         attempts = list(attempts)
         in_hand = set(self._in_hand()) if attempts else set()
         for attempt in attempts:
-            if attempt in in_hand and not attempt.has_recorded and attempt.ask("lost"):
-                events.emit("lease_lost", job=str(attempt.held.id))
+            if attempt in in_hand and not attempt.ended and not attempt.has_recorded and attempt.ask("lost"):
+                tell_lost(attempt.held, self._worker)
 
     def _write_progress(self, attempts: list[Attempt]) -> None:
         for attempt in attempts:
-            progress, attempt.progress = attempt.progress, None
+            # Once it has ended, its outcome says how far it came.
+            progress = None if attempt.ended else attempt.news()
             if progress is None:
                 continue
             attempt.moved = time.monotonic()
@@ -156,7 +160,7 @@ class Heartbeat:
             except LeaseLost:
                 self._lost([attempt])
             except StoreError:
-                attempt.progress = attempt.progress or progress
+                attempt.fresh = True
             else:
                 events.emit(
                     "progressed", job=str(attempt.held.id), done=progress[0], total=progress[1], note=progress[2]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from holdfast.errors import BadSettings, HoldfastError
@@ -14,18 +14,10 @@ from holdfast.work.attempt import Attempt
 from holdfast.work.crew import Crew
 from holdfast.work.lane import Ends, Runner
 
-_importing = False
-
 
 def isolating(crew: Crew, app: Callable[[], str], store: Store, settings: Settings, *, suspects: bool = False) -> Crew:
     """This crew, with what its tasks need. `app`: where a process of its own finds the application. `suspects`: jobs
     that were there at a crash run in such a process, too, whatever their task asks for."""
-    if _importing:
-        raise BadSettings(
-            "this file starts a worker whenever it is imported, also by a process that is to run one of its jobs: put "
-            'that under `if __name__ == "__main__":`',
-            number="HF1115",
-        )
     if suspects or any(task.isolation is not None for task in crew.tasks):
         return IsolatingCrew(crew, app(), store, settings)
     return crew
@@ -33,12 +25,16 @@ def isolating(crew: Crew, app: Callable[[], str], store: Store, settings: Settin
 
 class IsolatingCrew:
     def __init__(self, crew: Crew, app: str, store: Store, settings: Settings) -> None:
-        from holdfast.work.runners.isolated import IsolatedRunner  # such a process itself does not need it
+        from holdfast.work.runners.isolated import IsolatedRunner  # such a process itself does not need these
+        from holdfast.work.runners.reaping import Reaper
 
         self.tasks = crew.tasks
         self._crew = crew
         mine = [task for task in crew.tasks if task.isolation is not None]
         self.isolated = IsolatedRunner(app, mine, crew.tasks, store, settings)
+        # Suspects have slots of their own: tasks that ask for a process never wait behind them, nor they behind those.
+        self.solo = IsolatedRunner(app, (), crew.tasks, store, settings)
+        self._reaper = Reaper()
 
     @property
     def misfit(self) -> Callable[[HoldfastError], None]:
@@ -62,42 +58,33 @@ class IsolatingCrew:
 
     @answer.setter
     def answer(self, called: Callable[[Attempt, str], None]) -> None:
-        self._crew.answer = self.isolated.answer = called
+        self._crew.answer = self.isolated.answer = self.solo.answer = called
 
     def stack(self, attempt: Attempt) -> None:
-        if not self.isolated.ask_where(attempt):
+        if not self.isolated.ask_where(attempt) and not self.solo.ask_where(attempt):
             self._crew.stack(attempt)
 
     @property
     def runners(self) -> Sequence[Runner]:
         return [*self._crew.runners, *([self.isolated] if self.isolated.manifest.tasks else [])]
 
-    @property
-    def solo(self) -> Runner:
-        return self.isolated
-
     def open(self, worker: str, ends: Ends, lock: int | None, slots_changed: Callable[[], None]) -> None:
+        self._reaper.start(lock)
         self._crew.open(worker, ends, lock, slots_changed)
         self.isolated.open(worker, ends, lock)
+        self.solo.open(worker, ends, lock)
 
-    def abandon(self) -> None:
-        self._crew.abandon()
-        self.isolated.abandon()
+    def abandon(self, seconds: float) -> None:
+        for crew in (self._crew, self.isolated, self.solo):
+            crew.abandon(seconds / 3)
 
-    def close(self) -> None:
-        self.isolated.close()
-        self._crew.close()
-
-
-@contextmanager
-def importing() -> Iterator[None]:
-    """An application is imported to run its handlers, not to be started."""
-    global _importing
-    _importing = True
-    try:
-        yield
-    finally:
-        _importing = False
+    def close(self, end_by: float) -> None:
+        for runner in (self.isolated, self.solo):
+            runner.close(max(0.0, end_by - time.monotonic()) / 3)
+        self._crew.close(end_by)
+        for runner in (self.isolated, self.solo):
+            runner.clear_away(max(0.0, end_by - time.monotonic()))
+        self._reaper.stop()
 
 
 def reference_of(app: object) -> str:

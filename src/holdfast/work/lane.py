@@ -71,11 +71,13 @@ class Lane:
     look: bool = True
     again: bool = False  # the last look found something: the next trip looks once more
     passed: bool = False  # jobs wait that may only be claimed for a free slot: nothing is claimed ahead of them
-    holds_back: bool = False  # a suspect waits for us to have nothing in hand
     told: deque[LaneName] = field(
         default_factory=deque
     )  # where due jobs were enqueued, as we were told since we looked
+    # The same where other workers look before us: from when on we do, too (monotonic), in case they are gone.
+    later: deque[tuple[float, LaneName]] = field(default_factory=deque)
     recent: frozenset[LaneName] = frozenset()  # where the last claim took from
+    in_reserve: bool = False  # the look under way is only at what others have looked at
 
     def where(self) -> tuple[LaneName, ...]:
         """Where to look now: where we were told of something or just found it. Empty: everywhere. That look is no
@@ -86,7 +88,10 @@ class Lane:
         known = dict.fromkeys(self.recent)
         while self.told:
             known[self.told.popleft()] = None
-        return () if everywhere or self.holds_back or len(known) > FEW else tuple(known)
+        self.in_reserve = not known
+        while self.later:
+            known[self.later.popleft()[1]] = None
+        return () if everywhere or len(known) > FEW else tuple(known)
 
     def found(self, jobs: Sequence[Held]) -> None:
         self.again = bool(jobs)
@@ -97,7 +102,12 @@ class Lane:
     @property
     def wanted(self) -> bool:
         """Has somebody asked for a look?"""
-        return self.look or bool(self.told)
+        return self.look or bool(self.told) or self.overdue
+
+    @property
+    def overdue(self) -> bool:
+        """Is it time to look where others should have looked?"""
+        return bool(self.later) and self.later[0][0] <= time.monotonic()
 
     @property
     def free(self) -> int:
@@ -122,7 +132,9 @@ class Meters:
     """What the desk has done: for health, drains and tests."""
 
     polls: int = 0
-    processed: int = 0
+    attempts: int = 0  # that ended, other than given back
+    jobs: int = 0  # that finished: succeeded, failed or cancelled
+    failed: int = 0  # of those
     recorded: int = 0
     lost: int = 0
     consecutive_errors: int = 0

@@ -8,45 +8,55 @@ import threading
 from collections.abc import Callable
 from functools import lru_cache
 from queue import SimpleQueue
+from typing import Annotated
 
 import msgspec
 
 from holdfast import events
 from holdfast.errors import StoreError
-from holdfast.model.job import Held
+from holdfast.model.outcome import LONGEST_DELAY as LONGEST
 from holdfast.store.base import Ear, Store
 
 RETRY_DELAYS = (0.5, 1.0, 2.0, 5.0)
+POOLED_DELAY = 60.0  # where a pooler passes no notifications on: that seldom changes, and each try logs a warning
+
+
+_lane = msgspec.json.Decoder(tuple[str, str, Annotated[int, msgspec.Meta(ge=-100, le=100)]])
 
 
 @lru_cache(maxsize=1000)  # an application has few lanes
-def lane_of(text: str) -> tuple[str, str, int]:
-    return msgspec.json.decode(text, type=tuple[str, str, int])
+def lane_of(text: str) -> tuple[str, str, int] | None:
+    """The queue, task and priority that a wake-up names. None: the text names none, so it is not one of ours."""
+    try:
+        lane = _lane.decode(text)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return None
+    return None if "\0" in lane[0] else lane  # no queue has such a name, and no statement takes it
 
 
-# When it was claimed, its fence and id, queue, task, priority, how often it may be tried, and its correlation id.
-_given = msgspec.json.Decoder(tuple[float, str, int, str, str, int, int, str | None])
-
-
-def given_job(text: str) -> tuple[Held, float]:
-    """A fresh job that was claimed for us as it was enqueued, and when, by the database's clock. The text: all but its
-    arguments, and these on the next line."""
-    about, _, args = text.partition("\n")
-    at, fence, id, queue, task, priority, max_attempts, correlation_id = _given.decode(about)
-    return Held(id, fence, task, queue, args.encode(), 1, max_attempts, priority, None, correlation_id), at
+def seconds_of(text: str) -> float | None:
+    """In how long a job falls due, as a wake-up says."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        return None
+    return seconds if 0 <= seconds <= LONGEST else None
 
 
 class Listener:
     def __init__(
         self, store: Store, *, queues: tuple[str, ...] | None, wake: Callable[[], None],
-        told: Callable[[str, str, int], None], given: Callable[[Held, float], None], asked: Callable[[], None],
-        hearing: Callable[[bool], None], attend: Callable[[Ear], None],
+        hinted: Callable[[int], None], told: Callable[[str, str, int, int], None], due_in: Callable[[float, int], None],
+        asked: Callable[[], None], hearing: Callable[[bool], None], peers_changed: Callable[[], None],
+        attend: Callable[[Ear], None],
     ) -> None:  # fmt: skip
         self._store = store
         self._queues = queues
         self._wake = wake
+        self._hinted = hinted
         self._told = told
-        self._given = given
+        self._due_in = due_in
+        self._peers_changed = peers_changed
         self._asked = asked
         self._hearing = hearing
         self._attend = attend
@@ -65,9 +75,9 @@ class Listener:
         self._stopping.set()
         self._lent.put(None)
 
-    def join(self) -> None:
+    def join(self, timeout: float) -> None:
         if self._thread.is_alive():
-            self._thread.join(2.0)
+            self._thread.join(max(0.0, timeout))
 
     def _run(self) -> None:
         while not self._stopping.is_set():
@@ -82,7 +92,9 @@ class Listener:
                     events.emit("stumbled", part=self._thread.name, error=f"{type(error).__name__}: {error}")
                 self._hearing(False)
                 events.emit("deaf", error=str(error))
-                self._stopping.wait(RETRY_DELAYS[min(self._failures, len(RETRY_DELAYS) - 1)])
+                delay = RETRY_DELAYS[min(self._failures, len(RETRY_DELAYS) - 1)]
+                pooled = isinstance(error, StoreError) and error.number == "HF3402"
+                self._stopping.wait(POOLED_DELAY if pooled else delay)
                 self._failures += 1
 
     def _lend(self, ear: Ear) -> None:
@@ -98,23 +110,33 @@ class Listener:
     def deaf(self, error: Exception) -> None:
         self._lent.put(error)
 
-    def heard(self, kind: str, what: str) -> None:
+    def heard(self, kind: str, what: str, turn: int | None = None) -> None:
+        """`turn`: how many workers act on it before this one; None: it is for all at once. Anyone who can connect to
+        the database may send a wake-up. So it is only a hint where to look: it never says what to do, and what it says
+        is checked before it reaches a statement."""
         if kind == "listening":
             # Listen first, then look: nothing that came between is missed (F17).
             self._failures = 0
             self._hearing(True)
             events.emit("listening")
             self._wake()
-        elif kind == "given":
-            self._given(*given_job(what))
         elif kind == "requests":
             self._asked()
         elif kind == "changed":
             self._wake()
             self._asked()
+        elif kind == "workers":
+            self._peers_changed()
+        elif kind == "due":
+            seconds = seconds_of(what)
+            if seconds is not None:
+                self._due_in(seconds, turn or 0)
         elif kind == "queue" and (self._queues is None or not what or what in self._queues):
-            self._wake()
+            if turn is None:
+                self._wake()
+            else:
+                self._hinted(turn)
         elif kind == "lane":
-            queue, task, priority = lane_of(what)
-            if self._queues is None or queue in self._queues:
-                self._told(queue, task, priority)
+            lane = lane_of(what)
+            if lane is not None and (self._queues is None or lane[0] in self._queues):
+                self._told(*lane, turn or 0)

@@ -33,7 +33,10 @@ class Loop:
     def stop(self, timeout: float = 5.0) -> None:
         self._stopping = True
         self._wake.set()
-        self._thread.join(timeout)
+        self.join(timeout)
+
+    def join(self, timeout: float) -> None:
+        self._thread.join(max(0.0, timeout))
 
     @property
     def stopping(self) -> bool:

@@ -13,6 +13,7 @@ from holdfast.model.retry import DEFAULT_RETRY, Exponential, Fixed, NoDelay, Ret
 from holdfast.work.options import Isolation
 from holdfast.work.tasks import Task
 
+KNOWN = (NoDelay, Fixed, Exponential)  # policies that need no application
 DELAYS = 20  # attempts whose delays are told; the last one repeats
 
 
@@ -38,6 +39,7 @@ class TaskInfo(msgspec.Struct, frozen=True):
     limits: Limits = NO_LIMITS
     env: tuple[str, ...] = ()
     database: bool = False
+    own_policy: bool = False  # how long to wait is for a function of the application to say: `delays` stand in
 
     def delay(self, attempt: int, error: BaseException) -> float | None:
         """As a retry policy has it."""
@@ -70,11 +72,12 @@ def info_of(task: Task[..., object]) -> TaskInfo:
         None if schedule is None else CronInfo(schedule.expression, schedule.timezone, defaults.catch_up),
         tuple(_delay(defaults.retry, attempt) for attempt in range(1, min(defaults.max_attempts, DELAYS))),
         defaults.progress_timeout, defaults.isolation, defaults.limits, defaults.env, defaults.database,
+        not isinstance(defaults.retry, KNOWN),
     )  # fmt: skip
 
 
 def _delay(policy: RetryPolicy, attempt: int) -> float | None:
     """A user's own policy is asked when there is an error to ask about, which only a runner can: where that is gone,
     the default stands in."""
-    known = policy if isinstance(policy, NoDelay | Fixed | Exponential) else DEFAULT_RETRY
+    known = policy if isinstance(policy, KNOWN) else DEFAULT_RETRY
     return known.delay(attempt, TimeoutError())

@@ -8,6 +8,7 @@ closed in the same task. The others are opened on the thread the worker runs on,
 from __future__ import annotations
 
 import inspect
+import time
 import typing
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-CLOSING = 10.0  # seconds an asynchronous resource has to close before a worker that stops goes on without it
+SHARE = 2  # an asynchronous resource that does not close costs those after it one part in so many of the time left
 
 
 class Resource(Generic[T]):
@@ -146,7 +147,7 @@ class Open:
     def __init__(self, known: Sequence[Resource[Any]]) -> None:
         self._known = known
         self._values: dict[Resource[Any], Any] = {}
-        self._closers: list[tuple[Resource[Any], Callable[[], None]]] = []
+        self._closers: list[tuple[Resource[Any], Callable[[float], None]]] = []
         self._opening: list[Resource[Any]] = []
 
     def plan(self, where: str, uses: dict[str, Use], *, is_async: bool) -> dict[str, Resource[Any]]:
@@ -183,7 +184,7 @@ class Open:
         if not resource.is_async:
             context = resource.opened(values)
             value = context.__enter__()
-            self._closers.append((resource, lambda: _leave(context)))
+            self._closers.append((resource, lambda end_by: _leave(context)))
             return value
         assert loop is not None, "whoever uses it is asynchronous, so there is a loop"
         keeper = _Keeper(resource.aopened(values), loop)
@@ -191,12 +192,12 @@ class Open:
         self._closers.append((resource, keeper.close))
         return value
 
-    def close(self) -> None:
+    def close(self, end_by: float) -> None:
         """In reverse order. What fails to close is told, and keeps nobody from stopping."""
         while self._closers:
             resource, close = self._closers.pop()
             try:
-                close()
+                close(end_by)
             except Exception as error:  # noqa: BLE001 - a user's code may raise anything
                 events.emit("resource_stuck", resource=resource.name, error=f"{type(error).__name__}: {error}")
         self._values.clear()
@@ -234,8 +235,8 @@ class _Keeper:
         await self._closing.wait()
         await self._context.__aexit__(None, None, None)
 
-    def close(self) -> None:
-        on_loop(self._stop(), self._loop).result(CLOSING)
+    def close(self, end_by: float) -> None:
+        on_loop(self._stop(), self._loop).result(max(0.0, end_by - time.monotonic()) / SHARE)
 
     async def _stop(self) -> None:
         self._closing.set()

@@ -9,7 +9,6 @@ import inspect
 import sys
 import typing
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +17,7 @@ import msgspec
 from holdfast import events
 from holdfast.errors import HoldfastError
 from holdfast.model.payload import Unfit, encode
+from holdfast.work.offload import through
 
 if TYPE_CHECKING:
     from holdfast.work.context import JobContext
@@ -45,6 +45,7 @@ class Step:
         self._context = context
         self._name = name
         self._function = function
+        self._kept: bytes | None = None
 
     def begin(self) -> None:
         """The name is taken, until the step fails."""
@@ -61,38 +62,59 @@ class Step:
         """It may be tried again under the same name."""
         self._context._step_names().discard(self._name)
 
+    # Each of the two asks the database in two colours. What is found is kept however long the database is away: it was
+    # done, and should not be done again. A pause or cancel takes effect before a step is run, and after it was kept.
+
     def found(self) -> bytes | None:
-        """What it returned in an earlier attempt. A pause or cancel takes effect before it is run."""
-        context, store = self._context, self._context._store
-        if store is None:
-            return None
-        kept: list[bytes | None] = []
+        """What it returned in an earlier attempt."""
+        if self._context._store is not None:
+            self._context._under_lease(self._look, "a step")
+            self._context._stop_if_asked(also_at_shutdown=self._kept is None)
+        return self._kept
 
-        def look() -> tuple[bool, bool]:
-            data, cancel, pause = store.step(context._ref(), self._name)
-            kept.append(data)
-            return cancel, pause
+    async def afound(self) -> bytes | None:
+        if self._context._store is not None:
+            await self._context._aunder_lease(self._look, "a step")
+            self._context._stop_if_asked(also_at_shutdown=self._kept is None)
+        return self._kept
 
-        context._under_lease(look, "a step")
-        data = kept[-1]
-        context._stop_if_asked(also_at_shutdown=data is None)
-        return data
+    def _look(self) -> tuple[bool, bool]:
+        store = self._context._store
+        assert store is not None
+        self._kept, cancel, pause = store.step(self._context._ref(), self._name)
+        return cancel, pause
 
     def keep(self, value: Any) -> bytes:
-        """Keep what it returned, however long the database is away: it was done, and should not be done again."""
-        context, store = self._context, self._context._store
+        """Keep what it returned."""
+        data = self._encoded(value)
+        if self._context._store is not None:
+            self._context._under_lease(partial(self._keep, data), "a step")
+            self._context._stop_if_asked(also_at_shutdown=True)
+        return data
+
+    async def akeep(self, value: Any) -> bytes:
+        data = self._encoded(value)
+        if self._context._store is not None:
+            await self._context._aunder_lease(partial(self._keep, data), "a step")
+            self._context._stop_if_asked(also_at_shutdown=True)
+        return data
+
+    def _encoded(self, value: Any) -> bytes:
+        context = self._context
         limit = sys.maxsize if context._settings is None else context._settings.max_result
         try:
-            data = encode(value, limit=limit)
+            return encode(value, limit=limit)
         except Unfit as unfit:
             raise HoldfastError(
                 f"what step {self._name!r} of job {context.job.id} returned can't be kept: {unfit}", number="HF1308"
             ) from None
-        if store is not None:
-            context._under_lease(lambda: store.keep_step(context._ref(), self._name, data), "a step")
-            events.emit("stepped", job=context.job.id, step=self._name)
-            context._stop_if_asked(also_at_shutdown=True)
-        return data
+
+    def _keep(self, data: bytes) -> tuple[bool, bool]:
+        store = self._context._store
+        assert store is not None
+        asked = store.keep_step(self._context._ref(), self._name, data)
+        events.emit("stepped", job=self._context.job.id, step=self._name)
+        return asked
 
     def value(self, data: bytes) -> Any:
         """What was kept, as the function's return hint says."""
@@ -134,21 +156,13 @@ async def arun(step: Step, call: Callable[[], Any]) -> Any:
 
     step.begin()
     try:
-        data = await asyncio.to_thread(step.found)
+        data = await step.afound()
         if data is None:
             value = call() if step.is_async else await asyncio.to_thread(call)
             if inspect.isawaitable(value):
                 value = await value
             # It was done: whatever is asked of the job in this very moment, that is kept first.
-            keeping = asyncio.ensure_future(asyncio.to_thread(step.keep, value))
-            try:
-                data = await asyncio.shield(keeping)
-            except asyncio.CancelledError:
-                while not keeping.done():  # whoever asks once may ask twice
-                    with suppress(asyncio.CancelledError):
-                        await asyncio.shield(keeping)
-                await keeping
-                raise
+            data = await through(step.akeep(value))
         return step.value(data)
     except Exception:
         step.failed()

@@ -15,11 +15,6 @@ before as materialized (
      where open_lane.ready_at <= @now
        and (open_lane.priority > :priority
             or (open_lane.priority = :priority and (c.ready_at, c.id) < (:due_at::timestamptz, :id)))
-    union all
-    select s.id from suspect s
-     where s.suspect_at <= @now and s.id <> :id
-       and (s.suspect_until is null or s.suspect_until > @now or s.priority > :priority
-            or (s.priority = :priority and (s.suspect_at, s.id) < (:due_at::timestamptz, :id)))
     limit :most
 )
 select count(*) as jobs, min(id) as first from before

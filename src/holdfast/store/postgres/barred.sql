@@ -2,13 +2,12 @@
 barred as materialized (
     select b.id, b.name
       from (select j.id, (select s.name from switch s where @meant order by s.name limit 1) as name from @jobs j
-             where j.id = any(array(@picked))) b
+             where j.id = any(array(select id from picked))) b
      where b.name is not null
 ),
 aside as (
     update @jobs j
        set barred_by = (select b.name from barred b where b.id = j.id),
-           suspect_until = case when suspect_at is not null then coalesce(suspect_until, '9999-12-31 00:00:00+00') end,
-           ready_at = null, suspect_at = null
+           ready_at = null
      where j.id = any(array(select id from barred)) and j.state = 'queued'
 ),

@@ -1,4 +1,4 @@
--- What there is in a schema: tables, their columns, constraints, indexes and triggers. Constraints go by what they say:
+-- What there is in a schema: tables, their columns, constraints, indexes and triggers with what they run. Constraints go by what they say:
 -- their names are the server's. A column whose type is a domain of ours has what that says.
 with ours as (
     select c.oid, c.relname::text as relation from pg_class c join pg_namespace n on n.oid = c.relnamespace
@@ -25,5 +25,8 @@ select 'index', o.relation, i.relname::text,
        || case when x.indisvalid then '' else ' (not valid)' end
   from ours o join pg_index x on x.indrelid = o.oid join pg_class i on i.oid = x.indexrelid
 union all
-select 'trigger', o.relation, t.tgname::text, regexp_replace(pg_get_triggerdef(t.oid), ' ON [^ ]+[.]', ' on ')
-  from ours o join pg_trigger t on t.tgrelid = o.oid and not t.tgisinternal
+select 'trigger', o.relation, t.tgname::text,
+       regexp_replace(regexp_replace(pg_get_triggerdef(t.oid), ' ON [^ ]+[.]', ' on '), ' FUNCTION [^ ]+[.]', ' function ')
+       || case t.tgenabled when 'O' then '' else ' (enabled: ' || t.tgenabled::text || ')' end
+       || ' /*' || regexp_replace(p.prosrc, '\s+', ' ', 'g') || '*/'
+  from ours o join pg_trigger t on t.tgrelid = o.oid and not t.tgisinternal join pg_proc p on p.oid = t.tgfoid

@@ -20,22 +20,9 @@ switch as materialized (
 due as materialized (
     select * from open_lane where ready_at <= @now and @may_take
 ),
--- A worker with nothing in hand runs a suspect before anything else, and runs it alone: until its time of waiting for
--- that is over, then it is a job like any other.
-alone as materialized (
-    select j.id from @jobs j
-     where j.id = any(array(select s.id from suspect s where s.suspect_until is null or s.suspect_until > @now))
-       and :held = 0 and coalesce(j.suspect_at, 'infinity') <= @now and @may_take
-     order by j.priority desc, j.suspect_at, j.id
-     limit 1 for update of j skip locked
-),
-lapsed as materialized (
-    select id, priority, suspect_at from suspect where suspect_at <= @now and suspect_until <= @now and @may_take
-),
 -- Where one lane alone is due, its jobs are locked as the index brings them.
 only_lane as materialized (
-    select * from due
-     where (select count(*) from due) = 1 and not exists (select 1 from lapsed) and not exists (select 1 from alone)
+    select * from due where (select count(*) from due) = 1
 ),
 straight as materialized (
     select s.* from only_lane cross join lateral
@@ -91,16 +78,13 @@ candidate as materialized (
              order by j.queue, j.task, j.priority, j.ready_at, j.id
              limit :reach::bigint * 20) c
      where not cut.open and due.priority >= cut.priority
-    union all
-    select id, priority, suspect_at, true from lapsed
 ),
 merged as materialized (
-    select j.id, j.attempt = 0 and j.max_attempts > 1 and j.suspect_at is null as fresh from @jobs j
+    select j.id, j.attempt = 0 and j.max_attempts > 1 as fresh from @jobs j
      where j.id = any(array(select id from candidate order by priority desc, due_at, id
                              limit :reach + (select count(*) from candidate where locked)))
-       and coalesce(j.ready_at, j.suspect_at) <= @now
-       and not exists (select 1 from alone)
-     order by j.priority desc, coalesce(j.ready_at, j.suspect_at), j.id
+       and coalesce(j.ready_at, 'infinity') <= @now
+     order by j.priority desc, j.ready_at, j.id
      limit :n for update of j skip locked
 ),
 picked as materialized (
@@ -109,13 +93,12 @@ picked as materialized (
 ),
 @barred
 chosen as (
-    select c.id from (select id from picked where rank <= :limit or fresh union all select id from alone) c
-     where @unbarred
+    select c.id from picked c where (c.rank <= :limit or c.fresh) and @unbarred
 ),
 @taken
 @answer
 union all
-select null, null, null, null, null, null, null, null, null,
+select null, null, null, null, null, null, null, null, null, null, null,
        (select extract(epoch from min(at) - @now)::float8 from (
             select min(ready_at) as at from open_lane where ready_at > @now
             union all
@@ -125,12 +108,9 @@ select null, null, null, null, null, null, null, null, null,
                        and j.priority = due.priority and j.ready_at > @now
                      order by j.queue, j.task, j.priority, j.ready_at, j.id limit 1) f
             union all
-            select min(greatest(suspect_at, case when :held > 0 then suspect_until end)) from suspect
-             where suspect_at > @now or (:held > 0 and suspect_until > @now)
-            union all
             select min(until) from paused) upcoming),
        -- Less than wanted: is that all there is, or were some locked by others?
-       case when (select count(*) from picked) < :n and not exists (select 1 from alone)
+       case when (select count(*) from picked) < :n
             then (select count(*) from picked) < (
                      select count(*) from candidate) + (
                      select count(*) from only_lane cross join lateral
@@ -142,10 +122,8 @@ select null, null, null, null, null, null, null, null, null,
                               order by j.queue, j.task, j.priority, j.ready_at, j.id limit :n) there)
             else false end,
        exists (select 1 from picked where rank > :limit and not fresh) or @any_barred,
-       exists (select 1 from alone),
-       :held > 0 and exists (select 1 from suspect where suspect_at <= @now and suspect_until is null),
        exists (select 1 from switch)
   -- A claim of jobs that may be tried again does not wait until it is on disk: should the server crash in that moment,
   -- they are queued as before, and the fence keeps out whoever had claimed them.
-  from (select case when not exists (select 1 from picked where not fresh) and not exists (select 1 from alone)
+  from (select case when not exists (select 1 from picked where not fresh)
                     then set_config('synchronous_commit', 'off', true) end) hasty

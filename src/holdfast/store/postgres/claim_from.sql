@@ -1,9 +1,5 @@
--- As claim, from lanes that a worker was told of: what it does not know, it need not find. Where a suspect waits it takes
--- nothing, and says so (`alone`): who runs what in whose company is for claim to say.
-with suspect as materialized (
-    select 1 from @jobs where suspect_at is not null order by task, suspect_at limit 1
-),
-switch as materialized (
+-- As claim, from lanes that a worker was told of: what it does not know, it need not find.
+with switch as materialized (
     select name, queues, tasks, arguments from @pauses where kind = 'filter' and (until is null or until > @now)
 ),
 told as materialized (
@@ -12,7 +8,7 @@ told as materialized (
      where not exists (select 1 from @pauses p
                         where ((p.kind = 'queue' and p.name = l.queue) or (p.kind = 'task' and p.name = l.task))
                           and (p.until is null or p.until > @now))
-       and not exists (select 1 from suspect) and @may_take
+       and @may_take
 ),
 candidate as materialized (
     select c.id, told.priority, c.ready_at
@@ -39,10 +35,10 @@ chosen as (
 @taken
 @answer
 union all
-select null, null, null, null, null, null, null, null, null, null,
+select null, null, null, null, null, null, null, null, null, null, null, null,
        (select count(*) from picked) < least((select count(*) from candidate), :n),
        exists (select 1 from picked where rank > :limit and not fresh) or @any_barred,
-       exists (select 1 from suspect), false, exists (select 1 from switch)
+       exists (select 1 from switch)
   -- As in claim: where all may be tried again, the commit does not wait for the disk.
   from (select case when not exists (select 1 from picked where not fresh)
                     then set_config('synchronous_commit', 'off', true) end) hasty

@@ -1,13 +1,10 @@
 -- As claim_from, from the one lane that a worker was told of: what most wake-ups are about, and the shortest way to a job.
--- Its jobs are locked as the index brings them. Where a suspect waits, or a pause stands, it takes nothing. It tells the
+-- Its jobs are locked as the index brings them. Where a pause stands it takes nothing. It tells the
 -- same in every row; where it took nothing, in one that has no job.
 with pause as materialized (
     select p.kind = 'filter' as filter from @pauses p
      where (p.kind = 'filter' or (p.kind = 'queue' and p.name = :queue) or (p.kind = 'task' and p.name = :task))
        and (p.until is null or p.until > @now)
-),
-suspect as materialized (
-    select 1 from @jobs where suspect_at is not null order by task, suspect_at limit 1
 ),
 picked as materialized (
     select id, fresh, row_number() over () as rank
@@ -15,7 +12,7 @@ picked as materialized (
              where j.ready_at is not null and j.queue = :queue and j.task = :task and j.priority = :priority
                and j.ready_at <= @now
                and (j.expires_at is null or j.attempt > 0 or j.expires_at > @now)
-               and not exists (select 1 from suspect) and not exists (select 1 from pause)
+               and not exists (select 1 from pause)
              order by j.queue, j.task, j.priority, j.ready_at, j.id
              limit :n for update of j skip locked) found
 ),
@@ -24,9 +21,8 @@ chosen as (
 ),
 @taken
 select t.id, t.task, t.queue, t.args, t.attempt, t.max_attempts, t.priority, t.checkpoint, t.correlation_id,
-       null::float8 as next_due, false as more, info.passed, info.alone, false as hold_back, info.switched
+       t.suspicion, t.expires_in, null::float8 as next_due, false as more, info.passed, info.switched
   from (select exists (select 1 from picked where rank > :limit and not fresh) as passed,
-               exists (select 1 from suspect) as alone,
                exists (select 1 from pause where filter) as switched,
                -- As in claim: where all may be tried again, the commit does not wait for the disk.
                case when not exists (select 1 from picked where not fresh)

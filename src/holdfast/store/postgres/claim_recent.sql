@@ -1,17 +1,11 @@
 -- As claim, where looking everywhere takes long (docs/decisions/0013): from lanes that are known, each from a floor on, an
 -- instant in seconds, and from those that jobs with an id above :newest stand in, from :since on. What is older than that
--- is for a survey to find. Where a suspect of these tasks waits it takes nothing, and says so (`alone`), as claim_from does.
+-- is for a survey to find.
 --
 -- The last row tells in place of a job's id the newest one seen, and in place of its args each lane that was looked at,
 -- with the due time of the first job left in it, or now: its next floor. (One more than is wanted of a lane is always read,
 -- so there is one left where not all were taken.) Null: it was not to be taken from.
-with suspect as materialized (
-    select 1 from (select distinct unnest(:tasks::text[])) of (task) cross join lateral
-           (select 1 from @jobs j where j.suspect_at is not null and j.task = of.task
-             order by j.task, j.suspect_at limit 1) s
-     limit 1
-),
-paused as materialized (
+with paused as materialized (
     select kind, name, until from @pauses where until is null or until > @now
 ),
 switch as materialized (
@@ -38,7 +32,7 @@ open_lane as materialized (
     select * from lane
      where not exists (select 1 from paused p
                         where (p.kind = 'queue' and p.name = lane.queue) or (p.kind = 'task' and p.name = lane.task))
-       and not exists (select 1 from suspect) and @may_take
+       and @may_take
 ),
 candidate as materialized (
     select c.id, c.ready_at, open_lane.priority, open_lane.n
@@ -72,7 +66,7 @@ select coalesce((select max(id) from new), :newest::bigint), null, null,
        (select json_agg(json_build_array(lane.queue, lane.task, lane.priority, case when open_lane.n is not null then
                    extract(epoch from coalesce(r.first, @now)) end))
           from lane left join open_lane on open_lane.n = lane.n left join remaining r on r.n = lane.n),
-       null, null, null, null, null,
+       null, null, null, null, null, null, null,
        (select extract(epoch from min(at) - @now)::float8 from (
             select min(f.ready_at) as at from open_lane cross join lateral
                    (select j.ready_at from @jobs j
@@ -83,7 +77,7 @@ select coalesce((select max(id) from new), :newest::bigint), null, null,
             select min(until) from paused) upcoming),
        (select count(*) from picked) < least((select count(*) from candidate), :n),
        exists (select 1 from picked where rank > :limit and not fresh) or @any_barred,
-       exists (select 1 from suspect), false, exists (select 1 from switch)
+       exists (select 1 from switch)
   -- As in claim: where all may be tried again, the commit does not wait for the disk.
   from (select case when not exists (select 1 from picked where not fresh)
                     then set_config('synchronous_commit', 'off', true) end) hasty

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import select
+from collections.abc import Mapping
+from contextlib import closing
+from functools import lru_cache
 from typing import Any
 
 import psycopg
@@ -17,20 +21,34 @@ from holdfast.errors import (
     SchemaOutdated,
     StoreError,
     StoreUnavailable,
+    TooManyConnections,
     ValueRefused,
 )
-from holdfast.redact import scrub
+from holdfast.redact import hiding, scrub
 from holdfast.settings import Settings
+from holdfast.store.postgres.session import Answers, Session, Unanswered
 
-Connection = psycopg.Connection[tuple[Any, ...]]
+Connection = Session
 
 TRANSIENT_CLASSES = ("08", "40", "53", "57")  # connection, rollback, resources, operator intervention
+CONNECT_TIMEOUT = 10  # seconds for a host to answer
 LOCK_TIMEOUT = "2s"  # a foreign lock on one row must not stall a worker
 VALUE_CLASSES = ("22", "23", "54")  # data exception, constraint, program limit
 LOCK_NOT_AVAILABLE = "55P03"
 # The server ended the session, perhaps right after a commit, and the connection may not have noticed yet.
 SESSION_ENDED = ("57P01", "57P02", "57P03", "57P05", "08006", "08003", "25P03")
+READS = 100  # at most, to see whether the server is still there: somebody may send notifications without end
+# The server ended it because its user kept a transaction open for longer than a setting allows. (As text: what comes
+# outside of an answer has no code.)
+OUTSTAYED = ("idle-in-transaction timeout", "transaction timeout")
+# Sessions are shared: another client of a pooler has prepared a statement of this name in ours, or we in another's.
+OTHERS_SESSION = ("42P05", "26000")
+# No connection is left. (As text, too: what a server says while we connect has no code.)
+TOO_MANY = "53300"
+CROWDED = ("too many clients", "too many connections", "connection slots are reserved", "no more connections allowed")
 READ_ONLY = "25006"  # we are talking to a standby: after a failover a new connection finds the primary
+
+OLDEST = 150000  # the oldest server we work with, as servers count: 15.0
 
 # Our statements are written so that one plan serves all parameters; planning anew would cost more. And all go by
 # indexes: a plan made while the table was empty, and used for hours, would read all of it for every job.
@@ -38,57 +56,246 @@ PLANS = {
     "plan_cache_mode": "force_generic_plan", "enable_seqscan": "off", "enable_bitmapscan": "off", "jit": "off",
 }  # fmt: skip
 
+# All settings in one round trip, if the session belongs to this process (0: any process). Poolers refuse startup
+# options, or drop them; so only a server that is known to be reached directly gets them, which saves the trip.
+SET = """select set_config(name, value, false) from unnest(%s::text[], %s::text[]) as s (name, value)
+          where %s::integer in (0, pg_backend_pid())"""
+FREE_SESSION = 1.0  # seconds a pooler has to find a free session, when asked how it uses them
+ROUNDS = 3  # other clients of the pooler may come between two statements of ours
 
-def connect(settings: Settings, *, application: str = "holdfast") -> Connection:
-    """Deafness and half-open connections are noticed by the kernel within half a lease."""
-    patience = max(2, min(3600, int(settings.lease / 2)))
-    options: dict[str, Any] = {
-        "connect_timeout": 10,
-        "keepalives_idle": max(1, patience // 3),
-        "keepalives_interval": max(1, patience // 3),
-        "keepalives_count": 2,
-        "tcp_user_timeout": patience * 1000,
-        "application_name": application,
-        "client_encoding": "UTF8",  # whatever database, role or environment say: JSON is that
+WAITS = """select wait_event_type, wait_event from pg_stat_activity where state = 'active' and wait_event is not null
+    and (pid = {process} or usename = current_user and wait_event = 'SyncRep') order by pid = {process} desc limit 1"""
+ASKING = 2  # seconds the server has to tell what a process of it waits for
+
+_direct: set[tuple[object, ...]] = set()  # URLs and hosts where the server itself has answered
+_sessions_kept: set[str] = set()  # URLs of poolers that give each client a session of its own
+
+
+def connect(
+    settings: Settings, *, application: str = "holdfast", ours: bool = True, host: Mapping[str, str] | None = None,
+    timeout: int = CONNECT_TIMEOUT,
+) -> Connection:  # fmt: skip
+    """Deafness and half-open connections are noticed by the kernel within half a lease. `ours`: for statements of ours,
+    in a session that is set up for them; a handler's own are run as its server, role and URL say. `host`: this one of
+    those that the URL names."""
+    session = _session(settings, ours) if settings.prepare else {}
+    connection = _open_directly(settings, application, ours, host, timeout, session)
+    if connection is None:
+        connection = _open(settings, application, ours, host, timeout)
+        if session and not _set_up(connection, settings, session):
+            connection = _open(settings, application, ours, host, timeout)
+            if not _set_up(connection, settings, session):
+                raise StoreUnavailable(f"{settings.shown_url} answers what was not asked", number="HF3401")
+    if ours:
+        connection.answers = _answers_of(settings)
+        # JSON stays text; in binary format it is just that.
+        connection.adapters.register_loader("json", ByteaBinaryLoader)
+    if ours or not settings.prepare:
+        connection.prepare_threshold = 0 if settings.prepare else None
+    return connection
+
+
+def _session(settings: Settings, ours: bool) -> dict[str, str]:
+    """What a session is to have set."""
+    # The server, too, is to notice that we have vanished: until then it keeps our locks.
+    alive = {f"tcp_{name}": str(value) for name, value in _keepalives(settings).items()}
+    if not ours:
+        return alive
+    return {
+        "timezone": "UTC",
+        "default_transaction_isolation": "read committed",
+        # What a role allows a statement is meant for its own: ours wait for no lock for long, and a claim that is
+        # always stopped would stop its worker.
+        "statement_timeout": "0",
+        # A foreign lock on one row must not stall a worker: it gives up after a while and goes on without it.
+        "lock_timeout": LOCK_TIMEOUT,
+        # A worker frozen in the middle of a transaction holds locks that no rescue gets past: the server ends it.
+        "idle_in_transaction_session_timeout": str(_patience(settings) * 1000),
+        "holdfast.notifies": "on",  # so no trigger has to (migrations/0001_jobs.sql)
+        **alive,
+        **PLANS,
     }
+
+
+def _patience(settings: Settings) -> int:
+    return max(2, min(3600, int(settings.lease / 2)))
+
+
+def _keepalives(settings: Settings) -> dict[str, int]:
+    """How the kernel notices, within half a lease, that nobody is at the other end any more."""
+    third = max(1, _patience(settings) // 3)
+    return {
+        "keepalives_idle": third, "keepalives_interval": third, "keepalives_count": 2,
+        "user_timeout": _patience(settings) * 1000,
+    }  # fmt: skip
+
+
+def _open(
+    settings: Settings, application: str, ours: bool, host: Mapping[str, str] | None = None,
+    timeout: int = CONNECT_TIMEOUT, **further: str,
+) -> Connection:  # fmt: skip
+    options: dict[str, Any] = {"connect_timeout": timeout, "application_name": application, **_keepalives(settings)}
+    options |= {**(host or {}), **further}
+    options["tcp_user_timeout"] = options.pop("user_timeout")
+    if ours:
+        options["client_encoding"] = "UTF8"  # whatever database, role or environment say: JSON is that
     if "target_session_attrs" not in settings.url:
         options["target_session_attrs"] = "read-write"
-    if settings.prepare:
-        session = {
-            "timezone": "UTC",
-            "default_transaction_isolation": r"read\ committed",
-            # What a role allows a statement is meant for its own: ours wait for no lock for long, and a claim that is
-            # always stopped would stop its worker.
-            "statement_timeout": "0",
-            # A foreign lock on one row must not stall a worker: it gives up after a while and goes on without it.
-            "lock_timeout": LOCK_TIMEOUT,
-            # A worker frozen in the middle of a transaction holds locks that no rescue gets past: the server ends it.
-            "idle_in_transaction_session_timeout": patience * 1000,
-            **PLANS,
-        }
-        options["options"] = " ".join(f"-c {name}={value}" for name, value in session.items())
     _check_url(settings)
     with translated(settings.shown_url):
-        connection = psycopg.connect(settings.url, autocommit=True, **options)
-    connection.prepare_threshold = 0 if settings.prepare else None
-    connection.adapters.register_loader("json", ByteaBinaryLoader)  # JSON stays text; in binary format it is just that
+        connection = Session.connect(settings.url, autocommit=True, **options)
+    if connection.info.server_version < OLDEST:
+        version = connection.info.parameter_status("server_version")
+        connection.close()
+        raise StoreError(
+            f"{settings.shown_url} is PostgreSQL {version}: Holdfast needs {OLDEST // 10000} or newer", number="HF3410"
+        )
+    connection.host = host
     return connection
+
+
+def _open_directly(
+    settings: Settings, application: str, ours: bool, host: Mapping[str, str] | None, timeout: int,
+    session: dict[str, str],
+) -> Connection | None:  # fmt: skip
+    """With the session's settings as startup options. None: the server is not known to be reached directly."""
+    place = _place(settings, host)
+    if not session or place not in _direct:
+        return None
+    given = str(conninfo_to_dict(settings.url).get("options") or os.environ.get("PGOPTIONS", ""))
+    values = (f"-c {name}=" + value.replace(" ", r"\ ") for name, value in session.items())
+    try:
+        return _open(settings, application, ours, host, timeout, options=" ".join([given, *values]).strip())
+    except StoreUnavailable as error:
+        if "startup parameter" not in str(error):
+            raise
+        _direct.discard(place)  # a pooler has taken its place
+        return None
+
+
+def _place(settings: Settings, host: Mapping[str, str] | None) -> tuple[object, ...]:
+    return settings.url, *(host or {}).items()
+
+
+def _set_up(connection: Connection, settings: Settings, session: dict[str, str]) -> bool:
+    """Give the session these settings, or close it. Where a pooler's clients share sessions, other clients would get
+    them too, so they are refused there. False: it was closed, for it answered some other statement. PgBouncer 1.18
+    does that now and then (`SET`, which it may have sent itself), and nobody knows whose answers would follow."""
+    given = [list(session), list(session.values())]
+    try:
+        with translated(settings.shown_url, connection):
+            answer = connection.execute(SET, [*given, connection.info.backend_pid], prepare=False)
+            if answer.description is None:
+                connection.close()
+                return False
+            if answer.fetchall():
+                _direct.add(_place(settings, connection.host))
+            else:
+                if shares_sessions(connection, settings):
+                    connection.execute("begin", prepare=False)  # in statement mode, a pooler refuses this
+                    connection.execute("rollback", prepare=False)
+                    raise shared_sessions(settings.shown_url)
+                connection.execute(SET, [*given, 0], prepare=False)
+    except BaseException:
+        connection.close()
+        raise
+    return True
+
+
+def process_of(connection: Connection, timeout: float | None = None) -> int | None:
+    """The server's process that serves this connection now; None: there was none within so many seconds."""
+    answer = _answer(connection, b"select pg_backend_pid()", timeout)
+    return None if answer is None else int(answer.get_value(0, 0) or 0)
+
+
+def _answer(connection: Connection, query: bytes, timeout: float | None) -> psycopg.pq.abc.PGresult | None:
+    """None: there was no answer within so many seconds, and the connection can't be used any more."""
+    pgconn = connection.pgconn
+    pgconn.send_query(query)
+    if not ready(pgconn.socket, timeout=timeout):
+        return None
+    answer = pgconn.get_result()
+    while pgconn.get_result() is not None:
+        pass
+    if answer is None or answer.status != psycopg.pq.ExecStatus.TUPLES_OK:
+        raise psycopg.OperationalError(pgconn.get_error_message("utf-8"))
+    return answer
+
+
+@lru_cache(maxsize=100)
+def _answers_of(settings: Settings) -> Answers:
+    return Answers(settings.shown_url, lambda connection: _waits_for(settings, connection))
+
+
+def _waits_for(settings: Settings, connection: Connection) -> str | None:
+    """What the server's process waits for that serves this connection. Behind a pooler we don't know which one that is,
+    but all of them wait for a synchronous standby."""
+    query = WAITS.format(process=connection.info.backend_pid).encode()
+    try:
+        with closing(_open(settings, "holdfast", True, connection.host, ASKING)) as another:
+            answer = _answer(another, query, ASKING)
+    except (StoreError, psycopg.Error) as error:
+        return f"nor does it answer a new connection ({error})"
+    if answer is None:
+        return "nor does it answer a new connection"
+    if not answer.ntuples:
+        return None
+    kind, what = ((answer.get_value(0, column) or b"").decode() for column in range(2))
+    if what == "SyncRep":
+        return "it waits for a synchronous standby that does not confirm commits (see pg_stat_replication)"
+    return f"it waits for {what} ({kind})"
+
+
+def shares_sessions(connection: Connection, settings: Settings) -> bool:
+    """Is this a pooler whose clients share sessions? In session mode it serves each client by a process of its own. In
+    transaction mode two clients that take turns get whichever is free, mostly the same."""
+    if settings.url in _sessions_kept:
+        return False
+    first = process_of(connection)
+    if first == connection.info.backend_pid:
+        return False  # the server itself; a pooler makes up the number that its clients are told
+    with closing(_open(settings, "holdfast", True, connection.host)) as another:
+        served: dict[Connection, set[int | None]] = {connection: {first}, another: set()}
+        # Twice each: a pooler that uses its sessions in turn would serve both by the same ones again and again.
+        for client in (another, another, connection, connection) * ROUNDS:
+            process = process_of(client, FREE_SESSION)
+            if process is None:
+                # The pooler has no session free. If ours is still served, then by a session of its own.
+                if client is another and process_of(connection, FREE_SESSION) == first:
+                    break
+                raise StoreUnavailable(f"{settings.shown_url} is a pooler that has no session free")
+            served[client].add(process)
+            if served[connection] == served[another] or max(map(len, served.values())) > 1:
+                return True
+    _sessions_kept.add(settings.url)
+    return False
+
+
+def shared_sessions(where: str) -> StoreError:
+    return StoreError(
+        f"{where} is a pooler whose clients share sessions (PgBouncer in transaction mode): set prepare = false and "
+        "listen = false (HOLDFAST_PREPARE=0 HOLDFAST_LISTEN=0), or use its session mode",
+        number="HF3403",
+    )
 
 
 def _check_url(settings: Settings) -> None:
     try:
-        ports = str(conninfo_to_dict(settings.url).get("port") or "")
-        wrong = [port for port in ports.split(",") if port and not port.isdigit()]
+        parts = conninfo_to_dict(settings.url)
+        wrong = [port for port in str(parts.get("port") or "").split(",") if port and not port.isdigit()]
         why = f"{wrong[0]!r} is no port" if wrong else ""
+        if "@" in str(parts.get("host") or "")[1:] or (wrong and "@" in settings.url):
+            why = "write @ in a password as %40, / as %2F and : as %3A"
     except psycopg.ProgrammingError as error:
         why = str(error).strip()
     if why:
-        # The driver may quote the whole URL, password and all.
-        raise BadSettings(
-            f"{settings.shown_url!r} is not a PostgreSQL URL: "
-            + ("write postgresql://user@host:port/database" if "@" in why else scrub(why)),
-            number="HF1104",
+        # The driver quotes a part of the URL, which may be the password.
+        told = (
+            hiding(b"", (), settings.url)(why)
+            if "%40" in why or "@" not in why
+            else ("write postgresql://user@host:port/database")
         )
+        raise BadSettings(f"{settings.shown_url!r} is not a PostgreSQL URL: {told}", number="HF1104")
 
 
 def ready(descriptor: int, events: int = select.POLLIN, timeout: float | None = None) -> bool:
@@ -99,7 +306,47 @@ def ready(descriptor: int, events: int = select.POLLIN, timeout: float | None = 
 
 
 def usable(connection: Connection) -> bool:
-    return not connection.closed and connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
+    """Can it be used as if it were new? Never waits."""
+    if connection.closed or connection.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
+        return False
+    return hears(connection.pgconn)
+
+
+def hears(pgconn: psycopg.pq.abc.PGconn, readable: select.poll | None = None) -> bool:
+    """Is there still a server at the other end? One that was stopped has said so, or at least closed its end, which
+    waits in the socket to be read."""
+    if readable is None:
+        readable = select.poll()
+        readable.register(pgconn.socket, select.POLLIN)
+    try:
+        for _ in range(READS):
+            if not readable.poll(0):
+                break
+            pgconn.consume_input()  # its last words first, then its end
+    except psycopg.Error:
+        return False
+    return pgconn.status == psycopg.pq.ConnStatus.OK
+
+
+def cut_off(connection: Connection, error: BaseException) -> psycopg.Error | None:
+    """The driver's error beneath this one, if it came with the end of this connection: by the server's, the network's
+    or an administrator's doing, not by that of who uses it."""
+    driver = driver_error(error)
+    if driver is None or any(limit in str(driver) for limit in OUTSTAYED):
+        return None
+    if (driver.sqlstate or "") in SESSION_ENDED and not connection.closed:
+        ready(connection.pgconn.socket, timeout=1.0)  # its end follows at once
+    broken = connection.broken if connection.closed else not hears(connection.pgconn)
+    return driver if broken else None
+
+
+def driver_error(error: BaseException | None) -> psycopg.Error | None:
+    """What the driver raised, perhaps within an error of somebody else's."""
+    for _ in range(20):  # whatever it leads to
+        if error is None or isinstance(error, psycopg.Error):
+            return error
+        error = getattr(error, "orig", None) or error.__cause__ or error.__context__  # `orig`: SQLAlchemy
+    return None
 
 
 class translated:
@@ -127,7 +374,8 @@ def session_ended(connection: Connection, error: psycopg.Error) -> bool:
     return not error.sqlstate and isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
 
 
-def translate(where: str, error: psycopg.Error, *, broken: bool = False) -> StoreError:
+def translate(where: str, error: psycopg.Error, *, broken: bool = False, away: bool = False) -> StoreError:
+    """`broken`: the connection ended with it, perhaps after a commit; `away`: surely before one."""
     code = error.sqlstate or ""
     said = scrub(str(error).strip().partition("\n")[0])
     if isinstance(error, pg.UndefinedTable | pg.UndefinedColumn | pg.InvalidSchemaName):
@@ -135,8 +383,21 @@ def translate(where: str, error: psycopg.Error, *, broken: bool = False) -> Stor
             f"{where} has no Holdfast tables, or others than this version knows: run `holdfast migrate`",
             number="HF2102",
         )
+    if isinstance(error, Unanswered):
+        return OutcomeUnknown(f"{where} {said}")
+    if code in OTHERS_SESSION:
+        return shared_sessions(where)
+    if "statement pooling mode" in said:
+        return StoreError(
+            f"{where} is a pooler in statement mode, which allows no transactions: use its session or transaction mode",
+            number="HF3404",
+        )
     if broken:
         return OutcomeUnknown(f"the connection to {where} broke: {said}")
+    if away:
+        return StoreUnavailable(f"the connection to {where} broke: {said}", number="HF3401")
+    if code == TOO_MANY or (not code and any(words in str(error) for words in CROWDED)):
+        return TooManyConnections(f"{where} has no connection left: {said}")
     if code == LOCK_NOT_AVAILABLE:
         return RowLocked(f"{where}: {said}")
     if code[:2] in TRANSIENT_CLASSES or code == READ_ONLY:

@@ -8,16 +8,13 @@ WINDOW = 0.05  # seconds that are looked at together
 MANY = 4.5  # commits under way at the same time, on average
 WAKEUPS = 250  # a second, from all who enqueue, are enough where they are many
 LONGEST_REST = 0.1  # seconds
-SPARSE = 0.1  # commits under way, on average: hardly ever two at the same time
 
 
 class Crowd:
-    """`rest`: seconds between two wake-ups of this process. `commit`: seconds a commit takes. `sparse`: jobs come one
-    at a time, whoever enqueues them."""
+    """`rest`: seconds between two wake-ups of this process. `commit`: seconds a commit takes."""
 
     def __init__(self) -> None:
         self.rest = self.commit = 0.0
-        self.sparse = True
         self._began: float | None = None
 
     def enqueued(self, id: int, seconds: float, now: float) -> None:
@@ -36,7 +33,6 @@ class Crowd:
         # By Little's law: so many a second, each for so long.
         under_way = all_jobs / span * self.commit
         self.rest = min(processes / WAKEUPS, LONGEST_REST) if under_way > MANY else 0.0
-        self.sparse = under_way < SPARSE
         self._begin(now, id)
 
     def _begin(self, now: float, id: int) -> None:

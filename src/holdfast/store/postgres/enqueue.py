@@ -3,39 +3,39 @@
 from __future__ import annotations
 
 import json
-import math
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, cast
 
 import psycopg
 from psycopg.rows import dict_row
 
 from holdfast import events
-from holdfast.errors import BadSettings, OutcomeUnknown
+from holdfast.errors import BadSettings, OutcomeUnknown, StoreUnavailable
 from holdfast.model.job import Enqueued, NewJob
 from holdfast.model.lifecycle import State
+from holdfast.model.place import TIMES
 from holdfast.settings import Settings
 from holdfast.store.base import Row, Store
 from holdfast.store.foreign import aunderlying, underlying
 from holdfast.store.pool import Pool
-from holdfast.store.postgres.connect import VALUE_CLASSES, Connection, translated
+from holdfast.store.postgres.connect import Connection, cut_off, translate, translated
 from holdfast.store.postgres.copy import BEGIN, COPIED, END, CopyRows
-from holdfast.store.postgres.notify import Notifier, lane_wakeup
+from holdfast.store.postgres.notify import Notifier, few, lane_wakeup
 from holdfast.store.postgres.post import Post
+from holdfast.store.postgres.session import Unanswered, limited
 from holdfast.store.statements import Statements
-from holdfast.store.steps import Steps, arun_steps, keyed_steps, run_steps
+from holdfast.store.steps import Steps, arun_steps, asks_for_more, keyed_steps, run_steps
 
 CHUNK = 2_500  # jobs sent in the first COPY
 LARGEST = 10_000  # in later ones, unless they are large
 LARGE = 2**21  # bytes of arguments of one COPY
+STUCK = 8  # enqueues of a process that were given up while the server still waits for a standby
 PIECE = 250  # jobs written at a time: less than the socket takes in
-GIVEN = 7_000  # bytes of a job that is given to a worker; a wake-up has 8,000
-REFUSED = 10.0  # seconds without another try after the server refused to give one away
 
 
 class PostgresEnqueue(Store):
@@ -47,8 +47,8 @@ class PostgresEnqueue(Store):
     settings: Settings
     _clock: Callable[[], datetime] | None
     _posts: Pool[Post]
+    _given_up: set[int]  # the server's processes whose answer to an enqueue came too late
     _notifier: Notifier
-    _gives_from: float  # monotonic: since when jobs are given to workers that offered to take them
 
     @abstractmethod
     def _use(self) -> AbstractContextManager[Connection]: ...
@@ -66,45 +66,96 @@ class PostgresEnqueue(Store):
     def _rows(self, connection: Connection, text: str, parameters: dict[str, Any]) -> list[Row]: ...
 
     def enqueue(self, job: NewJob) -> Enqueued:
+        if self._given_up:
+            self._refuse_while_stuck()
         if job.key is None and self.settings.prepare:
             return Enqueued(str(self._post(job)), True)
-        with self._use() as connection, connection.transaction():
-            done: Enqueued = run_steps(self._enqueue_steps(job), lambda t, p: self._rows(connection, t, p))
+        began = time.monotonic()
+        try:
+            done = self._enqueue_steadily(job)
+        except OutcomeUnknown as error:
+            if self._gave_up(error) or job.key is None:
+                raise _unsure(job, error) from error
+            # Whoever took the key since we began, it is the job that was asked for. (While our backend is still at it,
+            # whoever asks for the same key waits for it.)
+            try:
+                done = self._taken_since(job, began) or self._enqueue_steadily(job)
+            except StoreUnavailable:
+                raise error from None  # it may have been enqueued: that is what the caller has to know
         if done.created:
-            self.notify([job.queue])
+            self._wake([self._wakeup(job)])
         return done
 
-    def _way(self, name: str) -> tuple[bytes, Callable[[NewJob], list[Any]]]:
-        """A statement that takes a job in, and what it takes, in its order."""
-        text, names = self._numbers(self.statements[name])
+    def _gave_up(self, error: OutcomeUnknown) -> bool:
+        """Was it the time that ran out? The server is still at it then."""
+        if isinstance(error.__cause__, Unanswered):
+            self._given_up.add(error.__cause__.process)
+            return True
+        return False
 
-        def values(job: NewJob) -> list[Any]:
-            channel, wakeup = self._wakeup(job)
-            given = self._parameters(_columns(job) | {"channel": channel, "wakeup": wakeup})
-            return [given[name] for name in names]
+    def _refuse_while_stuck(self) -> None:
+        """Each enqueue that was given up keeps a connection of the server until a standby confirms it. Without a bound
+        those who try again and again would use up all of them."""
+        rows = self.read("stuck", processes="{" + ",".join(map(str, self._given_up)) + "}")
+        self._given_up = {row["pid"] for row in rows}
+        if len(self._given_up) >= STUCK:
+            raise StoreUnavailable(
+                f"{self.shown_url} waits for a synchronous standby, with {STUCK} enqueues of this process or more "
+                "that were given up: nothing more was sent"
+            )
 
-        return text, values
+    def _enqueue_steadily(self, job: NewJob) -> Enqueued:
+        """By a transaction of several statements."""
+        with self._use() as connection, limited(connection, self.settings.enqueue_timeout), connection.transaction():
+            done: Enqueued = run_steps(self._enqueue_steps(job), lambda t, p: self._rows(connection, t, p))
+        return done
+
+    def _taken_since(self, job: NewJob, began: float) -> Enqueued | None:
+        """The job that has had this key since then (monotonic), if any."""
+        rows = self.read("key_taken", task=job.task, key=job.key)
+        # Since then, as the age was told before this moment.
+        young = rows and rows[0]["age"] <= time.monotonic() - began
+        return Enqueued(str(rows[0]["id"]), True) if young else None
+
+    def _wake(self, wakeups: list[tuple[str, str]]) -> None:
+        """Behind a pooler our sessions keep no settings: there the table's trigger has notified."""
+        if wakeups and self.settings.prepare:
+            self._notifier.send(wakeups)
 
     def _wakeup(self, job: NewJob) -> tuple[str, str]:
-        lane = _due_now(job)
-        return self.channel, lane_wakeup(job.queue, job.task, job.priority) if lane else "q" + job.queue
+        """For one job: its channel and text."""
+        if job.run_at is not None:  # in how long that is, the database knows
+            return few(self.channel, TIMES), "q" + job.queue
+        return self._hint(job.queue, (job.task, job.priority), job.delay or 0.0)
+
+    def _hint(self, queue: str, lane: tuple[str, int] | None, due_in: float) -> tuple[str, str]:
+        if due_in > 0:
+            return few(self.channel, TIMES), f"d{due_in:.3f}"
+        return few(self.channel), "q" + queue if lane is None else lane_wakeup(queue, *lane)
+
+    def _values(self, job: NewJob) -> list[Any]:
+        """The parameters of `enqueue`, in its order."""
+        values = self._parameters(_columns(job))
+        _, names = self._numbers(self.statements["enqueue"])
+        return [values[name] for name in names]
 
     def _post(self, job: NewJob) -> int:
         wakeup = self._wakeup(job)
-        alone = _may_be_given(job) and time.monotonic() >= self._gives_from and self._notifier.alone()
         post = self._posts.take()
+        seconds = self.settings.enqueue_timeout
+        post.connection.deadline = time.monotonic() + seconds if seconds else None
         try:
             with translated(self.shown_url, post.connection):
-                given = post.give(job) if alone else None
-                if isinstance(given, psycopg.Error):
-                    self._gives_from = _gives_from(given)
-                id = given if isinstance(given, int) else post.enqueue(job, wakeup, self._notifier.turn)
+                id = post.enqueue(job, wakeup, self._notifier.turn)
             self._notifier.enqueued(id, post.waited)
             along, failure, post.failure = post.along, post.failure, None
         except BaseException as error:
             # Jobs before this one may count on the wake-up that was to go along; or it was enqueued, and nobody knows.
             if post.along or isinstance(error, OutcomeUnknown):
                 self._notifier.send([wakeup])
+            if isinstance(error, OutcomeUnknown):
+                self._gave_up(error)
+                raise _unsure(job, error) from error
             raise
         finally:
             self._posts.give_back(post)
@@ -115,32 +166,22 @@ class PostgresEnqueue(Store):
             self._notifier.send([wakeup])
         return id
 
-    def _enqueue_steps(self, job: NewJob) -> Steps:
-        """An enqueue described apart from its execution, for any connection."""
+    def _enqueue_steps(self, job: NewJob, *, ours: bool = True) -> Steps:
+        """An enqueue described apart from its execution, for any connection. `ours`: it is committed in a moment. On a
+        caller's transaction no priority is raised: the job that waits would stay locked until the caller commits."""
         if job.key is not None:
-            return (yield from keyed_steps(self.statements, "enqueue_keyed", job, _columns(job) | {"key": job.key}))
+            values = _columns(job) | {"key": job.key}
+            return (yield from keyed_steps(self.statements, "enqueue_keyed", job, values, may_raise=ours))
         rows = yield self.statements["enqueue"], _columns(job)
         return Enqueued(str(rows[0]["id"]), True)
 
-    def _enqueue_steps_on(self, job: NewJob) -> Steps:
-        done = yield from self._enqueue_steps(job)
-        if done.created:
-            yield (
-                self.statements["wake_on"],
-                {
-                    "channel": self.channel, "payload": "q" + job.queue, "queue": job.queue, "task": job.task,
-                    "priority": job.priority, "id": int(done.id),
-                },
-            )  # fmt: skip
-        return done
-
     def enqueue_on(self, connection: Any, job: NewJob) -> Enqueued:
         execute = self._execute_on(connection)
-        return cast(Enqueued, run_steps(self._enqueue_steps_on(job), execute))
+        return cast(Enqueued, run_steps(self._enqueue_steps(job, ours=False), execute))
 
     async def aenqueue_on(self, connection: Any, job: NewJob) -> Enqueued:
         execute = await self._aexecute_on(connection)
-        return cast(Enqueued, await arun_steps(self._enqueue_steps_on(job), execute))
+        return cast(Enqueued, await arun_steps(self._enqueue_steps(job, ours=False), execute))
 
     def _execute_on(self, connection: Any) -> Callable[[str, dict[str, Any]], list[Row]]:
         if not isinstance(connection, psycopg.Connection):
@@ -150,9 +191,13 @@ class PostgresEnqueue(Store):
 
         def execute(text: str, parameters: dict[str, Any]) -> list[Row]:
             # Not by way of the caller's own kind of cursor, which may know no parameters or formats of ours.
-            with psycopg.Cursor(connection, row_factory=dict_row) as cursor:
-                cursor.execute(text.encode(), self._parameters(parameters), binary=True)
-                return cursor.fetchall() if cursor.description else []
+            try:
+                with psycopg.Cursor(connection, row_factory=dict_row) as cursor:
+                    cursor.execute(text.encode(), self._parameters(parameters), binary=True)
+                    return cursor.fetchall() if cursor.description else []
+            except psycopg.Error as error:
+                self._tell_if_away(connection, error)
+                raise
 
         return execute
 
@@ -163,16 +208,48 @@ class PostgresEnqueue(Store):
             raise BadSettings(_wrong_connection(connection, psycopg.Connection, "enqueue"), number="HF1112")
 
         async def execute(text: str, parameters: dict[str, Any]) -> list[Row]:
-            async with psycopg.AsyncCursor(connection, row_factory=dict_row) as cursor:
-                await cursor.execute(text.encode(), self._parameters(parameters), binary=True)
-                return await cursor.fetchall() if cursor.description else []
+            try:
+                async with psycopg.AsyncCursor(connection, row_factory=dict_row) as cursor:
+                    await cursor.execute(text.encode(), self._parameters(parameters), binary=True)
+                    return await cursor.fetchall() if cursor.description else []
+            except psycopg.Error as error:
+                self._tell_if_away(connection, error)
+                raise
 
         return execute
 
+    def _tell_if_away(self, connection: Any, error: psycopg.Error) -> None:
+        """What is refused on a caller's own connection is the caller's affair. That our database is away is not."""
+        if (driver := cut_off(connection, error)) is not None:
+            raise translate(self.shown_url, driver, away=True) from error
+
     def enqueue_many(self, jobs: Iterable[NewJob]) -> Iterator[list[Enqueued]]:
+        if self._given_up:
+            self._refuse_while_stuck()
         queues: set[str] = set()
+        kept: list[Enqueued] = []  # one of them, whose id was ours before it was sent
         source = iter(jobs)
-        with self._use() as connection, connection.transaction():
+        first = list(islice(source, 2))
+        try:
+            yield from self._enqueue_all(chain(first, source), queues, kept)
+        except OutcomeUnknown as error:
+            self._gave_up(error)
+            # All or none: one that is there was committed with the others.
+            try:
+                committed = bool(kept) and bool(self.read("get", id=int(kept[0].id)))
+            except StoreUnavailable:
+                raise error from None  # they may have been enqueued: that is what the caller has to know
+            if not committed:
+                raise OutcomeUnknown(
+                    f"{error.message}; either all of these jobs were enqueued or none: look for one of them, or give "
+                    "them keys, which makes it safe to enqueue them again"
+                ) from error
+        self._wake([self._wakeup(first[0])] if len(first) == 1 else [(self.channel, "q" + queue) for queue in queues])
+
+    def _enqueue_all(
+        self, source: Iterator[NewJob], queues: set[str], kept: list[Enqueued]
+    ) -> Iterator[list[Enqueued]]:
+        with self._use() as connection, limited(connection, 0), connection.transaction():
             # The source may take its time.
             connection.execute("set local idle_in_transaction_session_timeout = 0")
             answers: list[Enqueued] = []
@@ -185,6 +262,7 @@ class PostgresEnqueue(Store):
                     if answers:  # of the jobs before, while the database takes in these
                         yield answers
                     answers = [Enqueued(str(id), True) for id in ids]
+                    kept[:] = answers[:1] or kept
                     queues.update(job.queue for job in chunk)
                 if len(plain) < len(chunk):
                     keyed = self._enqueue_keyed(connection, [job for job in chunk if job.key is not None])
@@ -193,7 +271,8 @@ class PostgresEnqueue(Store):
                 chunk = following
             if answers:
                 yield answers
-        self.notify(queues)
+            if seconds := self.settings.enqueue_timeout:
+                connection.deadline = time.monotonic() + seconds  # of the commit
 
     @contextmanager
     def _copying(
@@ -233,6 +312,8 @@ class PostgresEnqueue(Store):
         held = self._rows(connection, self.statements["keys_held"], dict(document))
         created = {(row["task"], row["key"]): str(row["id"]) for row in made}
         known = {(row["task"], row["key"]): row for row in held}
+        if any((row := known.get((job.task, cast(str, job.key)))) and asks_for_more(job, row) for job in jobs):
+            self._rows(connection, self.statements["raise_priorities"], dict(document))
         answers = []
         for job in jobs:
             name = (job.task, cast(str, job.key))
@@ -252,23 +333,13 @@ def _next_size(chunk: list[NewJob]) -> int:
     return min(2 * len(chunk), LARGEST) if small else CHUNK
 
 
-def _due_now(job: NewJob) -> bool:
-    return job.run_at is None and not job.delay
-
-
-def _gives_from(refusal: psycopg.Error) -> float:
-    """When to give a job away again (monotonic). Who may only insert jobs never does; what was wrong with this one says
-    nothing of the next."""
-    if isinstance(refusal, psycopg.errors.InsufficientPrivilege):
-        return math.inf
-    return 0.0 if (refusal.sqlstate or "")[:2] in VALUE_CLASSES else time.monotonic() + REFUSED
-
-
-def _may_be_given(job: NewJob) -> bool:
-    """Whoever takes it is told all of it by a wake-up, which has its limits. A job that may be tried once is not given
-    to somebody who may never hear of it."""
-    size = len(job.args) + 6 * (len(job.queue) + len(job.task) + len(job.correlation_id or ""))  # as JSON writes text
-    return size <= GIVEN and job.max_attempts > 1 and _due_now(job)
+def _unsure(job: NewJob, error: OutcomeUnknown) -> OutcomeUnknown:
+    find_out = (
+        "look for it among the newest, or give jobs a key, which makes it safe to enqueue one again"
+        if job.key is None
+        else f"enqueue it again with its key, {job.key!r}, which makes no second one"
+    )
+    return OutcomeUnknown(f"{error.message}; the job of task {job.task} may have been enqueued or not: {find_out}")
 
 
 def _columns(job: NewJob) -> dict[str, Any]:

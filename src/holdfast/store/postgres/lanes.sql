@@ -30,15 +30,4 @@ open_lane as materialized (
      where task = any(:tasks)
        and not exists (select 1 from paused p
                         where (p.kind = 'queue' and p.name = lane.queue) or (p.kind = 'task' and p.name = lane.task))
-),
--- Jobs that wait to be run alone. Read task by task in the order of their index, up to a bound: so it stays an index
--- scan whatever the statistics say. The bound counts only what this worker may take: no others stand in front of those.
-suspect as materialized (
-    select s.* from (select distinct unnest(:tasks::text[])) of (task) cross join lateral
-           (select j.id, j.suspect_at, j.suspect_until, j.priority from @jobs j
-             where j.suspect_at is not null and j.task = of.task
-               and (:queues::text[] is null or j.queue = any(:queues::text[]))
-               and not exists (select 1 from paused p where (p.kind = 'queue' and p.name = j.queue)
-                                                         or (p.kind = 'task' and p.name = j.task))
-             order by j.task, j.suspect_at limit 1000) s
 )

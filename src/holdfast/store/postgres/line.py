@@ -14,8 +14,9 @@ from psycopg.adapt import Transformer
 from psycopg.errors import error_from_result
 
 from holdfast.errors import ValueRefused
-from holdfast.store.postgres.connect import LOCK_TIMEOUT, Connection, ready
+from holdfast.store.postgres.connect import LOCK_TIMEOUT, Connection, hears, ready
 from holdfast.store.postgres.copy import array
+from holdfast.store.postgres.session import TICK, Wait
 
 Values = list[bytes | None]
 Statement = tuple[str, Values]  # its name, and its values as text
@@ -43,15 +44,6 @@ class Line:
             self.flush()
             self.answer()
 
-    def prepare(self, name: str, text: bytes) -> None:
-        """One more statement."""
-        known = b"holdfast_" + name.encode()
-        self._pgconn.send_prepare(known, text)
-        self._sync()
-        self.flush()
-        self.answer()
-        self._names[name] = known
-
     def send(self, statements: Iterable[Statement]) -> None:
         """One transaction. It is under way once flushed."""
         if self._names:
@@ -62,6 +54,14 @@ class Line:
             for name, values in statements:
                 self._pgconn.send_query_params(self._texts[name], values, result_format=pq.Format.BINARY)
         self._sync()
+
+    def run(self, commands: Iterable[str]) -> None:
+        """Commands that take no values and tell nothing, in one transaction."""
+        body = "".join(f"execute '{command}';" for command in commands)
+        self._pgconn.send_query_params(f"do $$begin {body} end$$".encode(), [])
+        self._sync()
+        self.flush()
+        self.answer()
 
     def _sync(self) -> None:
         self._unread += 1  # first: who is interrupted between the two must not read another's answer
@@ -79,7 +79,8 @@ class Line:
         refused: pq.abc.PGresult | None = None
         while True:
             while self._pgconn.is_busy():
-                self._readable.poll()
+                if not self._readable.poll(TICK * 1000):
+                    self._wait()
                 self._pgconn.consume_input()
             result = self._pgconn.get_result()
             if result is not None:
@@ -96,6 +97,14 @@ class Line:
             raise error_from_result(refused)
         return results if self._names else results[1:]
 
+    def _wait(self) -> None:
+        wait = Wait(self.connection)
+        try:
+            while not self._readable.poll(TICK * 1000):
+                wait.goes_on()
+        finally:
+            wait.ends()
+
     def in_step(self, error: psycopg.Error) -> bool:
         """Is this an answer of the server's, so that the next ones can be read?"""
         return bool(error.sqlstate) and self._pgconn.status == pq.ConnStatus.OK
@@ -109,12 +118,7 @@ class Line:
         return self._hears() and not self._unread
 
     def _hears(self) -> bool:
-        try:
-            while self._readable.poll(0):  # its last words first, then its end
-                self._pgconn.consume_input()
-        except psycopg.Error:
-            return False
-        return self._pgconn.status == pq.ConnStatus.OK
+        return hears(self._pgconn, self._readable)
 
     def close(self) -> None:
         self.connection.close()

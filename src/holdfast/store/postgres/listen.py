@@ -1,80 +1,99 @@
 """How we hear of new work. A worker hears on the connection it claims by: the session that was woken to tell it is then
-awake to serve the claim, and no second one has to be. On a channel of its own it hears of jobs that it need not
-claim."""
+awake to serve the claim, and no second one has to be."""
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Callable, Iterator, Mapping
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from psycopg import pq
 
 from holdfast.errors import StoreUnavailable
-from holdfast.store.postgres.connect import Connection, ready
+from holdfast.model.place import Place
+from holdfast.settings import Settings
+from holdfast.store.postgres.connect import Connection, ready, shares_sessions, translated
 from holdfast.store.postgres.trip import Trip
 
 SELF_CHECK = 5.0  # seconds a new listener has to hear itself
-KINDS = {"q": "queue", "l": "lane", "f": "finished", "r": "requests", "o": "given"}
+KINDS = {"q": "queue", "l": "lane", "d": "due", "f": "finished", "r": "requests", "w": "workers"}
 
 
-def begin_to_listen(connection: Connection, channel: str, where: str) -> None:
+def begin_to_listen(connection: Connection, channel: str, notify: Callable[[str], object], settings: Settings) -> None:
+    """`notify` sends a text to the channel by another connection. Behind a pooler LISTEN may be lost without a word:
+    it counts once that text was heard. (What a connection sends itself arrives with the answer, pooler or not.)"""
+    if shares_sessions(connection, settings):
+        raise _deaf(settings)  # before LISTEN: another client would hear what is meant for us
     connection.execute(f'listen "{channel}"', prepare=False)
-    # Behind a pooler LISTEN may be lost without a word: it counts once we heard ourselves.
-    connection.execute("select pg_notify(%s, 'self')", (channel,))
-    if not list(connection.notifies(timeout=SELF_CHECK, stop_after=1)):
-        raise StoreUnavailable(
-            f"{where} does not deliver notifications (a pooler in between?); polling goes on", number="HF3402"
-        )
+    mark = f"s{uuid.uuid4()}"
+    notify(mark)
+    until = time.monotonic() + SELF_CHECK
+    while (left := until - time.monotonic()) > 0:
+        if any(heard.payload == mark for heard in connection.notifies(timeout=left, stop_after=1)):
+            return
+    raise _deaf(settings)
 
 
-def begin_to_be_told(connection: Connection) -> str:
-    """Hear of jobs that this session alone is told of. Returns the name it goes by, which nobody else knows: anyone may
-    listen on any channel. Whoever gets the lock made of that name knows that the session is gone."""
-    name = secrets.token_hex(16)
-    connection.execute(f'listen "holdfast:ear:{name}"', prepare=False)
-    connection.execute("select pg_advisory_lock(hashtextextended(%s, 0))", (name,), prepare=False)
-    return name
-
-
-def is_shared(connection: Connection) -> bool:
-    """Does a pooler share this session among clients? It makes up a process number for them; the server tells the one
-    of its own process."""
-    row = connection.execute("select pg_backend_pid()", prepare=False).fetchone()
-    return row is not None and row[0] != connection.info.backend_pid
+def _deaf(settings: Settings) -> StoreUnavailable:
+    return StoreUnavailable(
+        f"{settings.shown_url} does not deliver notifications (PgBouncer in transaction mode?), so we poll: set "
+        "listen = false (HOLDFAST_LISTEN=0), or connect past the pooler",
+        number="HF3402",
+    )
 
 
 def listen(connection: Connection, heard: Callable[[str, str], None], stop: Callable[[], bool]) -> None:
     pgconn = connection.pgconn
     while not stop():
-        for kind, what in wakeups(pgconn):
+        for kind, what, _ in wakeups(pgconn):
             heard(kind, what)
         if ready(pgconn.socket, timeout=0.5):
             pgconn.consume_input()
 
 
-def wakeups(pgconn: pq.abc.PGconn) -> Iterator[tuple[str, str]]:
-    """Those that have arrived: their kind, and what they tell."""
+def wakeups(pgconn: pq.abc.PGconn) -> Iterator[tuple[str, str, str]]:
+    """Those that have arrived: their kind, what they tell, and on which channel."""
     while (wakeup := pgconn.notifies()) is not None:
-        payload = wakeup.extra.decode()
-        yield KINDS.get(payload[:1], "other"), payload[1:]
+        payload = wakeup.extra.decode(errors="replace")  # anyone may send anything
+        yield KINDS.get(payload[:1], "other"), payload[1:], wakeup.relname.decode(errors="replace")
 
 
 class PostgresEar:
-    def __init__(self, trip: Trip, name: str | None, where: str) -> None:
+    def __init__(self, trip: Trip, where: str, channels: Sequence[str]) -> None:
+        """`channels`: those for wake-ups that concern a few, by their numbers."""
         self._trip = trip
-        self._name = name
         self._where = where
-        self.can_offer = name is not None
+        self._channels = channels
+        self._numbers = {channel: number for number, channel in enumerate(channels)}
+        self._place: Place | None = None
         self._pgconn = trip.connection.pgconn
 
     def fileno(self) -> int:
         return self._pgconn.socket
 
-    def hear(self) -> Iterator[tuple[str, str]]:
+    def tune(self, place: Place) -> bool:
+        if place == self._place:
+            return False
+        before = frozenset[int]() if self._place is None else self._place.channels()
+        after = place.channels()
+        with translated(self._where, self._trip.connection):
+            self._trip.run(
+                [f'listen "{self._channels[number]}"' for number in after - before]
+                + [f'unlisten "{self._channels[number]}"' for number in before - after]
+            )
+        self._place = place
+        return True
+
+    def hear(self) -> Iterator[tuple[str, str, int | None]]:
         if not self._trip.usable():
             raise StoreUnavailable(f"the connection to {self._where} broke")
-        return wakeups(self._pgconn)
+        return self._wakeups()
+
+    def _wakeups(self) -> Iterator[tuple[str, str, int | None]]:
+        for kind, what, channel in wakeups(self._pgconn):
+            number = self._numbers.get(channel)
+            yield kind, what, None if number is None or self._place is None else self._place.turn(number)
 
     @contextmanager
     def trips(self) -> Iterator[Trip]:
@@ -82,10 +101,6 @@ class PostgresEar:
             yield self._trip
         finally:
             self._trip.abandon()
-
-    def offer(self, worker: str, kinds: Mapping[str, tuple[str, str]]) -> float:
-        assert self._name is not None
-        return self._trip.offer(self._name, worker, kinds)
 
     def close(self) -> None:
         self._trip.close()

@@ -1,5 +1,6 @@
 -- The watchdog's one statement: mark the worker present; tell when the next lease ends, when the next job and the next
--- tick of its crons fall due, what there is of pauses by filter, and which code the schema serves.
+-- tick of its crons fall due, what there is of pauses by filter, which code the schema serves, and the worker's place among
+-- those that serve the same and are open to wake-ups.
 with recursive
 @lanes,
 -- The pauses that jobs are set aside by (as barred_by.sql).
@@ -10,13 +11,16 @@ barring (name) as (
       from barring where barring.name is not null
 ),
 seen as (
-    update @workers set seen_at = @clock where id = :worker
+    update @workers set seen_at = @clock, open = :open where id = :worker
+),
+peers as (
+    select w.id from @workers me join @workers w on w.tasks = me.tasks and w.queues is not distinct from me.queues
+     where me.id = :worker and w.id <> me.id and w.open
+       and w.seen_at > @now - make_interval(secs => 1.25 * w.lease)
 )
 select (select extract(epoch from min(expires_at) - @now)::float8 from @leases) as next_lease_end,
        (select extract(epoch from min(at) - @now)::float8 from (
             select min(ready_at) as at from open_lane
-            union all
-            select min(suspect_at) from suspect
             union all
             select min(until) from paused) upcoming) as next_due,
        (select extract(epoch from min(next_at) - @now)::float8 from @crons where name = any(:crons)) as next_tick,
@@ -27,4 +31,6 @@ select (select extract(epoch from min(expires_at) - @now)::float8 from @leases) 
        coalesce((select expires_at from @jobs
                   where expires_at is not null and (ready_at is not null or barred_by is not null) and attempt = 0
                   order by expires_at limit 1) <= @now, false) as expired_jobs,
-       (select version from @meta) as version, (select oldest_code from @meta) as oldest_code
+       exists (select 1 from @workers where id = :worker) as known,
+       (select version from @meta) as version, (select oldest_code from @meta) as oldest_code,
+       (select count(*) from peers where id < :worker) as rank, 1 + (select count(*) from peers) as count

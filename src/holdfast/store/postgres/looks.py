@@ -109,9 +109,8 @@ class Looks:
             self._everywhere_at = monotonic() + REST * took
 
     def needs_everywhere(self, claimed: Claimed) -> bool:
-        """Only a look without floors tells who runs what beside a suspect, and gets past however many jobs that others
-        have locked: the latter now and then."""
-        return claimed.alone or (claimed.more and not claimed.jobs and monotonic() >= self._everywhere_at)
+        """Only a look without floors gets past however many jobs others have locked. It is worth one now and then."""
+        return claimed.more and not claimed.jobs and monotonic() >= self._everywhere_at
 
     # -- surveys -----------------------------------------------------------------------------------------------------
 

@@ -21,6 +21,7 @@ from psycopg import pq
 
 from holdfast import events
 from holdfast.errors import StoreError
+from holdfast.model.place import CHANNELS
 from holdfast.store.postgres.connect import Connection, ready
 from holdfast.store.postgres.copy import array
 from holdfast.store.postgres.crowd import Crowd
@@ -30,7 +31,6 @@ IDLE = 10.0  # seconds without a wake-up after which thread and connection are g
 FLUSH = 1.0  # seconds a process that exits waits for its last wake-ups
 ALONG = 0.005  # seconds at most that what waits is left for a job to take along, after the rest
 MOST = 16  # jobs of this process in a row without one
-QUIET = 0.02  # seconds since the last job of this process: then one comes alone
 LONGEST = 2000  # characters of a wake-up; the server takes 8,000 bytes
 ANSWER = 5.0  # seconds the server has to answer one
 
@@ -40,6 +40,17 @@ def lane_wakeup(queue: str, task: str, priority: int) -> str:
     """Tells of a due job, and of its lane; where the names are too long for a wake-up, of its queue alone."""
     text = json.dumps([queue, task, priority])
     return "l" + text if len(text) < LONGEST else "q" + queue
+
+
+def few(channel: str, number: int | str = "") -> str:
+    """The channel of this number, for wake-ups that concern a few workers (model/place.py). Without one: any of them;
+    which, is decided when the wake-up is sent."""
+    return f"{channel}:{number}"
+
+
+def aimed(channel: str) -> str:
+    # (Not by `random`: the application may have seeded that, and count on what it yields.)
+    return channel + str(os.urandom(1)[0] % CHANNELS) if channel.endswith(":") else channel
 
 
 _left_behind: list[Connection | None] = []
@@ -63,7 +74,6 @@ class Notifier:
         self._rest_until = 0.0
         self._send_at = 0.0  # what waits, if no job takes it along before
         self._without = 0  # jobs since the last one
-        self._enqueued_at = 0.0  # the last job of this process
         self._crowd = Crowd()
         self._finalized = False  # this process has been told to flush at its end
 
@@ -105,19 +115,10 @@ class Notifier:
             self._rest_until = now + self._crowd.rest
             return True
 
-    def alone(self) -> bool:
-        """Does the next job come alone, here and elsewhere? Then its transaction may tell of it itself: nobody queues
-        up behind it (F18)."""
-        with self._changed:
-            now = time.monotonic()
-            free = not self._waiting and now >= self._rest_until and self._crowd.sparse
-            return free and now >= self._enqueued_at + QUIET
-
     def enqueued(self, id: int, seconds: float) -> None:
         """A job of this process was committed, in so long."""
         with self._changed:
-            self._enqueued_at = time.monotonic()
-            self._crowd.enqueued(id, seconds, self._enqueued_at)
+            self._crowd.enqueued(id, seconds, time.monotonic())
 
     def flush(self, timeout: float = FLUSH) -> None:
         with self._changed:
@@ -154,7 +155,7 @@ class Notifier:
         self._under_way = True
         try:
             pgconn.send_query_params(
-                SEND, [array(c for c, _ in wakeups).encode(), array(p for _, p in wakeups).encode()]
+                SEND, [array(aimed(c) for c, _ in wakeups).encode(), array(p for _, p in wakeups).encode()]
             )
             pgconn.flush()
         except psycopg.Error as error:
@@ -202,7 +203,12 @@ class Notifier:
             except StoreError as error:
                 events.emit("notify_failed", error=str(error))
                 return
-            opened.pgconn.nonblocking = 1
+            try:
+                opened.pgconn.nonblocking = 1
+            except psycopg.Error as error:  # it has just ended
+                events.emit("notify_failed", error=str(error).strip())
+                opened.close()
+                return
             with self._changed:
                 self._connection = opened
 

@@ -1,7 +1,6 @@
 -- What the doctor wants to know of the server and of our place on it.
-select current_setting('server_version_num')::integer as version, current_setting('server_version') as shown_version,
+select current_setting('server_version') as version,
        current_setting('autovacuum')::boolean as autovacuum,
-       current_setting('plan_cache_mode') = 'force_generic_plan' as as_asked,  -- did our session get its settings?
        current_setting('max_connections')::integer
        - current_setting('superuser_reserved_connections')::integer
        - coalesce(current_setting('reserved_connections', true)::integer, 0) as connections,

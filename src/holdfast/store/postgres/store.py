@@ -5,27 +5,38 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import psycopg
 
-from holdfast.errors import LeaseLost, StoreError
+from holdfast.errors import LeaseLost, OutcomeUnknown, Steer, StoreError
 from holdfast.model.job import Claimed, Look, Request, Thing
-from holdfast.model.outcome import Outcome
+from holdfast.model.outcome import Outcome, Progress
+from holdfast.model.place import CHANNELS, Place
 from holdfast.settings import Settings
-from holdfast.store.base import JobId, Ref, Row, Transaction
+from holdfast.store.base import JobId, Ref, Row, Transaction, success
 from holdfast.store.migrate import OLDEST_CODE, check_version, misfit, pending, turn
+from holdfast.store.permits import Permits
 from holdfast.store.pool import Pool
 from holdfast.store.postgres.catalogue import found_and_fresh
-from holdfast.store.postgres.connect import LOCK_TIMEOUT, Connection, connect, translated, usable
+from holdfast.store.postgres.connect import (
+    LOCK_TIMEOUT,
+    Connection,
+    cut_off,
+    shares_sessions,
+    translate,
+    translated,
+    usable,
+)
 from holdfast.store.postgres.enqueue import PostgresEnqueue
 from holdfast.store.postgres.line import Line
-from holdfast.store.postgres.listen import PostgresEar, begin_to_be_told, begin_to_listen, is_shared, listen
+from holdfast.store.postgres.listen import PostgresEar, begin_to_listen, listen
 from holdfast.store.postgres.looks import Survey
-from holdfast.store.postgres.notify import Notifier
+from holdfast.store.postgres.notify import Notifier, few
 from holdfast.store.postgres.post import Post
+from holdfast.store.postgres.primary import Primary
 from holdfast.store.postgres.surveys import Surveys
 from holdfast.store.postgres.trip import CLAIMS, ENDINGS, SUCCESSES, Trip, held, numbers
 from holdfast.store.statements import Statements, source
@@ -55,36 +66,45 @@ class PostgresStore(PostgresEnqueue):
             parameter=lambda name: f"%({name})s",
         )
         self._numbered: dict[str, tuple[bytes, tuple[str, ...]]] = {}
-        for name, picked in PICKED.items():
+        for name in ("claim", "claim_from", "claim_recent"):
             self.statements.define(name, _claim_where_none(source("postgres", name)))
-            self.statements.define(f"{name}_switched", _claim_past_pauses(source("postgres", name), picked))
+            self.statements.define(f"{name}_switched", _claim_past_pauses(source("postgres", name)))
         self.channel = _channel(settings.schema)
+        self.channels = [few(self.channel, number) for number in range(CHANNELS)]
+        self.listen_everywhere = ";".join(f'listen "{name}"' for name in (self.channel, *self.channels)).encode()
         self._pool: Pool[Connection] = Pool(self._connect, usable, usable)
         self._posts: Pool[Post] = Pool(self._open_post, Post.in_order, Post.usable)
         self._trips: Pool[Trip] = Pool(self._open_trip, Trip.usable, Trip.usable)
+        self._given_up = set()
         self._surveys = Surveys(self._survey)
-        self._notifier = Notifier(lambda: connect(settings))
-        self._gives_from = 0.0
+        self.permits = Permits(settings.handler_connections)
+        self._primary = Primary(settings)
+        self._notifier = Notifier(self._connect)
 
     def _connect(self) -> Connection:
-        return connect(self.settings)
+        return self._primary.connect()
 
     def _connect_listener(self, channel: str) -> Connection:
-        connection = connect(self.settings, application="holdfast-listener")
-        self._on(connection, lambda connection: begin_to_listen(connection, channel, self.shown_url))
+        connection = self._primary.connect("holdfast-listener")
+
+        def notify(text: str) -> None:
+            with self._use() as another:
+                another.execute("select pg_notify(%s, %s)", (channel, text), prepare=False)
+
+        self._on(connection, lambda connection: begin_to_listen(connection, channel, notify, self.settings))
         return connection
 
     def _open_post(self) -> Post:
-        ways = {name: self._way(name) for name in ("enqueue", "enqueue_offered")}
+        enqueue, _ = self._numbers(self.statements["enqueue"])
         fixed = self._clock is None
-        return self._on(self._connect(), lambda connection: Post(connection, ways, fixed=fixed))
+        return self._on(self._connect(), lambda connection: Post(connection, enqueue, self._values, fixed=fixed))
 
     def _open_trip(self) -> Trip:
         return self._trip_on(self._connect())
 
     def _trip_on(self, connection: Connection) -> Trip:
         texts = {verb: self._with_history(verb) for verb in ENDINGS} | {
-            name: self.statements[name] for name in (*CLAIMS, *SUCCESSES, "offer")
+            name: self.statements[name] for name in (*CLAIMS, *SUCCESSES)
         }
         statements = {name: self._numbers(text) for name, text in texts.items()}
         self._surveys.forget()
@@ -172,9 +192,19 @@ class PostgresStore(PostgresEnqueue):
         with self._use() as connection:
             return found_and_fresh(connection, self.settings.schema)
 
-    def pooled(self) -> bool:
+    def shares_sessions(self) -> bool:
         with self._use() as connection:
-            return is_shared(connection)
+            return shares_sessions(connection, self.settings)
+
+    def look_around(self) -> None:
+        self._primary.look_around()
+
+    def writable(self) -> list[str]:
+        return [f"{place} ({server or 'it does not say who it is'})" for place, server in self._primary.writable()]
+
+    @property
+    def has_several_hosts(self) -> bool:
+        return self._primary.several
 
     def close(self) -> None:
         self._notifier.close()
@@ -230,11 +260,14 @@ class PostgresStore(PostgresEnqueue):
 
     def write(self, name: str, /, **parameters: Any) -> list[Row]:
         # In one message: there is no moment in which a frozen client holds the row's lock.
-        return self.read(name, **parameters)
-
-    def read(self, name: str, /, **parameters: Any) -> list[Row]:
         with self._use() as connection:
             return self._rows(connection, self.statements[name], parameters)
+
+    def read(self, name: str, /, **parameters: Any) -> list[Row]:
+        try:
+            return self.write(name, **parameters)
+        except OutcomeUnknown:  # the connection broke under way: nothing was changed, so it is simply asked again
+            return self.write(name, **parameters)
 
     # -- the worker's trip ---------------------------------------------------------------------------------------
 
@@ -264,12 +297,7 @@ class PostgresStore(PostgresEnqueue):
             if self._rows(connection, self.statements["burn"], lease):
                 return Claimed()
             rows = self._execute(connection, self.statements["claim_of"], {"fence": fence}).fetchall()
-        return Claimed([held(fence, row) for row in rows], alone=len(rows) == 1 and rows[0][-1])
-
-    def withdraw_offers(self, fences: Sequence[str]) -> set[str]:
-        with self._use() as connection:
-            rows = self._rows(connection, self.statements["withdraw_offers"], {"fences": numbers(fences)})
-        return {row["fence"] for row in rows}
+        return Claimed([held(fence, row) for row in rows])
 
     def renew(self, fences: Sequence[str], held: Sequence[Ref], lease: float) -> tuple[set[str], list[Request]]:
         with self._use() as connection:
@@ -283,18 +311,22 @@ class PostgresStore(PostgresEnqueue):
             )
         return {str(row["fence"]) for row in renewed}, [Request(**row) for row in concerns]
 
-    def look(self, worker: str, tasks: Sequence[str], queues: Sequence[str] | None, crons: Sequence[str] = ()) -> Look:
+    def look(
+        self, worker: str, tasks: Sequence[str], queues: Sequence[str] | None, crons: Sequence[str] = (), *,
+        open: bool = False,
+    ) -> Look:  # fmt: skip
         with self._use() as connection:
             rows = self._rows(
                 connection,
                 self.statements["look"],
                 {
                     "worker": worker, "tasks": list(tasks), "queues": None if queues is None else list(queues),
-                    "crons": list(crons),
+                    "crons": list(crons), "open": open,
                 },
             )  # fmt: skip
+        place = Place(rows[0].pop("rank"), rows[0].pop("count"))
         why = misfit("postgres", self.shown_url, rows[0].pop("version"), rows[0].pop("oldest_code"))
-        return Look(**rows[0], misfit=why)
+        return Look(**rows[0], misfit=why, place=place)
 
     def ahead(
         self, *, tasks: Sequence[str], queues: Sequence[str] | None, priority: int, due_at: Any, id: JobId, most: int
@@ -319,46 +351,71 @@ class PostgresStore(PostgresEnqueue):
 
     # -- a handler's own transaction -------------------------------------------------------------------------------
 
-    def succeed_on(self, connection: Any, ref: Ref, result: bytes | None) -> None:
-        parameters = {"id": ref.id, "fence": ref.fence, "result": None if result is None else result.decode()}
-        _must_hold(ref, self._execute_on(connection)(self.statements["succeed_on"], parameters))
+    def succeed_on(self, connection: Any, ref: Ref, result: bytes | None, progress: Progress | None = None) -> None:
+        execute = self._execute_on(connection)
+        _must_hold(ref, execute(self.statements["succeed_on"], success(ref, result, progress)))
 
-    async def asucceed_on(self, connection: Any, ref: Ref, result: bytes | None) -> None:
-        parameters = {"id": ref.id, "fence": ref.fence, "result": None if result is None else result.decode()}
+    async def asucceed_on(
+        self, connection: Any, ref: Ref, result: bytes | None, progress: Progress | None = None
+    ) -> None:
         execute = await self._aexecute_on(connection)
-        _must_hold(ref, await execute(self.statements["succeed_on"], parameters))
+        _must_hold(ref, await execute(self.statements["succeed_on"], success(ref, result, progress)))
 
     @contextmanager
-    def user_transaction(self) -> Iterator[Any]:
-        # A connection of its own, with nothing of ours set on it: what the handler runs there is its own affair.
-        # In a block of psycopg's own, its commit() and rollback() are refused: they would part effect and outcome.
-        with (
-            psycopg.connect(self.settings.url, application_name="holdfast-handler", autocommit=True) as connection,
-            connection.transaction(),
-        ):
-            yield connection
+    def user_transaction(self, note: str = "") -> Iterator[Any]:
+        # A connection of its own, with nothing of ours set on it: what the handler runs there is its own affair, and so
+        # is what the server refuses. That the database is away is not.
+        if self._primary.several:
+            with self._pool.use():  # a session of ours says which server it is
+                pass
+        connection = self._primary.connect("holdfast-handler", ours=False)
+        ends = False
+        with closing(connection):
+            try:
+                # In a block of psycopg's own, its commit() and rollback() are refused: they would part effect and
+                # outcome.
+                with connection.transaction():
+                    yield connection
+                    ends = True
+            except Exception as error:
+                driver = None if isinstance(error, Steer) else cut_off(connection, error)
+                if driver is None:
+                    raise
+                # Only a commit may have happened all the same.
+                raise translate(self.shown_url, driver, broken=ends, away=not ends) from error
 
     # -- wake-ups ----------------------------------------------------------------------------------------------------
 
-    def notify(self, queues: Iterable[str] = (), finished: Iterable[JobId] = (), requests: bool = False) -> None:
+    def notify(
+        self,
+        queues: Iterable[str] = (),
+        finished: Iterable[JobId] = (),
+        *,
+        requests: bool = False,
+        workers: bool = False,
+    ) -> None:
         wakeups = [(self.channel, "q" + queue) for queue in queues]
         wakeups += [(self.channel + ":finished", f"f{id}") for id in finished]
         if requests:
             wakeups.append((self.channel, "r"))
+        if workers:
+            wakeups.append((self.channel, "w"))
         if wakeups:
             self._notifier.send(wakeups)
+
+    def hint(self, queue: str, lane: tuple[str, int] | None = None, *, due_in: float = 0.0) -> None:
+        self._notifier.send([self._hint(queue, lane, due_in)])
 
     def listen(self, heard: Callable[[str, str], None], stop: Callable[[], bool], *, finished: bool = False) -> None:
         channel = self.channel + ":finished" if finished else self.channel
         with translated(self.shown_url), self._connect_listener(channel) as connection:
+            if not finished:
+                connection.execute(self.listen_everywhere, prepare=False)
             heard("listening", "")
             listen(connection, heard, stop)
 
     def open_ear(self) -> PostgresEar:
-        connection = self._connect_listener(self.channel)
-        shared = not self.settings.prepare or self._on(connection, is_shared)
-        name = None if shared else self._on(connection, begin_to_be_told)
-        return PostgresEar(self._trip_on(connection), name, self.shown_url)
+        return PostgresEar(self._trip_on(self._connect_listener(self.channel)), self.shown_url, self.channels)
 
     # -- how values are stored -----------------------------------------------------------------------------------------
 
@@ -387,14 +444,6 @@ class _Transaction:
         return self._store._rows(self._connection, self._store.statements[name], parameters)
 
 
-# What a claim picks: pauses by filter may mean it.
-PICKED = {
-    "claim": "select id from picked union all select id from alone",
-    "claim_from": "select id from picked",
-    "claim_recent": "select id from picked",
-}
-
-
 def _claim_where_none(text: str) -> str:
     """A claim that takes nothing where there are pauses by filter."""
     for word, instead in {
@@ -404,11 +453,11 @@ def _claim_where_none(text: str) -> str:
     return text
 
 
-def _claim_past_pauses(text: str, picked: str) -> str:
+def _claim_past_pauses(text: str) -> str:
     """A claim that sets aside what pauses by filter mean."""
     for word, instead in {
         "@may_take": "true",
-        "@barred": source("postgres", "barred").replace("@picked", picked),
+        "@barred": source("postgres", "barred"),
         "@unbarred": "c.id not in (select id from barred)",
         "@any_barred": "exists (select 1 from barred)",
     }.items():

@@ -18,14 +18,14 @@ from msgspec.structs import replace
 from holdfast.errors import StoreError
 from holdfast.model.job import Claimed, Held, Wants
 from holdfast.model.outcome import Outcome
-from holdfast.store.base import Exchanged, by_fence, by_verb, may_be_lost, with_output
+from holdfast.store.base import Exchanged, by_fence, by_verb, goes_on, may_be_lost, with_output, with_progress
 from holdfast.store.postgres.connect import Connection, translate, translated
 from holdfast.store.postgres.line import Line, Statement
 from holdfast.store.postgres.looks import SLACK, Looks, Recent
 from holdfast.store.postgres.surveys import Surveys
 
 ENDINGS = ("fail", "reschedule", "release", "park", "stop")
-SUCCESSES = ("succeed", "succeed_with", "output", "drop_leases")
+SUCCESSES = ("progress", "succeed", "succeed_with", "output", "drop_leases")
 CLAIMS = (
     "claim", "claim_switched", "claim_lane", "claim_from", "claim_from_switched", "claim_recent",
     "claim_recent_switched",
@@ -134,22 +134,11 @@ class Trip(Line):
         with translated(self._where, self.connection):
             if trip.claim is not None and trip.again:
                 assert not self._under_way, "nothing follows a claim that took nothing"
-                claim = self._claim(trip.claim.wants, everywhere=done.claimed.alone or done.claimed.more)
+                claim = self._claim(trip.claim.wants, everywhere=done.claimed.more)
                 self.send([claim.statement])
                 self.flush()
                 self._claimed(claim, done)
         return done
-
-    def offer(self, ear: str, worker: str, kinds: Mapping[str, tuple[str, str]]) -> float:
-        """Offer to take the next job of each of these kinds (queue and task), under this fence. Returns the database's
-        time."""
-        queues, tasks = zip(*kinds.values(), strict=True)
-        offers = {"ear": ear, "worker": worker, "fences": numbers(kinds), "queues": list(queues), "tasks": list(tasks)}
-        with translated(self._where, self.connection):
-            self.send([self._statement("offer", **offers)])
-            self.flush()
-            [(now, _)] = self.rows(self.answer()[0])
-        return float(now)
 
     def abandon(self) -> None:
         """Nobody waits for what is under way any more."""
@@ -163,8 +152,8 @@ class Trip(Line):
         super().close()
 
     def _claimed(self, claim: Claim, done: Exchanged, *, only: bool = False) -> bool:
-        """Read what a claim brought. True: it took nothing, for pauses by filter that stand, a suspect that waits, or
-        many jobs that others have locked, and is to be made once more with regard to that. What the server refuses is
+        """Read what a claim brought. True: it took nothing, for pauses by filter that stand or many
+        jobs that others have locked, and is to be made once more with regard to that. What the server refuses is
         told beside what else was sent, or raised if this is the only thing."""
         try:
             rows = self.rows(self.answer()[0])
@@ -204,6 +193,8 @@ class Trip(Line):
         return ("claim_recent" if look else "claim_from" if wants.told else "claim") + "_switched" * self._switched
 
     def _recording(self, finished: Sequence[Outcome]) -> Iterator[tuple[list[Outcome], Statement]]:
+        for reached in with_progress(finished):
+            yield [], self._statement("progress", **reached)
         for verb, outcomes in by_verb(finished).items():
             if verb != "succeed":
                 yield from (([outcome], self._statement(verb, **_ending(outcome))) for outcome in outcomes)
@@ -243,8 +234,10 @@ class Trip(Line):
             done.requeued.add(queue)
             if outcome.verb == "release" and not outcome.delay:
                 self._surveys.given_back()
-        elif awaited and state != "paused":
-            done.awaited.append(outcome.id)
+        elif state != "paused":
+            done.cancelled += goes_on(outcome)
+            if awaited:
+                done.awaited.append(outcome.id)
 
     def _look_up(self, doubtful: Sequence[Outcome], done: Exchanged) -> None:
         """Not changed is not always lost: it may have been recorded before, and the reply was lost."""
@@ -288,15 +281,17 @@ def wanted(wants: Wants, look: Recent | None = None) -> dict[str, Any]:
 
 
 def claimed(fence: str, rows: list[tuple[Any, ...]]) -> Claimed:
-    next_due, more, passed, alone, hold_back, switched = rows[-1][9:]
+    next_due, more, passed, switched = rows[-1][11:]
     if rows[-1][1] is None:  # it is no job
         rows.pop()
-    return Claimed([held(fence, row) for row in rows], next_due, more, passed, alone, hold_back, switched)
+    return Claimed([held(fence, row[:11]) for row in rows], next_due, more, passed, switched)
 
 
 def held(fence: str, row: tuple[Any, ...]) -> Held:
-    id, task, queue, args, attempt, max_attempts, priority, checkpoint, correlation_id = row[:9]
-    return Held(id, fence, task, queue, args, attempt, max_attempts, priority, checkpoint, correlation_id)
+    id, task, queue, args, attempt, max_attempts, priority, checkpoint, correlation_id, suspicion, expires_in = row
+    return Held(
+        id, fence, task, queue, args, attempt, max_attempts, priority, checkpoint, correlation_id, suspicion, expires_in
+    )
 
 
 def numbers(values: Iterable[Any]) -> str:

@@ -2,8 +2,7 @@
 -- one row each (one row without a worker if there is none, one without a job if there is no such job). Those that could
 -- run it are counted through: what they hold is read from their leases, so the work is bounded by what is leased.
 select @now as now, n.newest, j.id, j.queue, j.task, j.state, j.attempt, j.max_attempts, j.priority,
-       coalesce(j.ready_at, j.suspect_at, j.run_at) as due_at, j.suspect_at is not null as suspect, j.suspect_until,
-       j.expires_at, j.finished_at, j.cancel_requested, j.pause_requested, j.asked_at, j.asked_by, j.asked_why,
+       coalesce(j.ready_at, j.run_at) as due_at, j.suspicion, j.expires_at, j.finished_at, j.cancel_requested, j.pause_requested, j.asked_at, j.asked_by, j.asked_why,
        j.error_code, j.error_message, j.barred_by,
        coalesce(l.worker, j.worker) as holder, l.expires_at as lease_ends_at,
        q.created_at as queue_paused_at, q.by as queue_paused_by, q.reason as queue_paused_why,

@@ -1,11 +1,10 @@
 -- Set aside those of these jobs that a pause by filter means: they stand in nobody's way until it ends. Their due time
--- stays, and so does that a suspect is one: its `suspect_until` says so, and an end that never comes stands for none.
+-- stays.
 with switch as (
     select * from @pauses where kind = 'filter' and (until is null or until > @now)
 )
 update @jobs as j
    set barred_by = (select s.name from switch s where @meant order by s.name limit 1),
-       suspect_until = case when suspect_at is not null then coalesce(suspect_until, '9999-12-31 00:00:00+00') end,
-       ready_at = null, suspect_at = null
+       ready_at = null
  where id @any(ids) and state = 'queued' and barred_by is null and exists (select 1 from switch s where @meant)
 returning id, queue, state

@@ -3,7 +3,6 @@ update @jobs
    set priority = coalesce(:priority, priority),
        run_at = coalesce(@after(delay), :run_at, run_at),
        ready_at = case when ready_at is not null then coalesce(@after(delay), :run_at, run_at) end,
-       suspect_at = case when suspect_at is not null then coalesce(@after(delay), :run_at, run_at) end,
        tags = coalesce(:tags, tags)
  where id @any(ids) and state = 'queued'
 returning id, state, queue

@@ -1,1 +1,1 @@
-select id, state from @jobs where task = :task and key = :key and holds_key
+select id, state, queue, priority from @jobs where task = :task and key = :key and holds_key

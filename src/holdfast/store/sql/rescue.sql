@@ -3,9 +3,7 @@
 update @jobs
    set state = cast(:state as text),
        run_at = case when :state = 'queued' then @clock else run_at end,
-       ready_at = case when :state = 'queued' and not :suspect then @clock end,
-       suspect_at = case when :state = 'queued' and :suspect then @clock end,
-       suspect_until = case when :suspect then @after(lapse) end,
+       ready_at = case when :state = 'queued' then @clock end,
        finished_at = case when :state in ('failed', 'cancelled') then @clock end,
        failed_at = case when :state = 'failed' then @clock end,
        pause_requested = false, cancel_requested = false,

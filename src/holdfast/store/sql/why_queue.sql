@@ -1,25 +1,20 @@
 -- The jobs of a queue by what they may wait for, each kind with a job of it. A bounded window: of those in the claim's
--- index, of suspects and of what pauses set aside the first :most each; of those that are paused or run, what is found
+-- index and of what pauses set aside the first :most each; of those that are paused or run, what is found
 -- among the newest :most jobs.
 with found as (
     select * from (
-        select id, queue, task, args, state, attempt, ready_at as due_at, suspect_at, suspect_until, expires_at,
+        select id, queue, task, args, state, attempt, ready_at as due_at, suspicion, expires_at,
                cancel_requested, pause_requested, fence, barred_by
           from @jobs
          where ready_at is not null and queue = :queue
          order by queue, task, priority, ready_at, id limit :most) waiting
     union all
-    select id, queue, task, args, state, attempt, suspect_at as due_at, suspect_at, suspect_until, expires_at,
-           cancel_requested, pause_requested, fence, barred_by
-      from (select * from @jobs where suspect_at is not null order by task, suspect_at limit :most) suspects
-     where queue = :queue
-    union all
-    select id, queue, task, args, state, attempt, run_at as due_at, suspect_at, suspect_until, expires_at,
+    select id, queue, task, args, state, attempt, run_at as due_at, suspicion, expires_at,
            cancel_requested, pause_requested, fence, barred_by
       from (select * from @jobs where barred_by is not null order by barred_by, id limit :most) aside
      where queue = :queue
     union all
-    select id, queue, task, args, state, attempt, run_at as due_at, suspect_at, suspect_until, expires_at,
+    select id, queue, task, args, state, attempt, run_at as due_at, suspicion, expires_at,
            cancel_requested, pause_requested, fence, barred_by
       from (select * from @jobs order by id desc limit :most) newest
      where queue = :queue and state in ('paused', 'running')
@@ -32,7 +27,6 @@ known as (
 select f.task, f.state, count(*) as jobs, min(f.id) as example
   from known f left join @leases l on l.fence = f.fence and f.state = 'running'
  group by f.task, f.state, f.due_at > @now, f.attempt > 0,
-          f.suspect_at is not null, coalesce(f.suspect_until <= @now, false),
-          coalesce(f.expires_at <= @now, false), f.cancel_requested, f.pause_requested, f.barred_by, f.pause,
+          f.suspicion, coalesce(f.expires_at <= @now, false), f.cancel_requested, f.pause_requested, f.barred_by, f.pause,
           coalesce(l.expires_at < @now, true)
  order by count(*) desc, f.task

@@ -36,7 +36,8 @@ NETWORK_FILE_SYSTEMS = frozenset(
 )
 TRIGGERS = "select count(*) from sqlite_master where type = 'trigger' and tbl_name = ? collate nocase"
 VALUE_REFUSED = {sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH}
-TRANSIENT = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR}
+DISK_TROUBLE = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR}
+TRANSIENT = DISK_TROUBLE | {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 
 
 class Connection:
@@ -47,6 +48,9 @@ class Connection:
     def __init__(self, path: Path, settings: Settings, pool: Pool[Connection], *, trusts: str = "") -> None:
         self.path = path
         self._pool = pool
+        with suppress(OSError):  # it is there; or SQLite says what is wrong
+            # For its owner alone. (SQLite gives its log the same mode.)
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         with translated(str(path)):
             self.db = sqlite3.connect(path, timeout=BUSY, isolation_level=None, check_same_thread=False)
             self.db.execute(f"pragma synchronous = {settings.synchronous}")
@@ -62,7 +66,7 @@ class Connection:
         self._log = -1  # its descriptor
         self._inserts = 0
         self._checkpoint_after = 0.0
-        self.gate = Gate(Path(f"{path}-gate"), BUSY)
+        self.gate = Gate(path, BUSY)
 
     def __enter__(self) -> Connection:
         return self
@@ -229,8 +233,16 @@ def translated(where: str) -> Iterator[None]:
         raise translate(where, error) from error
 
 
+def code_of(error: sqlite3.Error) -> int:
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF
+
+
+def is_transient(error: sqlite3.Error) -> bool:
+    return code_of(error) in TRANSIENT
+
+
 def translate(where: str, error: sqlite3.Error) -> StoreError:
-    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    code = code_of(error)
     if code == sqlite3.SQLITE_FULL:
         return StoreUnavailable(
             f"the disk with {where} is full: free some space; nothing that was accepted is lost", number="HF3303"

@@ -18,7 +18,7 @@ from holdfast.settings import Settings
 from holdfast.store.base import Row, Store
 from holdfast.store.foreign import underlying
 from holdfast.store.pool import Pool
-from holdfast.store.sqlite.connect import PLACE_LOOK, Connection
+from holdfast.store.sqlite.connect import PLACE_LOOK, Connection, is_transient, translate
 from holdfast.store.statements import Statements
 from holdfast.store.steps import Steps, keyed_steps, run_steps
 
@@ -144,7 +144,13 @@ class SqliteEnqueue(Store):
         def execute(text: str, parameters: dict[str, Any]) -> list[Row]:
             cursor = connection.cursor()
             cursor.row_factory = None
-            rows = cursor.execute(text, self._parameters(text, parameters)).fetchall()
+            try:
+                rows = cursor.execute(text, self._parameters(text, parameters)).fetchall()
+            except sqlite3.Error as error:
+                # What is refused on a caller's own connection is the caller's affair. That others write is not.
+                if is_transient(error):
+                    raise translate(str(self.path), error) from error
+                raise
             names = [column[0] for column in cursor.description or ()]
             return [dict(zip(names, row, strict=True)) for row in rows]
 

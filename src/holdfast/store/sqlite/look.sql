@@ -6,4 +6,5 @@ select (select min(expires_at) from @leases) as next_lease_end,
        exists (select 1 from @jobs indexed by @jobs_expiring
                 where expires_at <= @now and (ready_at is not null or barred_by is not null) and attempt = 0) as expired_jobs,
        exists (select 1 from @jobs indexed by @jobs_barred where barred_by is not null) as barred,
+       exists (select 1 from @workers where id = :worker) as known,
        (select version from @meta) as version, (select oldest_code from @meta) as oldest_code

@@ -12,19 +12,33 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
 from holdfast.errors import LeaseLost, StoreError, ValueRefused
+from holdfast.model.facts import Holder
 from holdfast.model.job import Look, Request, Thing
+from holdfast.model.outcome import Progress
 from holdfast.settings import Settings
 from holdfast.store.base import (
     JobId,
     Ref,
     Row,
     Transaction,
+    success,
 )
 from holdfast.store.migrate import OLDEST_CODE, check_version, misfit, pending
 from holdfast.store.pool import Pool
 from holdfast.store.sqlite.catalogue import fresh, parts, things
-from holdfast.store.sqlite.connect import Connection, path_of, prepare_file, reading_text_as, translated
+from holdfast.store.sqlite.connect import (
+    DISK_TROUBLE,
+    TRANSIENT,
+    Connection,
+    code_of,
+    path_of,
+    prepare_file,
+    reading_text_as,
+    translate,
+    translated,
+)
 from holdfast.store.sqlite.enqueue import Stamp, stored
+from holdfast.store.sqlite.gate import holder_of
 from holdfast.store.sqlite.trip import SqliteTrip, as_text, seconds_until
 from holdfast.store.sqlite.watch import Watch
 from holdfast.store.statements import Statements
@@ -155,6 +169,9 @@ class SqliteStore(SqliteTrip):
         with self._use() as connection:
             return self.readable(connection.db, self.statements[name], parameters)
 
+    def writing(self) -> Holder | None:
+        return holder_of(self.path)
+
     def readable(self, db: sqlite3.Connection, text: str, parameters: dict[str, Any]) -> list[Row]:
         """What a statement reads. SQLite keeps any bytes as text: what is none is shown as far as it can be."""
         try:
@@ -179,21 +196,23 @@ class SqliteStore(SqliteTrip):
         ]
         return {row["fence"] for row in renewed}, requests
 
-    def look(self, worker: str, tasks: Sequence[str], queues: Sequence[str] | None, crons: Sequence[str] = ()) -> Look:
+    def look(
+        self, worker: str, tasks: Sequence[str], queues: Sequence[str] | None, crons: Sequence[str] = (), *,
+        open: bool = False,
+    ) -> Look:  # fmt: skip
         scope = {"tasks": list(tasks), "queues": None if queues is None else list(queues)}
         with self._use() as connection:
             with connection.writing() as db:
                 self.rows(db, self.statements["seen"], {"worker": worker})
             now = self._clock()
-            [seen] = self.rows(connection.db, self.statements["look"], {"crons": list(crons)})
+            [seen] = self.rows(connection.db, self.statements["look"], {"crons": list(crons), "worker": worker})
             lanes = self.readable(connection.db, self.statements["lanes"], scope)
-            suspects = self.rows(connection.db, self.statements["suspects"], dict(scope))
             [pauses] = self.rows(connection.db, self.statements["pause_ends"], {})
             freed = seen["barred"] and not all(
                 row["stands"] for row in self.rows(connection.db, self.statements["barred_by"], {})
             )
             misplaced = connection.misplaced()
-        upcoming = [lane["ready_at"] for lane in lanes] + [suspect["suspect_at"] for suspect in suspects]
+        upcoming = [lane["ready_at"] for lane in lanes]
         upcoming += [pauses["ends"]] if pauses["ends"] else []
         lease_end, tick = seen["next_lease_end"], seen["next_tick"]
         return Look(
@@ -205,6 +224,7 @@ class SqliteStore(SqliteTrip):
             next_pause_end=pauses["filter_ends"] and seconds_until(pauses["filter_ends"], now),
             switched=bool(pauses["switched"]),
             freed=bool(freed),
+            known=bool(seen["known"]),
             misfit=misplaced or misfit("sqlite", self.shown_url, seen["version"], seen["oldest_code"]),
         )
 
@@ -212,22 +232,9 @@ class SqliteStore(SqliteTrip):
         self, *, tasks: Sequence[str], queues: Sequence[str] | None, priority: int, due_at: Any, id: JobId, most: int
     ) -> tuple[int, JobId | None]:
         scope = {"tasks": list(tasks), "queues": None if queues is None else list(queues)}
-        mine = (-priority, due_at, id)
         with self._use() as connection:
             now = stored(self._clock())
-            suspects = [
-                (-s["priority"], s["suspect_at"], s["id"])
-                for s in self.rows(connection.db, self.statements["suspects"], dict(scope))
-                if s["suspect_at"] <= now
-                and s["id"] != id
-                # One that waits to be run alone goes before all others.
-                and (
-                    not s["suspect_until"]
-                    or s["suspect_until"] > now
-                    or (-s["priority"], s["suspect_at"], s["id"]) < mine
-                )
-            ]
-            jobs, first = len(suspects), [suspect[2] for suspect in suspects]
+            jobs, first = 0, list[JobId]()
             for lane in self.readable(connection.db, self.statements["lanes"], scope):
                 if lane["ready_at"] > now or lane["priority"] < priority or jobs >= most:
                     continue
@@ -275,22 +282,32 @@ class SqliteStore(SqliteTrip):
 
     # -- a handler's own transaction -------------------------------------------------------------------------------
 
-    def succeed_on(self, connection: Any, ref: Ref, result: bytes | None) -> None:
-        rows = self._execute_on(connection)(
-            self.statements["succeed_on"], {"id": ref.id, "fence": ref.fence, "result": as_text(result)}
-        )
+    def succeed_on(self, connection: Any, ref: Ref, result: bytes | None, progress: Progress | None = None) -> None:
+        rows = self._execute_on(connection)(self.statements["succeed_on"], success(ref, result, progress))
         if not rows:
             raise LeaseLost(f"job {ref.id} was taken over by someone else; roll this transaction back")
 
-    async def asucceed_on(self, connection: Any, ref: Ref, result: bytes | None) -> None:
-        self.succeed_on(connection, ref, result)
+    async def asucceed_on(
+        self, connection: Any, ref: Ref, result: bytes | None, progress: Progress | None = None
+    ) -> None:
+        self.succeed_on(connection, ref, result, progress)
 
     @contextmanager
-    def user_transaction(self) -> Iterator[Any]:
-        # A connection of its own: whatever the handler sets on it ends with it. What goes wrong is the handler's own
-        # affair, too: its errors stay as they are.
-        with self._pool.fresh() as connection, connection.writing() as db:
-            yield db
+    def user_transaction(self, note: str = "") -> Iterator[Any]:
+        # A connection of its own: whatever the handler sets on it ends with it. What goes wrong with its statements is
+        # the handler's own affair, too. That the database is busy when it begins, or the disk is full, is not.
+        with self._pool.fresh() as connection:
+            connection.gate.note = note
+            inside = False
+            try:
+                with connection.writing() as db:
+                    inside = True
+                    yield db
+                    inside = False
+            except sqlite3.Error as error:
+                if code_of(error) in (DISK_TROUBLE if inside else TRANSIENT):
+                    raise translate(str(self.path), error) from error
+                raise
 
     # -- wake-ups ----------------------------------------------------------------------------------------------------
 

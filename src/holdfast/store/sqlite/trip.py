@@ -16,7 +16,7 @@ import msgspec
 from holdfast.errors import OutcomeUnknown
 from holdfast.model.job import Claimed, Held, Wants
 from holdfast.model.outcome import Outcome
-from holdfast.store.base import Exchanged, Row, by_fence, by_verb, may_be_lost, with_output
+from holdfast.store.base import Exchanged, Row, by_fence, by_verb, goes_on, may_be_lost, with_output, with_progress
 from holdfast.store.sqlite.connect import reading_text_as
 from holdfast.store.sqlite.enqueue import SqliteEnqueue, stored
 
@@ -75,6 +75,8 @@ class SqliteTrip(SqliteEnqueue):
 
     def _record_outcomes(self, db: sqlite3.Connection, finished: Sequence[Outcome], done: Exchanged) -> None:
         doubtful: list[Outcome] = []
+        for reached in with_progress(finished):
+            self.rows(db, self.statements["progress"], reached)
         for verb, outcomes in by_verb(finished).items():
             if verb == "succeed":
                 for fence, plain, results in by_fence(outcomes):
@@ -93,6 +95,8 @@ class SqliteTrip(SqliteEnqueue):
                     doubtful.append(outcome)
                 elif rows[0]["state"] == "queued":
                     done.requeued.add(rows[0]["queue"])
+                elif rows[0]["state"] == "cancelled":
+                    done.cancelled += goes_on(outcome)
         for outcome in filter(may_be_lost, doubtful):
             recorded = self.rows(db, self.statements["recorded"], {"id": outcome.id, "fence": outcome.fence})
             (done.already if recorded else done.lost).append(outcome)
@@ -141,7 +145,8 @@ class SqliteTrip(SqliteEnqueue):
         try:
             for part in batched(ids, DOCUMENT):
                 [document] = self.rows(db, self.statements["claimed"], {"ids": part, "fence": fence})
-                taken |= {row[0]: _held(fence, row) for row in _TAKEN.decode(_only(document))}
+                now = self._clock()
+                taken |= {row[0]: _held(fence, row, now) for row in _TAKEN.decode(_only(document))}
         except sqlite3.Error as error:
             raise OutcomeUnknown(f"{self.path}: jobs were claimed and could not be read: {error}") from error
         return [taken[id] for id in ids if id in taken]
@@ -153,13 +158,8 @@ class SqliteTrip(SqliteEnqueue):
         now = stored(clock)
         scope = {"tasks": list(wants.tasks), "queues": None if wants.queues is None else list(wants.queues)}
         lanes = self.readable(db, statements["lanes"], scope)
-        suspects = self.rows(db, statements["suspects"], dict(scope))
         due = [lane for lane in lanes if lane["ready_at"] <= now]
-        waiting = [s for s in suspects if s["suspect_at"] <= now]
         upcoming = [lane["ready_at"] for lane in lanes if lane["ready_at"] > now]
-        upcoming += [s["suspect_at"] for s in suspects if s["suspect_at"] > now]
-        if wants.held:
-            upcoming += [s["suspect_until"] for s in waiting if s["suspect_until"] and s["suspect_until"] > now]
         if due:
             names = [[lane["queue"], lane["task"], lane["priority"]] for lane in due]
             [later] = self.rows(db, statements["next_due"], {"lanes": names})
@@ -168,27 +168,19 @@ class SqliteTrip(SqliteEnqueue):
         upcoming += [pauses["ends"]] if pauses["ends"] else []
         switched = bool(pauses["switched"])
         next_due = seconds_until(min(upcoming), clock) if upcoming else None
-        lapsed = [s for s in waiting if s["suspect_until"] and s["suspect_until"] <= now]
-        alone = [s["id"] for s in waiting if not s["suspect_until"] or s["suspect_until"] > now]
-        if alone and not wants.held:
-            # A worker with nothing in hand runs a suspect before anything else, and runs it alone: until its time of
-            # waiting for that is over, then it is a job like any other.
-            return alone[:1], Claimed(next_due=next_due, alone=True, switched=switched)
         n = wants.limit + wants.ahead
-        picked = self._first(db, due, lapsed, n)
+        picked = self._first(db, due, n)
         # The first may be any; those ahead of a free slot only what may wait for one (as in claim.sql of PostgreSQL).
         ids = [id for rank, (_, _, id, fresh) in enumerate(picked) if rank < wants.limit or fresh]
-        hold_back = any(s["suspect_until"] is None for s in waiting)
         passed = len(ids) < len(picked)
-        return ids, Claimed(next_due=next_due, passed=passed, hold_back=hold_back, switched=switched)
+        return ids, Claimed(next_due=next_due, passed=passed, switched=switched)
 
-    def _first(self, db: sqlite3.Connection, due: list[Row], lapsed: list[Row], n: int) -> list[Found]:
+    def _first(self, db: sqlite3.Connection, due: list[Row], n: int) -> list[Found]:
         """The first n of all lanes together. Those of a lower priority are read only if the others are not enough."""
         found: list[Found] = []
-        for priority in sorted({row["priority"] for row in (*due, *lapsed)}, reverse=True):
+        for priority in sorted({row["priority"] for row in due}, reverse=True):
             lanes = [lane for lane in due if lane["priority"] == priority]
-            waited = sorted((-priority, s["suspect_at"], s["id"], 0) for s in lapsed if s["priority"] == priority)
-            found += islice(heapq.merge(waited, *self._in_turn(db, lanes, n - len(found))), n - len(found))
+            found += islice(heapq.merge(*self._in_turn(db, lanes, n - len(found))), n - len(found))
             if len(found) == n:
                 break
         return found
@@ -219,12 +211,13 @@ class SqliteTrip(SqliteEnqueue):
     def claim_of(self, fence: str) -> Claimed:
         with self._use() as connection, reading_text_as(connection.db, bytes):
             rows = connection.db.execute(self.statements["claim_of"], {"fence": fence}).fetchall()
-        return Claimed([_looked_up(fence, row) for row in rows], alone=len(rows) == 1 and bool(rows[0][-1]))
+            now = self._clock()
+        return Claimed([_looked_up(fence, row, now) for row in rows])
 
 
 # The documents of lane_jobs.sql and claimed.sql.
 _FOUND = msgspec.json.Decoder(list[list[Found]])
-_TAKEN = msgspec.json.Decoder(list[tuple[int, str, str, str, int, int, int, str | None, str | None]])
+_TAKEN = msgspec.json.Decoder(list[tuple[int, str, str, str, int, int, int, str | None, str | None, int, str | None]])
 
 
 def _one(wants: Wants) -> Wants:
@@ -246,17 +239,23 @@ def seconds_until(stored_moment: str, now: datetime) -> float:
     return (datetime.fromisoformat(stored_moment).replace(tzinfo=UTC) - now).total_seconds()
 
 
-def _held(fence: str, row: tuple[Any, ...]) -> Held:
-    id, task, queue, args, attempt, max_attempts, priority, checkpoint, correlation_id = row
+def _held(fence: str, row: tuple[Any, ...], now: datetime) -> Held:
+    id, task, queue, args, attempt, max_attempts, priority, checkpoint, correlation_id, suspicion, expires_at = row
     checkpoint = None if checkpoint is None else checkpoint.encode()
-    return Held(id, fence, task, queue, args.encode(), attempt, max_attempts, priority, checkpoint, correlation_id)
+    return Held(
+        id, fence, task, queue, args.encode(), attempt, max_attempts, priority, checkpoint, correlation_id, suspicion,
+        None if expires_at is None else seconds_until(expires_at, now),
+    )  # fmt: skip
 
 
-def _looked_up(fence: str, row: tuple[Any, ...]) -> Held:
-    id, task, queue, args, attempt, max_attempts, priority, checkpoint, correlation_id, _ = row
+def _looked_up(fence: str, row: tuple[Any, ...], now: datetime) -> Held:
+    id, task, queue, args, attempt, max_attempts, priority, checkpoint, correlation_id, suspicion, expires_at = row
     task, queue = task.decode(errors="replace"), queue.decode(errors="replace")
     correlation_id = None if correlation_id is None else correlation_id.decode(errors="replace")
-    return Held(id, fence, task, queue, args, attempt, max_attempts, priority, checkpoint, correlation_id)
+    return Held(
+        id, fence, task, queue, args, attempt, max_attempts, priority, checkpoint, correlation_id, suspicion,
+        None if expires_at is None else seconds_until(expires_at.decode(), now),
+    )  # fmt: skip
 
 
 def as_text(value: bytes | None) -> str | None:

@@ -17,23 +17,27 @@ from dataclasses import asdict
 from itertools import count
 from time import monotonic
 
+from holdfast import events
 from holdfast.model.outcome import Outcome
 from holdfast.settings import Settings
 from holdfast.work.attempt import Attempt
 from holdfast.work.crew import InlineCrew
+from holdfast.work.runners.forward import Receiver
 from holdfast.work.runners.loop import LoopRunner
 from holdfast.work.runners.settle import forks_are_no_runners
 from holdfast.work.runners.wire import (
-    CHUNK,
     ENDED,
     LENGTH,
     MARKS,
+    RECORDED,
     RECORDS,
     RUNS,
     Back,
     Begin,
     Close,
     Done,
+    Happened,
+    Heard,
     Hello,
     Here,
     Incoming,
@@ -45,11 +49,13 @@ from holdfast.work.runners.wire import (
     ToWorker,
     Where,
     Withdraw,
-    frame,
+    hear,
+    say,
     to_runner,
 )
 
 TICK = 0.5  # seconds between reports of progress
+ORPHANED = 10.0  # seconds to close where the worker is gone and can't say how long
 SOON = 0.02  # seconds an outcome waits at most for a loop that is busy
 
 
@@ -64,7 +70,11 @@ class Numbered(Attempt, kw_only=True, eq=False, gc=False):
 
     def end(self) -> None:
         self.ended = monotonic()
-        self.marks[self.number % MARKS] = ENDED
+        self.marks[self.number % MARKS] = RECORDED if self.recorded else ENDED
+
+    def lose(self) -> bool:
+        self.ask("lost")
+        return False  # the worker sees it too, and tells
 
     def record(self, value: bool) -> None:
         self.recorded = value
@@ -85,6 +95,7 @@ class Child:
         self._plain: deque[Attempt] = deque()  # succeeded, without a result
         self._reported_at = 0.0  # monotonic
         self._called = False  # the loop is about to send
+        self._receiver = Receiver(lambda: self._send(Heard()))
 
     def serve(self) -> None:
         """Until the worker closes the line, or asks for the end."""
@@ -97,14 +108,16 @@ class Child:
             if isinstance(runner, LoopRunner):
                 self._loop = runner.loop
                 runner.finished, runner.succeeded = self._finished_on_loop, self._succeeded_on_loop
+        seconds = ORPHANED
         try:
-            self._send(Ready())
+            self._send(Ready(events.heard()))
             for message in self._messages():
                 if isinstance(message, Close):
+                    seconds = message.seconds
                     break
                 self._obey(message)
         finally:
-            self._crew.close()
+            self._crew.close(monotonic() + seconds)
             self._flush()
 
     def _begin(self) -> str | None:
@@ -131,7 +144,7 @@ class Child:
         while True:
             wait = SOON if self._done or self._plain else TICK if self._in_hand else None
             if readable.poll(None if wait is None else wait * 1000):
-                data = self._line.recv(CHUNK)
+                data = hear(self._line)
                 if not data:
                     return
                 yield from map(to_runner.decode, incoming.feed(data))
@@ -160,6 +173,8 @@ class Child:
             case Where(number):
                 if (attempt := self._in_hand.get(number)) is not None:
                     self._send(Here(number, self._crew.stack_of(attempt)))
+            case Happened(batch):
+                self._receiver.take(batch)
             case _:
                 raise AssertionError("said once")
 
@@ -169,6 +184,8 @@ class Child:
             Numbered(held, timeouts[held.task], taken, 0, number, marks=marks)
             for number, held in enumerate(message.jobs, message.first)
         ]
+        for attempt, begin_by in zip(attempts, message.begin_by, strict=False):
+            attempt.begin_by = begin_by
         if self._patience:
             for attempt in attempts:
                 attempt.patience = self._patience.get(attempt.held.task)
@@ -188,8 +205,7 @@ class Child:
         told, others, since = [], [], self._reported_at
         self._reported_at = monotonic()
         for attempt in list(self._in_hand.values()):
-            progress, attempt.progress = attempt.progress, None
-            if progress is not None:
+            if (progress := attempt.news()) is not None:
                 told.append((attempt.number, *progress))
             elif attempt.moved > since:
                 others.append(attempt.number)
@@ -223,22 +239,28 @@ class Child:
             succeeded = [self._plain.popleft() for _ in range(len(self._plain))]
             results: list[bytes | None] = []
             others: list[tuple[int, float, float, Outcome | None]] = []
+            moved: list[tuple[int, int, int | None, str | None]] = []  # how far they came
             while self._done:
                 attempt, outcome = self._done.popleft()
                 if outcome is None or outcome.verb != "succeed" or outcome.recorded or not attempt.started:
                     others.append((attempt.number, attempt.started, attempt.ended, outcome))
+                    if (progress := attempt.progress) is not None:
+                        moved.append((attempt.number, *progress))
                     self._in_hand.pop(attempt.number, None)
                 else:
                     results += [None] * (len(succeeded) - len(results))
                     results.append(outcome.result)
                     succeeded.append(attempt)
+            moved += [(a.number, *p) for a in succeeded if a.done is not None and (p := a.progress)]
             numbers = [attempt.number for attempt in succeeded]
             for number in numbers:
                 self._in_hand.pop(number, None)
             if numbers or others:
                 started, ended = [a.started for a in succeeded], [a.ended for a in succeeded]
-                self._line.sendall(frame(Done(numbers, started, ended, results, others)))
+                if moved:
+                    say(self._line, Moved(moved))
+                say(self._line, Done(numbers, started, ended, results, others))
 
     def _send(self, message: ToWorker) -> None:
         with self._sending:
-            self._line.sendall(frame(message))
+            say(self._line, message)

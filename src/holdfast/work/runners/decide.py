@@ -7,10 +7,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from holdfast import events
 from holdfast.errors import LeaseLost, StoreUnavailable
-from holdfast.model.job import Held
 from holdfast.model.outcome import (
+    NOT_COMMITTED,
     Error,
     Outcome,
     clean,
@@ -25,7 +24,9 @@ from holdfast.model.outcome import (
 from holdfast.model.payload import Unfit, encode
 from holdfast.model.retry import DEFAULT_RETRY, RetryPolicy
 from holdfast.redact import Hide, scrub
+from holdfast.store.foreign import is_cut_off
 from holdfast.work.attempt import Attempt, StopAttempt
+from holdfast.work.manifest import TaskInfo
 from holdfast.work.signature import UnfitArguments
 
 OUTAGE_DELAY = 5.0  # seconds until a job is tried again whose handler met a database that was away
@@ -34,7 +35,7 @@ OUTAGE_DELAY = 5.0  # seconds until a job is tried again whose handler met a dat
 def on_return(attempt: Attempt, value: Any, policy: RetryPolicy, *, max_result: int) -> Outcome | None:
     held = attempt.held
     if attempt.recorded:
-        told = Error("NOT_COMMITTED", "ctx.succeed() was called, but its transaction was not committed")
+        told = Error(NOT_COMMITTED, "ctx.succeed() was called, but its transaction was not committed")
         return replace(errored(held, RuntimeError(told.message), policy, told, "errored"), recorded=True)
     if attempt.reason == "lost":
         return None
@@ -54,19 +55,9 @@ def on_raise(attempt: Attempt, error: BaseException, policy: RetryPolicy, hide: 
     if attempt.reason == "lost":
         return None
     outcome = obeyed(attempt, policy) if _stopped(attempt, error) else _raised(attempt, error, policy, hide)
-    if isinstance(error, LeaseLost):
-        return outcome  # the store will refuse it, and the desk tell of that; if not, it is an error like any other
-    if outcome is not None:
-        tell_errored(attempt.held, outcome)
+    if attempt.recorded and outcome is not None:
+        return replace(outcome, recorded=True)  # the desk looks whether that was committed, and tells
     return outcome
-
-
-def tell_errored(held: Held, outcome: Outcome) -> None:
-    if outcome.error is not None and outcome.verb in ("fail", "reschedule"):
-        events.emit(
-            "errored", job=str(held.id), task=held.task, attempt=held.attempt, max_attempts=held.max_attempts,
-            verb=outcome.verb, error=f"{outcome.error.code}: {outcome.error.message}",
-        )  # fmt: skip
 
 
 def _stopped(attempt: Attempt, error: BaseException) -> bool:
@@ -74,6 +65,14 @@ def _stopped(attempt: Attempt, error: BaseException) -> bool:
     if isinstance(error, BaseExceptionGroup):
         return all(_stopped(attempt, one) for one in error.exceptions)
     return isinstance(error, StopAttempt) or (attempt.must_stop and _is_cancelled(error))
+
+
+def _is_outage(error: BaseException) -> bool:
+    """A task group wraps what its tasks raised."""
+    if isinstance(error, BaseExceptionGroup):
+        outages = [one for one in error.exceptions if _is_outage(one)]
+        return bool(outages) and all(one in outages or _is_cancelled(one) for one in error.exceptions)
+    return isinstance(error, StoreUnavailable)
 
 
 def _is_cancelled(error: BaseException) -> bool:
@@ -104,10 +103,21 @@ def obeyed(attempt: Attempt, policy: RetryPolicy) -> Outcome | None:
             return None
 
 
+def forced(attempt: Attempt, info: TaskInfo) -> Outcome | None:
+    """The attempt did not end by itself, so its process was ended: what follows is decided without the application."""
+    outcome = obeyed(attempt, info)
+    if outcome is None or outcome.error is None or outcome.verb != "reschedule" or not info.own_policy:
+        return outcome
+    told = f"{outcome.error.message}; its process had to be ended, so the default wait stands in for its retry policy"
+    return replace(outcome, error=replace(outcome.error, message=told))
+
+
 def _raised(attempt: Attempt, error: BaseException, policy: RetryPolicy, hide: Hide) -> Outcome:
     held = attempt.held
-    if isinstance(error, StoreUnavailable):
-        # Our own database was away when the handler asked something of it: nobody is punished for an outage.
+    if _is_outage(error) or isinstance(error, LeaseLost) or (attempt.recorded and is_cut_off(error)):
+        # Our own database was away when the handler asked something of it, or when it committed the success that it had
+        # recorded on a connection of its own: nobody is punished for an outage. Nor for a lost lease: if our
+        # store still holds it, another server said that, and if not, it refuses this.
         return given_back(held, started=True, delay=OUTAGE_DELAY)
     if isinstance(error, UnfitArguments):
         told = describe(error, "BAD_ARGUMENTS", hide)

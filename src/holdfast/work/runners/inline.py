@@ -7,13 +7,14 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
+from holdfast import events
 from holdfast.errors import HoldfastError, LeaseLost
 from holdfast.model.outcome import Error, Outcome, clean
 from holdfast.model.stack import Taken
 from holdfast.redact import hiding
 from holdfast.settings import Settings
 from holdfast.store.base import Store
-from holdfast.work.attempt import Attempt
+from holdfast.work.attempt import Attempt, about
 from holdfast.work.context import JobContext, info_of
 from holdfast.work.hooks import ErrorHook, errored
 from holdfast.work.lane import Ended
@@ -22,6 +23,7 @@ from holdfast.work.options import TaskDefaults
 from holdfast.work.runners.decide import on_raise, on_return
 from holdfast.work.runners.waiting import Waiting
 from holdfast.work.tasks import Task
+from holdfast.work.telling import tell_errored
 
 
 class Handler(Protocol):
@@ -94,14 +96,18 @@ class InlineRunner(Waiting):
         return self._told(attempt, _surely(attempt, decide), error)
 
     def _told(self, attempt: Attempt, outcome: Outcome | None, error: BaseException | None) -> Outcome | None:
-        """The same outcome; if it is an error, the application's hooks have heard of it."""
-        if not self._on_error or isinstance(error, LeaseLost):
+        """The same outcome; if it is an error, listeners and the application's hooks have heard of it. Not of a lost
+        lease: the store will refuse the outcome, and the desk tell of that."""
+        if isinstance(error, LeaseLost) and outcome is not None:
+            events.emit("lease_doubted", **about(attempt.held))
+        if outcome is None or outcome.error is None or isinstance(error, LeaseLost):
             return outcome
-        if outcome is not None and outcome.error is not None and not outcome.recorded:
+        tell_errored(attempt.held, outcome)
+        unsure = outcome.recorded and error is None  # it may have succeeded
+        if self._on_error and not unsure and outcome.attempt in ("errored", "timed_out"):
             if outcome.attempt == "timed_out":
                 error = TimeoutError(outcome.error.message)
-            if outcome.attempt in ("errored", "timed_out"):
-                errored(self._on_error, info_of(attempt.held), error or HoldfastError(outcome.error.message))
+            errored(self._on_error, info_of(attempt.held), error or HoldfastError(outcome.error.message))
         return outcome
 
 

@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
@@ -26,11 +26,11 @@ from holdfast.store.base import Ref, Store
 from holdfast.work.attempt import Attempt
 from holdfast.work.lane import Ends
 from holdfast.work.manifest import Manifest, TaskInfo
-from holdfast.work.runners.decide import tell_errored
 from holdfast.work.runners.relay import RECORDING, RELAYED
 from holdfast.work.runners.solo import Solo
 from holdfast.work.runners.waiting import Waiting
 from holdfast.work.runners.wire import Ask, Began, Here, Moved, Over, Reply, Run, ToWorker, Unfit, Where
+from holdfast.work.telling import tell_errored
 
 TICK = 0.1  # seconds between looks at attempts that were asked to stop
 NOT_STARTED = 5.0  # seconds until a job is tried again for which the system had no process
@@ -69,6 +69,7 @@ class IsolatedRunner(Waiting):
         self._awake = True  # it can be woken
         self._gone = threading.Condition()
         self._helpers = ThreadPoolExecutor(RELAYS, "holdfast-relay")
+        self._removals: set[Future[None]] = set()  # of directories, under way
         self._thread = threading.Thread(target=self._look_after, name="holdfast-isolated", daemon=True)
 
     # -- as the desk and the crew see it -------------------------------------------------------------------------------
@@ -88,11 +89,11 @@ class IsolatedRunner(Waiting):
             self._wake()
         return solo is not None
 
-    def abandon(self) -> None:
+    def abandon(self, seconds: float) -> None:
         """End all of them now."""
         self._doomed = True
         self._wake()
-        self._until_gone(2.0)
+        self._until_gone(seconds)
 
     def close(self, timeout: float = 2.0) -> None:
         """No attempt is to run any more."""
@@ -107,6 +108,10 @@ class IsolatedRunner(Waiting):
                 for descriptor in (self._wake_in, self._wake_out):
                     os.close(descriptor)
             self._selector.close()
+
+    def clear_away(self, seconds: float) -> None:
+        """Wait so long until the directories of all attempts are removed. Nothing removes them after this process."""
+        wait(list(self._removals), seconds)
 
     def _until_gone(self, seconds: float) -> bool:
         with self._gone:
@@ -189,8 +194,8 @@ class IsolatedRunner(Waiting):
                 attempt = self._waiting.popleft()
             except IndexError:  # that was all
                 return
-            if attempt.reason is not None:
-                self._ends.finished(attempt, None)  # given back before it began
+            if attempt.not_to_begin:
+                self._ends.finished(attempt, None)  # given back
             else:
                 self._start(attempt)
 
@@ -224,12 +229,15 @@ class IsolatedRunner(Waiting):
         path = [str(entry) for entry in sys.path]
         return Run(
             self._app, path, settings, attempt.held, attempt.timeout, solo.info.progress_timeout, self._worker,
-            solo.database, self._lock,
+            solo.database, self._lock, attempt.begin_by,
         )  # fmt: skip
 
     def tell(self, attempt: Attempt) -> None:
         """It was asked to stop: what follows is done on our own thread."""
         self._wake()
+
+    def has_begun(self, attempt: Attempt) -> bool:
+        return attempt.started > 0  # as it told us
 
     def has_recorded(self, attempt: Attempt) -> bool:
         return attempt.recorded  # as it told us
@@ -254,8 +262,13 @@ class IsolatedRunner(Waiting):
             case Moved(progress):
                 for _, done, total, note in progress:
                     solo.moved((done, total, note))
+            case Ask(name=name) if name == RECORDING:
+                # At once: the handler has a transaction open, and on SQLite the helpers may all wait for its end.
+                solo.attempt.recorded = True
+                self._reply(solo, Reply(message.number, None, None))
             case Ask():
-                self._helpers.submit(self._answer, solo, message)
+                with suppress(RuntimeError):  # we are closed: nobody is left to wait for an answer
+                    self._helpers.submit(self._answer, solo, message)
             case Unfit():
                 solo.unfit = message
 
@@ -263,13 +276,9 @@ class IsolatedRunner(Waiting):
         """On a thread of ours: what an attempt wants kept, under its own lease, whatever it says it is."""
         held = solo.attempt.held
         try:
-            if ask.name == RECORDING:
-                solo.attempt.recorded = True
-                value = None
-            elif ask.name in RELAYED:
-                value = getattr(self._store, ask.name)(Ref(held.id, held.fence), *ask.values)
-            else:
+            if ask.name not in RELAYED:
                 raise HoldfastError(f"a runner may not ask for {ask.name}")
+            value = getattr(self._store, ask.name)(Ref(held.id, held.fence), *ask.values)
         except HoldfastError as error:
             reply = Reply(ask.number, None, (type(error).__name__, error.message, error.number))
         except Exception as error:  # noqa: BLE001 - it is waiting for an answer, whatever that is
@@ -277,6 +286,9 @@ class IsolatedRunner(Waiting):
         else:
             solo.attempt.moved = time.monotonic()
             reply = Reply(ask.number, value, None)
+        self._reply(solo, reply)
+
+    def _reply(self, solo: Solo, reply: Reply) -> None:
         if not solo.outgoing.send(reply):
             self._wake()
 
@@ -290,10 +302,20 @@ class IsolatedRunner(Waiting):
         assert end is not None
         outcome = solo.outcome(end, self._settings.url)
         if solo.directory is not None:
-            self._helpers.submit(shutil.rmtree, solo.directory, ignore_errors=True)
+            self._remove(solo.directory)
         if isinstance(outcome, Outcome):
-            tell_errored(solo.attempt.held, outcome)
+            told = solo.has_told
+            tell_errored(solo.attempt.held, outcome, worker=None if told else self._worker, log_only=told)
         self._let_go(solo, outcome)
+
+    def _remove(self, directory: str) -> None:
+        try:
+            removal = self._helpers.submit(shutil.rmtree, directory, ignore_errors=True)
+        except RuntimeError:  # we were closed before its process had ended
+            shutil.rmtree(directory, ignore_errors=True)
+            return
+        self._removals.add(removal)
+        removal.add_done_callback(self._removals.discard)
 
     def _let_go(self, solo: Solo, outcome: Outcome | Crash | None) -> None:
         self._unwatch(solo)

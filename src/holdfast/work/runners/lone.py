@@ -24,7 +24,6 @@ from holdfast.work.runners.inline import InlineRunner
 from holdfast.work.runners.relay import Relay
 from holdfast.work.runners.settle import leave_signals_to_the_worker
 from holdfast.work.runners.wire import (
-    CHUNK,
     Ask,
     Began,
     Here,
@@ -36,11 +35,13 @@ from holdfast.work.runners.wire import (
     Tell,
     ToWorker,
     Where,
-    frame,
+    hear,
+    say,
     to_runner,
 )
 from holdfast.work.stacks import of_thread
 
+CLOSING = 10.0  # seconds to put resources away (the worker waits no longer)
 TICK = 0.5  # seconds between reports of progress
 
 
@@ -52,6 +53,10 @@ class LoneAttempt(Attempt, kw_only=True, eq=False, gc=False):
     def begin(self) -> None:
         self.started = time.monotonic()
         self.began()
+
+    def lose(self) -> bool:
+        self.ask("lost")
+        return False  # the worker sees it too, and tells
 
 
 class MainThreadRunner(InlineRunner):
@@ -74,6 +79,9 @@ class MainThreadRunner(InlineRunner):
         return None if text is None or attempt.ended else self._taken(attempt, main.name, text)
 
     def _run(self, attempt: Attempt) -> None:
+        if attempt.begin_by is not None and attempt.not_to_begin:
+            self.finished(attempt, None)  # given back
+            return
         attempt.begin()
         attempt.interrupt = self._interrupt
         task = self._handlers[attempt.held.task]
@@ -118,13 +126,14 @@ class Lone:
 
     def hear(self) -> Run | None:
         """The first word, whenever it comes: what to run."""
-        while data := self._line.recv(CHUNK):
+        while data := hear(self._line):
             if messages := self._incoming.feed(data):
                 run, *self._early = map(to_runner.decode, messages)
                 assert isinstance(run, Run)
                 self.attempt = LoneAttempt(
-                    run.held, run.timeout, time.monotonic(), patience=run.patience, began=lambda: self._send(Began())
-                )
+                    run.held, run.timeout, time.monotonic(), patience=run.patience, begin_by=run.begin_by,
+                    began=lambda: self._send(Began()),
+                )  # fmt: skip
                 self._worker = run.worker
                 return run
         return None
@@ -143,7 +152,7 @@ class Lone:
             runner.start([self.attempt])
             self._over.wait()
         finally:
-            crew.close()
+            crew.close(time.monotonic() + CLOSING)
 
     # -- the line ------------------------------------------------------------------------------------------------------
 
@@ -154,7 +163,7 @@ class Lone:
         readable.register(self._line, select.POLLIN)
         while True:
             if readable.poll(TICK * 1000):
-                data = self._line.recv(CHUNK)
+                data = hear(self._line)
                 if not data:
                     os._exit(1)  # there is nobody any more to tell anything
                 for message in map(to_runner.decode, self._incoming.feed(data)):
@@ -190,9 +199,9 @@ class Lone:
         return reply.value
 
     def _report_progress(self) -> None:
-        progress, self.attempt.progress = self.attempt.progress, None
-        if progress is not None:
-            self._send(Moved([(0, *progress)]))
+        with self._sending:  # whoever comes second has the newer
+            if (progress := self.attempt.news()) is not None:
+                say(self._line, Moved([(0, *progress)]))
 
     def finished(self, attempt: Attempt, outcome: Outcome | None) -> None:
         self._report_progress()
@@ -201,4 +210,4 @@ class Lone:
 
     def _send(self, message: ToWorker) -> None:
         with self._sending:
-            self._line.sendall(frame(message))
+            say(self._line, message)

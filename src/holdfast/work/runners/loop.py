@@ -162,8 +162,8 @@ class LoopRunner(InlineRunner):
             self._idle.pop(future, None)
 
     async def _run(self, attempt: Attempt, slot: Slot) -> None:
-        if attempt.reason is not None:
-            self.finished(attempt, None)  # given back before it began
+        if attempt.not_to_begin:
+            self.finished(attempt, None)  # given back
             return
         held = attempt.held
         slot.attempt = attempt

@@ -15,22 +15,28 @@ from contextlib import suppress
 from itertools import repeat
 from typing import Any
 
+from msgspec.structs import replace
+
 from holdfast import errors, events
 from holdfast.errors import BadSettings, HoldfastError
 from holdfast.model.outcome import Crash, Outcome, given_back, returned
 from holdfast.settings import Settings
+from holdfast.signals import Stopped
 from holdfast.work.attempt import Attempt
 from holdfast.work.lane import Ends, Runner
 from holdfast.work.manifest import Manifest
-from holdfast.work.runners.decide import obeyed
+from holdfast.work.runners.decide import forced
+from holdfast.work.runners.forward import Forwarder
 from holdfast.work.runners.pooled import PooledRunner
 from holdfast.work.runners.process import Orders, Process
-from holdfast.work.runners.wire import Back, Done, Hello, Here, Moved, Ready, ToWorker, Unfit
+from holdfast.work.runners.wire import Back, Done, Heard, Hello, Here, Moved, Ready, ToWorker, Unfit
 from holdfast.work.stacks import absent
+from holdfast.work.telling import tell_errored
 
 TICK = 0.2  # seconds between looks at attempts that were asked to stop
-CLOSING = 12.0  # seconds processes have to end in good order: resources and hooks of theirs take time
+KILLING = 0.4  # seconds of those for a shutdown that are kept to end processes which don't end by themselves
 PARTING = 2.0  # seconds one has to end that said nothing more
+LISTENING = 0.5  # seconds the application's listeners have to hear the last events
 MUTE = 5.0  # seconds a process may owe an answer before it counts as stuck
 AGAIN = (0.0, 1.0, 2.0, 5.0, 10.0, 30.0)  # seconds before another is started in place of one that could not start
 
@@ -38,17 +44,20 @@ AGAIN = (0.0, 1.0, 2.0, 5.0, 10.0, 30.0)  # seconds before another is started in
 class Pool:
     """A crew of processes."""
 
-    def __init__(self, app: str, *, verbose: int = 0, **settings: Any) -> None:
+    def __init__(
+        self, app: str, *, verbose: int = 0, stopping: Callable[[], bool] = lambda: False, **settings: Any
+    ) -> None:
         """Starts the first one, and waits until it has said what it can run, and with how many others."""
         given = {name: value for name, value in settings.items() if value is not None}
         self._orders = Orders(app, verbose, given)
         self._wake_in, self._wake_out = os.pipe()
         os.set_blocking(self._wake_in, False)
         os.set_blocking(self._wake_out, False)
-        first = Process(self._orders, self.wake)
-        said = first.hear_first()
-        if not isinstance(said, Hello):
-            raise _why_not(said, first.bury(PARTING))
+        self._stumbles = 0
+        self._start_at: float | None = None
+        self._why = ""  # what the last one said that could not start
+        first, said = self._meet_first(stopping)
+        self._stumbles = 0
         self._first: Process | None = first
         self.settings = Settings(**said.settings)
         self._count = self.settings.processes
@@ -68,15 +77,38 @@ class Pool:
         self.answer: Callable[[Attempt, str], None] = lambda attempt, stack: None
         self._processes: list[Process] = []
         self._ready: tuple[Process, ...] = ()
+        self._forwarder = Forwarder(self.wake)
         self._selector = selectors.DefaultSelector()
         self._changed = threading.Condition()
         self.stopping = False  # set by whoever asks the worker to stop, who may be a signal handler
         self._closing = False
         self._began = False  # some process got ready
-        self._stumbles = 0
-        self._start_at: float | None = None
         self._trouble: HoldfastError | None = None
         self._thread = threading.Thread(target=self._look_after, name="holdfast-runners", daemon=True)
+
+    def _meet_first(self, stopping: Callable[[], bool]) -> tuple[Process, Hello]:
+        """One that can't be started, or is killed while it imports the application, says nothing about that: another
+        is started, a little later each time."""
+        while not stopping():
+            try:
+                first = Process(self._orders, self.wake)
+            except OSError as error:  # no more processes, memory or descriptors
+                how = f"it could not be started: {error}"
+            else:
+                said = first.hear_first(stopping)
+                if isinstance(said, Hello):
+                    return first, said
+                how = first.bury(0.0 if stopping() else PARTING)
+                if isinstance(said, Unfit):
+                    raise _error_of(said)
+                if not first.was_killed:
+                    raise BadSettings(f"the application can't be run: its runner process {how} while it was imported")
+                how = f"it {how} while it imported the application"
+            if not stopping():
+                start_at = self._stumbled(how)
+                while time.monotonic() < start_at and not stopping():
+                    time.sleep(TICK / 2)
+        raise Stopped
 
     # -- the crew ------------------------------------------------------------------------------------------------------
 
@@ -86,10 +118,14 @@ class Pool:
         self._worker, self._lock = worker, lock
         self._thread.start()
         with self._changed:
-            while self._trouble is None and len(self._ready) < self._count and not self.stopping:
+            while self._trouble is None and not self._enough() and not self.stopping:
                 self._changed.wait(TICK)
         if self._trouble is not None:
             raise self._trouble
+
+    def _enough(self) -> bool:
+        """All are ready; or some are, and another can't be started."""
+        return len(self._ready) >= (1 if self._stumbles else self._count)
 
     def ready(self) -> tuple[Process, ...]:
         return self._ready
@@ -109,13 +145,14 @@ class Pool:
         else:
             process.ask_where(attempt)
 
-    def abandon(self) -> None:
+    def abandon(self, seconds: float) -> None:
         self._closing = True  # no others are started
         for process in list(self._processes):
             process.kill()
-        self._until_gone(2.0)
+        self._until_gone(seconds)
 
-    def close(self) -> None:
+    def close(self, end_by: float) -> None:
+        self._forwarder.close(max(0.0, min(LISTENING, end_by - KILLING - time.monotonic())))
         self._closing = True
         if not self._thread.ident:
             if self._first is not None:
@@ -123,20 +160,20 @@ class Pool:
             return
         for process in list(self._processes):
             if process.ready or process.retired:
-                process.ask_to_end()
+                process.ask_to_end(max(0.0, end_by - KILLING - time.monotonic()))
             else:
                 process.kill()  # it still imports, or opens: there is nothing to end in good order
         self.wake()
-        if not self._until_gone(CLOSING):
+        if not self._until_gone(end_by - KILLING - time.monotonic()):
             for process in list(self._processes):
                 events.emit("runner_stuck", pid=process.pid)
                 process.kill()
-            self._until_gone(2.0)
-        self._thread.join(2.0)
+            self._until_gone(end_by - time.monotonic())
+        self._thread.join(max(0.0, end_by - time.monotonic()))
 
     def _until_gone(self, seconds: float) -> bool:
         with self._changed:
-            return self._changed.wait_for(lambda: not self._processes, seconds)
+            return self._changed.wait_for(lambda: not self._processes, max(0.0, seconds))
 
     # -- on the thread that looks after them ---------------------------------------------------------------------------
 
@@ -164,7 +201,8 @@ class Pool:
                 for _ in range(self._missing()):
                     self._start_one()
             except OSError as error:  # no more processes, memory or descriptors
-                self._stumbled(f"could not be started: {error}")
+                self._stumbled(f"it could not be started: {error}")
+        self._forwarder.send(self._ready)
         self._watch_backlogs()
 
     def _longest_wait(self) -> float | None:
@@ -241,7 +279,10 @@ class Pool:
                 for attempt in process.taken(numbers):
                     if attempt is not None:
                         self._ends.finished(attempt, None)
-            case Ready():
+            case Heard():
+                self._forwarder.heard(process)
+            case Ready(hears):
+                self._forwarder.announced(hears)
                 self._stumbles = 0
                 self._began = True
                 process.ready = True
@@ -274,6 +315,7 @@ class Pool:
             [attempt] = process.taken([number])
             if attempt is not None:
                 attempt.started, attempt.ended = started, ended
+                attempt.recorded = outcome is not None and outcome.recorded
                 self._ends.finished(attempt, outcome)
 
     def _count_ready(self) -> None:
@@ -293,6 +335,7 @@ class Pool:
             if watched is not None and watched in self._selector.get_map():
                 self._selector.unregister(watched)
         how = process.bury()
+        self._forwarder.lost(process)
         self._settle(process, left, how, doomed=doomed)
         if not doomed:
             events.emit("runner_ended", pid=process.pid, how=how, held=len(left))
@@ -301,18 +344,18 @@ class Pool:
         self._count_ready()
         if not self._closing and self._trouble is None and self._missing():
             if not was_ready and not doomed:
-                self._stumbled(how)
+                self._stumbled(self._why or f"it {how} before it was ready")
             else:
                 self._start_at = time.monotonic()
 
-    def _stumbled(self, how: str) -> None:
-        """A process could not start: again, a little later each time. Where none ever could, that is told."""
+    def _stumbled(self, how: str) -> float:
+        """A process could not start: again, a little later each time. Returns when (monotonic)."""
         self._stumbles += 1
-        self._start_at = time.monotonic() + AGAIN[min(self._stumbles, len(AGAIN) - 1)]
-        if not self._began and self._stumbles == len(AGAIN) // 2:
-            self._give_up(HoldfastError(f"no runner process can start: the last one {how}"))
-        elif self._began:
-            events.emit("runner_unfit", error=f"the last one {how}")
+        wait = AGAIN[min(self._stumbles, len(AGAIN) - 1)]
+        events.emit("runner_unfit", error=how, wait=wait)
+        self._why = ""
+        self._start_at = time.monotonic() + wait
+        return self._start_at
 
     def _settle(self, process: Process, left: list[Attempt], cause: str, *, doomed: bool) -> None:
         """What becomes of the attempts of a process that is gone."""
@@ -324,20 +367,26 @@ class Pool:
             if begun:
                 attempt.started, attempt.ended = attempt.started or attempt.taken, time.monotonic()
             if doomed and begun and attempt.must_stop:
-                self._ends.finished(attempt, self._forced(attempt))
+                self._ends.finished(attempt, self._forced(attempt, process))
             elif attempt in suspects:
                 told = f"its runner process {cause}{process.how_far(attempt)}"
                 self._ends.finished(attempt, Crash(told, company=len(suspects) > 1))
             else:
-                self._ends.finished(attempt, given_back(attempt.held, started=begun))
+                recorded = process.has_recorded(attempt)
+                self._ends.finished(attempt, given_back(attempt.held, started=begun, recorded=recorded))
 
-    def _forced(self, attempt: Attempt) -> Outcome | None:
+    def _forced(self, attempt: Attempt, process: Process) -> Outcome | None:
         """It did not stop by itself when it was asked to."""
-        return obeyed(attempt, self._of[attempt.held.task])
+        outcome = forced(attempt, self._of[attempt.held.task])
+        if outcome is None:
+            return None
+        outcome = replace(outcome, recorded=process.has_recorded(attempt))
+        tell_errored(attempt.held, outcome, worker=self._worker)
+        return outcome
 
     def _enforce(self, process: Process) -> None:
-        """Attempts that were asked to stop and don't: their process takes no others, and is ended as soon as it has
-        nothing else to do, or does not answer any more."""
+        """Attempts that were asked to stop and don't: their process takes no others, and is ended. What runs beside
+        them is told, and has as much time to finish, as at a shutdown; then it is given back."""
         now = time.monotonic()
         process.asked = False  # before we look: whoever asks from here on sets it anew
         left = process.in_hand()
@@ -355,15 +404,24 @@ class Pool:
             events.emit("runner_retired", pid=process.pid, job=str(late[0].held.id), grace=self.settings.grace)
             process.retired = True
             self._start_at = now  # another takes its place meanwhile
-        if process.silent_for() > MUTE or all(attempt in late for attempt in left if process.runs(attempt)):
+        beside = [attempt for attempt in left if attempt not in late and process.runs(attempt)]
+        over = min(attempt.asked_at for attempt in late) + 2 * self.settings.grace
+        if not beside or process.silent_for() > MUTE or now > over + PARTING:
+            if beside:
+                events.emit("neighbours_released", pid=process.pid, count=len(beside))
             process.kill()
+            return
+        for attempt in beside:
+            attempt.ask("shutdown")
+            if now > over and not attempt.forced:
+                attempt.force()
 
     def _refused(self, message: Unfit) -> None:
-        error = _error_of(message)
+        """What it says is told when it has ended, with when another is started; at first it ends the worker."""
         if self._began:
-            events.emit("runner_unfit", error=str(error))
+            self._why = str(_error_of(message))
         else:
-            self._give_up(error)
+            self._give_up(_error_of(message))
 
     def _give_up(self, error: HoldfastError) -> None:
         """It can't be opened."""
@@ -376,9 +434,3 @@ def _error_of(message: Unfit) -> HoldfastError:
     kind = getattr(errors, message.kind, HoldfastError)
     error: HoldfastError = kind(message.message, number=message.number)
     return error
-
-
-def _why_not(said: object, how: str) -> HoldfastError:
-    if isinstance(said, Unfit):
-        return _error_of(said)
-    return BadSettings(f"the application can't be run: its runner process {how} while it was imported")

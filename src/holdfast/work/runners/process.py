@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 import os
 import select
+import signal
 import socket
 import sys
 import tempfile
@@ -12,18 +13,19 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import IO, Any
 
 import msgspec
 
+from holdfast import events
 from holdfast.work.attempt import Attempt
 from holdfast.work.runners.settle import Terms
 from holdfast.work.runners.spawn import spawn
 from holdfast.work.runners.wire import (
     ENDED,
     MARKS,
+    RECORDED,
     RECORDS,
     RUNS,
     WAITS,
@@ -40,6 +42,8 @@ from holdfast.work.runners.wire import (
     frame,
 )
 
+SLOW = 30.0  # seconds after which it is told that one still imports the application
+TICK = 0.1  # seconds between looks whether it is still waited for
 MOST = MARKS // 2  # attempts in hand of one process
 
 
@@ -94,19 +98,34 @@ class Process:
 
     # -- before it is ready --------------------------------------------------------------------------------------------
 
-    def hear_first(self) -> ToWorker | None:
-        """Its first word, whenever it comes. None: it ended without one."""
-        said = self._hearing.wait()
-        return said[0] if said else None
+    def hear_first(self, stopping: Callable[[], bool]) -> ToWorker | None:
+        """Its first word, whenever it comes. None: it ended without one, or nobody waits any more."""
+        readable = select.poll()
+        readable.register(self.line, select.POLLIN)
+        began, told = time.monotonic(), SLOW
+        while not stopping():
+            if not readable.poll(TICK * 1000):
+                if self.has_died():  # while something that it forked keeps the line open
+                    return next(iter(self.last_words()), None)
+                if time.monotonic() - began >= told:
+                    events.emit("runner_slow", pid=self.pid, seconds=told)
+                    told *= 2
+            elif (said := self.receive()) is None:
+                return None
+            elif said:
+                return said[0]
+        return None
 
     def begin(self, worker: str, lock: int | None) -> None:
         """It belongs to this worker."""
-        with _shared_memory() as shared:
-            shared.truncate(MARKS)
-            self._marks = mmap.mmap(shared.fileno(), MARKS)
-            given = [shared.fileno()] if lock is None else [shared.fileno(), lock]
-            with suppress(OSError):  # it has ended meanwhile, which is noticed elsewhere
+        try:
+            with _shared_memory() as shared:
+                shared.truncate(MARKS)
+                self._marks = mmap.mmap(shared.fileno(), MARKS)
+                given = [shared.fileno()] if lock is None else [shared.fileno(), lock]
                 socket.send_fds(self.line, [frame(Begin(worker))], given)
+        except OSError:  # no more memory or descriptors, or it has ended meanwhile: another takes its place
+            self.hang_up()
 
     # -- attempts ------------------------------------------------------------------------------------------------------
 
@@ -133,7 +152,9 @@ class Process:
             self._waiting[is_async].append(Batch(first, end, attempts[0].taken))
             if self.watched:
                 self._timed.update(attempt for attempt in attempts if attempt.held.task in self.watched)
-        self.send(Start(first, attempts[0].taken, [attempt.held for attempt in attempts]))
+        expires = any(attempt.begin_by is not None for attempt in attempts)
+        begin_by = [attempt.begin_by for attempt in attempts] if expires else []
+        self.send(Start(first, attempts[0].taken, [attempt.held for attempt in attempts], begin_by))
         if self._timed:
             self._wake()
         for attempt in attempts:
@@ -176,7 +197,7 @@ class Process:
     def reached(self, number: int, done: int, total: int | None, note: str | None) -> None:
         """An attempt reports how far it is."""
         if (attempt := self._in_hand.get(number)) is not None:
-            attempt.progress = (done, total, note)
+            attempt.reached((done, total, note))
             self._far[number] = f" (at {done})" if total is None else f" (at {done} of {total})"
 
     def how_far(self, attempt: Attempt) -> str:
@@ -257,11 +278,14 @@ class Process:
     def runs(self, attempt: Attempt) -> bool:
         return self.mark(attempt) in (RUNS, RECORDS)
 
+    def has_begun(self, attempt: Attempt) -> bool:
+        return self.mark(attempt) != WAITS
+
     def has_recorded(self, attempt: Attempt) -> bool:
-        return self.mark(attempt) == RECORDS
+        return self.mark(attempt) in (RECORDS, RECORDED)
 
     def has_ended(self, attempt: Attempt) -> bool:
-        return self.mark(attempt) == ENDED
+        return self.mark(attempt) in (ENDED, RECORDED)
 
     # -- the line ------------------------------------------------------------------------------------------------------
 
@@ -279,10 +303,10 @@ class Process:
 
     # -- the end -------------------------------------------------------------------------------------------------------
 
-    def ask_to_end(self) -> None:
+    def ask_to_end(self, seconds: float) -> None:
         self.ready = False
         self.doomed = True
-        self.send(Close())
+        self.send(Close(seconds))
 
     def kill(self) -> None:
         """It and whatever it started."""
@@ -294,6 +318,13 @@ class Process:
         """It closed its line, and can't say anything any more: that counts as its end."""
         self.ready = False
         self._child.kill()
+
+    @property
+    def was_killed(self) -> bool:
+        """It did not end by itself. (Asked when it has ended. Python ends by SIGINT if nobody catches a
+        KeyboardInterrupt; one from outside is left to the worker.)"""
+        end = self._child.end
+        return end is None or end.status is None or (end.status < 0 and end.status != -signal.SIGINT)
 
     def has_died(self) -> bool:
         return self._child.ended()

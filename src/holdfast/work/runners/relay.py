@@ -5,11 +5,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import HoldfastError
-from holdfast.store.base import Ref, Store
-from holdfast.work.context import in_thread
+from holdfast.model.outcome import Progress
+from holdfast.store.base import Ref, Row, Store
+from holdfast.work.offload import at_once
+
+if TYPE_CHECKING:
+    from holdfast.store.permits import Permits
 
 RELAYED = frozenset(["checkpoint", "progress", "step", "keep_step"])  # verbs of a Store
 RECORDING = "recording"  # the handler is about to record its success itself: a job that is done by then was not lost
@@ -43,16 +47,28 @@ class Relay:
 
     # -- what needs the database itself --------------------------------------------------------------------------------
 
-    def succeed_on(self, connection: Any, ref: Ref, result: bytes | None) -> None:
-        self._store().succeed_on(connection, ref, result)
+    def succeed_on(self, connection: Any, ref: Ref, result: bytes | None, progress: Progress | None = None) -> None:
+        self._store().succeed_on(connection, ref, result, progress)
         self._call(RECORDING, ())
 
-    async def asucceed_on(self, connection: Any, ref: Ref, result: bytes | None) -> None:
-        await self._store().asucceed_on(connection, ref, result)
-        await in_thread(self._call, RECORDING, ())
+    async def asucceed_on(
+        self, connection: Any, ref: Ref, result: bytes | None, progress: Progress | None = None
+    ) -> None:
+        await self._store().asucceed_on(connection, ref, result, progress)
+        await at_once(self._call, RECORDING, ())
 
-    def user_transaction(self) -> AbstractContextManager[Any]:
-        return self._store().user_transaction()
+    @property
+    def permits(self) -> Permits | None:
+        return self._store().permits
+
+    def user_transaction(self, note: str = "") -> AbstractContextManager[Any]:
+        return self._store().user_transaction(note)
+
+    def look_around(self) -> None:
+        self._store().look_around()
+
+    def read(self, name: str, /, **parameters: Any) -> list[Row]:
+        return self._store().read(name, **parameters)
 
     def _store(self) -> Store:
         if self._opened is None:

@@ -13,7 +13,9 @@ from typing import Any, NoReturn
 import msgspec
 
 from holdfast.model.limits import NO_LIMITS, Limits
+from holdfast.signals import stop_signals
 from holdfast.work.runners.kernel import NO_NEW_PRIVS, PDEATHSIG, prctl
+from holdfast.work.runners.reaper import RLIMIT_LOCKS
 
 CPU_GRACE = 5  # seconds of CPU time after SIGXCPU until the kernel sends SIGKILL
 FOR_EVER = 10**9  # seconds
@@ -26,7 +28,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     no_new_privs: bool = False
     umask: int | None = None
     limits: Limits = NO_LIMITS
-    queue_limit: int | None = None  # a mark that the child's descendants can't take off (see spawn.py)
+    mark: int = 0  # carried by it and by all that descend from it (see reaper.py)
 
     def __str__(self) -> str:
         return msgspec.json.encode(self).decode()
@@ -63,12 +65,6 @@ def leave_signals_to_the_worker() -> None:
         signal.signal(number, lambda *_: None)
 
 
-def stop_signals() -> list[signal.Signals]:
-    """Those that ask a process to stop. A terminal that is closed does, unless we are to outlive it (nohup)."""
-    asked = [signal.SIGTERM, signal.SIGINT]
-    return asked if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else [*asked, signal.SIGHUP]
-
-
 def forks_are_no_runners(*descriptors: int) -> None:
     """What a handler forks (multiprocessing, say) is a program like any other: signals end it, and it keeps neither our
     line nor the lock that says our worker lives."""
@@ -95,7 +91,10 @@ def _limit(terms: Terms) -> None:
     _lower(resource, "RLIMIT_FSIZE", limits.file_size)
     if limits.cpu is not None:  # at the first SIGXCPU, which tells why; then SIGKILL
         _lower(resource, "RLIMIT_CPU", min(int(-(-limits.cpu // 1)), FOR_EVER), CPU_GRACE)
-    _lower(resource, "RLIMIT_MSGQUEUE", terms.queue_limit)
+    if terms.mark and sys.platform.startswith("linux"):
+        # Lower already, or a sandbox that lets nobody set it: then the environment's mark has to do.
+        with suppress(ValueError, OSError):
+            resource.setrlimit(RLIMIT_LOCKS, (terms.mark, terms.mark))
     _lower(resource, "RLIMIT_AS", limits.memory)
 
 

@@ -12,19 +12,20 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from holdfast.errors import HoldfastError
-from holdfast.model.outcome import Crash, Error, Outcome, errored
+from holdfast.errors import UNGUARDED, HoldfastError
+from holdfast.model.outcome import Crash, Error, Outcome, Progress, errored
 from holdfast.redact import hiding
 from holdfast.settings import Settings
 from holdfast.work.attempt import Attempt
 from holdfast.work.manifest import TaskInfo
 from holdfast.work.runners.capture import Capture
-from holdfast.work.runners.decide import obeyed
+from holdfast.work.runners.decide import forced
 from holdfast.work.runners.end import End
 from holdfast.work.runners.settle import Terms
 from holdfast.work.runners.spawn import spawn
 from holdfast.work.runners.surroundings import surroundings
 from holdfast.work.runners.wire import Hearing, Outgoing, Tell, ToWorker, Unfit
+from holdfast.work.telling import is_told
 
 TERM = 5.0  # seconds after SIGTERM until SIGKILL
 AGAIN = 1.0  # seconds after which one is killed once more that has not ended
@@ -33,8 +34,6 @@ CLOSING = 10.0  # seconds it has to put its resources away, once its handler is 
 LONGEST = 16 * 2**20  # bytes of a frame of its, beside results
 AT_ONCE = ("timeout", "stalled", "lost")  # reasons for which nobody waits for the handler to find a good place
 PROGRAM = [sys.executable, "-m", "holdfast.lone_runner"]
-
-Progress = tuple[int, int | None, str | None]
 
 
 class Solo:
@@ -105,7 +104,8 @@ class Solo:
         return said
 
     def moved(self, progress: Progress) -> None:
-        self._progress = self.attempt.progress = progress
+        self._progress = progress
+        self.attempt.reached(progress)
 
     def ended(self, outcome: Outcome | None) -> None:
         """Its handler is done."""
@@ -163,6 +163,8 @@ class Solo:
         self.line.close()
         said = self._output(url)
         decided = self._decided(end, said)
+        if isinstance(decided, Outcome) and self.attempt.recorded:
+            decided = replace(decided, recorded=True)
         return decided if said is None or decided is None else replace(decided, output=said)
 
     def _output(self, url: str) -> str | None:
@@ -171,26 +173,39 @@ class Solo:
         self._capture.close()
         return self._capture.text(hiding(self.attempt.held.args, (), url))
 
+    @property
+    def has_spoken(self) -> bool:
+        """Did it say itself what became of its attempt, and does that count?"""
+        return self._over and (self._term_at is None or self._outcome is None or self._outcome.recorded)
+
+    @property
+    def has_told(self) -> bool:
+        """Did its process tell listeners and hooks of an error, whether or not that is what counts?"""
+        return self._outcome is not None and is_told(self._outcome)
+
     def _decided(self, end: End, said: str | None) -> Outcome | Crash | None:
         attempt = self.attempt
         if attempt.reason == "lost":
             return None
-        if self._over and (self._term_at is None or self._outcome is None or self._outcome.recorded):
+        if self.has_spoken:
             return self._outcome
         if self._over:  # whatever it says after SIGTERM, what it relied on may have been ended by that
-            return obeyed(attempt, self.info)
+            return forced(attempt, self.info)
         if attempt.reason is not None and (end.killed or self._term_at is not None):
             return self._forced(attempt, end)
         late = not attempt.started and self._killed_at is not None and self._killed_at >= self._spawned + STARTING
         if self.unfit is not None or late:
             why = "its process could not begin: "
             why += f"{self.unfit.number} {self.unfit.message}" if self.unfit else f"it took longer than {STARTING:g} s"
+            if self.unfit is not None and self.unfit.number == UNGUARDED:  # it would be the same every time
+                held = attempt.held
+                return Outcome("fail", held.id, held.fence, "errored", error=Error("UNGUARDED", why))
             return errored(attempt.held, HoldfastError(why), self.info, Error("NOT_BEGUN", why), "errored")
         return Crash(f"its process {end.told(said or '')}{self._how_far()}", company=False)
 
     def _forced(self, attempt: Attempt, end: End) -> Outcome | None:
         """It did not get to say anything more."""
-        outcome = obeyed(attempt, self.info)
+        outcome = forced(attempt, self.info)
         if outcome is None or outcome.error is None:
             return outcome
         how = ", and did not stop when it was told to" if end.killed else ""

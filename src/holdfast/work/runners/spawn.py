@@ -1,24 +1,24 @@
 """Starts a process of ours, and ends it for good: with its group, and with everybody it started, wherever they went.
 
-Who descends from a child is known by three things: the group it was started in, a mark in its environment, and a mark
-that nobody takes off by accident, a limit on POSIX message queues of an odd size, inherited through everything and told
-even of a zombie. As this process adopts orphans (a "subreaper"), whoever a child leaves behind becomes our child:
-found, killed and reaped here. Nobody else is touched: not the children of other runners, not what the program around
-the worker has started, nor strangers that come to us because we are a container's first process.
+A child's descendants are recognised by the group it was started in and by a mark that they all inherit: see reaper.py.
+As a worker adopts orphans (a "subreaper", see reaping.py), whoever a child leaves behind becomes our child: found,
+killed and reaped here. Nobody else is touched: not the children of other runners, not what the program around the
+worker has started, nor strangers that come to us because we are a container's first process. If this process itself is
+killed, its reaper does the same for all of its children.
 
 On Linux. Elsewhere a child has a group of its own and that is all there is."""
 
 from __future__ import annotations
 
 import os
-import random
 import signal
 import subprocess
 import threading
 import time
-import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import cache
+from itertools import count
 
 from msgspec.structs import replace
 
@@ -26,24 +26,26 @@ from holdfast.work.runners.end import End
 from holdfast.work.runners.kernel import (
     OutOfMemory,
     Process,
-    adopt_orphans,
     descendants,
-    environment_of,
     kill,
+    our_children,
     out_of_memory,
     processes,
-    queue_limit_of,
 )
+from holdfast.work.runners.reaper import GONE, MARK, NUMBERS, RLIMIT_LOCKS, belongs, marks_of
 from holdfast.work.runners.settle import Terms
 
-MARK = "HOLDFAST_RUNNER"
 UNTIL_NONE = (
     5.0  # seconds in which descendants are killed until none is found; only one stuck in the kernel lasts so long
 )
-ROUND = 0.002  # seconds between two looks for them
+ROUND = 0.002  # seconds between two looks at everybody
 
-_in_use: set[int] = set()  # limits that mark a child of ours
-_lock = threading.Lock()
+_numbers = count(1)  # of children
+_alive: set[Child] = set()  # not reaped yet
+_starting = threading.Lock()  # held until a process that was started is in `_alive`
+# Held while orphans are reaped, and by who looks for kin: one that forks and ends while we look is known by its zombie
+# alone. Were that reaped before we have read its mark, its child would get away.
+_reaping = threading.Lock()
 
 
 def spawn(
@@ -54,64 +56,82 @@ def spawn(
     process group of its own, nothing on stdin, no descriptor of ours but those passed, and `output` as stdout and
     stderr (None: ours). `tied`: it dies when we do. The kernel takes the end of the thread that called this for our
     end, so call it from a thread that lives as long as the worker."""
-    adopt_orphans(os.getpid())
-    mark, limit = uuid.uuid4().hex, _take_limit()
-    terms = replace(terms, parent=os.getpid() if tied else 0, queue_limit=limit)
     before = out_of_memory()
-    try:
+    with _starting:
+        mark = _free_mark()
+        terms = replace(terms, parent=os.getpid() if tied else 0, mark=mark)
         process = subprocess.Popen(  # noqa: S603 - our own command
-            [*command, str(terms)], env={**env, MARK: mark}, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
-            pass_fds=pass_fds, close_fds=True, process_group=0,
+            [*command, str(terms)], env={**env, MARK: str(mark)}, stdin=subprocess.DEVNULL, stdout=output,
+            stderr=output, pass_fds=pass_fds, close_fds=True, process_group=0,
         )  # fmt: skip
-    except BaseException:
-        _give_limit_back(limit)
-        raise
-    return Child(process, f"{MARK}={mark}".encode(), terms, before)
+        return Child(process, terms, before)
 
 
-def _take_limit() -> int | None:
-    """A size that marks one child among all of ours. None: there is no room for one."""
+def _free_mark() -> int:
+    """Numbers come round again after a million children. One that has lived that long keeps its own."""
+    used = {child.terms.mark for child in list(_alive)}
+    while True:
+        number = next(_numbers) % (2**NUMBERS - 1) + 1  # 0 is for reapers
+        mark: int = (family(os.getpid()) << NUMBERS) + number
+        if mark not in used:
+            return mark
+
+
+@cache
+def family(process: int) -> int:
+    """What the marks of this process's children have in common, and nobody else's on this host. A limit can only be
+    lowered: where this process has a mark itself, as a handler's program, its children's are smaller."""
+    most = 2**62
     try:
         import resource
 
-        _, most = resource.getrlimit(resource.RLIMIT_MSGQUEUE)
-    except (ImportError, AttributeError):
-        return None
-    most = 2**20 if most == resource.RLIM_INFINITY else min(most, 2**20)
-    with _lock:
-        if most // 2 <= 2 * len(_in_use):
-            return None
-        while (limit := random.randrange(most // 2, most)) in _in_use:  # noqa: S311 - no secret
-            pass
-        _in_use.add(limit)
-    return limit
+        _, limit = resource.getrlimit(RLIMIT_LOCKS)
+        most = limit if 2**50 < limit < most else most
+    except (ImportError, ValueError, OSError):
+        pass  # the environment's mark has to do
+    half = most >> NUMBERS + 1
+    return half + int.from_bytes(os.urandom(8), "big") % half
 
 
-def _give_limit_back(limit: int | None) -> None:
-    with _lock:
-        _in_use.discard(limit or 0)
+def all_reaped() -> bool:
+    """Is no child of ours left, nor anybody it started?"""
+    return not _alive
+
+
+def reap_adopted() -> None:
+    """Reap the orphans we adopted that have ended. Called every few seconds: a handler may leave many behind while no
+    child of ours ends. Costs next to nothing while there is no zombie."""
+    with suppress(OSError):  # we have no children, or no descriptor is free: next time
+        if os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+            with _reaping:
+                _reap_adopted(processes())
 
 
 def _reap_adopted(table: dict[int, Process]) -> None:
-    """Orphans that became our children although they are none of a child's that we end here (a pooled runner's,
-    perhaps, or of the program around us): nobody else asks how they ended. Children that somebody here has started and
-    will ask for are in our own group, or lead one."""
+    """Nobody else asks how an orphan ended that became our child. A child that somebody here has started, and will ask
+    for, is in our own group or leads one. An orphan may lead one, too, as a daemon does: we know it by its mark."""
     ours, group = os.getpid(), os.getpgrp()
-    for process in table.values():
-        if process.ended and process.parent == ours and process.group not in (group, process.pid):
-            with suppress(ChildProcessError):
-                os.waitpid(process.pid, os.WNOHANG)
+    zombies = [process for process in table.values() if process.ended and process.parent == ours]
+    if not zombies:
+        return
+    with _starting:
+        owned = {child.pid for child in list(_alive)}
+        for process in zombies:
+            if process.pid not in owned and (
+                process.group not in (group, process.pid) or belongs(process.pid, family(ours))
+            ):
+                with suppress(ChildProcessError):
+                    os.waitpid(process.pid, os.WNOHANG)
 
 
 class Child:
     """A process we started. Until `reap()` its number, and its group's, belong to nobody else."""
 
-    def __init__(self, process: subprocess.Popen[bytes], mark: bytes, terms: Terms, before: OutOfMemory | None) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], terms: Terms, before: OutOfMemory | None) -> None:
         self.pid = process.pid
         self.terms = terms
         self.end: End | None = None
         self._process = process
-        self._mark = mark
         self._before = before
         self._killed = False  # by us
         # Becomes readable when it ends, for a selector.
@@ -119,6 +139,7 @@ class Child:
         if hasattr(os, "pidfd_open"):
             with suppress(OSError):
                 self.watched = os.pidfd_open(self.pid)
+        _alive.add(self)
 
     def ended(self) -> bool:
         """Has the process itself ended?"""
@@ -154,7 +175,7 @@ class Child:
             self.end = self._collect()
             if self.watched is not None:
                 os.close(self.watched)
-            _give_limit_back(self.terms.queue_limit)
+            _alive.discard(self)
         return self.end
 
     def _collect(self) -> End:
@@ -185,29 +206,36 @@ class Child:
             for process in kin:
                 if not process.ended:
                     kill(process)
-                elif process.parent == os.getpid():
-                    with suppress(ChildProcessError):
-                        os.waitpid(process.pid, os.WNOHANG)
-            time.sleep(ROUND)
+            self._kill_orphans()
+
+    def _kill_orphans(self) -> None:
+        """For a moment, as quickly as we can: a process that forks and ends at once is gone when we have looked at
+        everybody, and so is its child. Orphans are our own children, which are few."""
+        until = time.monotonic() + ROUND
+        while time.monotonic() < until:
+            with _reaping:
+                if not (children := our_children()):  # the kernel can't tell
+                    time.sleep(ROUND)
+                for pid in children:
+                    if pid != self.pid and self.terms.mark in marks_of(pid):
+                        with suppress(*GONE):
+                            os.kill(pid, signal.SIGKILL)
+                            os.waitpid(pid, os.WNOHANG)
 
     def _kin(self) -> list[Process]:
         """Whoever is there because of it, itself left out. A zombie is its parent's to reap: ours, or it goes first."""
-        table = processes()
-        _reap_adopted(table)
-        alive = () if self.ended() else descendants([self.pid], table)
-        certain = {process.pid for process in alive}
-        return [
-            process
-            for process in descendants([os.getpid()], table)
-            if process.pid != self.pid
-            and (process.pid in certain or process.group == self.pid or self._is_marked(process))
-        ]
-
-    def _is_marked(self, process: Process) -> bool:
-        limit = self.terms.queue_limit
-        if limit is not None and queue_limit_of(process.pid) == limit:
-            return True
-        return self._mark in environment_of(process.pid).split(b"\0")
+        with _reaping:
+            table = processes()
+            alive = () if self.ended() else descendants([self.pid], table)
+            certain = {process.pid for process in alive}
+            kin = [
+                process
+                for process in descendants([os.getpid()], table)
+                if process.pid != self.pid
+                and (process.pid in certain or process.group == self.pid or self.terms.mark in marks_of(process.pid))
+            ]
+            _reap_adopted(table)
+        return kin
 
     def __repr__(self) -> str:
         return f"<Child {self.pid}: {self.end or ('ended' if self.ended() else 'running')}>"

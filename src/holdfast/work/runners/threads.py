@@ -74,8 +74,8 @@ class ThreadRunner(InlineRunner):
             copy_context().run(self._run, attempt)
 
     def _run(self, attempt: Attempt) -> None:
-        if attempt.reason is not None:
-            self.finished(attempt, None)  # given back before it began
+        if attempt.not_to_begin:
+            self.finished(attempt, None)  # given back
             return
         attempt.begin()
         task = self._handlers[attempt.held.task]

@@ -3,6 +3,7 @@ MessagePack. Attempts go by a number of their own, so that an outcome needs neit
 
 from __future__ import annotations
 
+import os
 import socket
 import struct
 from contextlib import suppress
@@ -21,7 +22,7 @@ CHUNK = 256 * 1024  # bytes read at once
 
 # What stands at an attempt's number in the memory that worker and runner share: it outlives the runner.
 MARKS = 1 << 16  # numbers before they come round again; more attempts than that no runner has in hand
-WAITS, RUNS, ENDED, RECORDS = 0, 1, 2, 3
+WAITS, RUNS, ENDED, RECORDS, RECORDED = 0, 1, 2, 3, 4
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
@@ -46,15 +47,20 @@ class Begin(msgspec.Struct, frozen=True, array_like=True, tag="begin"):
 
 
 class Ready(msgspec.Struct, frozen=True, array_like=True, tag="ready"):
-    """Resources are open, hooks were called: attempts may come."""
+    """Resources are open, hooks were called: attempts may come. `hears`: the events that the application listens to;
+    None: all."""
+
+    hears: list[str] | None = []
 
 
 class Start(msgspec.Struct, frozen=True, array_like=True, tag="start"):
-    """Run these, which are numbered from `first` on. `taken`: when they were claimed (monotonic)."""
+    """Run these, which are numbered from `first` on. `taken`: when they were claimed (monotonic). `begin_by`: when each
+    of them expires, or nothing at all if none does."""
 
     first: int
     taken: float
     jobs: list[Held]
+    begin_by: list[float | None] = []
 
 
 class Tell(msgspec.Struct, frozen=True, array_like=True, tag="tell"):
@@ -78,8 +84,16 @@ class Where(msgspec.Struct, frozen=True, array_like=True, tag="where"):
     number: int
 
 
+class Happened(msgspec.Struct, frozen=True, array_like=True, tag="happened"):
+    """Events of the worker, for the application's listeners: of each its name and its fields."""
+
+    events: list[msgspec.Raw]
+
+
 class Close(msgspec.Struct, frozen=True, array_like=True, tag="close"):
-    """End in good order."""
+    """End in good order, within so many seconds."""
+
+    seconds: float
 
 
 class Done(msgspec.Struct, frozen=True, array_like=True, tag="done"):
@@ -119,6 +133,10 @@ class Here(msgspec.Struct, frozen=True, array_like=True, tag="here"):
     stack: str
 
 
+class Heard(msgspec.Struct, frozen=True, array_like=True, tag="heard"):
+    """The listeners have heard what happened: more of it may come."""
+
+
 # Between a worker and a process that runs one attempt:
 
 
@@ -135,6 +153,7 @@ class Run(msgspec.Struct, frozen=True, array_like=True, tag="run"):
     worker: str
     database: bool
     lock: int | None
+    begin_by: float | None = None
 
 
 class Began(msgspec.Struct, frozen=True, array_like=True, tag="began"):
@@ -163,8 +182,8 @@ class Reply(msgspec.Struct, frozen=True, array_like=True, tag="reply"):
     error: tuple[str, str, str] | None
 
 
-ToRunner = Begin | Start | Tell | Withdraw | Where | Close | Run | Reply
-ToWorker = Hello | Unfit | Ready | Done | Back | Moved | Here | Began | Over | Ask
+ToRunner = Begin | Start | Tell | Withdraw | Where | Happened | Close | Run | Reply
+ToWorker = Hello | Unfit | Ready | Done | Back | Moved | Here | Heard | Began | Over | Ask
 
 _encoder = msgspec.msgpack.Encoder()
 to_runner = msgspec.msgpack.Decoder(ToRunner)
@@ -235,13 +254,6 @@ class Hearing:
                 said += self._decoded(data) or ()
         return said
 
-    def wait(self) -> list[ToWorker]:
-        """Until it says something. Nothing: it will not."""
-        while data := self._line.recv(CHUNK):
-            if said := self._decoded(data):
-                return said
-        return []
-
     def _decoded(self, data: bytes) -> list[ToWorker] | None:
         if self.broken:
             return None
@@ -252,6 +264,22 @@ class Hearing:
         except msgspec.DecodeError:
             self.broken = True
         return said or (None if self.broken else [])
+
+
+def say(line: socket.socket, message: ToWorker) -> None:
+    """From a runner to its worker. Where the worker is gone, there is nothing left to do: end at once, and quietly."""
+    try:
+        line.sendall(frame(message))
+    except OSError:
+        os._exit(1)
+
+
+def hear(line: socket.socket) -> bytes:
+    """What the worker said. Nothing: it is gone."""
+    try:
+        return line.recv(CHUNK)
+    except ConnectionResetError:
+        return b""
 
 
 class Outgoing:

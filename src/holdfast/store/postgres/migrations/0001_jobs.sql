@@ -35,7 +35,7 @@ create table @jobs (
     life             integer not null default 1,
     priority         @priority not null default 0,
     crashes          smallint not null default 0,
-    suspicion        smallint not null default 0,
+    suspicion        smallint not null default 0,  -- times in a row it was running among others when their process died
     pause_requested  boolean not null default false,
     cancel_requested boolean not null default false,
     awaited          boolean not null default false,
@@ -43,7 +43,6 @@ create table @jobs (
     task             text not null,
     state            @state not null default 'queued',
     ready_at         @instant default clock_timestamp(),  -- = run_at while it may be claimed, else null: the claim's index
-    suspect_at       @instant,             -- = run_at while it waits to be run alone (it was there at a crash)
     expires_at       @instant,             -- not started by then: cancelled
     failed_at        timestamptz,
     holds_key        boolean,
@@ -51,7 +50,6 @@ create table @jobs (
     fence            uuid,                    -- of the newest claim; kept when finished
     started_at       timestamptz,
     finished_at      timestamptz,
-    suspect_until    @instant,             -- from then on company is allowed again; null: never
     progressed_at    timestamptz,             -- when `done` was last told
     asked_at         timestamptz,             -- when people asked for the pause or cancel that holds, or did
     rate             float8,                  -- items a second, of late
@@ -71,11 +69,10 @@ create table @jobs (
     asked_why        text,
     barred_by        text,                    -- the pause by filter that set it aside while it is queued
     -- A queued job that can never be claimed must not exist (R5.11), nor a paused one that can't be resumed, nor a running
-    -- one without a holder. So a queued one is ready, waits to be run alone, or names the pause that ends some day; no
-    -- other is. One short check, and the states a type: every statement that writes reads it anew (docs/decisions/0020).
+    -- one without a holder. So a queued one is ready, or names the pause that ends some day; no other is. One short check, and the states a type: every statement that writes reads it anew (docs/decisions/0020).
     check (case when state = 'queued'
-                then attempt < max_attempts and num_nonnulls(ready_at, suspect_at, barred_by) = 1
-                else num_nonnulls(ready_at, suspect_at, barred_by) = 0 and (fence is not null or state <> 'running')
+                then attempt < max_attempts and num_nonnulls(ready_at, barred_by) = 1
+                else num_nonnulls(ready_at, barred_by) = 0 and (fence is not null or state <> 'running')
                      and (attempt < max_attempts or state <> 'paused') end)
 ) with (
     fillfactor = 50,  -- what a claim of all jobs of a page makes of them has room in it (docs/decisions/0019)
@@ -88,7 +85,6 @@ create table @jobs (
 -- The claim walks lanes: one (queue, task, priority) after another, each in due order. So neither paused, unserved
 -- nor future jobs stand in front of a due one, however many there are.
 create index jobs_ready on @jobs (queue, task, priority, ready_at, id) where ready_at is not null;
-create index jobs_suspect on @jobs (task, suspect_at) where suspect_at is not null;
 create index jobs_expiring on @jobs (expires_at) 
     where expires_at is not null and (ready_at is not null or barred_by is not null) and attempt = 0;
 create index jobs_barred on @jobs (barred_by, id) where barred_by is not null;
@@ -96,14 +92,31 @@ create index jobs_asked on @jobs (id) where cancel_requested or pause_requested;
 create index jobs_failed on @jobs (failed_at) where failed_at is not null;
 create unique index jobs_key on @jobs (task, key) where holds_key;
 
+-- Whoever inserts jobs by a statement of its own wakes the workers when it commits: other programs, COPY, and `conn=`. Our
+-- own sessions say that they notify (connect.py) and do so after the commit: NOTIFY inside a transaction makes commits
+-- queue for one lock. There is none for updates: claims write the same columns, and if the setting got lost, workers
+-- would wake each other without end. A few workers listen on each of 64 channels (holdfast/model/place.py): so one job does
+-- not wake all of them.
+create function @wake() returns trigger language plpgsql as $$
+begin
+    perform pg_catalog.pg_notify(
+        pg_catalog.concat('holdfast:', tg_table_schema, ':', pg_catalog.trunc(pg_catalog.random() * 64)), 'q');
+    return null;
+end $$;
+
+create trigger jobs_wake after insert on @jobs for each statement
+    when (current_setting('holdfast.notifies', true) is distinct from 'on') execute function @wake();
+
 -- One row a claim call: the lease of all jobs it took. Renewals touch only this small row.
 create table @leases (
     fence      uuid primary key,
     worker     text not null,
     expires_at timestamptz not null,
     held       integer not null,             -- how many jobs the worker had in hand when last heard of
-    job_ids    bigint[] storage external not null  -- thousands: compressing them would cost more than it saves
+    job_ids    bigint[] not null
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500);
+-- Thousands: compressing them would cost more than it saves.
+alter table @leases alter column job_ids set storage external;
 
 create table @attempts (
     job_id        bigint not null,
@@ -148,20 +161,10 @@ create table @workers (
     crons      text[] not null default '{}',
     slots      integer not null,
     lease      float8 not null,             -- seconds: it is seen at least that often
+    open       boolean not null default false,  -- it hears wake-ups and had a free slot when it was last seen
     started_at timestamptz not null,
     seen_at    timestamptz not null
 ) with (fillfactor = 50);
-
--- What idle workers offer: to take the next job of a task in a queue (docs/decisions/0022). Whoever enqueues it takes the
--- offer with it. One counts as long as the session lives that would hear of it, on a channel that nobody else knows.
-create table @offers (
-    fence  uuid primary key,
-    ear    text not null,
-    worker text not null,
-    queue  text not null,
-    task   text not null
-) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500);
-create index offers_kind on @offers (queue, task);
 
 create table @pauses (
     kind       text not null check (kind in ('queue', 'task', 'cron', 'filter')),

@@ -14,8 +14,6 @@ create table @jobs (
     created_at       text not null default (strftime('%Y-%m-%d %H:%M:%f', 'now')),
     run_at           text not null default (strftime('%Y-%m-%d %H:%M:%f', 'now')),  -- when it is, or was, due
     ready_at         text default (strftime('%Y-%m-%d %H:%M:%f', 'now')),  -- = run_at while it may be claimed, else null: the claim's index
-    suspect_at       text,                    -- = run_at while it waits to be run alone (it was there at a crash)
-    suspect_until    text,                    -- from then on company is allowed again; null: never
     started_at       text,
     finished_at      text,
     failed_at        text,
@@ -29,7 +27,7 @@ create table @jobs (
     done             integer,
     total            integer,
     crashes          integer not null default 0,
-    suspicion        integer not null default 0,
+    suspicion        integer not null default 0,  -- times in a row it was running among others when their process died
     pause_requested  integer not null default 0,
     cancel_requested integer not null default 0,
     awaited          integer not null default 0,
@@ -55,10 +53,10 @@ create table @jobs (
     rate             real,                    -- items a second, of late
     barred_by        text,                    -- the pause by filter that set it aside while it is queued
     -- A queued job that can never be claimed must not exist (R5.11), nor a running one without a holder. So a queued one
-    -- is ready, waits to be run alone, or names the pause that ends some day.
+    -- is ready, or names the pause that ends some day.
     check (state not in ('queued', 'paused') or attempt < max_attempts),
-    check (case when state = 'queued' then (ready_at is null and suspect_at is null) = (barred_by is not null)
-                else ready_at is null and suspect_at is null and barred_by is null end),
+    check (case when state = 'queued' then (ready_at is null) = (barred_by is not null)
+                else ready_at is null and barred_by is null end),
     check (state <> 'running' or fence is not null),
     -- Anyone may insert a job (R1.2), and SQLite takes anything for text: one that nobody could read would hinder all.
     constraint names_are_text check (typeof(queue) = 'text' and typeof(task) = 'text'),
@@ -79,16 +77,12 @@ create table @jobs (
         datetime(substr(expires_at, 1, 19), '+0 days') is substr(expires_at, 1, 19) and expires_at >= '0001'
         and (length(expires_at) = 19 or (substr(expires_at, 20, 2) glob '.[0-9]' and substr(expires_at, 22) not glob '*[^0-9]*'))
         and instr(expires_at, char(0)) = 0),
-    constraint ready_at_is_run_at check (ready_at is null or ready_at = run_at),
-    constraint suspect_at_is_run_at check (suspect_at is null or suspect_at = run_at),
-    constraint suspect_until_is_utc_text check (
-        datetime(substr(suspect_until, 1, 19), '+0 days') is substr(suspect_until, 1, 19))
+    constraint ready_at_is_run_at check (ready_at is null or ready_at = run_at)
 );
 
 -- The claim walks lanes: one (queue, task, priority) after another, each in due order. So neither paused, unserved
 -- nor future jobs stand in front of a due one, however many there are.
 create index @jobs_ready on @jobs (queue, task, priority, ready_at, id) where ready_at is not null;
-create index @jobs_suspect on @jobs (task, suspect_at) where suspect_at is not null;
 create index @jobs_expiring on @jobs (expires_at) 
     where expires_at is not null and (ready_at is not null or barred_by is not null) and attempt = 0;
 create index @jobs_barred on @jobs (barred_by, id) where barred_by is not null;

@@ -1,0 +1,897 @@
+"""What Holdfast promises, and the bugs that `make mutants` plants against each promise: an exact replacement in a
+file of src/holdfast, what it breaks, and the tests that must fail then. docs/guarantees.md is made from this."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[1]
+SOURCE = Path("src", "holdfast")
+
+
+class Change(NamedTuple):
+    file: str
+    old: str
+    new: str
+
+
+class Bug(NamedTuple):
+    breaks: str
+    changes: tuple[Change, ...]
+    tests: tuple[str, ...]
+    rule: str = ""  # of tests/chaos/checker.py or liveness.py, that the campaign sees broken
+    faults: tuple[str, ...] = ()  # under which that comes soon,
+    tasks: tuple[str, ...] = ()  # with these jobs; none: all kinds
+    engine: str = ""
+    hidden: str = ""  # why the campaign can't see it
+
+    def and_also(self, file: str, old: str, new: str) -> Bug:
+        """What is guarded twice breaks only where both guards are gone."""
+        return self._replace(changes=(*self.changes, Change(file, old, new)))
+
+    def seen_by(self, rule: str, *faults: str, tasks: str = "", engine: str = "") -> Bug:
+        """The campaign sees it: this rule is broken, soonest under these faults with these tasks."""
+        own = "postgres" if "postgres" in self.changes[0].file else "sqlite"
+        return self._replace(rule=rule, faults=faults, tasks=tuple(tasks.split()), engine=engine or own)
+
+    def unseen(self, why: str) -> Bug:
+        """Nothing that can be seen from outside, under load and faults, tells it from what is in order."""
+        return self._replace(hidden=why)
+
+
+def bug(breaks: str, file: str, old: str, new: str, *tests: str) -> Bug:
+    return Bug(breaks, (Change(file, old, new),), tests)
+
+
+GUARANTEES: dict[str, list[Bug]] = {
+    "A job that was accepted is not lost: not by a killed worker, a restart or a deployment.": [
+        bug(
+            "PostgreSQL: expired leases are never found",
+            "store/postgres/expired_leases.sql",
+            "(:by_expiry and l.expires_at < @now)",
+            "(:by_expiry and false)",
+            "contract/test_rescue.py::test_processing_jobs_whose_lease_expired_are_found_and_recovered",
+        ).seen_by("silence_costs_the_lease", "freeze worker", tasks="long late quick aquick"),
+        bug(
+            "SQLite: expired leases are never found",
+            "store/sqlite/expired_leases.sql",
+            "(:by_expiry and expires_at < @now)",
+            "(:by_expiry and false)",
+            "contract/test_rescue.py::test_processing_jobs_whose_lease_expired_are_found_and_recovered",
+        ).seen_by("silence_costs_the_lease", "freeze worker", tasks="long late quick aquick"),
+        bug(
+            "the lease of a claim does not name its jobs",
+            "store/sqlite/trip.py",
+            '"ids": sorted(ids),',
+            '"ids": sorted(ids)[1:],',
+            "contract/test_rescue.py::test_processing_jobs_whose_lease_expired_are_found_and_recovered",
+        ).seen_by("everything_ends", "kill worker", tasks="late nap quick aquick"),
+        bug(
+            "the lease of a claim does not name all of its jobs",
+            "store/postgres/taken.sql",
+            "array_agg(id order by id)",
+            "array_agg(id order by id) filter (where id % 2 = 0)",
+            "contract/test_rescue.py::test_processing_jobs_whose_lease_expired_are_found_and_recovered",
+        ).seen_by("everything_ends", "kill worker", tasks="late nap quick aquick"),
+    ],
+    "A rolled-back transaction leaves no job, and no wake-up for one.": [
+        bug(
+            "a job on the caller's transaction is committed on a connection of ours",
+            "store/postgres/enqueue.py",
+            "        return cast(Enqueued, run_steps(self._enqueue_steps(job, ours=False), execute))",
+            "        return self.enqueue(job)",
+            "contract/test_enqueue.py::test_a_job_goes_with_the_callers_rollback",
+        ).seen_by("what_was_not_kept_is_not_there", tasks="quick"),
+        bug(
+            "a job on the caller's transaction wakes workers before the commit",
+            "store/postgres/enqueue.py",
+            "        return cast(Enqueued, run_steps(self._enqueue_steps(job, ours=False), execute))",
+            "        self.notify([job.queue])\n        return cast(Enqueued, run_steps(self._enqueue_steps(job, ours=False), execute))",
+            "contract/test_enqueue.py::test_a_rollback_leaves_no_wake_up_and_a_commit_leaves_some",
+        ).unseen("a wake-up for nothing only costs a look"),
+        bug(
+            "a long stream of jobs is committed in parts",
+            "store/postgres/enqueue.py",
+            "                chunk = following\n",
+            "                chunk = following\n                connection.execute('commit')\n                connection.execute('begin')\n",
+            "contract/test_enqueue.py::test_a_stream_that_breaks_leaves_nothing",
+        ).seen_by("what_was_not_kept_is_not_there", tasks="quick"),
+    ],
+    "However many workers claim at once, a job is held by one of them.": [
+        bug(
+            "SQLite: a transaction reads before it has the write lock",
+            "store/sqlite/connect.py",
+            '            self.db.execute("begin immediate")\n            try:',
+            '            self.db.execute("begin")\n            try:',
+            "contract/test_sqlite.py::test_our_transactions_have_the_write_lock_before_they_read",
+        ).unseen("the other of gate and write lock still keeps everybody out"),
+        bug(
+            "SQLite: the gate lets everybody in",
+            "store/sqlite/gate.py",
+            "            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)",
+            "            fcntl.flock(self._descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)",
+            "contract/test_migrate.py::test_a_writer_that_waited_too_long_is_told_to_try_again",
+        ).unseen("the other of gate and write lock still keeps everybody out"),
+        bug(
+            "PostgreSQL: a claim after a wake-up waits for jobs that others have locked",
+            "store/postgres/claim_lane.sql",
+            "limit :n for update of j skip locked",
+            "limit :n for update of j",
+            "contract/test_told.py::test_what_others_have_locked_does_not_stand_in_the_way",
+        ).unseen("a claim waits for a lock for two seconds at most, less than any bar"),
+        bug(
+            "PostgreSQL: claims lock nothing, and take what is no longer queued",
+            "store/postgres/claim.sql",
+            "             limit :n for update of j skip locked) s\n",
+            "             limit :n) s\n",
+            "contract/test_ahead.py::test_claims_at_once_in_one_lane_take_different_jobs",
+        )
+        .and_also(
+            "store/postgres/taken.sql",
+            "(select id from chosen)) and j.state = 'queued'\n",
+            "(select id from chosen))\n",
+        )
+        .seen_by("a_job_has_one_holder", "kill worker"),
+        bug(
+            "PostgreSQL: a claim waits for jobs that others have locked",
+            "store/postgres/claim.sql",
+            "             limit :n for update of j skip locked) s\n",
+            "             limit :n for update of j) s\n",
+            "contract/test_ahead.py::test_jobs_that_others_have_locked_are_told_of_and_not_waited_for",
+        ).unseen("a claim waits for a lock for two seconds at most, less than any bar"),
+    ],
+    "A claim returns exactly the jobs it took, and never more than it asked for.": [
+        bug(
+            "SQLite: a claim takes one job too many",
+            "store/sqlite/trip.py",
+            "        n = wants.limit + wants.ahead\n",
+            "        n = wants.limit + wants.ahead + 1\n",
+            "contract/test_claim.py::test_a_claim_takes_no_more_than_its_limit_and_returns_what_it_moved",
+        ).unseen("workers claim ahead of their slots, so one job more shows in nothing"),
+        bug(
+            "PostgreSQL: a claim from several lanes takes one job too many",
+            "store/postgres/claim.sql",
+            "     limit :n for update of j skip locked\n),\npicked",
+            "     limit :n + 1 for update of j skip locked\n),\npicked",
+            "contract/test_claim.py::test_a_claim_takes_no_more_than_its_limit_and_returns_what_it_moved",
+        ).unseen("workers claim ahead of their slots, so one job more shows in nothing"),
+        bug(
+            "PostgreSQL: a claim from one lane takes one job too many",
+            "store/postgres/claim.sql",
+            "             limit :n for update of j skip locked) s\n",
+            "             limit :n + 1 for update of j skip locked) s\n",
+            "contract/test_ahead.py::test_claims_at_once_in_one_lane_take_different_jobs",
+        ).unseen("workers claim ahead of their slots, so one job more shows in nothing"),
+    ],
+    "Whoever lost a job can't record anything for it any more.": [
+        bug(
+            "PostgreSQL: succeed does not check the fence",
+            "store/postgres/succeed.sql",
+            " and state = 'running' and fence = :fence::uuid",
+            " and state = 'running' and :fence::uuid is not null",
+            "contract/test_succeed.py::test_a_worker_whose_job_was_rescued_cannot_succeed_it",
+        ).seen_by("success_is_of_its_holder", "freeze worker", tasks="late quick aquick"),
+        bug(
+            "PostgreSQL: succeed with a result does not check the fence",
+            "store/postgres/succeed_with.sql",
+            " and j.state = 'running' and j.fence = :fence::uuid",
+            " and j.state = 'running' and :fence::uuid is not null",
+            "contract/test_transitions.py::test_a_stale_fence_is_refused_in_every_state_and_changes_nothing",
+        ).seen_by("success_is_of_its_holder", "freeze worker", tasks="spawner long quick aquick"),
+        bug(
+            "SQLite: succeed does not check the fence",
+            "store/sqlite/succeed.sql",
+            " and state = 'running' and fence = :fence",
+            " and state = 'running'",
+            "contract/test_succeed.py::test_a_worker_whose_job_was_rescued_cannot_succeed_it",
+        ).seen_by("success_is_of_its_holder", "freeze worker", tasks="late quick aquick"),
+        bug(
+            "SQLite: succeed with a result does not check the fence",
+            "store/sqlite/succeed_with.sql",
+            " and state = 'running' and fence = :fence",
+            " and state = 'running'",
+            "contract/test_transitions.py::test_a_stale_fence_is_refused_in_every_state_and_changes_nothing",
+        ).seen_by("success_is_of_its_holder", "freeze worker", tasks="spawner long quick aquick"),
+        bug(
+            "reschedule does not check the fence",
+            "store/sql/reschedule.sql",
+            " where id = :id and state = 'running' and fence = :fence",
+            " where id = :id and state = 'running'",
+            "contract/test_transitions.py::test_a_stale_fence_is_refused_in_every_state_and_changes_nothing",
+        ).seen_by("an_end_is_of_its_holder", "freeze worker", tasks="late quick aquick"),
+        bug(
+            "fail does not check the fence",
+            "store/sql/fail.sql",
+            " where id = :id and state = 'running' and fence = :fence",
+            " where id = :id and state = 'running'",
+            "contract/test_transitions.py::test_a_stale_fence_is_refused_in_every_state_and_changes_nothing",
+        ).seen_by("an_end_is_of_its_holder", "freeze worker", tasks="late quick aquick"),
+        bug(
+            "release does not check the fence",
+            "store/sql/release.sql",
+            " where id = :id and state = 'running' and fence = :fence",
+            " where id = :id and state = 'running'",
+            "contract/test_transitions.py::test_a_stale_fence_is_refused_in_every_state_and_changes_nothing",
+        ).seen_by("an_end_is_of_its_holder", "freeze worker", tasks="late quick aquick"),
+        bug(
+            "park does not check the fence",
+            "store/sql/park.sql",
+            " where id = :id and state = 'running' and fence = :fence",
+            " where id = :id and state = 'running'",
+            "contract/test_transitions.py::test_a_stale_fence_is_refused_in_every_state_and_changes_nothing",
+        ).unseen("a pause, a rescue and a resume would have to fall into one freeze"),
+        bug(
+            "stop does not check the fence",
+            "store/sql/stop.sql",
+            " where id = :id and state = 'running' and fence = :fence",
+            " where id = :id and state = 'running'",
+            "contract/test_transitions.py::test_a_stale_fence_is_refused_in_every_state_and_changes_nothing",
+        ).seen_by("an_end_is_of_its_holder", "freeze worker", tasks="late quick aquick"),
+        bug(
+            "progress does not check the fence",
+            "store/sql/progress.sql",
+            " where id = :id and state = 'running' and fence = :fence",
+            " where id = :id and state = 'running'",
+            "contract/test_transitions.py::test_a_stale_fence_is_refused_in_every_state_and_changes_nothing",
+        ).seen_by("who_lost_a_job_keeps_nothing", "freeze worker", tasks="long along quick aquick"),
+        bug(
+            "PostgreSQL: checkpoint does not check the fence",
+            "store/postgres/checkpoint.sql",
+            " where id = :id and state = 'running' and fence = :fence",
+            " where id = :id and state = 'running'",
+            "contract/test_transitions.py::test_a_stale_fence_is_refused_in_every_state_and_changes_nothing",
+            "contract/test_leases.py::test_a_zombies_checkpoint_does_not_overwrite_its_heirs",
+        ).seen_by("who_lost_a_job_keeps_nothing", "freeze worker", tasks="checkpoints acheckpoints quick aquick"),
+        bug(
+            "SQLite: checkpoint does not check the fence",
+            "store/sqlite/checkpoint.sql",
+            " where id = :id and state = 'running' and fence = :fence",
+            " where id = :id and state = 'running'",
+            "contract/test_transitions.py::test_a_stale_fence_is_refused_in_every_state_and_changes_nothing",
+            "contract/test_leases.py::test_a_zombies_checkpoint_does_not_overwrite_its_heirs",
+        ).seen_by("who_lost_a_job_keeps_nothing", "freeze worker", tasks="checkpoints acheckpoints quick aquick"),
+        bug(
+            "SQLite: a step does not check the fence",
+            "store/sql/step.sql",
+            " where j.id = :id and j.state = 'running' and j.fence = :fence",
+            " where j.id = :id and j.state = 'running'",
+            "contract/test_steps.py::test_whoever_runs_the_job_next_finds_its_steps",
+        ).seen_by("who_lost_a_job_keeps_nothing", "freeze worker", tasks="steps asteps quick aquick"),
+        bug(
+            "PostgreSQL: a step does not check the fence",
+            "store/postgres/keep_step.sql",
+            " where id = :id and state = 'running' and fence = :fence",
+            " where id = :id and state = 'running'",
+            "contract/test_steps.py::test_whoever_runs_the_job_next_finds_its_steps",
+        ).seen_by("who_lost_a_job_keeps_nothing", "freeze worker", tasks="steps asteps quick aquick"),
+        bug(
+            "PostgreSQL: a step is kept without locking the job",
+            "store/postgres/keep_step.sql",
+            "       for no key update\n",
+            "",
+            "contract/test_steps.py::test_a_step_waits_for_a_rescue_under_way_and_is_not_kept",
+        ).unseen("a rescue would have to commit within microseconds of the step"),
+    ],
+    "Only its holder renews a lease, and only forward.": [
+        bug(
+            "PostgreSQL: a renewal shortens a lease",
+            "store/postgres/renew.sql",
+            "greatest(expires_at, @after(lease))",
+            "@after(lease)",
+            "contract/test_leases.py::test_a_lease_is_only_ever_renewed_forward",
+        ).unseen("with one lease for all, now + lease is never earlier than the end of a lease"),
+        bug(
+            "SQLite: a renewal shortens a lease",
+            "store/sqlite/renew.sql",
+            "max(expires_at, @after(lease))",
+            "@after(lease)",
+            "contract/test_leases.py::test_a_lease_is_only_ever_renewed_forward",
+        ).unseen("with one lease for all, now + lease is never earlier than the end of a lease"),
+        bug(
+            "PostgreSQL: a heartbeat renews the leases of others",
+            "store/postgres/renew.sql",
+            " where fence = any(:fences::uuid[])",
+            " where fence = any(:fences::uuid[]) or true",
+            "contract/test_leases.py::test_a_lease_is_renewed_only_by_its_own_fence",
+        ).seen_by("silence_costs_the_lease", "freeze worker", tasks="long late quick aquick"),
+        bug(
+            "SQLite: a heartbeat renews the leases of others",
+            "store/sqlite/renew.sql",
+            " where fence in (select value from json_each(:fences))",
+            "",
+            "contract/test_leases.py::test_a_lease_is_renewed_only_by_its_own_fence",
+        ).seen_by("silence_costs_the_lease", "freeze worker", tasks="long late quick aquick"),
+        bug(
+            "PostgreSQL: a lease is counted by the worker's clock",
+            "store/postgres/store.py",
+            'after=lambda name: f"({tick} + make_interval(secs => %({name})s::float8))"',
+            "after=lambda name: f\"('{datetime.now(UTC)}'::timestamptz + make_interval(secs => %({name})s::float8))\"",
+            "contract/test_leases.py::test_renewing_extends_the_lease_by_the_databases_clock",
+        ).unseen("one machine has one clock"),
+    ],
+    "A job is taken back only when its lease ran out or its worker is dead; to run long is no reason.": [
+        bug(
+            "PostgreSQL: leases are taken back before they end",
+            "store/postgres/expired_leases.sql",
+            "l.expires_at < @now",
+            "true",
+            "contract/test_rescue.py::test_an_unexpired_lease_of_a_live_worker_is_never_touched",
+        ).seen_by("nobody_is_robbed", "freeze worker", tasks="late long quick aquick"),
+        bug(
+            "SQLite: leases are taken back before they end",
+            "store/sqlite/expired_leases.sql",
+            "expires_at < @now",
+            "true",
+            "contract/test_rescue.py::test_an_unexpired_lease_of_a_live_worker_is_never_touched",
+        ).seen_by("nobody_is_robbed", "freeze worker", tasks="late long quick aquick"),
+        bug(
+            "a rescue does not look again whether the job still runs under that fence",
+            "store/sql/rescue.sql",
+            " where id = :id and state = 'running' and fence = :fence",
+            " where id = :id",
+            "contract/test_rescue.py::test_rescue_writes_only_what_is_still_running_under_that_fence",
+        ).unseen("the row was read under a lock, so a second look finds the same"),
+        bug(
+            "a watchdog that was held up does not let holders renew first",
+            "work/watchdog.py",
+            '        """The database was away, or may have been: give every holder one lease to be heard again."""\n        self._trust_after = _now() + self._settings.lease',
+            '        """The database was away, or may have been: give every holder one lease to be heard again."""',
+            "work/test_mishaps.py::test_a_look_that_was_held_up_rescues_nobody",
+        ).seen_by("nobody_is_robbed", "foreign write lock", tasks="late long quick aquick"),
+        bug(
+            "leases are not renewed",
+            "work/heartbeat.py",
+            "            alive, requests = self._store.renew(fences, list(refs), self._lease)",
+            "            alive, requests = set(fences), []",
+            "work/test_runners.py::test_leases_are_renewed_for_as_long_as_a_handler_runs",
+        ).seen_by("nobody_is_robbed", "kill worker", tasks="late long quick aquick"),
+    ],
+    "The jobs of a dead worker run again without anybody's help.": [
+        bug(
+            "nobody rescues the jobs of a dead neighbour on the same host",
+            "work/watchdog.py",
+            "            self._rescue(by_expiry=False, dead=[worker])\n",
+            "",
+            "crash/test_kill.py::test_a_worker_started_afterwards_on_the_same_host_rescues_at_once",
+        ).seen_by("rescues_are_quick", "kill worker", tasks="nap late quick aquick"),
+        bug(
+            "a rescue wakes nobody",
+            "work/watchdog.py",
+            "            self._store.tell([job.queue for job in rescued])\n            self._due_in(0.0)\n",
+            "",
+            "crash/test_kill.py::test_a_neighbour_runs_the_jobs_of_a_killed_worker_within_two_seconds",
+        ).unseen("under load something else wakes the workers"),
+    ],
+    "A success is recorded once. Effects committed with it happen exactly once.": [
+        bug(
+            "success on the handler's transaction does not check the fence",
+            "store/sql/succeed_on.sql",
+            " where id = :id and state = 'running' and fence = :fence",
+            " where id = :id and state = 'running'",
+            "contract/test_leases.py::test_a_zombie_cannot_record_success_on_its_own_transaction",
+        ).seen_by("success_is_of_its_holder", "freeze worker", tasks="late_ledger quick"),
+        bug(
+            "PostgreSQL: who lost the lease commits its effect all the same",
+            "store/postgres/store.py",
+            "def _must_hold(ref: Ref, rows: list[Row]) -> None:\n    if not rows:",
+            "def _must_hold(ref: Ref, rows: list[Row]) -> None:\n    if False:",
+            "api/test_transactions.py::test_who_lost_the_lease_writes_nothing",
+        ).seen_by("effects_committed_with_success_happen_once", "freeze worker", tasks="late_ledger quick"),
+        bug(
+            "a handler that forgot to commit has succeeded",
+            "work/endings.py",
+            'if self._store.read("recorded", id=held.id, fence=held.fence):',
+            "if True:",
+            "api/test_transactions.py::test_a_forgotten_commit_is_an_errored_attempt",
+        ).seen_by("everything_ends", tasks="forgetful quick"),
+    ],
+    "Success is final.": [
+        bug(
+            "a job that succeeded can be cancelled",
+            "store/sql/cancel.sql",
+            " where id @any(ids) and state in ('queued',",
+            " where id @any(ids) and state in ('succeeded', 'queued',",
+            "contract/test_transitions.py::test_what_people_do_moves_a_job_as_the_table_says_or_is_refused",
+        ).seen_by("jobs_move_as_the_lifecycle_says", tasks="quick hopeless resigned"),
+        bug(
+            "SQLite: a job that succeeded can be retried",
+            "store/sqlite/retry.sql",
+            "state in ('failed', 'cancelled') and (key is null",
+            "state in ('failed', 'cancelled', 'succeeded') and (key is null",
+            "contract/test_transitions.py::test_what_people_do_moves_a_job_as_the_table_says_or_is_refused",
+        ).seen_by("jobs_move_as_the_lifecycle_says", tasks="quick hopeless resigned"),
+    ],
+    "Attempts are charged when claimed, never more than allowed; what was given back is not charged.": [
+        bug(
+            "PostgreSQL: a claim charges no attempt",
+            "store/postgres/taken.sql",
+            "attempt = j.attempt + 1",
+            "attempt = j.attempt",
+            "contract/test_claim.py::test_a_claim_charges_the_attempt_and_says_who_holds_the_job",
+        ).seen_by("attempts_are_counted", tasks="quick doze"),
+        bug(
+            "SQLite: a claim charges no attempt",
+            "store/sqlite/claim.sql",
+            "attempt = attempt + 1",
+            "attempt = attempt",
+            "contract/test_claim.py::test_a_claim_charges_the_attempt_and_says_who_holds_the_job",
+        ).seen_by("attempts_are_counted", tasks="quick doze"),
+        bug(
+            "what is given back is charged",
+            "store/sql/release.sql",
+            "fence = null, attempt = attempt - 1,",
+            "fence = null, attempt = attempt,",
+            "contract/test_history.py::test_a_release_is_not_charged_and_a_reschedule_is",
+        ).seen_by("an_attempt_is_charged_by_its_outcome", "term worker", tasks="late long quick aquick"),
+        bug(
+            "what is parked is charged",
+            "store/sql/park.sql",
+            "fence = null, attempt = attempt - 1,",
+            "fence = null, attempt = attempt,",
+            "work/test_requests.py::test_a_pause_parks_a_running_job_and_resume_goes_on_from_the_checkpoint",
+        ).seen_by("an_attempt_is_charged_by_its_outcome", tasks="long along quick aquick"),
+    ],
+    "A job that takes its workers down is quarantined, and its neighbours lose no attempt.": [
+        bug(
+            "a job is charged for a crash that happened among others",
+            "model/rescue.py",
+            "attempt, suspicion, charged = attempt - 1, suspicion + 1, False",
+            "suspicion, charged = suspicion + 1, True",
+            "contract/test_suspects.py::test_a_crash_in_company_is_charged_to_nobody",
+        ).seen_by("a_crash_is_charged_to_whoever_was_alone", "kill runner", tasks="nap doze"),
+        bug(
+            "a job that is never caught alone is never charged",
+            "model/rescue.py",
+            "    if company and suspicion < FREE_LOSSES:\n",
+            "    if company:\n",
+            "contract/test_suspects.py::test_a_third_loss_in_a_row_is_charged_whatever_the_company",
+        ).seen_by("a_crash_is_charged_to_whoever_was_alone", "kill worker", tasks="long along late"),
+        bug(
+            "losses that were not in a row add up",
+            "store/sql/reschedule.sql",
+            "fence = null, crashes = 0, suspicion = 0,",
+            "fence = null,",
+            "contract/test_suspects.py::test_an_attempt_that_ends_in_words_clears_the_suspect",
+        ).seen_by("three_crashes_quarantine", "kill isolated", tasks="lone_flaky"),
+        bug(
+            "jobs of two claims of one worker count as alone",
+            "store/rescues.py",
+            'lease["held"] > 1 or lease["leases"] > 1',
+            'lease["held"] > 1',
+            "contract/test_suspects.py::test_two_leases_of_one_worker_are_company_too",
+        ).seen_by("a_crash_is_charged_to_whoever_was_alone", "kill worker", tasks="nap doze"),
+        bug(
+            "nothing is ever quarantined",
+            "model/rescue.py",
+            "elif charged and 0 < quarantine_after <= crashes:",
+            "elif False:",
+            "contract/test_rescue.py::test_three_lone_crashes_in_a_row_quarantine_a_job",
+        ).seen_by("three_crashes_quarantine", "kill isolated", tasks="poison_exit nap"),
+    ],
+    "No queued job is in a condition in which nobody may ever claim it.": [
+        bug(
+            "a job that crashed with its last attempt is queued",
+            "model/rescue.py",
+            "elif charged and attempt >= max_attempts:",
+            "elif False:",
+            "contract/test_rescue.py::test_a_stale_job_whose_attempts_are_used_up_fails_and_is_never_claimed_again",
+        ).seen_by("everything_ends", "kill isolated", tasks="nap lone"),
+        bug(
+            "PostgreSQL: the schema takes a queued job without attempts left",
+            "store/postgres/migrations/0001_jobs.sql",
+            "then attempt < max_attempts and num_nonnulls(",
+            "then num_nonnulls(",
+            "contract/test_transitions.py::test_a_queued_job_that_can_never_be_claimed_must_not_exist",
+        ).unseen("nothing writes what the check refuses"),
+    ],
+    "Of equal jobs (same task and key) one is unfinished at a time.": [
+        bug(
+            "PostgreSQL: jobs enqueued in bulk do not hold their keys",
+            "store/postgres/enqueue_keyed_many.sql",
+            "correlation_id, tags, key, true\n",
+            "correlation_id, tags, key, null\n",
+            "contract/test_keys.py::test_while_unfinished_the_same_key_is_the_same_job",
+            "contract/test_keys.py::test_equal_keys_in_one_call_are_one_job",
+        ).seen_by("equal_jobs_are_one", tasks="keyed"),
+        bug(
+            "SQLite: the index does not keep keys unique",
+            "store/sqlite/migrations/0001_jobs.sql",
+            "create unique index @jobs_key",
+            "create index @jobs_key",
+            "contract/test_keys.py::test_while_unfinished_the_same_key_is_the_same_job",
+        ).seen_by("producers_meet_no_error_of_their_own", "kill people", tasks="keyed"),
+        bug(
+            "a running job gives its key up",
+            "store/sql/key_given_up.sql",
+            "   and (state in ('failed', 'cancelled')\n",
+            "   and (state in ('failed', 'cancelled', 'running')\n",
+            "contract/test_keys.py::test_while_unfinished_the_same_key_is_the_same_job",
+        ).seen_by("equal_jobs_are_one", tasks="keyed"),
+    ],
+    "A job starts no sooner than it is due, by the database's clock.": [
+        bug(
+            "SQLite: a claim takes jobs that are not due",
+            "store/sqlite/lane_jobs.sql",
+            "and j.priority = lane.priority and j.ready_at <= @now\n",
+            "and j.priority = lane.priority\n",
+            "contract/test_claim.py::test_run_at_is_honoured_by_every_claim_path",
+            "contract/test_ahead.py::test_one_lane_leaves_what_is_not_due_yet",
+        ).seen_by("nothing_starts_before_it_is_due", tasks="quick doze"),
+        bug(
+            "PostgreSQL: a claim takes jobs that are not due",
+            "store/postgres/claim.sql",
+            "               and j.priority = only_lane.priority and j.ready_at <= @now\n               and (j.ready_at, j.id) >= (only_lane.ready_at, only_lane.id)\n               and (j.expires_at is null or j.attempt > 0 or j.expires_at > @now)\n             order",
+            "               and j.priority = only_lane.priority\n               and (j.ready_at, j.id) >= (only_lane.ready_at, only_lane.id)\n               and (j.expires_at is null or j.attempt > 0 or j.expires_at > @now)\n             order",
+            "contract/test_claim.py::test_run_at_is_honoured_by_every_claim_path",
+            "contract/test_ahead.py::test_one_lane_leaves_what_is_not_due_yet",
+        ).seen_by("nothing_starts_before_it_is_due", tasks="quick doze"),
+        bug(
+            "PostgreSQL: a claim after a wake-up takes jobs that are not due",
+            "store/postgres/claim_lane.sql",
+            "               and j.ready_at <= @now\n",
+            "",
+            "contract/test_told.py::test_what_is_not_due_is_left_in_a_lane_told_of",
+        ).seen_by("nothing_starts_before_it_is_due", tasks="quick doze"),
+    ],
+    "Jobs are claimed by priority, then by due time, then in the order they came.": [
+        bug(
+            "SQLite: low priorities first",
+            "store/sqlite/trip.py",
+            "}, reverse=True):",
+            "}):",
+            "contract/test_claim.py::test_jobs_come_by_priority_then_due_time_then_id_across_tasks_and_queues",
+        ).seen_by("priorities_go_first", tasks="nap"),
+        bug(
+            "PostgreSQL: low priorities first",
+            "store/postgres/claim.sql",
+            "order by j.priority desc, j.ready_at, j.id",
+            "order by j.priority, j.ready_at, j.id",
+            "contract/test_claim.py::test_batches_one_after_the_other_keep_the_order",
+        ).seen_by("priorities_go_first", tasks="nap"),
+    ],
+    "What is paused is not started: a job, a queue, a task, or all that a filter means.": [
+        bug(
+            "SQLite: a claim ignores pauses",
+            "store/sqlite/lanes.sql",
+            "where (p.until is null or p.until > @now)\n                      and ((",
+            "where false\n                      and ((",
+            "contract/test_claim.py::test_a_paused_queue_or_task_takes_no_new_attempts",
+        ).seen_by("a_pause_holds", tasks="doze nap quick"),
+        bug(
+            "PostgreSQL: a claim ignores pauses",
+            "store/postgres/lanes.sql",
+            "where (p.kind = 'queue' and p.name = lane.queue) or (p.kind = 'task' and p.name = lane.task))",
+            "where false)",
+            "contract/test_claim.py::test_a_paused_queue_or_task_takes_no_new_attempts",
+        ).seen_by("a_pause_holds", tasks="doze nap quick"),
+        bug(
+            "SQLite: a claim ignores pauses by filter",
+            "store/sqlite/trip.py",
+            "        if chosen.switched and ids:",
+            "        if False and ids:",
+            "contract/test_bar.py::test_what_comes_later_is_set_aside_by_the_claim_that_would_have_taken_it",
+        ).seen_by("a_pause_holds", tasks="nap"),
+        bug(
+            "PostgreSQL: a claim ignores pauses by filter",
+            "store/postgres/store.py",
+            '"@unbarred": "c.id not in (select id from barred)",',
+            '"@unbarred": "true",',
+            "contract/test_bar.py::test_what_comes_later_is_set_aside_by_the_claim_that_would_have_taken_it",
+        ).seen_by("a_pause_holds", tasks="nap"),
+    ],
+    "A job that was not started by its expiry is cancelled and never starts.": [
+        bug(
+            "SQLite: a claim takes expired jobs",
+            "store/sqlite/lane_jobs.sql",
+            "                      and (j.expires_at is null or j.attempt > 0 or j.expires_at > @now)\n",
+            "",
+            "contract/test_ahead.py::test_one_lane_leaves_what_expired",
+            "work/test_worker.py::test_an_expired_job_is_not_run_even_if_nobody_has_cancelled_it_yet",
+        ).seen_by("nothing_starts_after_its_expiry", tasks="expiring nap"),
+        bug(
+            "PostgreSQL: a claim after a wake-up takes expired jobs",
+            "store/postgres/claim_lane.sql",
+            "               and (j.expires_at is null or j.attempt > 0 or j.expires_at > @now)\n",
+            "",
+            "contract/test_told.py::test_told_of_all_lanes_it_takes_what_the_order_says",
+        ).seen_by("nothing_starts_after_its_expiry", tasks="expiring nap"),
+    ],
+    "After a cancel a waiting job never runs; a running one ends cancelled or succeeded.": [
+        bug(
+            "a cancel is forgotten when the attempt is tried again",
+            "store/sql/reschedule.sql",
+            "set state = case when cancel_requested then 'cancelled' when pause_requested",
+            "set state = case when pause_requested",
+            "contract/test_transitions.py::test_a_request_outlives_the_attempt",
+        ).seen_by("only_its_own_errors_are_charged", tasks="late"),
+        bug(
+            "a cancel is forgotten when the attempt fails",
+            "store/sql/fail.sql",
+            "set state = case when cancel_requested then 'cancelled' else 'failed' end",
+            "set state = 'failed'",
+            "contract/test_transitions.py::test_a_request_outlives_the_attempt",
+        ).seen_by("a_cancel_is_kept", tasks="late"),
+        bug(
+            "a pause is forgotten when the attempt is tried again",
+            "store/sql/reschedule.sql",
+            "when pause_requested then 'paused' else 'queued' end,\n       run_at",
+            "else 'queued' end,\n       run_at",
+            "contract/test_transitions.py::test_a_request_outlives_the_attempt",
+        ).seen_by("only_its_own_errors_are_charged", tasks="late"),
+        bug(
+            "the verdict of a rescue forgets a cancel",
+            "model/rescue.py",
+            "    if cancel:\n",
+            "    if False:\n",
+            "contract/test_transitions.py::test_a_request_outlives_the_attempt",
+            "model/test_rescue.py::test_the_verdict",
+        ).seen_by("a_cancel_is_kept", "kill worker", tasks="late quick aquick"),
+    ],
+    "Every verb moves a job as the table of transitions says, or is refused and changes nothing.": [
+        bug(
+            "a failed job can be paused",
+            "store/sql/pause.sql",
+            " where id @any(ids) and state in ('queued', 'running')",
+            " where id @any(ids) and state in ('queued', 'running', 'failed')",
+            "contract/test_transitions.py::test_what_people_do_moves_a_job_as_the_table_says_or_is_refused",
+        ).seen_by("jobs_move_as_the_lifecycle_says", tasks="quick hopeless resigned"),
+        bug(
+            "a running job can be deleted",
+            "store/sql/delete.sql",
+            "(:unfinished and state <> 'running')",
+            "(:unfinished)",
+            "contract/test_transitions.py::test_what_people_do_moves_a_job_as_the_table_says_or_is_refused",
+        ).unseen("nobody deletes unfinished jobs"),
+    ],
+    "A cron makes one job a tick, however many workers run and whichever die.": [
+        bug(
+            "a tick is taken without looking whether it was taken before",
+            "store/sql/advance_cron.sql",
+            "where name = :name and next_at = :due and",
+            "where name = :name and",
+            "contract/test_crons.py::test_however_many_try_at_once_each_tick_has_one_job",
+        )
+        .and_also(
+            "store/sql/advance_cron.sql",
+            "   and coalesce(last_at < :tick, true)\n",
+            "",
+        )
+        .seen_by("a_tick_has_one_job"),
+        bug(
+            "a tick is taken although another has taken it",
+            "store/sql/advance_cron.sql",
+            "where name = :name and next_at = :due and",
+            "where name = :name and",
+            "contract/test_crons.py::test_who_comes_late_with_an_old_view_changes_nothing",
+        ).unseen("the other of two guards still keeps a tick from being taken twice"),
+        bug(
+            "a tick is taken again if the row was set back",
+            "store/sql/advance_cron.sql",
+            "   and coalesce(last_at < :tick, true)\n",
+            "",
+            "contract/test_crons.py::test_no_tick_is_taken_twice_even_if_the_row_was_set_back",
+        ).unseen("the other of two guards still keeps a tick from being taken twice"),
+        bug(
+            "a tick is taken, and its job enqueued in another transaction that may not come",
+            "store/crons.py",
+            "            [job] = self._enqueue_cron(tx, cron.name, step.tick)\n        self.hint",
+            "        with self.transaction() as tx:\n            [job] = self._enqueue_cron(tx, cron.name, step.tick)\n        self.hint",
+            "contract/test_crons.py::test_a_tick_is_taken_with_its_job_or_not_at_all",
+        ).unseen("a worker would have to die between two commits, microseconds apart"),
+    ],
+    "A reply that was lost, and the same sent again, change nothing.": [
+        bug(
+            "a claim whose reply was lost is not looked up",
+            "work/flights.py",
+            "            self._unknown += [flight.wants.fence for flight in flights if flight.wants is not None and flight.unsure]\n",
+            "",
+            "work/test_overlap.py::test_where_it_breaks_all_outcomes_are_sent_again_and_what_is_not_known_is_looked_up",
+        ).unseen("the lease of a claim nobody knows of runs out, and its jobs are taken back"),
+        bug(
+            "a broken connection counts as a commit that did not happen",
+            "store/postgres/connect.py",
+            "    if broken:\n        return OutcomeUnknown(",
+            "    if broken:\n        return StoreUnavailable(",
+            "contract/test_trip.py::test_a_session_that_ends_between_the_two_answers_leaves_the_claim_and_a_doubt",
+        ).unseen("the server would have to die between a commit and its reply"),
+        bug(
+            "an outcome that is sent again is taken for lost",
+            "store/sql/recorded.sql",
+            "and outcome not in ('crashed', 'lost'))",
+            "and outcome not in ('crashed', 'lost', 'errored'))",
+            "contract/test_history.py::test_an_outcome_sent_again_after_a_lost_reply_changes_nothing_and_is_not_lost",
+        ).unseen("the server would have to die between a commit and its reply"),
+    ],
+    "A job whose task no worker knows waits; it is never dropped.": [
+        bug(
+            "SQLite: a claim takes jobs of tasks that it does not know",
+            "store/sqlite/lanes.sql",
+            " where lane.task in (select value from json_each(:tasks))\n",
+            " where true\n",
+            "contract/test_claim.py::test_unknown_tasks_stay_queued_untouched",
+        ).seen_by("unknown_tasks_wait", tasks="quick doze"),
+        bug(
+            "PostgreSQL: a claim takes jobs of tasks that it does not know",
+            "store/postgres/lanes.sql",
+            "     where task = any(:tasks)\n",
+            "     where true\n",
+            "contract/test_claim.py::test_unknown_tasks_stay_queued_untouched",
+        ).seen_by("unknown_tasks_wait", tasks="quick doze"),
+    ],
+    "A stopping worker finishes what it can within its grace and gives the rest back, uncharged.": [
+        bug(
+            "heartbeats end when a worker begins to stop",
+            "work/worker.py",
+            "    def _finish_gracefully(self) -> None:\n",
+            "    def _finish_gracefully(self) -> None:\n        self._heartbeat.stop()\n",
+            "crash/test_shutdown.py::test_leases_are_renewed_while_a_worker_drains",
+        ).seen_by("nobody_is_robbed", "term worker", tasks="late long quick aquick"),
+        bug(
+            "a worker that stops gives no grace",
+            "work/worker.py",
+            "now + AFTER_GRACE + (0.0 if self._stop_asked else self.grace))",
+            "now + AFTER_GRACE)",
+            "work/test_worker.py::test_a_worker_that_stops_lets_handlers_finish_and_claims_nothing_more",
+        ).seen_by("who_stops_gives_its_grace", "term worker", tasks="nap doze spawner"),
+        bug(
+            "a worker that stops keeps what did not finish",
+            "work/worker.py",
+            "                self.desk.ends.give_back(attempt)\n",
+            "                self.desk.ends.forget(attempt.held)\n",
+            "work/test_worker.py::test_what_does_not_finish_in_its_grace_is_given_back_uncharged",
+        ).unseen("it is about handlers inside the worker, and plain workers have none there"),
+    ],
+    "An outage of the database costs no attempt, and outcomes wait it out.": [
+        bug(
+            "outcomes are dropped when the database is away",
+            "work/flights.py",
+            "            for flight in reversed(flights):\n                self.ends.put_back(flight)\n            raise",
+            "            raise",
+            "work/test_overlap.py::test_where_it_breaks_all_outcomes_are_sent_again_and_what_is_not_known_is_looked_up",
+        ).seen_by("everything_ends", "server stopped", "cut backends", tasks="quick nap", engine="postgres"),
+        bug(
+            "a handler that met the absent database is charged",
+            "work/runners/decide.py",
+            "    return isinstance(error, StoreUnavailable)\n",
+            "    return False\n",
+            "work/test_mishaps.py::test_a_handler_that_meets_an_absent_database_is_not_charged",
+        ).seen_by("only_its_own_errors_are_charged", "server stopped", engine="postgres", tasks="once_ledger ledger"),
+    ],
+    "Wake-ups are hints: without them jobs start later, and nothing else changes.": [
+        bug(
+            "a worker does not look for work once it listens",
+            "work/listener.py",
+            '            events.emit("listening")\n            self._wake()\n',
+            '            events.emit("listening")\n',
+            "work/test_hearing.py::test_whoever_begins_to_listen_looks_for_work_after_that",
+        ).unseen("under load something else wakes the workers"),
+        bug(
+            "what goes back to the queue wakes nobody",
+            "store/base.py",
+            "        for queue in done.requeued:\n            self.hint(queue, due_in=outcome.delay)\n",
+            "",
+            "contract/test_people.py::test_every_return_to_queued_wakes_and_so_do_requests",
+        ).unseen("under load something else wakes the workers"),
+        bug(
+            "a worker that hears nothing does not poll",
+            "work/desk.py",
+            "        wait = self.poller.wait(self._due(claimed.next_due))\n",
+            "        wait = None\n",
+            "api/test_application.py::test_it_works_without_prepared_statements_and_without_notifications",
+        ).unseen("under load something else wakes the workers"),
+        bug(
+            "every idle worker acts on a lone job's wake-up",
+            "model/place.py",
+            "        return (self.rank - channel) % self.count\n",
+            "        return 0\n",
+            "model/test_place.py::test_each_channel_has_a_first_and_a_second_worker",
+        ).unseen("a wake-up for nothing only costs a look"),
+        bug(
+            "nobody looks in the place of a worker that is gone",
+            "work/desk.py",
+            "                lane.later.append((time.monotonic() + LATE, (queue, task, priority)))\n",
+            "                pass\n",
+            "work/test_place.py::test_the_second_in_line_looks_a_moment_later_and_once",
+        ).unseen("under load something else wakes the workers"),
+        bug(
+            "whoever alone learns when a job falls due keeps it to itself",
+            "work/desk.py",
+            '            self._store.hint("", due_in=seconds)\n',
+            "            pass\n",
+            "work/test_place.py::test_who_keeps_no_time_tells_those_who_do",
+        ).unseen("under load something else wakes the workers"),
+    ],
+    "A checkpoint is there for the next attempt.": [
+        bug(
+            "a rescue loses the checkpoint",
+            "store/sql/rescue.sql",
+            "       expires_at = null,",
+            "       checkpoint = null, expires_at = null,",
+            "contract/test_leases.py::test_a_checkpoint_is_there_for_the_next_attempt",
+        ).seen_by("a_checkpoint_is_there_for_the_next", "kill worker", tasks="checkpoints acheckpoints quick aquick"),
+        bug(
+            "SQLite: a claim does not bring the checkpoint",
+            "store/sqlite/claimed.sql",
+            "priority, checkpoint, correlation_id",
+            "priority, null, correlation_id",
+            "contract/test_leases.py::test_a_checkpoint_is_there_for_the_next_attempt",
+        ).seen_by("a_checkpoint_is_there_for_the_next", tasks="snoozer"),
+    ],
+    "Finished jobs are forgotten after their time, and no others.": [
+        bug(
+            "SQLite: unfinished jobs are forgotten",
+            "store/sqlite/purge.sql",
+            "(state = 'failed' and finished_at < @after(minus_failed))",
+            "(state = 'failed' and finished_at < @after(minus_failed)) or finished_at is null",
+            "contract/test_retention.py::test_each_kind_is_kept_for_its_time",
+        ).seen_by("jobs_move_as_the_lifecycle_says", "kill people", tasks="quick nap"),
+        bug(
+            "PostgreSQL: unfinished jobs are forgotten",
+            "store/postgres/purge.sql",
+            "(j.state = 'failed' and j.finished_at < @after(minus_failed))",
+            "(j.state = 'failed' and j.finished_at < @after(minus_failed)) or j.finished_at is null",
+            "contract/test_retention.py::test_each_kind_is_kept_for_its_time",
+        ).seen_by("jobs_move_as_the_lifecycle_says", "kill people", tasks="quick nap"),
+    ],
+    "A million finished, paused, future or unserved jobs don't slow the others down.": [
+        bug(
+            "SQLite: a claim reads all lanes in full",
+            "store/sqlite/lane_jobs.sql",
+            "                    limit :n))))",
+            "                    limit :n + 1000000))))",
+            "plans/test_sqlite.py::test_a_claim_from_many_lanes_takes_steps_for_what_it_takes",
+        ).unseen("it only takes longer"),
+    ],
+    "Workers go on through an upgrade of the schema, or stop and say why.": [
+        bug(
+            "a worker does not notice that the schema no longer serves it",
+            "work/watchdog.py",
+            "        if look.misfit is not None:\n            self.misfit(look.misfit)\n",
+            "",
+            "crash/test_upgrade.py::test_a_schema_that_no_longer_serves_this_code_ends_its_workers_in_good_order",
+        ).unseen("nobody upgrades the schema meanwhile"),
+        bug(
+            "a schema that no longer serves this code is taken",
+            "store/migrate.py",
+            "    if oldest_code is not None and oldest_code > needed:",
+            "    if False:",
+            "contract/test_migrate.py::test_a_newer_schema_that_no_longer_serves_this_code_is_refused",
+        ).unseen("nobody upgrades the schema meanwhile"),
+    ],
+    "On SQLite: commits are on disk, the file is safe from forks, full disks, network file systems and the library's own log bug.": [
+        bug(
+            "commits do not wait for the disk",
+            "store/sqlite/connect.py",
+            '            self.db.execute(f"pragma synchronous = {settings.synchronous}")\n',
+            '            self.db.execute("pragma synchronous = normal")\n',
+            "contract/test_sqlite.py::test_our_connections_are_durable_by_default",
+        ).unseen("no machine loses its power"),
+        bug(
+            "every connection checkpoints the log by itself",
+            "store/sqlite/connect.py",
+            '            self.db.execute("pragma wal_autocheckpoint = 0")\n',
+            "",
+            "contract/test_sqlite.py::test_our_connections_are_durable_by_default",
+            "contract/test_sqlite.py::test_whoever_sees_the_log_too_long_makes_it_begin_anew",
+        ).unseen("the log only grows or shrinks at other times"),
+        bug(
+            "a network file system is taken",
+            "store/sqlite/connect.py",
+            "    if kind in NETWORK_FILE_SYSTEMS:",
+            "    if False:",
+            "contract/test_migrate.py::test_a_network_file_system_is_refused",
+        ).unseen("there is no network file system"),
+    ],
+    "The queue is plain SQL: jobs, errors and history are ordinary columns, and an inserted row is a job.": [
+        bug(
+            "PostgreSQL: a row that is inserted is not ready",
+            "store/postgres/migrations/0001_jobs.sql",
+            "ready_at         @instant default clock_timestamp(),",
+            "ready_at         @instant,",
+            "contract/test_enqueue.py::test_a_row_inserted_by_plain_sql_is_a_job",
+        ).seen_by("producers_meet_no_error_of_their_own", "kill people", tasks="quick doze"),
+    ],
+}
+
+BUGS = [bug for bugs in GUARANTEES.values() for bug in bugs]

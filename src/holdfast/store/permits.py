@@ -1,0 +1,45 @@
+"""At most so many at once, first come, first served. A permit is a future: a thread and a coroutine can both wait for
+one, and neither is in the other's way."""
+
+from __future__ import annotations
+
+from collections import deque
+from concurrent.futures import Future
+from threading import Lock
+
+Permit = Future[None]  # done: it is granted
+
+
+class Permits:
+    def __init__(self, count: int) -> None:
+        self._free = count
+        self._line: deque[Permit] = deque()
+        self._lock = Lock()
+
+    def ask(self) -> Permit:
+        permit = Permit()
+        with self._lock:
+            if self._free:
+                self._free -= 1
+                permit.set_result(None)
+            else:
+                self._line.append(permit)
+        return permit
+
+    def give_back(self, permit: Permit) -> None:
+        """Granted, or still waited for."""
+        if permit.cancel():
+            return
+        with self._lock:
+            heir = self._next()
+            if heir is None:
+                self._free += 1
+        if heir is not None:
+            heir.set_result(None)  # not under the lock: this calls whoever waits
+
+    def _next(self) -> Permit | None:
+        while self._line:
+            heir = self._line.popleft()
+            if heir.set_running_or_notify_cancel():
+                return heir
+        return None

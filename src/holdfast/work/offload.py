@@ -1,0 +1,86 @@
+"""Where coroutines have blocking calls to a store made. Not by asyncio's default executor: on SQLite such a call may
+wait at the gate, and whoever holds the gate may need a thread of that executor to go on. So each store has threads of
+its own, and the end of a transaction needs none of these either: it gets a new one."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from contextvars import copy_context
+from functools import partial
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from weakref import WeakKeyDictionary
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+THREADS = min(32, (os.cpu_count() or 1) + 4)  # of a store, at most: as asyncio's own executor has
+_executors: WeakKeyDictionary[object, Executor] = WeakKeyDictionary()
+os.register_at_fork(after_in_child=_executors.clear)  # a child has none of its parent's threads
+
+# (asyncio is imported where it is needed: that takes as long as all of ours.)
+
+
+async def in_thread(store: object, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    """Make a call to this store on one of its threads; first come, first served. A coroutine that is cancelled before
+    its call began leaves the line."""
+    import asyncio
+
+    executor = _executors.get(store)
+    if executor is None:
+        from concurrent.futures import ThreadPoolExecutor
+
+        # (Two loops may come here at once: one executor of the two is kept.)
+        executor = _executors.setdefault(store, ThreadPoolExecutor(THREADS, "holdfast-call"))
+    loop = asyncio.get_running_loop()
+    return await loop.run_in_executor(executor, partial(copy_context().run, call, *args, **kwargs))
+
+
+async def at_once(call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    """Make a call on a thread of its own: it waits behind nobody. The call is made whatever happens to the coroutine,
+    which goes on when it is done."""
+    import asyncio
+
+    done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+    run = partial(copy_context().run, _run, partial(call, *args, **kwargs), done)
+    try:
+        threading.Thread(target=run, name="holdfast-end").start()
+    except RuntimeError:  # the system has no more threads
+        run()
+    return await through(done)
+
+
+def _run(call: Callable[[], Any], done: Any) -> None:
+    try:
+        value, error = call(), None
+    except BaseException as raised:  # noqa: BLE001 - it is raised where the call is awaited
+        value, error = None, raised
+
+    def tell() -> None:
+        if error is None:
+            done.set_result(value)
+        else:
+            done.set_exception(error)
+
+    with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        done.get_loop().call_soon_threadsafe(tell)
+
+
+async def through(awaitable: Awaitable[T]) -> T:
+    """Await this to its end, even if cancelled meanwhile; that takes effect then."""
+    import asyncio
+
+    future = asyncio.ensure_future(awaitable)
+    try:
+        return await asyncio.shield(future)
+    except asyncio.CancelledError:
+        while not future.done():  # whoever asks once may ask twice
+            with suppress(asyncio.CancelledError):
+                await asyncio.shield(future)
+        future.result()
+        raise
