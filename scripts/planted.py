@@ -360,7 +360,7 @@ GUARANTEES: dict[str, list[Bug]] = {
             "work/watchdog.py",
             "            self._store.tell([job.queue for job in rescued])\n            self._due_in(0.0)\n",
             "",
-            "crash/test_kill.py::test_a_neighbour_runs_the_jobs_of_a_killed_worker_within_two_seconds",
+            "contract/test_wakeups.py::test_a_rescue_wakes_its_own_worker_and_the_others",
         ).unseen("under load something else wakes the workers"),
     ],
     "A success is recorded once. Effects committed with it happen exactly once.": [

@@ -138,7 +138,7 @@ def test_one_application_is_used_from_many_threads_and_loops(hf: Holdfast) -> No
 
 def test_it_works_without_prepared_statements_and_without_notifications(make_app: Callable[..., Holdfast]) -> None:
     """As behind a pooler in transaction mode."""
-    app = make_app(prepare=False, listen=False, poll_base=0.02, poll_max=0.05)
+    app = make_app(prepare=False, listen=False, poll_base=0.02, poll_max=0.05, lease=600.0)  # no look but by polling
 
     @app.task(max_attempts=2, retry=None)
     def task(n: int) -> int:
@@ -151,6 +151,7 @@ def test_it_works_without_prepared_statements_and_without_notifications(make_app
         later = task.using(delay=0.1).enqueue(7)
         assert later.wait(timeout=20) == 7
         assert [job.wait(timeout=20) for job in jobs if job is not jobs[3]] == [0, 1, 2, 4, 5]
+        assert [task.enqueue(n).wait(timeout=20) for n in (8, 9)] == [8, 9]
         assert not worker.desk.poller.listening
     assert jobs[3].state is State.FAILED
     assert [attempt.number for attempt in jobs[3].attempts] == [1, 2]

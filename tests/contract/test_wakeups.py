@@ -19,6 +19,7 @@ import pytest
 
 from holdfast import events
 from holdfast.errors import StoreUnavailable, ValueRefused
+from holdfast.model.lifecycle import State
 from holdfast.settings import Settings
 from holdfast.store import open_store
 from holdfast.store.base import Store
@@ -26,8 +27,10 @@ from holdfast.store.postgres import connect as postgres_connect
 from holdfast.store.postgres import crowd, listen, notify, primary
 from holdfast.store.postgres.connect import Connection
 from holdfast.store.postgres.store import PostgresStore
+from holdfast.work.neighbours import Neighbours
+from holdfast.work.watchdog import Watchdog
 from tests.contract.places import raw
-from tests.factories import BOOM, a_queued_job, a_running_job, claim, new_job, ref
+from tests.factories import BOOM, LEASE, Clock, a_queued_job, a_running_job, claim, new_job, ref
 from tests.waiting import wait_until
 
 
@@ -119,6 +122,22 @@ def test_however_quickly_jobs_follow_each_other_each_is_heard_of_soon(
             thread.join()
     late = {name: heard[name] - told_at[name] for name in told_at if heard[name] - told_at[name] > 1.0}
     assert not late
+
+
+def test_a_rescue_wakes_its_own_worker_and_the_others(
+    store: Store, stores: Callable[..., Store], settings: Settings, clock: Clock, engine: str
+) -> None:
+    held = a_running_job(store, queue="mail")
+    clock.advance(2 * LEASE)
+    wakes: list[float] = []
+    watchdog = Watchdog(
+        "w2", store, settings, Neighbours(None, "w2"), tasks=("greet",), queues=None, due_in=wakes.append
+    )
+    with listening(stores()) as ear:
+        watchdog.catch_up()
+        assert store.get(str(held.id)).state is State.QUEUED
+        assert ear.next() == {"sqlite": ("changed", ""), "postgres": ("queue", "mail")}[engine]
+    assert wakes == [0.0]
 
 
 def pretend_that_many_enqueue(monkeypatch: pytest.MonkeyPatch, *, rest: float) -> None:

@@ -20,6 +20,7 @@ from holdfast.model.backoff import POLL_TRIES
 from holdfast.model.outcome import Outcome
 from holdfast.store.base import Ear
 from holdfast.work import flights, retention
+from holdfast.work.worker import AFTER_GRACE
 from tests.contract.places import raw
 from tests.factories import wants
 from tests.running import HASTY, Heard, await_state, troubled, working
@@ -260,6 +261,8 @@ def test_a_worker_that_stops_lets_handlers_finish_and_claims_nothing_more(make_a
     thread.start()
     started.wait(20)
     worker.stop()
+    thread.join(2 * AFTER_GRACE)
+    assert thread.is_alive(), "its grace is longer than what a worker without any takes to end"
     let_go.set()
     thread.join(20)
     assert not thread.is_alive()
