@@ -98,6 +98,7 @@ def test_migrate_says_what_it_did_once(tmp_path: Path) -> None:
         (["jobs", "show", "x"], 3, "ids here are numbers"),
         (["jobs", "list", "--state", "odd"], 2, "Invalid value for '--state'"),
         (["jobs", "list", "--url", "mysql://x"], 2, "is not one of sqlite:///"),
+        (["jobs", "list", "--url", "postgresql+psycopg://h/d"], 2, "leave out +psycopg, as in postgresql://"),
         (["jobs", "list", "--url", "sqlite:///absent.db"], 2, "there is no file"),
         (["migrate", "--url", "sqlite:////nowhere/at/all.db"], 1, "does not exist"),
         (["jobs", "list", "--url", "postgresql://nobody@127.0.0.1:9/none"], 5, "can't reach"),

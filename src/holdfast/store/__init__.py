@@ -26,9 +26,10 @@ def open_store(settings: Settings, *, clock: Callable[[], datetime] | None = Non
             raise BadSettings("PostgreSQL needs a driver: pip install 'holdfast[postgres]'", number="HF1105") from None
 
         return PostgresStore(settings, clock=clock)
+    kind, plus, driver = scheme.partition("+")
     raise BadSettings(
         f"the database URL {settings.shown_url!r} is not one of sqlite:///file.db, sqlite:////absolute/file.db, "
-        "postgresql://user@host/database",
+        "postgresql://user@host/database" + (f": leave out +{driver}, as in {kind}://" if plus else ""),
         number="HF1104",
     )
 
@@ -37,6 +38,6 @@ def _scheme(url: str) -> str:
     from urllib.parse import urlsplit  # what opens no store does without
 
     try:
-        return urlsplit(url).scheme.partition("+")[0]
+        return urlsplit(url).scheme
     except ValueError:  # not even a URL
         return ""
