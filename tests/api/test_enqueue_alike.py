@@ -85,7 +85,7 @@ class Place:
         return [found[int(id)] for id in ids]
 
     def check(self) -> None:
-        """Every row satisfies the constraints that others' rows are held to: SQLite doesn't check ours as they come."""
+        """Every row satisfies the table's constraints."""
         if self.app.settings.url.startswith("sqlite"):
             assert self.database("pragma integrity_check") == [("ok",)]
 

@@ -77,10 +77,9 @@ def test_a_reader_that_pins_the_log_holds_nobody_up(
 
 def test_our_connections_are_durable_by_default(tmp_path: Path) -> None:  # DESIGN 3.9, F39
     store = SqliteStore(Settings(url=f"sqlite:///{tmp_path}/jobs.db"))
-    for pool in (store._pool, store._posts):
-        with pool.take() as connection:
-            assert connection.db.execute("pragma synchronous").fetchone() == (2,), "full"
-            assert connection.db.execute("pragma wal_autocheckpoint").fetchone() == (0,)
+    with store._pool.take() as connection:
+        assert connection.db.execute("pragma synchronous").fetchone() == (2,), "full"
+        assert connection.db.execute("pragma wal_autocheckpoint").fetchone() == (0,)
     store.close()
 
 
@@ -300,15 +299,13 @@ def test_a_file_that_is_gone_before_it_was_used_is_told(store: Store, monkeypatc
 
 
 @ONLY_SQLITE
-def test_only_enqueues_go_without_the_constraints(store: Store) -> None:
-    """What a row is made of was checked before (tests/api/test_enqueue_alike.py). A mistake of ours at anything else
-    is still refused (R5.11)."""
+def test_a_mistake_of_our_own_is_refused_by_the_constraints(store: Store) -> None:
     assert isinstance(store, SqliteStore)
-    with store._posts.take() as connection:
-        assert connection.db.execute("pragma ignore_check_constraints").fetchone() == (1,)
     id = a_queued_job(store)
     with pytest.raises(ValueRefused, match="CHECK"), store._pool.take() as connection:
         connection.db.execute(store.statements.fill("update @jobs set ready_at = null where id = ?"), (id,))
+    with pytest.raises(ValueRefused, match="CHECK"):
+        store.enqueue(new_job(args=b"not JSON"))
 
 
 @ONLY_SQLITE

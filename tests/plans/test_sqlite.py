@@ -95,9 +95,8 @@ class Steps:
 
     def __init__(self, store: SqliteStore) -> None:
         self.counted = 0
-        for pool in (store._pool, store._posts):
-            with pool.take() as connection:
-                connection.db.set_progress_handler(self._count, COUNTED)
+        with store._pool.take() as connection:
+            connection.db.set_progress_handler(self._count, COUNTED)
 
     def _count(self) -> int:
         self.counted += COUNTED
@@ -134,9 +133,9 @@ def unbounded(store: SqliteStore, steps: Steps) -> Iterator[str]:
         fence, worker, ids = db.execute("select fence, worker, job_ids from holdfast_leases limit 1").fetchone()
     first, second, third, *rest = (Ref(id, fence) for id in store.ids_of(ids))
     acts: dict[str, tuple[int, Act]] = {
-        "enqueue": (500, lambda: store.enqueue(new_job(task=TASK, delay=3600.0))),
-        "enqueue with a key that is held": (500, lambda: store.enqueue(new_job(task=TASK, key="k77"))),
-        "enqueue to get a result": (500, lambda: store.enqueue(new_job(task=TASK, key="s77", reuse=1e9))),
+        "enqueue": (600, lambda: store.enqueue(new_job(task=TASK, delay=3600.0))),
+        "enqueue with a key that is held": (600, lambda: store.enqueue(new_job(task=TASK, key="k77"))),
+        "enqueue to get a result": (600, lambda: store.enqueue(new_job(task=TASK, key="s77", reuse=1e9))),
         "look": (4000, lambda: store.look("me", (TASK, PAUSED_TASK), None, ("a", "b"))),
         "claim nothing": (4000, lambda: claim(store, 10, tasks=("nobody's",))),
         "claim": (8000, lambda: claim_and_give_back(store, wants(10, tasks=(TASK, PAUSED_TASK), held=1))),

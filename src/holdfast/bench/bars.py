@@ -72,7 +72,7 @@ NOTIFIED = ratio("enqueuers_16.with_notification", "enqueuers_16.without_notific
 
 RATIOS = (
     at_least("drain_to_raw_cycle", "drain / raw cycle", ratio("drain", "raw_cycle"), sqlite=0.3, postgres=1.2),
-    at_least("enqueue_one_to_raw_insert", "enqueue one / raw insert", ONE, sqlite=0.8, postgres=0.75),
+    at_least("enqueue_one_to_raw_insert", "enqueue one / raw insert", ONE, sqlite=0.7, postgres=0.75),
     at_least("enqueue_bulk_to_raw_copy", "enqueue bulk / raw copy", BULK, postgres=0.6),
     at_least("two_workers_to_one", "two workers / one", TWO, sqlite=1.0, postgres=1.0),
     at_least("process_to_in_worker", "one runner process / handlers in the worker", PROCESS, sqlite=0.9, postgres=0.9),

@@ -34,7 +34,6 @@ CHECKPOINT_AGAIN = 30.0  # seconds before a checkpoint that could not be made is
 NETWORK_FILE_SYSTEMS = frozenset(
     ["nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "fuse.sshfs", "fuse.glusterfs", "ncpfs"]
 )
-TRIGGERS = "select count(*) from sqlite_master where type = 'trigger' and tbl_name = ? collate nocase"
 VALUE_REFUSED = {sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH}
 DISK_TROUBLE = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR}
 TRANSIENT = DISK_TROUBLE | {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
@@ -43,9 +42,9 @@ TRANSIENT = DISK_TROUBLE | {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 class Connection:
     """One open handle with its place at the gate. Whoever takes it from the pool uses it once, by `with`: then it goes
     back, and what SQLite raises meanwhile becomes ours. (A class: every enqueue has one, and generators take several
-    times as long.) `trusts`: it takes rows into this table without checking them by its constraints."""
+    times as long.)"""
 
-    def __init__(self, path: Path, settings: Settings, pool: Pool[Connection], *, trusts: str = "") -> None:
+    def __init__(self, path: Path, settings: Settings, pool: Pool[Connection]) -> None:
         self.path = path
         self._pool = pool
         with suppress(OSError):  # it is there; or SQLite says what is wrong
@@ -57,9 +56,6 @@ class Connection:
             self.db.execute("pragma wal_autocheckpoint = 0")
             self.db.execute(f"pragma cache_size = -{CACHE_KIB}")
             self.db.execute(f"pragma journal_size_limit = {LOG_KEPT}")
-            # What somebody's trigger writes when a row comes is still checked by the constraints of where it goes.
-            if trusts and self.db.execute(TRIGGERS, (trusts,)).fetchone() == (0,):
-                self.db.execute("pragma ignore_check_constraints = on")
         self._name = str(path)
         self._inode = _inode(self._name)
         self._in_place_at = -math.inf  # monotonic

@@ -17,7 +17,6 @@ from holdfast.model.job import MAX_PRIORITY, MIN_PRIORITY, Enqueued, NewJob
 from holdfast.settings import Settings
 from holdfast.store.base import Row, Store
 from holdfast.store.foreign import underlying
-from holdfast.store.pool import Pool
 from holdfast.store.sqlite.connect import PLACE_LOOK, Connection, is_transient, translate
 from holdfast.store.statements import Statements
 from holdfast.store.steps import Steps, keyed_steps, run_steps
@@ -42,7 +41,7 @@ def _after(moment: str, seconds: float) -> str:
 
 
 def _fit(job: NewJob) -> NewJob:
-    """The job, unless the table's constraints would refuse it: our own inserts go without (docs/decisions/0023)."""
+    """Refuses in plain words what the table's constraints would refuse in theirs."""
     if not MIN_PRIORITY <= job.priority <= MAX_PRIORITY:
         raise ValueRefused(f"a priority is from {MIN_PRIORITY} to {MAX_PRIORITY}, not {job.priority}")
     if job.max_attempts < 1:
@@ -73,7 +72,6 @@ class SqliteEnqueue(Store):
     path: Path
     _clock: Callable[[], datetime]
     _stamp: Callable[[], str]  # what it shows, as it is stored
-    _posts: Pool[Connection]  # for enqueues, and nothing else
 
     @abstractmethod
     def _use(self) -> Connection: ...
@@ -89,7 +87,7 @@ class SqliteEnqueue(Store):
 
     def enqueue(self, job: NewJob) -> Enqueued:
         _fit(job)
-        with self._posts.take() as connection:
+        with self._use() as connection:
             connection.refuse_if_misplaced(PLACE_LOOK)
             if job.key is None:
                 row = self._plain_row(job, self._stamp())
@@ -161,7 +159,7 @@ class SqliteEnqueue(Store):
         chunk = list(islice(source, CHUNK))
         if not chunk:
             return
-        with self._posts.take() as connection:
+        with self._use() as connection:
             connection.refuse_if_misplaced()
             if len(chunk) < CHUNK:
                 with connection.writing() as db:

@@ -64,16 +64,10 @@ class SqliteStore(SqliteTrip):
         )
         self._after: dict[str, list[str]] = {}
         self._pool: Pool[Connection] = Pool(self._connect, Connection.in_order, file=self.path)
-        self._posts: Pool[Connection] = Pool(self._open_post, Connection.in_order, file=self.path)
         prepare_file(self.path)
 
     def _connect(self) -> Connection:
         return Connection(self.path, self.settings, self._pool)
-
-    def _open_post(self) -> Connection:
-        """For enqueues, and nothing else. All that a new row consists of was checked when we were told it, and SQLite
-        would check it once more, which takes longer than the insert (docs/decisions/0023)."""
-        return Connection(self.path, self.settings, self._posts, trusts=f"{self.settings.prefix}jobs")
 
     # -- set-up ------------------------------------------------------------------------------------------------
 
@@ -127,10 +121,7 @@ class SqliteStore(SqliteTrip):
             return things(connection.db, self.statements, tables), expected
 
     def close(self) -> None:
-        try:
-            self._posts.close()
-        finally:
-            self._pool.close()
+        self._pool.close()
 
     # -- primitives --------------------------------------------------------------------------------------------
 
