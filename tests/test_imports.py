@@ -1,4 +1,4 @@
-"""The picture of STYLE, kept true: imports point one way."""
+"""Imports point one way."""
 
 from __future__ import annotations
 

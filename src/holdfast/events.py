@@ -39,7 +39,7 @@ VERBS: dict[str, str] = {
     "free": "freed",
 }  # fmt: skip
 
-# event -> level and text. Texts that other systems match word for word keep their wording (R6.3).
+# event -> level and text. Texts that other systems match word for word keep their wording.
 TEXTS: dict[str, tuple[int, str]] = {
     "worker_started": (logging.INFO, "worker {worker} started: {tasks} on {queues}, {slots}"),
     "unserved": (

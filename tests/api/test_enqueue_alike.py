@@ -1,4 +1,4 @@
-"""A job is the same job whether it was enqueued alone or with many others: to the byte, in every column (R7.7)."""
+"""A job is the same job whether it was enqueued alone or with many others: to the byte, in every column."""
 
 from __future__ import annotations
 

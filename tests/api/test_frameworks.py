@@ -68,7 +68,7 @@ def opened(form: str, database: sa.Engine) -> Iterator[Any]:
 @pytest.mark.parametrize("form", FORMS)
 def test_sqlalchemy_commits_or_rolls_back_the_job(
     hf: Holdfast, database: sa.Engine, form: str, write_first: bool
-) -> None:  # I2
+) -> None:
     @hf.task
     def task() -> str:
         return "done"
@@ -103,7 +103,7 @@ def test_a_job_alone_is_committed_too(hf: Holdfast, database: sa.Engine) -> None
     assert len(hf.jobs()) == 1
 
 
-def test_success_on_a_session_is_one_commit_with_its_writes(hf: Holdfast, database: sa.Engine) -> None:  # I9
+def test_success_on_a_session_is_one_commit_with_its_writes(hf: Holdfast, database: sa.Engine) -> None:
     @hf.task(max_attempts=2, retry=None)
     def note(ctx: JobContext) -> None:
         with Session(database) as session:
@@ -201,7 +201,7 @@ def django_connection(hf: Holdfast, settings: Settings, engine: str) -> Iterator
     del connections.databases["jobs"]
 
 
-def test_djangos_atomic_commits_or_rolls_back_the_job(hf: Holdfast, django_connection: Any) -> None:  # I2
+def test_djangos_atomic_commits_or_rolls_back_the_job(hf: Holdfast, django_connection: Any) -> None:
     from django.db import transaction
 
     @hf.task
@@ -225,7 +225,7 @@ def test_djangos_atomic_commits_or_rolls_back_the_job(hf: Holdfast, django_conne
     assert hf.drain() == 1
 
 
-def test_success_within_atomic_is_one_commit_with_its_writes(hf: Holdfast, django_connection: Any) -> None:  # I9
+def test_success_within_atomic_is_one_commit_with_its_writes(hf: Holdfast, django_connection: Any) -> None:
     from django.db import connections, transaction
 
     @hf.task(max_attempts=2, retry=None)

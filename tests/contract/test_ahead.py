@@ -1,4 +1,4 @@
-"""Claims ahead of free slots (DESIGN 2): beyond `limit` only jobs that were never tried and may be tried again. And one
+"""Claims ahead of free slots: beyond `limit` only jobs that were never tried and may be tried again. And one
 lane alone, where PostgreSQL takes a shorter way than through several: the answers must be the same."""
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def test_nothing_ahead_and_no_slot_is_no_claim(store: Store) -> None:
     assert store.get(id).state is State.QUEUED
 
 
-def test_what_was_claimed_ahead_can_be_given_back_unstarted(store: Store) -> None:  # R5.1: uncharged, no history
+def test_what_was_claimed_ahead_can_be_given_back_unstarted(store: Store) -> None:  # uncharged, no history
     made = [a_queued_job(store) for _ in range(3)]
     _, *waiting = claim(store, 1, ahead=2).jobs
     done = store.exchange([given_back(held, started=False) for held in waiting], None)
@@ -294,7 +294,7 @@ def test_what_waits_in_other_queues_or_later_is_nothing_that_could_not_be_locked
 
 def test_claims_at_once_in_one_lane_take_different_jobs(
     store: Store, stores: Callable[..., Store], clock: Clock
-) -> None:  # I3, I4, I19
+) -> None:
     jobs = 300
     made = [done.id for chunk in store.enqueue_many(new_job() for _ in range(jobs)) for done in chunk]
     own = [stores(clock=clock) for _ in range(4)]
@@ -309,6 +309,6 @@ def test_claims_at_once_in_one_lane_take_different_jobs(
                 return mine
 
     taken = [id for mine in at_once(4, drain) for id in mine]
-    taken += ids(claim(store, jobs).jobs)  # an empty claim is no proof that none is left (F26)
+    taken += ids(claim(store, jobs).jobs)  # an empty claim is no proof that none is left
     assert sorted(taken, key=int) == made, "none lost, none twice"
     assert {job.attempt for job in store.jobs(limit=jobs)} == {1}

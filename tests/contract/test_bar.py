@@ -247,7 +247,7 @@ def test_a_changed_due_time_and_priority_hold_when_it_is_let_go(store: Store, cl
     assert found.next_due == pytest.approx(HOUR)
 
 
-def test_nothing_is_queued_that_can_never_be_claimed(store: Store, settings: Settings) -> None:  # R5.11
+def test_nothing_is_queued_that_can_never_be_claimed(store: Store, settings: Settings) -> None:
     id = a_queued_job(store, args=THEIRS)
     hold(store)
     for change in ("barred_by = null", "state = 'paused'", "ready_at = run_at"):

@@ -26,7 +26,7 @@ def ids(store: Store, limit: int = 100, **options: object) -> list[str]:
 
 
 def test_jobs_come_by_priority_then_due_time_then_id_across_tasks_and_queues(store: Store, clock: Clock) -> None:
-    shuffle = random.Random(7)  # R4.14
+    shuffle = random.Random(7)
     expected = []
     for n in range(60):
         priority, delay = shuffle.randint(-2, 2), shuffle.randint(0, 5)
@@ -49,14 +49,14 @@ def test_batches_one_after_the_other_keep_the_order(store: Store, clock: Clock, 
     clock.advance(10)
     taken: list[str] = []
     while more := ids(store, batch):
-        assert len(more) <= batch  # I19
+        assert len(more) <= batch
         taken += more
     assert taken == [id for *_, id in sorted(expected)]
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_many_lanes_of_uneven_length_give_their_jobs_in_order(store: Store, clock: Clock, seed: int) -> None:
-    draw = random.Random(seed)  # R4.14
+    draw = random.Random(seed)
     lanes = [(f"q{draw.randrange(8)}", task, draw.randint(-2, 2)) for task in TASKS for _ in range(15)]
     jobs = []
     for queue, task, priority in set(lanes):
@@ -77,7 +77,7 @@ def test_many_lanes_of_uneven_length_give_their_jobs_in_order(store: Store, cloc
     assert ids(store) == []
 
 
-def test_a_claim_takes_no_more_than_its_limit_and_returns_what_it_moved(store: Store) -> None:  # I19, F24
+def test_a_claim_takes_no_more_than_its_limit_and_returns_what_it_moved(store: Store) -> None:
     for n in range(50):
         a_queued_job(store, task=TASKS[n % 3], queue="ab"[n % 2], priority=n % 4)
     taken = ids(store, 7)
@@ -96,7 +96,7 @@ def test_an_empty_claim_leaves_no_lease(store: Store, settings: Settings) -> Non
 # -- what a claim sets and returns ----------------------------------------------------------------------------------
 
 
-def test_a_claim_charges_the_attempt_and_says_who_holds_the_job(store: Store, clock: Clock) -> None:  # R4.5, R5.1
+def test_a_claim_charges_the_attempt_and_says_who_holds_the_job(store: Store, clock: Clock) -> None:
     id = a_queued_job(store, args=b'{"x":1}', queue="mail", priority=4, max_attempts=2, correlation_id="c-1")
     clock.advance(3)
     wanted = wants(worker="w7")
@@ -111,7 +111,7 @@ def test_a_claim_charges_the_attempt_and_says_who_holds_the_job(store: Store, cl
     assert job.started_at == clock.now
 
 
-def test_each_claim_has_a_fence_of_its_own(store: Store) -> None:  # R4.5, I4
+def test_each_claim_has_a_fence_of_its_own(store: Store) -> None:
     held = a_running_job(store)
     store.release(ref(held))
     [again] = claim(store).jobs
@@ -122,7 +122,7 @@ def test_each_claim_has_a_fence_of_its_own(store: Store) -> None:  # R4.5, I4
 
 
 def test_run_at_is_honoured_by_every_claim_path(store: Store, clock: Clock) -> None:
-    """R5.6 [X], I13: by delay, by instant, after a reschedule, a snooze, a change and a resume."""
+    """By delay, by instant, after a reschedule, a snooze, a change and a resume."""
     later = clock.now + timedelta(seconds=30)
     delayed, dated = a_queued_job(store, delay=30), a_queued_job(store, run_at=later)
     changed = a_queued_job(store)
@@ -141,7 +141,7 @@ def test_run_at_is_honoured_by_every_claim_path(store: Store, clock: Clock) -> N
     assert sorted(ids(store)) == sorted([delayed, dated, changed, paused, rescheduled, snoozed])
 
 
-def test_unknown_tasks_stay_queued_untouched(store: Store) -> None:  # F7
+def test_unknown_tasks_stay_queued_untouched(store: Store) -> None:
     id = a_queued_job(store, task="from the future", priority=100)
     mine = a_queued_job(store)
     before = everything(store, id)
@@ -158,7 +158,7 @@ def test_only_the_queues_served_are_taken_from(store: Store) -> None:
     assert ids(store) == [b]
 
 
-def test_a_queue_named_twice_is_one_queue(store: Store) -> None:  # I19
+def test_a_queue_named_twice_is_one_queue(store: Store) -> None:
     a = a_queued_job(store, queue="a")
     claimed = claim(store, 5, queues=("a", "a"))
     assert [str(job.id) for job in claimed.jobs] == [a]
@@ -358,7 +358,7 @@ def test_expired_jobs_in_front_hide_no_others(store: Store, clock: Clock) -> Non
 
 
 def test_concurrent_claimers_take_different_jobs(store: Store, stores: Callable[..., Store], clock: Clock) -> None:
-    jobs = 240  # R1.3, R4.1, I3, I4
+    jobs = 240
     for chunk in store.enqueue_many(new_job(task=TASKS[n % 3], priority=n % 2) for n in range(jobs)):
         assert len(chunk) == jobs
     own = [stores(clock=clock) for _ in range(8)]
@@ -372,7 +372,7 @@ def test_concurrent_claimers_take_different_jobs(store: Store, stores: Callable[
                 return mine
 
     taken = [id for mine in at_once(8, drain) for id in mine]
-    left = ids(store)  # an empty claim is no proof that none is left (F26): others may have held the locks
+    left = ids(store)  # an empty claim is no proof that none is left: others may have held the locks
     assert len(taken + left) == jobs
     assert len(set(taken + left)) == jobs
     assert {job.attempt for job in store.jobs(limit=jobs)} == {1}
@@ -419,7 +419,7 @@ def test_what_was_locked_keeps_its_place(store: Store, settings: Settings) -> No
         assert [ids(store, 5) for _ in range(6)] == [made[n : n + 5] for n in range(0, 30, 5)]
 
 
-def test_a_claim_asked_again_by_its_fence_tells_the_same(store: Store) -> None:  # I21, F43
+def test_a_claim_asked_again_by_its_fence_tells_the_same(store: Store) -> None:
     for n in range(5):
         a_queued_job(store, priority=n, args=b'{"n":1}')
     wanted = wants(3)
@@ -446,7 +446,7 @@ def test_a_claim_looked_up_before_it_happened_never_will(store: Store, clock: Cl
 
 
 def test_the_same_fence_never_claims_twice(store: Store) -> None:
-    """A claim sent again after a lost reply takes nothing on top: the fence is the primary key of its lease (I4)."""
+    """A claim sent again after a lost reply takes nothing on top: the fence is the primary key of its lease."""
     a_queued_job(store)
     a_queued_job(store)
     wanted: Wants = wants()
@@ -458,14 +458,14 @@ def test_the_same_fence_never_claims_twice(store: Store) -> None:
 
 
 def test_correlation_ids_belong_to_jobs_not_to_batches(store: Store) -> None:
-    """R7.6 [X]: what is claimed together keeps what each came with."""
+    """What is claimed together keeps what each came with."""
     for n in range(3):
         a_queued_job(store, correlation_id=f"c{n}")
     assert [job.correlation_id for job in claim(store, 3).jobs] == ["c0", "c1", "c2"]
 
 
 def test_a_batch_is_leased_once_and_what_waits_in_hand_stays_its_holders(store: Store, clock: Clock) -> None:
-    """R4.13 [X]: a job claimed with others and started last is renewed with them, so its lease does not run out."""
+    """A job claimed with others and started last is renewed with them, so its lease does not run out."""
     for _ in range(3):
         a_queued_job(store)
     wanted = wants(3)

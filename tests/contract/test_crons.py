@@ -1,4 +1,4 @@
-"""Crons as a store keeps them: one job a tick, whoever tries (I17, F44)."""
+"""Crons as a store keeps them: one job a tick, whoever tries."""
 
 from __future__ import annotations
 
@@ -70,7 +70,6 @@ def test_a_tick_becomes_a_job_that_is_due_at_it_and_says_where_it_is_from(store:
 def test_however_many_try_at_once_each_tick_has_one_job(
     store: Store, stores: Callable[..., Store], clock: Clock
 ) -> None:
-    """I17."""
     declare(store, expression="* * * * *")
     workers = [stores(clock=clock) for _ in range(6)]
     for _ in range(5):
@@ -131,7 +130,6 @@ def test_no_tick_is_taken_twice_even_if_the_row_was_set_back(store: Store, clock
 
 
 def test_a_clock_that_is_set_back_an_hour_repeats_nothing(store: Store, clock: Clock) -> None:
-    """F44."""
     declare(store, expression="0 * * * *")
     clock.advance(HOUR)
     assert len(fire(store)) == 1
@@ -155,7 +153,7 @@ def test_a_clock_that_is_set_back_an_hour_repeats_nothing(store: Store, clock: C
 def test_a_day_on_which_clocks_are_changed_has_one_job(
     store: Store, clock: Clock, zone: str, day: str, hour: int, fired: str
 ) -> None:
-    """F44: looked at every ten minutes, from the day before to the day after, by workers that start anew."""
+    """Looked at every ten minutes, from the day before to the day after, by workers that start anew."""
     clock.now = datetime.fromisoformat(f"{day}T00:00").replace(tzinfo=UTC) - timedelta(hours=12)
     for _ in range(6 * 36):
         declare(store, expression=f"30 {hour} * * *", timezone=zone)

@@ -1,4 +1,4 @@
-"""Whether many enqueue at once, as one of them sees it from its own jobs (F18)."""
+"""Whether many enqueue at once, as one of them sees it from its own jobs."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ def test_what_comes_in_the_middle_of_a_trip_is_heard_after_it(store: Store, ear:
     assert store.get(str(held.id)).state == "succeeded"
 
 
-def test_an_ear_whose_connection_is_cut_says_so(store: Store, ear: Ear, settings: Settings) -> None:  # F16
+def test_an_ear_whose_connection_is_cut_says_so(store: Store, ear: Ear, settings: Settings) -> None:
     assert list(ear.hear()) == []
     with raw(settings) as sql:
         assert sql(

@@ -57,7 +57,7 @@ def test_an_instant_long_ago_is_due(store: Store) -> None:
     assert [str(job.id) for job in claim(store, 3).jobs] == [ids[1], ids[0], ids[2]]
 
 
-def test_ids_grow_and_never_repeat(store: Store) -> None:  # DESIGN 3.9
+def test_ids_grow_and_never_repeat(store: Store) -> None:
     first, second = a_queued_job(store), a_queued_job(store)
     assert int(first) < int(second)
     store.delete(second)
@@ -99,7 +99,7 @@ def test_no_jobs_are_no_jobs(store: Store) -> None:
 
 @pytest.mark.parametrize("jobs", [CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK + 3])
 def test_more_jobs_than_a_chunk_holds_keep_their_order(store: Store, jobs: int) -> None:
-    """Mixed, with and without keys, some keys twice, across chunks (R7.7)."""
+    """Mixed, with and without keys, some keys twice, across chunks."""
 
     def stream() -> Iterator[NewJob]:
         for n in range(jobs):
@@ -188,7 +188,7 @@ def test_a_job_comes_with_the_callers_commit(store: Store, connection: Any, key:
 
 
 @pytest.mark.parametrize("key", [None, "order-7"])
-def test_a_job_goes_with_the_callers_rollback(store: Store, connection: Any, key: str | None) -> None:  # I2
+def test_a_job_goes_with_the_callers_rollback(store: Store, connection: Any, key: str | None) -> None:
     connection.execute("insert into orders values (7)")
     store.enqueue_on(connection, new_job(key=key))
     connection.rollback()
@@ -243,7 +243,7 @@ def test_a_rollback_leaves_no_wake_up_and_a_commit_leaves_some(store: Store, set
 
 
 @pytest.mark.parametrize("engine", ["postgres"])
-def test_our_own_enqueues_wake_after_the_commit(store: Store, settings: Settings) -> None:  # F18
+def test_our_own_enqueues_wake_after_the_commit(store: Store, settings: Settings) -> None:
     assert isinstance(store, PostgresStore)
     with psycopg.connect(settings.url, autocommit=True) as ear:
         ear.execute(store.listen_everywhere)
@@ -288,7 +288,7 @@ def test_a_connection_to_another_file_is_refused(store: Store, tmp_path: Any) ->
         other.close()
 
 
-def test_a_row_inserted_by_plain_sql_is_a_job(store: Store, settings: Settings, engine: str) -> None:  # R1.2
+def test_a_row_inserted_by_plain_sql_is_a_job(store: Store, settings: Settings, engine: str) -> None:
     with raw(settings) as sql:
         if engine == "postgres":
             sql("insert into {jobs} (queue, task, args) values ('q', 'greet', '1')")
@@ -305,7 +305,7 @@ def test_a_row_inserted_by_plain_sql_is_a_job(store: Store, settings: Settings, 
 def test_an_instant_that_nobody_could_reckon_with_is_refused(
     store: Store, settings: Settings, column: str, moment: str
 ) -> None:
-    """One such row would hinder every claim, or every list (R1.2)."""
+    """One such row would hinder every claim, or every list."""
     with raw(settings) as sql, pytest.raises(psycopg.errors.CheckViolation, match="instant"):
         sql(f"insert into {{jobs}} (queue, task, args, {column}) values ('q', 'greet', '1', ?::timestamptz)", moment)
     assert store.jobs() == []
@@ -381,7 +381,7 @@ def test_an_instant_of_a_row_inserted_by_plain_sql_is_utc_text(store: Store, set
 def test_a_row_that_nobody_could_read_is_refused(
     store: Store, settings: Settings, column: str, value: str | bytes | float, constraint: str
 ) -> None:
-    """SQLite takes anything for text, and one such row would hinder every claim, or every list (R1.2)."""
+    """SQLite takes anything for text, and one such row would hinder every claim, or every list."""
     also = {"ready_at": value} if column == "run_at" else {}
     with pytest.raises(sqlite3.IntegrityError, match=constraint):
         inserted(settings, **{column: value, **also})

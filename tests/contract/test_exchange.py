@@ -65,7 +65,7 @@ def test_mixed_verbs_in_one_trip(store: Store) -> None:
 
 @pytest.mark.parametrize("verb", ["succeed", "succeed with", "fail", "reschedule", "release", "park", "stop"])
 def test_a_lost_outcome_among_good_ones_hurts_only_itself(store: Store, clock: Clock, verb: str) -> None:
-    """F1, R6.1: one zombie's outcome in a batch costs its neighbours nothing."""
+    """One zombie's outcome in a batch costs its neighbours nothing."""
     zombie = a_running_job(store, worker="zombie")
     clock.advance(LEASE + 1)
     store.rescue()
@@ -100,7 +100,7 @@ def test_a_job_with_the_fence_of_another_is_refused_though_both_are_ours(store: 
 
 def test_a_stale_outcome_does_not_cost_the_newer_claim_its_lease(
     store: Store, clock: Clock, settings: Settings
-) -> None:  # I7, F1: else the job would run on, and nobody would ever rescue it
+) -> None:  # else the job would run on, and nobody would ever rescue it
     stale = a_running_job(store, worker="zombie")
     clock.advance(LEASE + 1)
     store.rescue()

@@ -1,4 +1,4 @@
-"""Attempts as history: keyed by job and fence, true after any number of lost replies (R5.8, I21)."""
+"""Attempts as history: keyed by job and fence, true after any number of lost replies."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_an_attempt_that_did_not_succeed_leaves_one_row(store: Store, clock: Clo
     assert attempt.traceback == (error and error.traceback)
 
 
-def test_success_leaves_no_attempt_row(store: Store, clock: Clock) -> None:  # DESIGN 3.7
+def test_success_leaves_no_attempt_row(store: Store, clock: Clock) -> None:
     held = a_running_job(store, worker="w9")
     started = clock.now
     clock.advance(7)
@@ -108,7 +108,7 @@ def test_history_counts_lives_and_attempts_and_outlives_a_retry(store: Store, cl
 
 
 @pytest.mark.parametrize("started", [True, False])
-def test_a_release_is_not_charged_and_a_reschedule_is(store: Store, started: bool) -> None:  # R5.4, I10
+def test_a_release_is_not_charged_and_a_reschedule_is(store: Store, started: bool) -> None:
     held = a_running_job(store, max_attempts=2)
     for _ in range(5):
         word = "released" if started else None
@@ -128,7 +128,7 @@ def test_a_release_is_not_charged_and_a_reschedule_is(store: Store, started: boo
 @pytest.mark.parametrize("ending", [*ENDINGS, "unstarted"])
 def test_an_outcome_sent_again_after_a_lost_reply_changes_nothing_and_is_not_lost(
     store: Store, ending: str, then: str
-) -> None:  # I21, F43
+) -> None:
     held = a_running_job(store)
     sent = Outcome("release", held.id, held.fence) if ending == "unstarted" else outcome(ending, held)
     assert store.exchange([sent], None, [held.fence]).lost == []
@@ -184,7 +184,7 @@ def test_a_dismissed_failure_keeps_its_error_and_its_replay(store: Store) -> Non
     assert store.get(str(held.id)) == job
 
 
-def test_last_error_and_history_are_plain_columns(store: Store) -> None:  # R1.9, R5.8
+def test_last_error_and_history_are_plain_columns(store: Store) -> None:
     held = a_running_job(store)
     store.reschedule(ref(held), 5, Error("E1", "first"))
     job = store.get(str(held.id))

@@ -1,4 +1,4 @@
-"""Keys make equal jobs one (DESIGN 3.13, R7.1, R7.2, I12)."""
+"""Keys make equal jobs one."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def test_a_deleted_job_gives_its_key_up(store: Store) -> None:
     assert store.enqueue(new_job(key="k")).created
 
 
-def test_a_retry_is_refused_while_an_unfinished_job_has_its_key(store: Store, clock: Clock) -> None:  # I12, F28
+def test_a_retry_is_refused_while_an_unfinished_job_has_its_key(store: Store, clock: Clock) -> None:
     held = a_running_job(store, key="k")
     store.fail(ref(held), BOOM)
     other = store.enqueue(new_job(key="k", delay=HOUR))
@@ -182,7 +182,7 @@ def test_a_retry_is_refused_while_an_unfinished_job_has_its_key(store: Store, cl
         store.retry(other.id)
 
 
-def test_a_retry_of_a_job_that_succeeded_names_its_state(store: Store) -> None:  # R2.1
+def test_a_retry_of_a_job_that_succeeded_names_its_state(store: Store) -> None:
     held = a_running_job(store, key="k")
     store.succeed(ref(held))
     assert store.enqueue(new_job(key="k")).created
@@ -191,7 +191,7 @@ def test_a_retry_of_a_job_that_succeeded_names_its_state(store: Store) -> None: 
 
 
 @pytest.mark.parametrize("engine", ["postgres"])  # where others can hold single rows locked
-def test_a_retry_waits_for_no_job_that_somebody_works_on(store: Store, settings: Settings) -> None:  # F27
+def test_a_retry_waits_for_no_job_that_somebody_works_on(store: Store, settings: Settings) -> None:
     failed, equal = a_running_job(store), a_running_job(store, key="k")
     for job in (failed, equal):
         store.fail(ref(job), BOOM)
@@ -270,7 +270,7 @@ def test_sixteen_submitters_of_one_key_make_one_job(
 
 def test_bulk_inserts_in_opposite_order_do_not_deadlock(
     store: Store, stores: Callable[..., Store], clock: Clock
-) -> None:  # F27
+) -> None:
     keys = [f"k{n:03}" for n in range(300)]
     own = [stores(clock=clock) for _ in range(4)]
 
@@ -290,7 +290,7 @@ def test_bulk_inserts_in_opposite_order_do_not_deadlock(
 @pytest.mark.parametrize("before", ["it has the key", "a finished job has it", "nobody has it"])
 def test_submitters_and_retries_of_one_key_never_make_two_unfinished_jobs(
     store: Store, stores: Callable[..., Store], clock: Clock, before: str
-) -> None:  # I12, F28: enqueue x retry
+) -> None:  # enqueue x retry
     own = [stores(clock=clock) for _ in range(6)]
     for n in range(10):
         kind: dict[str, Any] = {"task": f"t{n}", "key": f"k{n}", "queue": f"q{n}"}
@@ -325,7 +325,7 @@ GENERATIONS = {"those before have the keys": 1, "nobody has the keys": 2, "newer
 @pytest.mark.parametrize("other", ["an enqueue", "a retry"])
 def test_a_bulk_retry_and_others_of_the_same_keys_do_not_deadlock(
     store: Store, stores: Callable[..., Store], clock: Clock, before: str, other: str
-) -> None:  # F27
+) -> None:
     keys = [f"k{n * 7 % 150}" for n in range(150)]
     own = [stores(clock=clock) for _ in range(2)]
     for _ in range(4):

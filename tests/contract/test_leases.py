@@ -38,7 +38,7 @@ def test_renewing_extends_the_lease_by_the_databases_clock(store: Store, clock: 
     assert store.rescue() == []
 
 
-def test_a_lease_is_only_ever_renewed_forward(store: Store, clock: Clock) -> None:  # I7
+def test_a_lease_is_only_ever_renewed_forward(store: Store, clock: Clock) -> None:
     held = a_running_job(store, lease=HOUR)
     assert store.renew([held.fence], [ref(held)], 1) == ({held.fence}, [])
     assert lease_end(store) == pytest.approx(HOUR)
@@ -47,7 +47,7 @@ def test_a_lease_is_only_ever_renewed_forward(store: Store, clock: Clock) -> Non
     assert lease_end(store) == pytest.approx(HOUR + 60)
 
 
-def test_a_lease_is_renewed_only_by_its_own_fence(store: Store) -> None:  # F2, BeatFence
+def test_a_lease_is_renewed_only_by_its_own_fence(store: Store) -> None:
     held = a_running_job(store)
     stranger = str(uuid.uuid4())
     standing, requests = store.renew([stranger], [Ref(held.id, stranger)], HOUR)
@@ -56,7 +56,7 @@ def test_a_lease_is_renewed_only_by_its_own_fence(store: Store) -> None:  # F2, 
     assert lease_end(store) == pytest.approx(LEASE)
 
 
-def test_a_zombies_heartbeat_does_not_keep_its_heirs_lease_alive(store: Store, clock: Clock) -> None:  # F2
+def test_a_zombies_heartbeat_does_not_keep_its_heirs_lease_alive(store: Store, clock: Clock) -> None:
     zombie = a_running_job(store, worker="zombie")
     clock.advance(LEASE + 1)
     store.rescue()
@@ -70,7 +70,7 @@ def test_a_zombies_heartbeat_does_not_keep_its_heirs_lease_alive(store: Store, c
     assert rescued.id == str(heir.id)
 
 
-def test_an_expired_lease_that_nobody_rescued_is_still_its_holders(store: Store, clock: Clock) -> None:  # R5.12
+def test_an_expired_lease_that_nobody_rescued_is_still_its_holders(store: Store, clock: Clock) -> None:
     held = a_running_job(store)
     clock.advance(10 * LEASE)
     assert store.renew([held.fence], [ref(held)], LEASE) == ({held.fence}, [])
@@ -176,7 +176,7 @@ def test_an_outcome_without_word_of_its_lease_leaves_it_to_the_watchdog(
 # -- saving progress under it ---------------------------------------------------------------------------------------
 
 
-def test_a_checkpoint_is_there_for_the_next_attempt(store: Store, clock: Clock) -> None:  # R8.1, R8.2
+def test_a_checkpoint_is_there_for_the_next_attempt(store: Store, clock: Clock) -> None:
     held = a_running_job(store)
     assert store.get(str(held.id)).pending is None
     assert store.checkpoint(ref(held), b'{"seen":[1,2]}', pending=40, done=2) == (False, False)
@@ -199,7 +199,7 @@ def test_progress_keeps_what_it_is_not_told(store: Store) -> None:
     assert (job.done, job.total, job.note) == (2, 10, "first")
 
 
-def test_saving_progress_tells_what_people_asked(store: Store) -> None:  # R2.2
+def test_saving_progress_tells_what_people_asked(store: Store) -> None:
     held = a_running_job(store)
     store.pause(str(held.id))
     assert store.progress(ref(held), 1, None, None) == (False, True)
@@ -207,7 +207,7 @@ def test_saving_progress_tells_what_people_asked(store: Store) -> None:  # R2.2
     assert store.checkpoint(ref(held), b"1") == (True, True)
 
 
-def test_the_sum_of_pending_work_needs_no_json(store: Store, settings: Settings) -> None:  # R8.2, R8.3
+def test_the_sum_of_pending_work_needs_no_json(store: Store, settings: Settings) -> None:
     for pending in (3, 4, 5):
         store.checkpoint(ref(a_running_job(store, queue="crawl")), b"{}", pending=pending)
     parked = a_running_job(store, queue="crawl")
@@ -239,7 +239,7 @@ def test_a_zombies_checkpoint_does_not_overwrite_its_heirs(store: Store, clock: 
 # -- success on the handler's own transaction -----------------------------------------------------------------------
 
 
-def test_a_success_recorded_on_ones_own_transaction_comes_with_its_commit(store: Store) -> None:  # DESIGN 3.2
+def test_a_success_recorded_on_ones_own_transaction_comes_with_its_commit(store: Store) -> None:
     held = a_running_job(store)
     with store.user_transaction() as connection:
         store.succeed_on(connection, ref(held), b'"mine"')

@@ -1,8 +1,9 @@
 """Any sequence of verbs, in any order, by anyone who ever held a claim: a Hypothesis state machine on both databases.
 
 Two things are checked after every step. `Book` restates in plain Python what each verb promises, and the rows in the
-database must equal it, column by column. And the invariants of RELIABILITY (e), I1-I13, I18, I19 and I21, are checked
-on the rows themselves, before and after the step, without the book: a mistake made twice would still be found there.
+database must equal it, column by column. And the invariants (nothing lost or invented, one owner, fenced writes, honest
+charges) are checked on the rows themselves, before and after the step, without the book: a mistake made twice would
+still be found there.
 
 The bundle `claims` keeps every (job, fence) ever issued: most of them are stale, and that is the point.
 HOLDFAST_MACHINE_EXAMPLES=5000 makes it a campaign."""
@@ -228,7 +229,7 @@ class Book(Seen):
             case "park":
                 job.state, job.expires_at = asked, None  # queued, if the request was taken back
             case "reschedule" if asked is not C and job.attempt >= job.max_attempts:
-                return "refused"  # a queued job that can never be claimed must not exist (R5.11)
+                return "refused"  # a queued job that can never be claimed must not exist
             case "reschedule":
                 job.state, job.crashes, job.suspicion = asked, 0, 0
                 job.run_at = now + timedelta(seconds=outcome.delay)
@@ -587,7 +588,7 @@ class JobMachine(RuleBasedStateMachine):
             return self.kept(new, holder, done, "enqueue")
         assert done.created is (holder is None)
         self.book = book
-        self.check("nothing")  # rolled back: no row (I2)
+        self.check("nothing")  # rolled back: no row
         return multiple()
 
     @rule(target=jobs, news=REUSE.flatmap(lambda reuse: st.lists(new_jobs(reuse), min_size=1, max_size=4)))
@@ -608,7 +609,7 @@ class JobMachine(RuleBasedStateMachine):
         return int(done.id)
 
     def keep(self, new: NewJob, holder: Kept | None, done: Enqueued) -> None:
-        """A duplicate returns the live job (I12); a new one is new."""
+        """A duplicate returns the live job; a new one is new."""
         assert done.created is (holder is None)
         if holder is not None:
             assert (done.id, done.state) == (str(holder.id), holder.state)
@@ -647,7 +648,7 @@ class JobMachine(RuleBasedStateMachine):
 
     @rule(target=claims)
     def a_worker_crashes_with_one_job(self) -> Any:
-        """Alone with its job: charged, counted, and in the end quarantined (I11)."""
+        """Alone with its job: charged, counted, and in the end quarantined."""
         refs = self.claim_whatever_there_is("fragile", 1)
         self.rescue(by_expiry=False, dead={"fragile"})
         return refs
@@ -658,7 +659,7 @@ class JobMachine(RuleBasedStateMachine):
         return str(uuid.UUID(int=self.issued))
 
     def taken(self, wants: Wants, claimed: Claimed, ended: list[Outcome]) -> Any:
-        """A claim returns what it moved, in order, and nothing else (I19); and never lets a worker sleep too long."""
+        """A claim returns what it moved, in order, and nothing else; and never lets a worker sleep too long."""
         waiting = deepcopy(self.book.first(wants, self.now))
         passes = self.book.passes(wants, self.now)
         expected = self.book.claim(wants, self.now)
@@ -782,7 +783,7 @@ class JobMachine(RuleBasedStateMachine):
 
     @rule(claim=claims, whose=whose, commit=st.booleans())
     def succeed_on_the_callers_transaction(self, claim: Ref, whose: Whose, commit: bool) -> None:
-        """The effect (a row in a ledger) and the success are one commit (I9)."""
+        """The effect (a row in a ledger) and the success are one commit."""
         ref = self.of(claim, whose)
         outcome = Outcome("succeed", *ref, result=b'"tx"')
         if self.book.held_by(ref) is None:
@@ -826,7 +827,7 @@ class JobMachine(RuleBasedStateMachine):
 
     @rule(outcome=outcomes)
     def lose_reply(self, outcome: Outcome) -> None:
-        """Sent again because the reply was lost: already recorded, and nothing changes (I21)."""
+        """Sent again because the reply was lost: already recorded, and nothing changes."""
         done = self.store.exchange([outcome], None, [outcome.fence])
         assert done.lost == ([] if int(outcome.id) in self.book.jobs else [outcome])
         self.book.drop_leases([outcome.fence])
@@ -857,7 +858,7 @@ class JobMachine(RuleBasedStateMachine):
 
     @rule(target=claims, asked=st.sampled_from(("pause", "cancel")), verb=st.sampled_from(VERBS))
     def ask_of_a_job_that_then_ends(self, asked: str, verb: Verb) -> Any:
-        """Whatever the holder does next, the request is honoured (R2.5)."""
+        """Whatever the holder does next, the request is honoured."""
         refs = self.claim_whatever_there_is("w1", 2)
         ref = self.of(Ref(0, ""), 0)
         if self.book.held_by(ref) is not None:
@@ -894,7 +895,7 @@ class JobMachine(RuleBasedStateMachine):
 
     @rule(claim=claims, whose=st.sampled_from(("any", "a zombie's")))
     def rescue_on_an_old_read(self, claim: Ref, whose: Whose) -> None:
-        """A watchdog that decided from what it read long ago: the statement checks state and fence itself (F3)."""
+        """A watchdog that decided from what it read long ago: the statement checks state and fence itself."""
         ref = self.of(claim, whose)
         if self.book.held_by(ref) is None:
             with self.store.transaction() as tx:
@@ -912,7 +913,7 @@ class JobMachine(RuleBasedStateMachine):
 
     @rule(target=claims, verb=st.sampled_from(("succeed", "succeed", *VERBS)))
     def a_zombie_comes_back(self, verb: Verb) -> Any:
-        """It held a job, went silent, was rescued and overtaken; now it wants to end the job all the same (F1)."""
+        """It held a job, went silent, was rescued and overtaken; now it wants to end the job all the same."""
         self.claim_whatever_there_is("w1", 2)
         refs = self.leases_run_out_and_another_takes_over("w2")
         zombie = self.of(Ref(0, ""), "a zombie's")
@@ -952,8 +953,8 @@ class JobMachine(RuleBasedStateMachine):
         for id in before.jobs.keys() - after.jobs.keys():
             self.gone(before.jobs[id], verb)
         for id in after.jobs.keys() - before.jobs.keys():
-            assert verb == "enqueue", "I2: a row nobody asked for"
-            assert id in self.ids, "I2: a row nobody was told of"
+            assert verb == "enqueue", "a row nobody asked for"
+            assert id in self.ids, "a row nobody was told of"
             assert after.jobs[id].state is Q
         for id in before.jobs.keys() & after.jobs.keys():
             then, now = before.jobs[id], after.jobs[id]
@@ -976,9 +977,9 @@ class JobMachine(RuleBasedStateMachine):
             assert getattr(after, name) == getattr(self.book, name), f"{name} after {verb}"
 
     def gone(self, job: Kept, verb: str) -> None:
-        assert verb in ("delete", "purge"), "I1: a job was lost"
-        assert job.state is not R, "I1: a running job was forgotten"
-        assert verb == "delete" or job.state in FINISHED, "I1: retention took an unfinished job"
+        assert verb in ("delete", "purge"), "a job was lost"
+        assert job.state is not R, "a running job was forgotten"
+        assert verb == "delete" or job.state in FINISHED, "retention took an unfinished job"
 
     def moved(self, then: Kept, now: Kept, verbs: set[str]) -> None:
         if then.state is not now.state:
@@ -989,10 +990,10 @@ class JobMachine(RuleBasedStateMachine):
             ), f"{verbs} moved a job from {then.state} to {now.state}"
         if then.state in FINISHED and now.state is not then.state:
             assert (verbs == {"retry"} and now.life == then.life + 1) or (verbs == {"cancel"} and then.state is F), (
-                "I8: terminal is final"
+                "terminal is final"
             )
         if then.state is R and then.cancel_requested and now.state is not R:
-            assert now.state in (C, S), "I18: a job asked to cancel went on"
+            assert now.state in (C, S), "a job asked to cancel went on"
 
     def fenced(self, then: Kept, now: Kept, verb: str, ended: Sequence[Outcome]) -> None:
         if then.state is R:
@@ -1000,34 +1001,34 @@ class JobMachine(RuleBasedStateMachine):
             asked = requests if verb in ("pause", "resume", "cancel") else set()
             changed = {f.name for f in fields(Kept) if getattr(then, f.name) != getattr(now, f.name)} - asked
             holder = any((outcome.id, outcome.fence) == (then.id, then.fence) for outcome in ended)
-            assert not changed or holder or verb == "rescue", f"I5: {verb} changed {changed} without the fence"
+            assert not changed or holder or verb == "rescue", f"{verb} changed {changed} without the fence"
 
     def claimed(self, then: Kept, now: Kept, wants: Wants, after: Seen) -> None:
-        assert then.ready_at is not None, "I3: claimed while held"
-        assert max(then.ready_at, then.run_at) <= self.now, "I13: claimed early"
-        assert now.fence == wants.fence, "I3: claimed under another fence"
-        assert now.fence not in self.fences, "I4: a fence was used twice"
-        assert now.attempt == then.attempt + 1 <= now.max_attempts, "I3, I10: the attempt is charged at claim"
+        assert then.ready_at is not None, "claimed while held"
+        assert max(then.ready_at, then.run_at) <= self.now, "claimed early"
+        assert now.fence == wants.fence, "claimed under another fence"
+        assert now.fence not in self.fences, "a fence was used twice"
+        assert now.attempt == then.attempt + 1 <= now.max_attempts, "the attempt is charged at claim"
         lease = after.leases[wants.fence]
-        assert lease.expires_at == self.now + timedelta(seconds=wants.lease), "I3: the lease is as long as asked"
+        assert lease.expires_at == self.now + timedelta(seconds=wants.lease), "the lease is as long as asked"
 
     def ahead(self, after: Seen, wants: Wants) -> None:
-        """Beyond its free slots a worker takes nothing that a crash would cost an attempt it had not begun (I10)."""
+        """Beyond its free slots a worker takes nothing that a crash would cost an attempt it had not begun."""
         taken = [job for job in after.jobs.values() if job.fence == wants.fence and job.state is R]
         assert len(taken) <= wants.limit + wants.ahead
         last = [job for job in taken if job.attempt == job.max_attempts]
-        assert len(last) <= wants.limit, "I10: the last attempt, taken ahead"
+        assert len(last) <= wants.limit, "the last attempt, taken ahead"
 
     def rescued(self, then: Kept, now: Kept, leases: dict[str, KeptLease], by_expiry: bool, dead: set[str]) -> None:
         assert then.fence is not None
         lease = leases[then.fence]
-        assert (by_expiry and lease.expires_at < self.now) or lease.worker in dead, "I6: its holder was alive"
+        assert (by_expiry and lease.expires_at < self.now) or lease.worker in dead, "its holder was alive"
         if now.crashes >= QUARANTINE_AFTER and now.crashes > then.crashes and now.state is not C:
-            assert (now.state, now.error_code) == (F, "QUARANTINED"), "I11: a poison job goes on"
-        assert now.crashes <= QUARANTINE_AFTER, "I10: more crashes than allowed"
+            assert (now.state, now.error_code) == (F, "QUARANTINED"), "a poison job goes on"
+        assert now.crashes <= QUARANTINE_AFTER, "more crashes than allowed"
 
     def counted(self, then: Kept, now: Kept, verb: str) -> None:
-        """I10: attempt = claims less free releases. I9: one success a life."""
+        """attempt = claims less free releases, and one success a life."""
         life = (now.id, now.life)
         if now.fence is not None and now.fence != then.fence and now.state is R:
             self.charges[life] += 1
@@ -1036,20 +1037,20 @@ class JobMachine(RuleBasedStateMachine):
             tried = self.book.attempts.get((then.id, then.fence))
             free = ("released", "snoozed", "parked", "lost")
             refunded = now.attempt - (now.state is R) < then.attempt
-            assert tried is None or refunded or tried[2] not in free, "I10: a free release was charged"
+            assert tried is None or refunded or tried[2] not in free, "a free release was charged"
             self.charges[then.id, then.life] -= refunded
-        assert now.attempt == self.charges[life], "I10: attempt is not claims less free releases"
+        assert now.attempt == self.charges[life], "attempt is not claims less free releases"
         assert now.attempt <= now.max_attempts
         if now.state is S and then.state is not S:
             self.successes[life] += 1
-            assert self.successes[life] == 1, "I9: completed twice"
+            assert self.successes[life] == 1, "completed twice"
 
     def leased(self, before: Seen, after: Seen, renewed: set[str]) -> None:
         for fence, lease in before.leases.items():
             kept = after.leases.get(fence)
             if kept is not None and kept != lease:
-                assert fence in renewed, "I7: a lease was changed by someone else than its holder"
-                assert kept.expires_at >= lease.expires_at, "I7: a lease became shorter"
+                assert fence in renewed, "a lease was changed by someone else than its holder"
+                assert kept.expires_at >= lease.expires_at, "a lease became shorter"
         for job in after.jobs.values():
             if job.state is R:
                 assert job.fence in after.leases, "a job runs without a lease: nobody would ever rescue it"
@@ -1057,16 +1058,16 @@ class JobMachine(RuleBasedStateMachine):
 
     def one_holder_a_key(self, after: Seen) -> None:
         holders = Counter((job.task, job.key) for job in after.jobs.values() if job.holds_key)
-        assert all(count == 1 for count in holders.values()), "I12: two jobs hold one key"
+        assert all(count == 1 for count in holders.values()), "two jobs hold one key"
         without = [job.id for job in after.jobs.values() if job.key and not job.holds_key and job.state in (Q, R, P)]
-        assert not without, "I12: an unfinished job does not hold its key, so an equal one may come beside it"
+        assert not without, "an unfinished job does not hold its key, so an equal one may come beside it"
 
     def effects_once(self, after: Seen) -> None:
         effects = Counter(id for id, _ in after.ledger)
-        assert all(count == 1 for count in effects.values()), "I9: an effect twice"
+        assert all(count == 1 for count in effects.values()), "an effect twice"
         for id, fence in after.ledger:
             if id in after.jobs:
-                assert (after.jobs[id].state, after.jobs[id].fence) == (S, fence), "I9: an effect without its success"
+                assert (after.jobs[id].state, after.jobs[id].fence) == (S, fence), "an effect without its success"
 
 
 def test_whatever_happens_in_whatever_order_the_invariants_hold(store: Store, clock: Clock) -> None:

@@ -26,7 +26,7 @@ from tests.factories import BOOM, Clock, a_queued_job, a_running_job, claim, ref
 from tests.servers import drop_schema, new_schema, shared_postgres
 
 
-def test_migrating_twice_is_migrating_once(stores: Callable[..., Store]) -> None:  # R8.3a
+def test_migrating_twice_is_migrating_once(stores: Callable[..., Store]) -> None:
     store = stores()
     assert store.migrate() == [m.name for m in migrate.migrations("sqlite")]
     first = store.store_id
@@ -295,13 +295,13 @@ host /mnt/p9 9p rw 0 0
 )
 def test_the_file_system_of_a_place_is_that_of_its_nearest_mount(
     monkeypatch: pytest.MonkeyPatch, place: str, kind: str
-) -> None:  # F40
+) -> None:
     monkeypatch.setattr(Path, "read_text", lambda self: MOUNTS)
     assert sqlite_connect.file_system_of(Path(place)) == kind
 
 
 @pytest.mark.parametrize("kind", ["nfs4", "cifs", "9p", "fuse.sshfs"])
-def test_a_network_file_system_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: str) -> None:  # F40
+def test_a_network_file_system_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: str) -> None:
     monkeypatch.setattr(sqlite_connect, "file_system_of", lambda path: kind)
     said = refusal(lambda: open_at(f"sqlite:///{tmp_path}/jobs.db"), StoreError)
     assert f"network file system ({kind})" in said
@@ -322,7 +322,7 @@ def test_a_path_may_hold_anything_a_path_may_hold(tmp_path: Path, clock: Clock) 
 
 
 @pytest.mark.parametrize("engine", ["sqlite"])
-def test_a_full_disk_is_told_and_loses_nothing(store: Store, settings: Settings) -> None:  # F41
+def test_a_full_disk_is_told_and_loses_nothing(store: Store, settings: Settings) -> None:
     ids = [a_queued_job(store)]
     with store._pool.take() as connection:  # type: ignore[attr-defined]
         pages = connection.db.execute("pragma page_count").fetchone()[0]

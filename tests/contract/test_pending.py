@@ -1,4 +1,4 @@
-"""The sums of pending work (R8.2, R8.3): of jobs that run, and of all that are unfinished."""
+"""The sums of pending work: of jobs that run, and of all that are unfinished."""
 
 from __future__ import annotations
 

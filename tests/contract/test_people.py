@@ -63,10 +63,10 @@ def test_cancel_says_why(store: Store, clock: Clock) -> None:
         job = store.get(id)
         assert (job.error_code, job.error_message) == ("CANCELLED", "no longer wanted")
         assert (job.finished_at, job.failed_at) == (clock.now, None)
-    assert claim(store, 5).jobs == []  # I18
+    assert claim(store, 5).jobs == []
 
 
-def test_a_job_cancelled_while_it_runs_ends_cancelled_or_succeeded_never_queued(store: Store) -> None:  # I18
+def test_a_job_cancelled_while_it_runs_ends_cancelled_or_succeeded_never_queued(store: Store) -> None:
     held = a_running_job(store)
     store.cancel(str(held.id))
     store.reschedule(ref(held), 0, BOOM)
@@ -79,7 +79,7 @@ def test_a_job_cancelled_while_it_runs_ends_cancelled_or_succeeded_never_queued(
 
 
 def test_retry_begins_another_life(store: Store, clock: Clock) -> None:
-    """R5.11 [X]: attempts go back to 0, so that what is queued again can be claimed again."""
+    """Attempts go back to 0, so that what is queued again can be claimed again."""
     held = a_running_job(store, max_attempts=1, expires_in=10, queue="mail")
     store.fail(ref(held), BOOM)
     failed = store.get(str(held.id))
@@ -159,7 +159,7 @@ def test_a_deleted_job_is_forgotten_with_its_history(store: Store, settings: Set
 @pytest.mark.parametrize("verb", ["pause", "cancel", "delete"])
 def test_of_many_who_ask_the_same_at_once_one_wins(
     store: Store, stores: Callable[..., Store], clock: Clock, verb: str
-) -> None:  # R2.1
+) -> None:
     id = a_queued_job(store)
     own = [stores(clock=clock) for _ in range(6)]
 
@@ -208,7 +208,7 @@ def test_jobs_are_listed_newest_first_in_pages(store: Store) -> None:
 
 @pytest.mark.parametrize("engine", ["postgres"])
 def test_every_return_to_queued_wakes_and_so_do_requests(store: Store, settings: Settings) -> None:
-    """R3.6 [S2's defect]: an insert-only trigger misses jobs that come back."""
+    """An insert-only trigger misses jobs that come back."""
     assert isinstance(store, PostgresStore)
     with psycopg.connect(settings.url, autocommit=True) as ear:
         ear.execute(store.listen_everywhere)
@@ -242,7 +242,7 @@ def test_every_return_to_queued_wakes_and_so_do_requests(store: Store, settings:
         assert heard() == "q", "whichever queue its jobs wait in"
 
 
-def test_a_job_without_attempts_left_is_not_even_rescheduled_to_be_paused(store: Store) -> None:  # R5.11
+def test_a_job_without_attempts_left_is_not_even_rescheduled_to_be_paused(store: Store) -> None:
     """Nobody could resume it."""
     held = a_running_job(store, max_attempts=1)
     store.pause(str(held.id))

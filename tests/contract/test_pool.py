@@ -110,7 +110,7 @@ store.enqueue(NewJob(task="greet", args=b'"parent"'))
 """
 
 
-def test_what_was_lent_before_a_fork_never_gets_into_the_childs_pool(  # F37
+def test_what_was_lent_before_a_fork_never_gets_into_the_childs_pool(
     store: Store, settings: Settings, name: str
 ) -> None:
     done = subprocess.run(

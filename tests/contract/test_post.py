@@ -228,7 +228,7 @@ def test_a_table_that_stays_locked_is_told_of_and_the_next_job_is_taken(store: S
 def test_a_job_whose_session_ended_is_not_sent_twice(
     store: Store, monkeypatch: pytest.MonkeyPatch, lost: type[psycopg.Error]
 ) -> None:
-    """It may have been committed: a server that is told to stop says so after that, too (I21)."""
+    """It may have been committed: a server that is told to stop says so after that, too."""
     a_queued_job(store)
 
     def lose(self: post.Post, *args: Any) -> int:
@@ -243,7 +243,7 @@ def test_a_job_whose_session_ended_is_not_sent_twice(
     assert [job.queue for job in store.jobs()] == ["mail", "default"]
 
 
-def test_a_role_that_may_only_insert_jobs_can_enqueue(store: Store, settings: Settings) -> None:  # R1.2
+def test_a_role_that_may_only_insert_jobs_can_enqueue(store: Store, settings: Settings) -> None:
     schema = f'"{settings.schema}"'
     rights = f"usage on schema {schema}", f"insert, select (id) on {schema}.jobs", f"select on {schema}.meta"
     with a_role(settings.url, *rights) as url, closing(open_store(replace(settings, url=url))) as theirs:

@@ -1,4 +1,4 @@
-"""What people ask and how an attempt ends, in every order and at the same time (F45, I18, R2.5): exactly one end wins,
+"""What people ask and how an attempt ends, in every order and at the same time: exactly one end wins,
 a cancel that was taken is never lost, and what happened at once is what would have happened one after the other."""
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def test_every_order_of_asking_and_ending_goes_as_the_model_says(store: Store, c
             check(store, model, held.id, (first, order, verb))
             cancelled |= verb == "cancel" and answer == "ok"
             if cancelled:
-                assert model.state in (R, S, C), "I18: never back in the queue"
+                assert model.state in (R, S, C), "never back in the queue"
         put_away(store, held)
 
 
@@ -174,7 +174,7 @@ def put_away(store: Store, held: Ref) -> None:
         store.stop(held)
     elif state in (Q, P):
         store.cancel(str(held.id))
-        assert claim(store).jobs == [], "I18: what was cancelled never runs"
+        assert claim(store).jobs == [], "what was cancelled never runs"
 
 
 def test_a_job_that_was_cancelled_while_it_ran_never_runs_again(store: Store, clock: Clock) -> None:

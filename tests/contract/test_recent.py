@@ -1,5 +1,5 @@
 """Claims while looking everywhere takes long: from floors on, with surveys beside them. Nothing is forgotten: what
-stands before a floor waits for the next survey (F22; docs/decisions/0013). SQLite has no such state."""
+stands before a floor waits for the next survey (docs/decisions/0013). SQLite has no such state."""
 
 from __future__ import annotations
 

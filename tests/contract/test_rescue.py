@@ -17,7 +17,7 @@ from tests.factories import BOOM, LEASE, MINUTE, Clock, a_queued_job, a_running_
 # -- who is rescued -------------------------------------------------------------------------------------------------
 
 
-def test_an_unexpired_lease_of_a_live_worker_is_never_touched(store: Store, clock: Clock) -> None:  # I6
+def test_an_unexpired_lease_of_a_live_worker_is_never_touched(store: Store, clock: Clock) -> None:
     held = a_running_job(store)
     before = everything(store, held.id)
     clock.advance(LEASE - 0.001)
@@ -26,7 +26,7 @@ def test_an_unexpired_lease_of_a_live_worker_is_never_touched(store: Store, cloc
     store.succeed(ref(held))
 
 
-def test_duration_never_counts_only_an_unrenewed_lease(store: Store, clock: Clock) -> None:  # F4
+def test_duration_never_counts_only_an_unrenewed_lease(store: Store, clock: Clock) -> None:
     held = a_running_job(store)
     for _ in range(100):
         clock.advance(LEASE * 0.9)
@@ -37,7 +37,7 @@ def test_duration_never_counts_only_an_unrenewed_lease(store: Store, clock: Cloc
 
 
 def test_processing_jobs_whose_lease_expired_are_found_and_recovered(store: Store, clock: Clock) -> None:
-    """R1.5, 11.5 [X]: a crashed job does not stay running for ever, and keeps nothing of its old lock."""
+    """A crashed job does not stay running for ever, and keeps nothing of its old lock."""
     held = a_running_job(store)
     clock.advance(LEASE + 0.001)
     [rescued] = store.rescue()
@@ -59,21 +59,21 @@ def test_a_worker_known_to_be_dead_is_rescued_before_its_lease_ends(store: Store
         store.succeed(ref(held))
 
 
-def test_when_expiry_does_not_count_only_the_dead_are_rescued(store: Store, clock: Clock) -> None:  # DESIGN 3.3
+def test_when_expiry_does_not_count_only_the_dead_are_rescued(store: Store, clock: Clock) -> None:
     held = a_running_job(store)
     clock.advance(10 * LEASE)
     assert store.rescue(by_expiry=False) == []
     store.succeed(ref(held))
 
 
-def test_a_worker_that_never_registered_is_rescued_all_the_same(store: Store, clock: Clock) -> None:  # F5
+def test_a_worker_that_never_registered_is_rescued_all_the_same(store: Store, clock: Clock) -> None:
     a_running_job(store, worker="never registered")
     assert store.workers() == []
     clock.advance(LEASE + 1)
     assert len(store.rescue()) == 1
 
 
-def test_rescue_goes_in_bounded_batches(store: Store, clock: Clock) -> None:  # F6
+def test_rescue_goes_in_bounded_batches(store: Store, clock: Clock) -> None:
     for n in range(RESCUE_BATCH + 3):
         a_running_job(store, worker=f"w{n}")
     clock.advance(LEASE + 1)
@@ -84,7 +84,7 @@ def test_rescue_goes_in_bounded_batches(store: Store, clock: Clock) -> None:  # 
 
 
 def test_a_stale_job_whose_attempts_are_used_up_fails_and_is_never_claimed_again(store: Store, clock: Clock) -> None:
-    """R5.10 [X]: a job that always kills its worker is not reclaimed for ever."""
+    """A job that always kills its worker is not reclaimed for ever."""
     held = a_running_job(store, max_attempts=2)
     for _ in range(2):
         clock.advance(LEASE + 1)
@@ -99,7 +99,7 @@ def test_a_stale_job_whose_attempts_are_used_up_fails_and_is_never_claimed_again
     assert claim(store).jobs == []
 
 
-def test_three_lone_crashes_in_a_row_quarantine_a_job(store: Store, clock: Clock) -> None:  # I11, F10
+def test_three_lone_crashes_in_a_row_quarantine_a_job(store: Store, clock: Clock) -> None:
     held = a_running_job(store, max_attempts=10)
     for crashes in (1, 2, 3):
         clock.advance(LEASE + 1)
@@ -134,7 +134,7 @@ def test_an_attempt_that_ends_in_words_breaks_the_row_of_crashes(store: Store, c
 
 
 def test_what_is_rescued_to_failed_tells_its_zombie_that_the_lease_is_lost(store: Store, clock: Clock) -> None:
-    """F1: the job keeps its fence, yet what the zombie did was not recorded."""
+    """The job keeps its fence, yet what the zombie did was not recorded."""
     for max_attempts, cancel in ((1, False), (3, True)):
         held = a_running_job(store, max_attempts=max_attempts)
         if cancel:
@@ -173,7 +173,7 @@ def test_many_watchdogs_rescue_each_job_once(store: Store, stores: Callable[...,
 @pytest.mark.parametrize("verb", ["succeed", "fail", "reschedule"])
 def test_a_rescue_and_the_holders_outcome_have_one_winner(
     store: Store, stores: Callable[..., Store], clock: Clock, verb: str
-) -> None:  # F3, I6, I9
+) -> None:
     jobs = [a_running_job(store, worker=f"w{n}") for n in range(24)]
     clock.advance(LEASE + 1)
     holder, watchdog = stores(clock=clock), stores(clock=clock)
@@ -238,7 +238,7 @@ def test_a_success_under_way_on_the_handlers_transaction_is_not_rescued(store: S
 def test_rescue_writes_only_what_is_still_running_under_that_fence(
     store: Store, clock: Clock, settings: Settings
 ) -> None:
-    """F3: between the watchdog's look and its write the holder succeeds, past all locks; the write must find out."""
+    """Between the watchdog's look and its write the holder succeeds, past all locks; the write must find out."""
     held = a_running_job(store)
     clock.advance(LEASE + 1)
     with store.transaction() as tx:
@@ -253,7 +253,7 @@ def test_rescue_writes_only_what_is_still_running_under_that_fence(
     assert store.get(str(held.id)).state is State.SUCCEEDED
 
 
-def test_rescue_of_a_fence_that_is_gone_changes_nothing(store: Store) -> None:  # F3
+def test_rescue_of_a_fence_that_is_gone_changes_nothing(store: Store) -> None:
     held = a_running_job(store)
     store.release(ref(held))
     again = reclaim(store, held.id)

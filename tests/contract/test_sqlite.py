@@ -39,7 +39,7 @@ def log_of(settings: Settings) -> int:
 @ONLY_SQLITE
 def test_whoever_sees_the_log_too_long_makes_it_begin_anew(
     store: Store, settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:  # F36, F38
+) -> None:
     big = b'"' + b"x" * 100_000 + b'"'
     for _ in range(5):
         a_queued_job(store, args=big)
@@ -75,7 +75,7 @@ def test_a_reader_that_pins_the_log_holds_nobody_up(
     assert [job.id for job in store.jobs()] == ids[::-1]
 
 
-def test_our_connections_are_durable_by_default(tmp_path: Path) -> None:  # DESIGN 3.9, F39
+def test_our_connections_are_durable_by_default(tmp_path: Path) -> None:
     store = SqliteStore(Settings(url=f"sqlite:///{tmp_path}/jobs.db"))
     with store._pool.take() as connection:
         assert connection.db.execute("pragma synchronous").fetchone() == (2,), "full"
@@ -223,7 +223,7 @@ print(len(store.jobs()))
 """
 
 
-def test_a_forked_child_uses_no_handle_of_its_parent(store: Store, settings: Settings) -> None:  # F37
+def test_a_forked_child_uses_no_handle_of_its_parent(store: Store, settings: Settings) -> None:
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", FORK, settings.url, settings.schema],
         capture_output=True, text=True, timeout=60, check=False,
@@ -324,7 +324,7 @@ def test_what_a_trigger_writes_when_a_job_comes_is_checked(
 
 
 @ONLY_SQLITE
-def test_names_that_are_no_text_keep_nobody_from_steering(store: Store, settings: Settings) -> None:  # R1.2
+def test_names_that_are_no_text_keep_nobody_from_steering(store: Store, settings: Settings) -> None:
     a_queued_job(store)
     with raw(settings) as sql:
         sql("insert into {jobs} (task, queue, args) values ('greet', cast(x'ff41' as text), '{{}}')")

@@ -113,7 +113,7 @@ def test_steps_are_forgotten_with_their_job(store: Store, clock: Clock, settings
 def test_no_step_is_kept_after_a_rescue_that_comes_at_the_same_time(
     store: Store, stores: Callable[..., Store], clock: Clock
 ) -> None:
-    """F1: what a rescued attempt says after that is dropped; what it said before is found by the next."""
+    """What a rescued attempt says after that is dropped; what it said before is found by the next."""
     own = [stores(clock=clock) for _ in range(2)]
     for _ in range(20):
         held = a_running_job(store)

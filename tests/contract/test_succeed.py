@@ -25,5 +25,5 @@ def test_a_worker_whose_job_was_rescued_cannot_succeed_it(store: Store, clock: C
 def test_success_recorded_twice_is_already_recorded_not_lost(store: Store) -> None:
     held = a_running_job(store)
     store.succeed(ref(held), b"1")
-    store.succeed(ref(held), b"1")  # the reply was lost: the same outcome again (I21)
+    store.succeed(ref(held), b"1")  # the reply was lost: the same outcome again
     assert store.get(str(held.id)).result == b"1"

@@ -1,4 +1,4 @@
-"""Every state x every verb: it moves as model/lifecycle.py says, or is refused and nothing changed (R2.1)."""
+"""Every state x every verb: it moves as model/lifecycle.py says, or is refused and nothing changed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BY_THE_HOLDER = ("succeed", "fail", "reschedule", "release", "park", "stop")
 @pytest.mark.parametrize("state", STATES)
 def test_a_stale_fence_is_refused_in_every_state_and_changes_nothing(
     store: Store, clock: Clock, state: State, verb: str
-) -> None:  # R4.6, F1, I5
+) -> None:
     stale, _ = stale_and_current(store, clock, state)
     before = everything(store, stale.id)
     with pytest.raises(LeaseLost, match=rf"job {stale.id} .*{state}.*{verb}"):
@@ -31,7 +31,7 @@ def test_a_stale_fence_is_refused_in_every_state_and_changes_nothing(
 @pytest.mark.parametrize("state", [State.SUCCEEDED, State.FAILED, State.CANCELLED])
 def test_a_finished_job_keeps_its_fence_and_no_verb_changes_it_by_that(
     store: Store, clock: Clock, state: State, verb: str
-) -> None:  # I8: terminal is final
+) -> None:  # terminal is final
     _, current = stale_and_current(store, clock, state)
     before = everything(store, current.id)
     assert store.get(str(current.id)).fence == current.fence
@@ -74,7 +74,7 @@ def test_progress_under_the_lease_leaves_the_state_alone(store: Store, verb: str
 @pytest.mark.parametrize("state", STATES)
 def test_what_people_do_moves_a_job_as_the_table_says_or_is_refused(
     store: Store, clock: Clock, state: State, verb: str
-) -> None:  # R2.1
+) -> None:
     _, current = stale_and_current(store, clock, state)
     id = str(current.id)
     before = everything(store, id)
@@ -149,7 +149,7 @@ def test_only_a_queued_job_that_never_started_expires(store: Store, clock: Clock
         assert everything(store, id) == before
 
 
-# what was asked while it ran, what ended the attempt -> where the job goes (R2.5, I18)
+# what was asked while it ran, what ended the attempt -> where the job goes
 TURNED_ASIDE = {
     ("pause", "succeed"): State.SUCCEEDED,
     ("pause", "fail"): State.FAILED,
@@ -257,13 +257,13 @@ def insert_in_state(settings: Settings, state: str) -> None:
 
 
 @pytest.mark.parametrize("state", STATES)
-def test_the_schema_knows_every_state_of_the_enum(store: Store, settings: Settings, state: State) -> None:  # R2.3
+def test_the_schema_knows_every_state_of_the_enum(store: Store, settings: Settings, state: State) -> None:
     insert_in_state(settings, state.value)
     assert [job.state for job in store.jobs()] == [state]
 
 
 @pytest.mark.parametrize("state", ["done", "pending", "QUEUED", "Running", "canceled", "", "queued "])
-def test_the_schema_refuses_any_other_state(store: Store, settings: Settings, state: str) -> None:  # R2.3
+def test_the_schema_refuses_any_other_state(store: Store, settings: Settings, state: str) -> None:
     with pytest.raises(Exception, match=r"(?i)check constraint"):
         insert_in_state(settings, state)
     assert store.jobs() == []
@@ -276,7 +276,7 @@ def test_the_schema_refuses_a_running_job_without_a_fence(store: Store, settings
 
 
 def test_a_queued_job_that_can_never_be_claimed_must_not_exist(store: Store) -> None:
-    """R5.11 [X]: not even by a worker that reschedules an attempt that was the last."""
+    """Not even by a worker that reschedules an attempt that was the last."""
     held = a_running_job(store, max_attempts=1)
     with pytest.raises(StoreError):
         HOLDER_VERBS["reschedule"](store, ref(held))

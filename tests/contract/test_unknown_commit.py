@@ -1,4 +1,4 @@
-"""A commit whose reply was lost is neither success nor failure until its fence is looked up (F43)."""
+"""A commit whose reply was lost is neither success nor failure until its fence is looked up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Wake-ups are hints: they come soon, they never fail anybody, and deafness is told (R3.6, F16, F17)."""
+"""Wake-ups are hints: they come soon, they never fail anybody, and deafness is told."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Ear:
 def listening(store: Store, *, finished: bool = False) -> Iterator[Ear]:
     ear = Ear(store, finished=finished)
     try:
-        assert ear.next() == ("listening", ""), "first: from now on nothing is missed (F17)"
+        assert ear.next() == ("listening", ""), "first: from now on nothing is missed"
         yield ear
     finally:
         ear.close()
@@ -167,7 +167,7 @@ def test_where_few_enqueue_each_wake_up_travels_with_its_job(
 
 
 @pytest.mark.parametrize("engine", ["postgres"])
-def test_where_many_enqueue_a_wake_up_serves_for_several_jobs(  # F18
+def test_where_many_enqueue_a_wake_up_serves_for_several_jobs(
     store: Store, stores: Callable[..., Store], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pretend_that_many_enqueue(monkeypatch, rest=5.0)
@@ -290,7 +290,7 @@ def test_who_waits_for_a_job_hears_its_end(store: Store, stores: Callable[..., S
 @pytest.mark.parametrize("engine", ["postgres"])
 def test_a_listener_whose_connection_breaks_says_so(
     store: Store, stores: Callable[..., Store], settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:  # F16
+) -> None:
     opened: list[int] = []
     real = postgres_connect.connect
 
@@ -311,7 +311,7 @@ def test_a_listener_whose_connection_breaks_says_so(
 def test_a_place_that_delivers_no_notifications_is_found_out(
     store: Store, stores: Callable[..., Store], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As behind a pooler: LISTEN works, and nothing ever comes (F20)."""
+    """As behind a pooler: LISTEN works, and nothing ever comes."""
     monkeypatch.setattr(listen, "SELF_CHECK", 0.05)
     monkeypatch.setattr(psycopg.Connection, "notifies", lambda self, **options: iter(()))
     ear = Ear(stores())
@@ -321,7 +321,7 @@ def test_a_place_that_delivers_no_notifications_is_found_out(
 
 
 @pytest.mark.parametrize("engine", ["postgres"])
-def test_a_wake_up_that_cannot_be_sent_fails_nobody(store: Store, settings: Settings) -> None:  # F19
+def test_a_wake_up_that_cannot_be_sent_fails_nobody(store: Store, settings: Settings) -> None:
     nowhere = open_store(replace(settings, url="postgresql://127.0.0.1:1/nowhere"))
     told: queue.Queue[str] = queue.Queue()
     unsubscribe = events.subscribe(lambda name, fields: told.put(name))
@@ -368,7 +368,7 @@ def test_schemas_do_not_wake_each_other(store: Store, settings: Settings, stores
         assert ear.next() == ("lane", '["ours", "greet", 0]')
 
 
-def test_without_anyone_listening_a_poll_finds_the_job(store: Store, stores: Callable[..., Store]) -> None:  # R1.8
+def test_without_anyone_listening_a_poll_finds_the_job(store: Store, stores: Callable[..., Store]) -> None:
     quiet = stores()
     id = quiet.enqueue(new_job()).id
     assert [str(job.id) for job in claim(store).jobs] == [id]

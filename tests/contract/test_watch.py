@@ -1,4 +1,4 @@
-"""A listener on a SQLite file is woken by whoever writes to it, and does not look around meanwhile (R3.6)."""
+"""A listener on a SQLite file is woken by whoever writes to it, and does not look around meanwhile."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def test_a_worker_that_leaves_is_gone(store: Store) -> None:
     assert [worker.id for worker in store.workers()] == ["w2"]
 
 
-def test_workers_long_silent_are_forgotten_unless_they_hold_a_lease(store: Store, clock: Clock) -> None:  # F5
+def test_workers_long_silent_are_forgotten_unless_they_hold_a_lease(store: Store, clock: Clock) -> None:
     for id in ("silent", "holder", "fresh"):
         register(store, id)
     held = a_running_job(store, worker="holder")
@@ -88,7 +88,7 @@ def test_workers_long_silent_are_forgotten_unless_they_hold_a_lease(store: Store
     assert {worker.id for worker in store.workers()} == {"fresh"}
 
 
-def test_leases_do_not_depend_on_the_workers_row(store: Store, clock: Clock) -> None:  # F5
+def test_leases_do_not_depend_on_the_workers_row(store: Store, clock: Clock) -> None:
     register(store)
     held = a_running_job(store)
     store.unregister("w1")

@@ -1,4 +1,4 @@
-"""Two hundred claimers in twenty processes: each job is taken by one of them, once (R1.3)."""
+"""Two hundred claimers in twenty processes: each job is taken by one of them, once."""
 
 from __future__ import annotations
 

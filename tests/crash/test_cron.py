@@ -1,4 +1,4 @@
-"""One job a tick, none missing, whichever worker is killed and whenever the database is away (I17, F44)."""
+"""One job a tick, none missing, whichever worker is killed and whenever the database is away."""
 
 from __future__ import annotations
 

@@ -217,7 +217,6 @@ def small_group() -> Iterator[Path]:
 def test_a_job_killed_for_want_of_memory_says_so_and_its_worker_lives_on(
     shell: Shell, kept: Store, small_group: Path
 ) -> None:
-    """F10"""
     eaten, other = enqueue(kept, "eat"), enqueue(kept, "double", n=1)
     join = f"import os; open({str(small_group / 'cgroup.procs')!r}, 'w').write(str(os.getpid()))"
     command = f"{join}; os.execv({sys.executable!r}, [{sys.executable!r}, '-m', 'holdfast', 'worker', 'app.py'])"

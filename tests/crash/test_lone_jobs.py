@@ -20,7 +20,7 @@ def enqueue(fleet: Fleet) -> str:
     return fleet.store.enqueue(NewJob(task="aquick", args=msgspec.json.encode({}))).id
 
 
-def test_jobs_one_at_a_time_while_everything_goes_wrong(hasty_fleet: Fleet) -> None:  # I1 I5 R1.4
+def test_jobs_one_at_a_time_while_everything_goes_wrong(hasty_fleet: Fleet) -> None:
     fleet, luck = hasty_fleet, random.Random(5)
     workers = fleet.start_many(2, processes=1)
     ids: list[str] = []

@@ -1,4 +1,4 @@
-"""A commit whose reply is lost is a third outcome (F43): neither done nor not done, until somebody looks."""
+"""A commit whose reply is lost is a third outcome: neither done nor not done, until somebody looks."""
 
 from __future__ import annotations
 

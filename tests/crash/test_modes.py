@@ -54,7 +54,7 @@ def test_without_prepared_statements_and_notifications_everything_works(fleet: F
 
 
 def test_unknown_tasks_are_left_to_those_who_know_them(hasty_fleet: Fleet) -> None:
-    """Never claimed, never discarded, never in the way (F7)."""
+    """Never claimed, never discarded, never in the way."""
     fleet = hasty_fleet
     tomorrow = fleet.enqueue("a task of tomorrow's version", 300, priority=100)
     workers = fleet.start_many(2, concurrency=3)

@@ -1,4 +1,4 @@
-"""PostgreSQL goes away and comes back: nobody is punished, nothing is lost, outcomes wait (R1.6, F14)."""
+"""PostgreSQL goes away and comes back: nobody is punished, nothing is lost, outcomes wait."""
 
 from __future__ import annotations
 

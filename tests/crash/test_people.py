@@ -36,7 +36,7 @@ def seconds_until_stopped(fleet: Fleet, id: str, asked: float) -> float:
 def test_what_people_ask_reaches_the_handler_of_another_process_within_a_second(
     fleet: Fleet, verb: str, processes: int
 ) -> None:
-    """R2.2, with the default settings: the next beat would come after five seconds."""
+    """With the default settings: the next beat would come after five seconds."""
     fleet.start(processes=processes)
     waited = []
     for way in WAYS:
@@ -110,7 +110,7 @@ def test_a_handler_on_a_thread_that_does_not_listen_keeps_its_slot_and_lease_and
 def test_the_next_attempt_finds_the_newest_checkpoint_whose_call_returned_whenever_its_worker_is_killed(
     fleet: Fleet, tmp_path: Path, processes: int
 ) -> None:
-    """R8.1: SIGKILL at a random moment, again and again."""
+    """SIGKILL at a random moment, again and again."""
     moments = random.Random(8)
     [id] = fleet.enqueue("count", until=str(tmp_path / "enough"), max_attempts=100)
     for kill in range(KILLS):

@@ -1,4 +1,4 @@
-"""A job that ends its worker blames itself in the end, not its neighbours (F10, F11). Values that can't be kept hurt
+"""A job that ends its worker blames itself in the end, not its neighbours. Values that can't be kept hurt
 only the job that left them."""
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def test_a_poison_job_is_quarantined_and_its_neighbours_are_not_blamed(fleet: Fl
 
 
 def test_a_poison_job_with_few_attempts_fails_when_they_are_used_up(fleet: Fleet) -> None:
-    """A stale job whose attempts are used up is never claimed again (R5.10)."""
+    """A stale job whose attempts are used up is never claimed again."""
     [poison] = fleet.enqueue("die", how="exit", max_attempts=2)
     with supervised(fleet) as supervisor:
         fleet.await_states(failed=1)

@@ -1,4 +1,4 @@
-"""Handlers in processes of their own: what happens to them happens to nobody else (R6.2, F8-F12, I22)."""
+"""Handlers in processes of their own: what happens to them happens to nobody else."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def test_worker_and_runner_killed_together_lose_nothing(fleet: Fleet) -> None:
 
 
 def test_leases_hold_while_a_handler_keeps_the_gil(fleet: Fleet) -> None:
-    """F8: thirty seconds of it, with a lease of five."""
+    """Thirty seconds of it, with a lease of five."""
     [id] = fleet.enqueue("grip", seconds=30.0)
     worker = fleet.start(processes=1, lease=5.0)
     rescuer = fleet.start(processes=1, lease=5.0)
@@ -185,7 +185,7 @@ def test_leases_hold_while_a_handler_keeps_the_gil(fleet: Fleet) -> None:
 
 
 def test_a_handler_that_does_not_stop_is_ended_with_its_process(fleet: Fleet) -> None:
-    """R4.11: `timeout` is enforced, and the attempt says so."""
+    """`timeout` is enforced, and the attempt says so."""
     [id] = fleet.enqueue("overrun")
     worker = fleet.start(processes=1, grace=1.0)
     fleet.await_states(failed=1)
@@ -197,7 +197,7 @@ def test_a_handler_that_does_not_stop_is_ended_with_its_process(fleet: Fleet) ->
 
 
 def test_work_that_does_not_move_is_ended_and_says_so(fleet: Fleet) -> None:
-    """R4.11: the lease says that the process lives, progress that the work moves. A checkpoint is progress."""
+    """The lease says that the process lives, progress that the work moves. A checkpoint is progress."""
     [moves] = fleet.enqueue("creep", seconds=4.0)
     worker = fleet.start(processes=1, grace=0.5)
     fleet.await_states(succeeded=1)
@@ -405,7 +405,7 @@ def test_a_stream_of_crashes_is_survived(fleet: Fleet) -> None:
 
 
 def test_shutdowns_at_random_moments_lose_nothing_and_leave_no_process(fleet: Fleet) -> None:
-    """F13, with jobs longer than the grace time: coroutines, threads that hear nothing, one that holds the GIL."""
+    """With jobs longer than the grace time: coroutines, threads that hear nothing, one that holds the GIL."""
     luck = random.Random(5)
     jobs = 0
     for _ in range(-(-CYCLES // 3)):

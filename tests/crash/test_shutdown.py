@@ -1,4 +1,4 @@
-"""SIGTERM: nothing is lost, nothing is left running, what did not finish is given back uncharged (R6.4, F13)."""
+"""SIGTERM: nothing is lost, nothing is left running, what did not finish is given back uncharged."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def test_signals_at_random_moments_lose_nothing_with_handlers_in_the_worker(flee
 
 
 def test_leases_are_renewed_while_a_worker_drains(hasty_fleet: Fleet) -> None:
-    """A drain of several leases, watched from another host: nobody rescues what still runs (F13b)."""
+    """A drain of several leases, watched from another host: nobody rescues what still runs."""
     fleet = hasty_fleet
     go = fleet.home / "go"
     worker = fleet.start(host="alpha", grace=60.0)

@@ -1,5 +1,5 @@
 """Rolling upgrades: workers of this code go on while the database is brought to the next version's schema, beside
-workers of that version; and stop, saying why, where it no longer serves them (F31). The next version is a copy of this
+workers of that version; and stop, saying why, where it no longer serves them. The next version is a copy of this
 one with a migration more."""
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def migrate(fleet: Fleet, code: Path) -> None:
 
 def test_workers_go_on_through_an_upgrade_of_the_schema_beside_workers_of_the_next_version(
     hasty_fleet: Fleet, next_version: MakeNext, monkeypatch: pytest.MonkeyPatch
-) -> None:  # F31
+) -> None:
     fleet = hasty_fleet
     old = fleet.start_many(2)
     fleet.enqueue("quick", 200)
@@ -105,7 +105,7 @@ def command_line_worker(hasty_fleet: Fleet) -> Iterator[subprocess.Popen[str]]:
 def test_a_schema_that_no_longer_serves_this_code_ends_its_workers_in_good_order(
     hasty_fleet: Fleet, command_line_worker: subprocess.Popen[str], next_version: MakeNext,
     monkeypatch: pytest.MonkeyPatch,
-) -> None:  # F31  # fmt: skip
+) -> None:  # fmt: skip
     fleet, worker = hasty_fleet, command_line_worker
     [running] = fleet.enqueue("doze", seconds=4.0)
     fleet.await_starts(1)

@@ -41,7 +41,7 @@ def unit() -> dict[str, list[str]]:
     return found
 
 
-def test_everyone_waits_longer_than_a_worker_may_take_to_stop() -> None:  # R6.4
+def test_everyone_waits_longer_than_a_worker_may_take_to_stop() -> None:
     assert seconds(unit()["TimeoutStopSec"][0]) >= LONGEST_STOP
     assert seconds(COMPOSE["services"]["worker"]["stop_grace_period"]) >= LONGEST_STOP
     assert WORKER["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] >= LONGEST_STOP

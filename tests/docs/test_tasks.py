@@ -33,7 +33,7 @@ def test_every_option_of_a_task_is_on_the_page() -> None:
     assert sorted(named) == sorted(options)
 
 
-def test_a_row_inserted_as_the_page_says_is_a_job_and_wakes_a_worker(settings: Settings, engine: str) -> None:  # R1.2
+def test_a_row_inserted_as_the_page_says_is_a_job_and_wakes_a_worker(settings: Settings, engine: str) -> None:
     with a_listening_worker(settings) as (app, _):
         run("PostgreSQL" if engine == "postgres" else "SQLite", settings)
         wait_until(lambda: [job.state for job in app.jobs()] == [State.SUCCEEDED])  # long before the next look

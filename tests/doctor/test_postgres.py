@@ -48,7 +48,7 @@ def test_a_server_that_does_not_answer_is_an_error(settings: Settings) -> None:
     assert "can't reach" in finding.found
 
 
-def test_a_forgotten_transaction_is_named(healthy: Settings) -> None:  # F22
+def test_a_forgotten_transaction_is_named(healthy: Settings) -> None:
     with closing(psycopg.connect(healthy.url, application_name="forgetful")) as session:
         session.execute("set transaction isolation level repeatable read")
         session.execute("select count(*) from pg_class")
@@ -156,7 +156,7 @@ def test_no_worker_opens_more_connections_than_are_reckoned_with(healthy: Settin
     assert 3 <= row[0] - 1 <= CONNECTIONS
 
 
-def test_a_clock_that_is_off_is_told(healthy: Settings, monkeypatch: pytest.MonkeyPatch) -> None:  # F30
+def test_a_clock_that_is_off_is_told(healthy: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fleet, "host_clock", lambda: datetime.now(UTC) + timedelta(hours=1))
     finding = only(healthy)
     assert (finding.code, finding.level) == ("HF4205", Level.WARNING)

@@ -32,7 +32,7 @@ def test_the_version_of_the_schema_must_fit_the_code(
         sql("update {meta} set version = ?, oldest_code = ?", version, oldest)
         sql("create index of_the_next_version on {jobs} (id, queue)")
     assert [finding.code for finding in complaints(healthy)] == ([code] if code else [])
-    if code is None:  # code N with schema N + 1 (F31)
+    if code is None:  # code N with schema N + 1
         assert any("still serves" in finding.found for finding in examine(healthy))
 
 

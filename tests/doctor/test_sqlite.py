@@ -38,14 +38,14 @@ def test_a_directory_is_no_file(settings: Settings, tmp_path: Path) -> None:
     assert only(replace(settings, url="sqlite://host/jobs.db")).code == "HF4001"
 
 
-def test_a_network_file_system_is_an_error(healthy: Settings, monkeypatch: pytest.MonkeyPatch) -> None:  # F40
+def test_a_network_file_system_is_an_error(healthy: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqlite, "file_system_of", lambda path: "nfs4")
     finding = only(healthy)
     assert (finding.code, finding.level) == ("HF4401", Level.ERROR)
     assert "(nfs4)" in finding.found
 
 
-def test_a_log_that_a_reader_holds_up_is_told(healthy: Settings, path: Path) -> None:  # F38
+def test_a_log_that_a_reader_holds_up_is_told(healthy: Settings, path: Path) -> None:
     store = open_store(replace(healthy, synchronous="off"))
     with closing(store), closing(sqlite3.connect(path, isolation_level=None)) as reader:
         reader.execute("begin")

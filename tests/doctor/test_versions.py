@@ -15,5 +15,5 @@ from holdfast.doctor import Level, sqlite
         ((3, 53, 0), Level.OK),
     ],
 )  # fmt: skip
-def test_libraries_with_the_wal_reset_bug_are_told(version: tuple[int, ...], level: Level) -> None:  # F36
+def test_libraries_with_the_wal_reset_bug_are_told(version: tuple[int, ...], level: Level) -> None:
     assert sqlite.judged(version).level is level

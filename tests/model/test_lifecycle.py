@@ -21,7 +21,7 @@ def test_the_table_is_that_of_the_requirements() -> None:  # section 2
     }  # fmt: skip
 
 
-def test_success_is_final() -> None:  # I8
+def test_success_is_final() -> None:
     assert not any(State.SUCCEEDED in starts for starts, _ in TRANSITIONS.values())
 
 

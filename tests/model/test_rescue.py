@@ -53,7 +53,7 @@ def test_the_word_for_attempts_used_up_is_the_sources_own() -> None:  # section 
     assert verdict(**{**LONE, "attempt": 3}).error.message == "Job crashed and exceeded max retries"
 
 
-def test_what_goes_back_can_always_be_claimed() -> None:  # R5.11
+def test_what_goes_back_can_always_be_claimed() -> None:
     for attempt in range(1, 5):
         for max_attempts in range(attempt, 5):
             for company in (True, False):

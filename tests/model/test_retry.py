@@ -1,4 +1,4 @@
-"""Retry policies: attempt and error in, seconds out (R5.5)."""
+"""Retry policies: attempt and error in, seconds out."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_exponential_growth_stops_at_its_cap() -> None:
     assert delays(Exponential(base=5, factor=2, cap=30, jitter=False)) == [5, 10, 20, 30, 30]
 
 
-def test_full_jitter_is_anything_up_to_the_ceiling() -> None:  # F29
+def test_full_jitter_is_anything_up_to_the_ceiling() -> None:
     policy = Exponential(base=8, factor=2, cap=100)
     random.seed(4)
     drawn = [policy.delay(3, BROKEN) for _ in range(500)]

@@ -13,7 +13,7 @@ def load(directory: Path, environment: dict[str, str] | None = None, **arguments
     return load_settings(directory=directory, environment=environment or {}, **arguments)
 
 
-# -- leases and heartbeats (R4.10) ----------------------------------------------------------------------------------
+# -- leases and heartbeats ----------------------------------------------------------------------------------
 
 
 def test_where_only_the_lease_is_set_the_heartbeat_is_a_quarter_of_it() -> None:

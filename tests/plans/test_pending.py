@@ -1,4 +1,4 @@
-"""The sums of pending work cost what is unfinished, not what is finished (R8.3): on a table full of finished jobs whose
+"""The sums of pending work cost what is unfinished, not what is finished: on a table full of finished jobs whose
 last checkpoint counted something."""
 
 from __future__ import annotations

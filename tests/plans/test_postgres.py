@@ -1,4 +1,4 @@
-"""No statement on a worker's or a producer's path reads more of PostgreSQL's tables when they grow (R9.4, DESIGN 3.6):
+"""No statement on a worker's or a producer's path reads more of PostgreSQL's tables when they grow:
 with a crowd of every state around a few due jobs, custom and generic plans, never analysed and analysed."""
 
 from __future__ import annotations
@@ -300,7 +300,7 @@ LANES_OF_DUE = [(QUEUE, TASK, priority) for priority in (-1, 0, 1)] + [(ONE_LANE
 
 @pytest.mark.parametrize("version", [18, 16])
 def test_a_claim_from_floors_on_reads_no_remains_of_jobs_that_were_claimed(version: int) -> None:
-    """A transaction elsewhere holds a snapshot: what claims leave behind can't be cleaned away (F22)."""
+    """A transaction elsewhere holds a snapshot: what claims leave behind can't be cleaned away."""
     with own_postgres(version, autovacuum="off") as server, psycopg.connect(server.url, autocommit=True) as connection:
         store = PostgresStore(Settings(url=server.url))
         store.migrate()

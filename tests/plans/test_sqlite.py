@@ -1,4 +1,4 @@
-"""No statement on a worker's or a producer's path takes more steps when SQLite's tables grow (R9.4, DESIGN 3.6):
+"""No statement on a worker's or a producer's path takes more steps when SQLite's tables grow:
 counted in instructions of its virtual machine, with a crowd of every state around a few due jobs, never analysed and
 analysed."""
 

@@ -148,7 +148,7 @@ def test_with_a_delay_after_each_job_nothing_is_claimed_ahead(make: MakeBench) -
 
 
 @pytest.mark.parametrize("budget", [1, 7, 150, 5000])
-def test_a_budget_of_jobs_bounds_what_is_claimed(make: MakeBench, budget: int) -> None:  # R3.13
+def test_a_budget_of_jobs_bounds_what_is_claimed(make: MakeBench, budget: int) -> None:
     bench = make(10)
     bench.desk.limit = budget
     for _ in range(40):
@@ -160,7 +160,7 @@ def test_a_budget_of_jobs_bounds_what_is_claimed(make: MakeBench, budget: int) -
     assert len(bench.store.recorded) == budget
 
 
-def test_what_is_given_back_is_not_taken_from_a_budget_of_jobs(make: MakeBench) -> None:  # R3.13
+def test_what_is_given_back_is_not_taken_from_a_budget_of_jobs(make: MakeBench) -> None:
     bench = make(10)
     bench.desk.limit = 300
     measured(bench, times=1)
@@ -177,7 +177,7 @@ def test_what_is_given_back_is_not_taken_from_a_budget_of_jobs(make: MakeBench) 
     assert bench.desk.idle()
 
 
-def test_a_budget_of_jobs_counts_a_claim_whose_reply_was_lost(bench: Bench) -> None:  # R3.13
+def test_a_budget_of_jobs_counts_a_claim_whose_reply_was_lost(bench: Bench) -> None:
     bench.desk.limit = 2
     bench.store.answers = [OutcomeUnknown("the connection broke")]
     bench.desk.turn()

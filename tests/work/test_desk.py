@@ -16,7 +16,7 @@ from holdfast.work.poller import Poller
 from tests.running import Heard
 from tests.work.scripted import Bench, Idle, held, suspect
 
-RECORDING_RUNNER = PollBackoff(base=5, maximum=30, multiplier=1.5, grace=2)  # R3.3's own numbers
+RECORDING_RUNNER = PollBackoff(base=5, maximum=30, multiplier=1.5, grace=2)
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
     return Bench(monkeypatch)
 
 
-# -- when to look (R3.2, R3.3) -----------------------------------------------------------------------------------------
+# -- when to look -----------------------------------------------------------------------------------------
 
 
 def test_the_poller_backs_off_as_the_table_says_and_starts_anew_after_a_job() -> None:
@@ -51,7 +51,7 @@ def test_the_desk_polls_by_the_table(bench: Bench) -> None:
     bench.store.answers = [Claimed([held(1)])]
     bench.rounds_until(10)
     [attempt] = bench.runner.running
-    # polling again at once while there is room (R3.4), and from the start of the table
+    # polling again at once while there is room, and from the start of the table
     assert bench.waits(3) == pytest.approx([0, 5, 5])
     bench.finish(attempt)
     assert bench.desk.meters.polls == len(bench.store.polls) == 13
@@ -227,7 +227,7 @@ def test_a_worker_that_shuts_down_claims_nothing_more(bench: Bench) -> None:
     assert bench.desk.idle()
 
 
-# -- errors in a poll (R3.9, R3.10, R9) --------------------------------------------------------------------------------
+# -- errors in a poll --------------------------------------------------------------------------------
 
 
 def test_x_r3_9_a_transient_error_is_retried_and_then_counts_as_one_failed_poll(bench: Bench, heard: Heard) -> None:
@@ -273,7 +273,7 @@ def test_x_r9_polls_are_counted(bench: Bench) -> None:
     assert bench.desk.meters.polls == 7
 
 
-# -- outcomes survive (R5.12) ------------------------------------------------------------------------------------------
+# -- outcomes survive ------------------------------------------------------------------------------------------
 
 
 def test_outcomes_wait_for_the_database_and_nothing_is_claimed_meanwhile(bench: Bench, heard: Heard) -> None:

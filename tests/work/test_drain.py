@@ -1,4 +1,4 @@
-"""Drain: work until nothing is due or a budget is used up, and say how much was done (R3.13)."""
+"""Drain: work until nothing is due or a budget is used up, and say how much was done."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_drain_counts_jobs_that_finished_and_says_how_many_failed_and_in_how_m
     assert (done.attempts, done.failed) == (1 + 2 + 2 + 1 + 1 + 1, 1)
 
 
-def test_arguments_of_others_that_are_too_deep_fail_their_own_job(hf: Holdfast) -> None:  # R1.2
+def test_arguments_of_others_that_are_too_deep_fail_their_own_job(hf: Holdfast) -> None:
     @hf.task(max_attempts=1)
     def greet(name: list[object]) -> None: ...
 

@@ -214,7 +214,6 @@ def test_a_handler_out_of_time_is_interrupted_and_may_clean_up(hf: Holdfast, tmp
 
 
 def test_who_does_not_stop_is_killed_with_everything_it_started(hf: Holdfast, tmp_path: Path) -> None:
-    """F9"""
     job = app.stubborn.enqueue(str(tmp_path / "here"))
     with working(hf):
         pid = pid_at(tmp_path / "here")
@@ -231,7 +230,7 @@ def test_who_does_not_stop_is_killed_with_everything_it_started(hf: Holdfast, tm
 
 
 def test_a_frozen_process_is_found_by_its_lack_of_progress(hf: Holdfast, tmp_path: Path) -> None:
-    """R4.11: its lease is renewed all the time."""
+    """Its lease is renewed all the time."""
     job = app.moves.enqueue(str(tmp_path / "here"))
     with working(hf):
         pid = pid_at(tmp_path / "here")

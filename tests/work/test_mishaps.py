@@ -34,7 +34,7 @@ postgres_only = pytest.mark.parametrize("engine", ["postgres"], indirect=True)
 @sqlite_only
 @pytest.mark.parametrize("in_use", [False, True])
 def test_a_forked_child_keeps_its_jobs_or_is_told_why_not(hf: Holdfast, in_use: bool) -> None:
-    """SQLite's locks live in the process's memory: a child that believed the inherited ones lost its writes (F37)."""
+    """SQLite's locks live in the process's memory: a child that believed the inherited ones lost its writes."""
 
     @hf.task
     def task() -> None: ...

@@ -175,7 +175,7 @@ def test_what_can_not_begin_is_held_for_a_second_and_not_taken_again(stage: tupl
 
 @COLOURS
 @pytest.mark.usefixtures("patient")
-def test_a_worker_that_stops_gives_back_at_once_what_did_not_begin(stage: tuple[Holdfast, Stage]) -> None:  # R6.4
+def test_a_worker_that_stops_gives_back_at_once_what_did_not_begin(stage: tuple[Holdfast, Stage]) -> None:
     app, play = stage
     worker = app.worker()
     thread = threading.Thread(target=worker.run)
@@ -200,7 +200,7 @@ def test_a_worker_that_stops_gives_back_at_once_what_did_not_begin(stage: tuple[
 @pytest.mark.parametrize(("verb", "state"), [("cancel", State.CANCELLED), ("pause", State.PAUSED)])
 def test_what_people_ask_of_a_job_claimed_ahead_is_done_without_running_it(
     stage: tuple[Holdfast, Stage], verb: str, state: State
-) -> None:  # R2.5
+) -> None:
     app, play = stage
     asked, *others = play.followers
     with working(app) as worker:

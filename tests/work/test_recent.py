@@ -1,5 +1,5 @@
 """A real worker while looking everywhere takes long: it finds what is new at once and what is old by its surveys, busy
-or idle (F22; docs/decisions/0013)."""
+or idle (docs/decisions/0013)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Processes of ours, started and ended for good: real ones, with real signals (F9, F10, F12)."""
+"""Processes of ours, started and ended for good: real ones, with real signals."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_the_kernels_counter_is_found_in_either_version_of_control_groups(tmp_pa
 
 
 def test_nobody_survives_the_end_of_a_child_that_ignores_sigterm_and_forks(start: Start, tmp_path: Path) -> None:
-    """F9: its group, a child that ignores everything, and a grandchild in a session of its own with no environment."""
+    """Its group, a child that ignores everything, and a grandchild in a session of its own with no environment."""
     child = start(
         RUNAWAY
         + f"""
@@ -333,7 +333,7 @@ def test_a_stopped_child_hears_that_it_is_to_end(start: Start, tmp_path: Path) -
 
 
 def test_a_child_dies_with_its_parent_although_it_holds_the_gil(tmp_path: Path) -> None:
-    """F12: no Python code of the child's runs any more, so a closed pipe would not be seen."""
+    """No Python code of the child's runs any more, so a closed pipe would not be seen."""
     ready = tmp_path / "ready"
     busy = f"import re, os; open({str(ready)!r}, 'w').write(str(os.getpid())); re.match('(a*)*b', 'a' * 60)"
     parent_code = f"""

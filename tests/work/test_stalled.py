@@ -1,4 +1,4 @@
-"""Progress says that the work moves: an attempt that makes none for too long is stopped (R4.11)."""
+"""Progress says that the work moves: an attempt that makes none for too long is stopped."""
 
 from __future__ import annotations
 

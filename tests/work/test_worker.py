@@ -242,7 +242,7 @@ def test_a_deaf_listener_is_repaired_and_polling_goes_on_meanwhile(
     assert heard.of("deaf")[0] == {"error": "HF3002 the connection broke"}
 
 
-# -- shutdown (R6.4) ---------------------------------------------------------------------------------------------------
+# -- shutdown ---------------------------------------------------------------------------------------------------
 
 
 def test_a_worker_that_stops_lets_handlers_finish_and_claims_nothing_more(make_app: Callable[..., Holdfast]) -> None:
@@ -404,7 +404,7 @@ def test_an_idle_worker_hardly_asks_the_database(app: Holdfast, monkeypatch: pyt
 
 
 def test_correlation_ids_are_each_jobs_own(hf: Holdfast) -> None:
-    """[X] R7.6: never one for a whole batch."""
+    """Never one for a whole batch."""
     found: dict[str, str] = {}
 
     @hf.task

@@ -1,5 +1,5 @@
 """What an idle transaction elsewhere does to claims: it pins the horizon, so that nothing that dies can be cleaned away
-while it lasts (RELIABILITY F22, F23).
+while it lasts.
 
 A steady load runs throughout. Claims are timed by a prober that enqueues, claims and finishes a job of its own task in
 the same queue: the store's own claim, which walks past the remains of the load's jobs as the worker's claims do."""

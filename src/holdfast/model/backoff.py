@@ -1,4 +1,4 @@
-"""How long to wait before looking again, and how often to try a failed poll (R3.2, R3.3, R3.10)."""
+"""How long to wait before looking again, and how often to try a failed poll."""
 
 from __future__ import annotations
 
@@ -30,6 +30,5 @@ def error_delay(attempt: int) -> float:
 
 
 def outcome_delay(attempt: int) -> float:
-    """Seconds before an outcome that could not be written is tried again: 2, 4, then 4 for as long as it takes
-    (R5.12)."""
+    """Seconds before an outcome that could not be written is tried again: 2, 4, then 4 for as long as it takes."""
     return error_delay(min(attempt, POLL_TRIES - 1))

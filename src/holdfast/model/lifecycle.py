@@ -19,7 +19,7 @@ UNFINISHED = frozenset(State) - FINISHED
 
 _Q, _R, _S, _F, _P, _C = State
 
-# verb -> from, to. Where a stored request (pause, cancel) turns a verb aside (R2.5), every possible end is listed.
+# verb -> from, to. Where a stored request (pause, cancel) turns a verb aside, every possible end is listed.
 TRANSITIONS: dict[str, tuple[frozenset[State], frozenset[State]]] = {
     "claim": (frozenset({_Q}), frozenset({_R})),
     "expire": (frozenset({_Q}), frozenset({_C})),
@@ -39,7 +39,7 @@ TRANSITIONS: dict[str, tuple[frozenset[State], frozenset[State]]] = {
     "retry": (frozenset({_F, _C}), frozenset({_Q})),
 }
 
-# What people ask of a running job is stored on its row; the state changes when it takes effect (R2.2).
+# What people ask of a running job is stored on its row; the state changes when it takes effect.
 REQUESTS = frozenset({"pause", "cancel"})
 
 # Verbs that change a job without moving it, or remove it: the states they are possible in.

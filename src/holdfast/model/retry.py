@@ -35,7 +35,7 @@ class Fixed(msgspec.Struct, frozen=True):
 
 class Exponential(msgspec.Struct, frozen=True):
     """base, base*factor, … up to cap; with full jitter a random part of it, so that jobs which failed together
-    don't come back together (F29)."""
+    don't come back together."""
 
     base: float = 5.0
     factor: float = 2.0

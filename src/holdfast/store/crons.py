@@ -1,5 +1,5 @@
 """The part of a Store that keeps crons: one row each, and whoever moves it on to the next tick enqueues the job, in the
-same transaction. So there is one job a tick, however many workers try, and whichever of them die (I17)."""
+same transaction. So there is one job a tick, however many workers try, and whichever of them die."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ _forked: set[Path | None] = set()  # SQLite files that were open when this proce
 class Pool(Generic[C]):
     """`in_order`: is this one fit for further use? Asked after each. `usable`: is it still? Asked before it is lent,
     where one that is free can break. `file`: the SQLite file that its connections have open. SQLite keeps what it has
-    locked in the memory of the process, which a forked child inherits and believes: it must not open that file (F37).
+    locked in the memory of the process, which a forked child inherits and believes: it must not open that file.
 
     Whoever enqueues passes here: the list of free ones is taken from and added to without a lock, each by one call that
     no thread can see half done."""

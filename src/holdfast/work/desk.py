@@ -2,7 +2,7 @@
 jobs as there are free slots), hand out, wait. Batching follows from load: an idle worker records a lone finish at once,
 a busy one records what piled up while the database worked.
 
-An outcome, once decided, is never dropped: it is sent until it is recorded, or the fence is found gone (R5.12). While
+An outcome, once decided, is never dropped: it is sent until it is recorded, or the fence is found gone. While
 outcomes wait, nothing new is claimed. After a commit whose reply was lost, the fence of the claim is looked up, and
 what it took is run."""
 
@@ -288,7 +288,7 @@ class Desk(Flights):
         if self._settings.after_job_delay:
             self._not_before = now + self._settings.after_job_delay
         if not self.poller.listening:
-            self._look_everywhere()  # a slot is free (R3.4)
+            self._look_everywhere()  # a slot is free
 
     def _take_succeeded(self, attempts: list[Attempt], outcomes: list[Outcome]) -> None:
         """`_take_one` for many: what is rare is looked at once for all of them."""
@@ -476,7 +476,7 @@ class Desk(Flights):
                 self._wake_others(claimed.jobs)
             return
         if claimed.jobs and not self.poller.listening:
-            lane.look = True  # polling: again at once while there is work and room (R3.4)
+            lane.look = True  # polling: again at once while there is work and room
             return
         if wants.told:
             self.nothing_due = False

@@ -1,5 +1,5 @@
 """What has ended in this worker and is not recorded yet. An outcome, once decided, is never dropped: it is sent until
-it is recorded, or the fence is found gone (R5.12). The desk's alone: no other thread comes here."""
+it is recorded, or the fence is found gone. The desk's alone: no other thread comes here."""
 
 from __future__ import annotations
 

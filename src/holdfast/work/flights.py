@@ -22,7 +22,7 @@ from holdfast.work.poller import Poller
 
 MANY = 500  # jobs claimed by a trip behind which the next one departs at once
 LONGEST = 0.25  # seconds for which one trip may depart behind the other, until we look around
-RECONNECT = 0.1  # seconds before a connection that broke is made anew; if that fails, the waits of R3.10 follow
+RECONNECT = 0.1  # seconds before a connection that broke is made anew; if that fails, growing waits follow
 CONTENDED = 0.05  # seconds before the next look when all that is due was locked
 SOON = 0.1  # seconds
 
@@ -156,7 +156,7 @@ class Flights(ABC):
     # -- when the database is away -------------------------------------------------------------------------------------
 
     def _try(self, trip: Callable[[], None], *, poll: bool = True) -> bool:
-        """One trip, with patience: transient trouble is retried (R3.10, R5.12), anything else is one failed poll."""
+        """One trip, with patience: transient trouble is retried, anything else is one failed poll."""
         try:
             trip()
         except StoreUnavailable as error:
@@ -177,7 +177,7 @@ class Flights(ABC):
                 events.emit("outcomes_wait", count=waiting, error=str(error))
             events.emit("unavailable", error=str(error), wait=delay)
             self._pause(delay)
-        except Exception as error:  # noqa: BLE001 - no error in polling ever ends the worker (R1.6)
+        except Exception as error:  # noqa: BLE001 - no error in polling ever ends the worker
             self._failed_poll(error)
             if self.ends.waiting or self._unknown:
                 self._pause(outcome_delay(POLL_TRIES))

@@ -177,7 +177,7 @@ class Heartbeat:
                 attempt.ask("timeout")
 
     def _find_stalled(self, attempts: list[Attempt]) -> None:
-        """The lease says that a process lives; only progress says that its work moves (R4.11)."""
+        """The lease says that a process lives; only progress says that its work moves."""
         if not self._patience:
             return
         now = time.monotonic()

@@ -1,6 +1,6 @@
 """Wakes the desk when the store tells of new work. Where the store has an ear for that, the desk itself listens, while
 it waits, and here is only seen to it that it has one: opening a connection takes its time. Losing it changes latency,
-never correctness (R3.7)."""
+never correctness."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class Listener:
         the database may send a wake-up. So it is only a hint where to look: it never says what to do, and what it says
         is checked before it reaches a statement."""
         if kind == "listening":
-            # Listen first, then look: nothing that came between is missed (F17).
+            # Listen first, then look: nothing that came between is missed.
             self._failures = 0
             self._hearing(True)
             events.emit("listening")

@@ -7,7 +7,7 @@ from holdfast.model.backoff import PollBackoff
 
 class Poller:
     """While notifications are heard, an empty look needs no timer of its own but the next due time: the watchdog's
-    look, at least once a lease, is the fallback. Deaf, it polls (R3.2)."""
+    look, at least once a lease, is the fallback. Deaf, it polls."""
 
     def __init__(self, backoff: PollBackoff) -> None:
         self._backoff = backoff

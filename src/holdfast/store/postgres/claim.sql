@@ -6,7 +6,7 @@
 --
 -- The picked rows are locked with SKIP LOCKED under the LIMIT, so two workers take different jobs and neither waits.
 -- `j.ready_at <= …` is checked again on the locked row: one that somebody claimed meanwhile is no longer ready. They
--- are materialised before the update, so that no plan can run the LIMIT twice (F24). Rows are found again by an array of
+-- are materialised before the update, so that no plan can run the LIMIT twice. Rows are found again by an array of
 -- ids, not by a join: the estimates of what the lanes bring are far off, and a join would be planned as one with the
 -- whole table. `coalesce` there keeps the planner from going by another index than that of the ids.
 --

@@ -1,5 +1,5 @@
 """Do many enqueue at once? Then one wake-up serves for several jobs: each takes a lock that all of them take, and wakes
-somebody who is awake (F18). Who enqueues sees it from its own jobs alone: the ids between two of them are others' jobs,
+somebody who is awake. Who enqueues sees it from its own jobs alone: the ids between two of them are others' jobs,
 and as long as it waits for its commits, they wait for theirs."""
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Sends wake-ups after the commit, on a connection of its own, coalesced: however many jobs are enqueued while one
 NOTIFY is under way, the next carries each queue once. (Inside the transaction, NOTIFY makes commits queue for one
-database-wide lock, F18.) Whoever enqueues sends it at once, without waiting for an answer; a thread opens the
+database-wide lock.) Whoever enqueues sends it at once, without waiting for an answer; a thread opens the
 connection and sends what piled up. A lone job's wake-up travels behind it (post.py). Where many enqueue, both rest
 between two of them (crowd.py). A wake-up is a hint: one that can't be sent is dropped, polling finds the job."""
 
@@ -65,7 +65,7 @@ class Notifier:
         atexit.register(_flush, weakref.ref(self))
 
     def reset(self) -> None:
-        """Begin afresh. In a forked child the thread is gone, and may have held the lock when it went (F37)."""
+        """Begin afresh. In a forked child the thread is gone, and may have held the lock when it went."""
         self._waiting: dict[tuple[str, str], None] = {}
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None

@@ -62,7 +62,7 @@ class Surveys:
 
     def forget(self) -> None:
         """The server may be another, or have lost its last claims: jobs may stand where we had emptied a lane. So it is
-        after a fork, too: the child opens connections of its own, and no survey is under way in it (F37)."""
+        after a fork, too: the child opens connections of its own, and no survey is under way in it."""
         self._looks = {}
 
     def close(self) -> None:

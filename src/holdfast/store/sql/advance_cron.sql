@@ -1,4 +1,4 @@
--- Take a tick: whoever finds the cron as it was read takes it, everyone else finds no row (I17). Ticks only ever go
+-- Take a tick: whoever finds the cron as it was read takes it, everyone else finds no row. Ticks only ever go
 -- forward, whatever happens to clocks and expressions: none is taken twice. Without a tick: go on to the next one.
 update @crons
    set next_at = :next_at, last_at = coalesce(:tick, last_at)

@@ -1,4 +1,4 @@
--- Dead, no more attempts. A cancel that was asked for meanwhile wins (R2.5, I18). No row back: the lease was lost.
+-- Dead, no more attempts. A cancel that was asked for meanwhile wins. No row back: the lease was lost.
 update @jobs
    set state = case when cancel_requested then 'cancelled' else 'failed' end,
        failed_at = case when cancel_requested then null else @clock end,

@@ -1,4 +1,4 @@
--- Hold a queued job; of a running one, ask it (R2.2). Who asked first, and why, is kept; a cancel is stronger.
+-- Hold a queued job; of a running one, ask it. Who asked first, and why, is kept; a cancel is stronger.
 update @jobs
    set state = case when state = 'queued' then 'paused' else state end,
        pause_requested = (state = 'running'),

@@ -1,5 +1,5 @@
 -- Given back, the attempt not charged: at shutdown, by Snooze, or because it could not start soon.
--- To paused or cancelled if that was asked meanwhile (R2.5). What has begun expires no more.
+-- To paused or cancelled if that was asked meanwhile. What has begun expires no more.
 update @jobs
    set state = case when cancel_requested then 'cancelled' when pause_requested then 'paused' else 'queued' end,
        run_at = case when :delay > 0.0 then @after(delay) else run_at end,

@@ -1,4 +1,4 @@
--- Again later; the attempt stays charged. To paused or cancelled if that was asked meanwhile (R2.5).
+-- Again later; the attempt stays charged. To paused or cancelled if that was asked meanwhile.
 update @jobs
    set state = case when cancel_requested then 'cancelled' when pause_requested then 'paused' else 'queued' end,
        run_at = @after(delay),

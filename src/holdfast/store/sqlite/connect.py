@@ -3,7 +3,7 @@
 The standard library's SQLite is the only copy used: two copies of the library in one process, open on one file, drop
 each other's locks. Libraries before 3.51.3 can corrupt a file when a checkpoint without the writer lock meets a commit
 that restarts the log, so our connections never checkpoint by themselves: whoever finds the log long takes the gate and
-runs a RESTART checkpoint, which takes the writer lock first (F36). The file of the log keeps its length: overwriting is
+runs a RESTART checkpoint, which takes the writer lock first. The file of the log keeps its length: overwriting is
 much quicker than appending, after which the disk has to be told of the new length (docs/decisions/0008)."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
--- How much work is pending, by queue and task: in jobs that run, and in all that are unfinished (R8.3). Looks at the jobs
+-- How much work is pending, by queue and task: in jobs that run, and in all that are unfinished. Looks at the jobs
 -- on the list, by their ids, and at no others: `cross join` keeps SQLite to that order.
 select j.queue, j.task, coalesce(sum(j.pending) filter (where j.state = 'running'), 0) as running,
        sum(j.pending) as unfinished

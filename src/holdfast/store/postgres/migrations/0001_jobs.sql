@@ -10,7 +10,7 @@ create table @meta (
 create domain @state as text
     check (value in ('queued', 'running', 'paused', 'succeeded', 'failed', 'cancelled'));
 create domain @priority as smallint check (value between -100 and 100);
--- Anyone may insert a job (R1.2): no reckoning with 'infinity', nor with years that Python has not.
+-- Anyone may insert a job: no reckoning with 'infinity', nor with years that Python has not.
 create domain @instant as timestamptz check (value >= '0001-01-01 00:00Z' and value < '10000-01-01 00:00Z');
 
 -- What stands at a place in a job's arguments, as JSON. Text that JSON can say and PostgreSQL can't (NUL, half a character) is
@@ -68,7 +68,7 @@ create table @jobs (
     asked_by         text,
     asked_why        text,
     barred_by        text,                    -- the pause by filter that set it aside while it is queued
-    -- A queued job that can never be claimed must not exist (R5.11), nor a paused one that can't be resumed, nor a running
+    -- A queued job that can never be claimed must not exist, nor a paused one that can't be resumed, nor a running
     -- one without a holder. So a queued one is ready, or names the pause that ends some day; no other is. One short check, and the states a type: every statement that writes reads it anew (docs/decisions/0020).
     check (case when state = 'queued'
                 then attempt < max_attempts and num_nonnulls(ready_at, barred_by) = 1

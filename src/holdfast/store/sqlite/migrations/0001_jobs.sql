@@ -52,13 +52,13 @@ create table @jobs (
     progressed_at    text,                    -- when `done` was last told
     rate             real,                    -- items a second, of late
     barred_by        text,                    -- the pause by filter that set it aside while it is queued
-    -- A queued job that can never be claimed must not exist (R5.11), nor a running one without a holder. So a queued one
+    -- A queued job that can never be claimed must not exist, nor a running one without a holder. So a queued one
     -- is ready, or names the pause that ends some day.
     check (state not in ('queued', 'paused') or attempt < max_attempts),
     check (case when state = 'queued' then (ready_at is null) = (barred_by is not null)
                 else ready_at is null and barred_by is null end),
     check (state <> 'running' or fence is not null),
-    -- Anyone may insert a job (R1.2), and SQLite takes anything for text: one that nobody could read would hinder all.
+    -- Anyone may insert a job, and SQLite takes anything for text: one that nobody could read would hinder all.
     constraint names_are_text check (typeof(queue) = 'text' and typeof(task) = 'text'),
     constraint args_are_json_text check (typeof(args) = 'text' and json_valid(args)),
     constraint tags_are_a_json_array check (
