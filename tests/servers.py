@@ -5,16 +5,20 @@ from __future__ import annotations
 
 import atexit
 import os
+import secrets
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from typing import Any
+from urllib.parse import urlsplit
 
 import psycopg
 
 from holdfast.embedded import EmbeddedPostgres
 
-FAST = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
+FAST: dict[str, Any] = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
+ROLES_PASSWORD = secrets.token_hex(16)  # of the roles that tests make
 
 
 @cache
@@ -29,9 +33,9 @@ def shared_postgres() -> str:
 
 
 @contextmanager
-def own_postgres(version: int = 18, **settings: str | int) -> Iterator[EmbeddedPostgres]:
+def own_postgres(version: int = 18, *, tcp: bool = False, **settings: str | int) -> Iterator[EmbeddedPostgres]:
     """A server of one's own, to stop and start."""
-    server = EmbeddedPostgres(version, **{**FAST, **settings})
+    server = EmbeddedPostgres(version, tcp=tcp, **{**FAST, **settings})
     try:
         yield server
     finally:
@@ -47,17 +51,27 @@ def drop_schema(url: str, schema: str) -> None:
         connection.execute(f'drop schema if exists "{schema}" cascade'.encode())
 
 
+def as_role(url: str, role: str, password: str = ROLES_PASSWORD) -> str:
+    """The same database, as this role sees it."""
+    parts = urlsplit(url)
+    return parts._replace(netloc=f"{role}:{password}@{parts.netloc.rpartition('@')[2]}").geturl()
+
+
+def in_database(url: str, name: str) -> str:
+    """Another database of the same server."""
+    return urlsplit(url)._replace(path=f"/{name}").geturl()
+
+
 @contextmanager
 def a_role(url: str, *grants: str) -> Iterator[str]:
     """The same database as seen by a new role with these rights (`usage on schema …`) and no others."""
     role = f"r_{uuid.uuid4().hex[:12]}"
-    scheme, _, place = url.partition("://")
     with psycopg.connect(url, autocommit=True) as owner:
-        owner.execute(f"create role {role} login".encode())
+        owner.execute(f"create role {role} login password '{ROLES_PASSWORD}'".encode())
         try:
             for grant in grants:
                 owner.execute(f"grant {grant} to {role}".encode())
-            yield f"{scheme}://{role}@{place.rpartition('@')[2]}"
+            yield as_role(url, role)
         finally:
             owner.execute(f"drop owned by {role}".encode())
             owner.execute(f"drop role {role}".encode())

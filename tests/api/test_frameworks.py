@@ -189,7 +189,8 @@ def django_connection(hf: Holdfast, settings: Settings, engine: str) -> Iterator
         given = conninfo_to_dict(settings.url)
         place = {
             "ENGINE": "django.db.backends.postgresql", "HOST": given["host"], "PORT": given["port"],
-            "USER": given["user"], "NAME": given["dbname"], "OPTIONS": {"options": f"-csearch_path={settings.schema}"},
+            "USER": given["user"], "PASSWORD": given.get("password", ""), "NAME": given["dbname"],
+            "OPTIONS": {"options": f"-csearch_path={settings.schema}"},
         }  # fmt: skip
     connections.databases["jobs"] = connections.configure_settings({"default": {}, "jobs": place})["jobs"]
     connection = connections["jobs"]

@@ -47,7 +47,7 @@ def run(
     place: Place = Sqlite(home) if engine == "sqlite" else Postgres(home)
     fleet = Fleet(place, home, source, seed, tasks)
     try:
-        fleet.run("holdfast", "migrate", "--url", place.url)
+        fleet.run("holdfast", "migrate")
         place.install()
         troubles, early = _under_fire(fleet, seconds, Faults(fleet, seed, only), until)
         if early:

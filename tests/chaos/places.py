@@ -138,7 +138,7 @@ class Postgres:
 
     def __init__(self, home: Path) -> None:
         # What is acknowledged survives an immediate stop of the server: it is with the kernel, if not on the disk.
-        settings = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "on"}
+        settings: dict[str, Any] = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "on"}
         self._server = EmbeddedPostgres(18, **settings)
         self.url = self._server.url
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 import sqlite3
 import subprocess
 from pathlib import Path
 
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 
 from holdfast.settings import Settings
 from holdfast.store import open_store
@@ -23,9 +25,13 @@ def psql(url: str, text: str) -> subprocess.CompletedProcess[str]:
     assert spec is not None
     assert spec.origin is not None
     program = next(Path(spec.origin).parent.glob("**/bin/psql"))
+    # Everyone can read a command line, so no password stands there.
+    given = conninfo_to_dict(url)
+    names = {"host": "PGHOST", "port": "PGPORT", "user": "PGUSER", "password": "PGPASSWORD", "dbname": "PGDATABASE"}
+    environment = {names[name]: str(value) for name, value in given.items() if name in names}
     return subprocess.run(
-        [str(program), "-X", "-q", "-v", "ON_ERROR_STOP=1", "-d", url], input=text, text=True, capture_output=True,
-        timeout=60, check=False,
+        [str(program), "-X", "-q", "-v", "ON_ERROR_STOP=1"], env={**os.environ, **environment}, input=text, text=True,
+        capture_output=True, timeout=60, check=False,
     )  # fmt: skip
 
 

@@ -9,7 +9,6 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
 
@@ -241,7 +240,7 @@ def test_a_poor_terminal_is_enough(shell: Shell, kept: Store, environment: dict[
 @pytest.mark.parametrize("engine", ["postgres"])
 def test_a_database_that_goes_away_and_comes_back_is_waited_for(shell: Shell, kept: Store) -> None:
     a_queued_job(kept, queue="mail")
-    with a_proxy(urlsplit(shared_postgres()).port or 5432) as proxy:
+    with a_proxy(shared_postgres()) as proxy:
         shell.environment["HOLDFAST_URL"] = proxy.url
         with terminal(shell, "top", "--every", "0.3") as tty:
             tty.shows("1 queue", "mail")

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
@@ -23,7 +24,7 @@ from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.sqlite import connect as sqlite_connect
 from tests.contract.places import raw
 from tests.factories import BOOM, Clock, a_queued_job, a_running_job, claim, ref
-from tests.servers import drop_schema, new_schema, shared_postgres
+from tests.servers import drop_schema, in_database, new_schema, shared_postgres
 
 
 def test_migrating_twice_is_migrating_once(stores: Callable[..., Store]) -> None:
@@ -206,8 +207,15 @@ def test_an_unreachable_server_is_unavailable() -> None:
     assert "secret" not in said
 
 
+@pytest.mark.parametrize("sockets", ["/nowhere", "/no/at@sign", "/nowhere,/at@sign"])
+def test_an_unreachable_socket_is_unavailable(sockets: str) -> None:
+    said = refusal(lambda: open_at(f"postgresql://usr:secret@/jobs?host={quote(sockets, safe='')}"), StoreUnavailable)
+    assert "can't reach postgresql://usr:***@/jobs?host=%2Fno" in said
+    assert "secret" not in said
+
+
 def test_a_database_that_is_not_there_is_told() -> None:
-    url = shared_postgres().rpartition("/")[0] + "/nowhere"
+    url = in_database(shared_postgres(), "nowhere")
     assert 'database "nowhere" does not exist' in refusal(lambda: open_at(url), StoreError)
 
 

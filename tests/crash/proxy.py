@@ -11,18 +11,23 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from select import select
+from urllib.parse import urlsplit
+
+from psycopg.conninfo import conninfo_to_dict
 
 READY = b"Z\x00\x00\x00\x05"  # ReadyForQuery: the server has done all it was sent
 NOTIFICATION = ord("A")
 
 
 class Proxy:
-    def __init__(self, port: int) -> None:
-        self._upstream = ("127.0.0.1", port)
-        self.past = f"postgresql://postgres@127.0.0.1:{port}/postgres"
+    """In front of the server that the URL `past` names."""
+
+    def __init__(self, past: str) -> None:
+        self.past = past
         self._door = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._door.getsockname()[1]
-        self.url = f"postgresql://postgres@127.0.0.1:{self.port}/postgres?sslmode=disable&gssencmode=disable"
+        user, database = urlsplit(past).netloc.rpartition("@")[0], urlsplit(past).path
+        self.url = f"postgresql://{user}@127.0.0.1:{self.port}{database}?sslmode=disable&gssencmode=disable"
         self.loses: Callable[[bytes], bool] = lambda sent: False  # whether the reply to this is lost
         self.deaf = False  # swallow notifications
         self.still = False  # take connections, and pass nothing on
@@ -32,9 +37,9 @@ class Proxy:
         self._threads: list[threading.Thread] = []
         self._start(self._accept)
 
-    def lead_to(self, port: int) -> None:
+    def lead_to(self, past: str) -> None:
         """Whoever comes from now on gets there."""
-        self._upstream = ("127.0.0.1", port)
+        self.past = past
 
     def _start(self, serve: Callable[..., None], *args: object) -> None:
         thread = threading.Thread(target=serve, args=args, daemon=True)
@@ -48,7 +53,7 @@ class Proxy:
             client, _ = self._door.accept()
             self.taken += 1
             try:
-                server = socket.create_connection(self._upstream)
+                server = _connected(self.past)
             except OSError:
                 client.close()
                 continue
@@ -93,12 +98,26 @@ class Proxy:
 
 
 @contextmanager
-def a_proxy(port: int) -> Iterator[Proxy]:
-    proxy = Proxy(port)
+def a_proxy(past: str) -> Iterator[Proxy]:
+    proxy = Proxy(past)
     try:
         yield proxy
     finally:
         proxy.close()
+
+
+def _connected(url: str) -> socket.socket:
+    parts = conninfo_to_dict(url)
+    host, port = str(parts.get("host") or "127.0.0.1"), int(parts.get("port") or 5432)
+    if not host.startswith("/"):
+        return socket.create_connection((host, port))
+    server = socket.socket(socket.AF_UNIX)
+    try:
+        server.connect(f"{host}/.s.PGSQL.{port}")
+    except OSError:
+        server.close()
+        raise
+    return server
 
 
 def _await_reply(server: socket.socket) -> None:

@@ -69,7 +69,7 @@ def test_the_first_thing_a_client_does_after_a_restart_succeeds(server: Embedded
 
 @pytest.fixture
 def proxy(server: EmbeddedPostgres) -> Iterator[Proxy]:
-    with a_proxy(server.port) as proxy:
+    with a_proxy(server.url) as proxy:
         yield proxy
 
 

@@ -26,7 +26,7 @@ from tests.servers import new_schema, own_postgres
 
 @pytest.fixture(scope="module")
 def proxy() -> Iterator[Proxy]:
-    with own_postgres() as server, a_proxy(server.port) as proxy:
+    with own_postgres() as server, a_proxy(server.url) as proxy:
         yield proxy
 
 

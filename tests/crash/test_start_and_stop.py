@@ -11,7 +11,6 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
 
@@ -199,7 +198,7 @@ def test_a_server_that_answers_no_more_holds_nobody_up(commands: Commands, runni
     commands.app(APP)
     if running:
         list(commands.store.enqueue_many([new_job("nap", b'{"seconds": 600}')]))
-    with a_proxy(urlsplit(shared_postgres()).port or 5432) as proxy:
+    with a_proxy(shared_postgres()) as proxy:
         commands.settings = replace(commands.settings, url=proxy.url)
         worker = commands.start_and_wait(grace=GRACE)
         wait_until(lambda: not running or commands.store.jobs(state=State.RUNNING))
@@ -210,7 +209,7 @@ def test_a_server_that_answers_no_more_holds_nobody_up(commands: Commands, runni
 @postgres_only
 def test_a_worker_that_waits_for_its_first_answer_can_be_stopped(commands: Commands) -> None:
     commands.app(APP)
-    with a_proxy(urlsplit(shared_postgres()).port or 5432) as proxy:
+    with a_proxy(shared_postgres()) as proxy:
         proxy.still = True
         commands.settings = replace(commands.settings, url=proxy.url)
         worker = commands.start(grace=GRACE)

@@ -8,7 +8,7 @@ from pathlib import Path
 import psycopg
 
 from holdfast import Holdfast, JobContext
-from tests.servers import drop_schema, new_schema, shared_postgres
+from tests.servers import ROLES_PASSWORD, as_role, drop_schema, new_schema, shared_postgres
 
 PAGE = (Path(__file__).parents[2] / "docs" / "operating.md").read_text()
 
@@ -20,8 +20,8 @@ def test_a_role_with_the_rights_on_the_page_can_do_everything_but_migrate() -> N
     with Holdfast(shared_postgres(), schema=schema) as owner, psycopg.connect(shared_postgres()) as connection:
         owner.migrate()
         connection.execute(grants.encode())
-        connection.execute(f"alter role {schema}_worker login".encode())
-    url = re.sub("//[^@]*@", f"//{schema}_worker@", shared_postgres())
+        connection.execute(f"alter role {schema}_worker login password '{ROLES_PASSWORD}'".encode())
+    url = as_role(shared_postgres(), f"{schema}_worker")
     try:
         with Holdfast(url, schema=schema) as app:
 

@@ -26,7 +26,7 @@ from tests.docs.snippets import (
     runs_on_postgres,
     snippets,
 )
-from tests.servers import shared_postgres
+from tests.servers import in_database, shared_postgres
 
 MOST_NOT_RUN = 5
 TRIED_ELSEWHERE = {"cli.md"}  # lists commands without an application around them; tests/docs/test_cli.py tries them
@@ -38,7 +38,7 @@ def a_database() -> Iterator[str]:
     name = f"docs_{uuid.uuid4().hex[:12]}"
     with psycopg.connect(shared_postgres(), autocommit=True) as connection:
         connection.execute(f"create database {name}".encode())
-    url = shared_postgres().rpartition("/")[0] + f"/{name}"
+    url = in_database(shared_postgres(), name)
     try:
         yield url
     finally:

@@ -21,7 +21,7 @@ from tests.contract.test_workers import register
 from tests.doctor.examined import complaints, only
 from tests.factories import new_job
 from tests.running import working
-from tests.servers import new_schema, own_postgres
+from tests.servers import ROLES_PASSWORD, as_role, new_schema, own_postgres
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.parametrize("engine", ["postgres"])
@@ -129,9 +129,9 @@ def test_more_workers_than_the_server_has_connections_for_are_an_error(own: Sett
 
 def test_the_limit_of_a_user_counts_too(healthy: Settings) -> None:
     with psycopg.connect(healthy.url, autocommit=True) as session:
-        session.execute("create role narrow login superuser connection limit 8")
+        session.execute(f"create role narrow login superuser connection limit 8 password '{ROLES_PASSWORD}'".encode())
         try:
-            found = complaints(replace(healthy, url=healthy.url.replace("postgres@", "narrow@")))
+            found = complaints(replace(healthy, url=as_role(healthy.url, "narrow")))
         finally:
             session.execute("drop role narrow")
     [finding] = found
@@ -167,9 +167,9 @@ def test_a_clock_that_is_off_is_told(healthy: Settings, monkeypatch: pytest.Monk
 
 def test_a_user_without_rights_gets_an_error_in_words(healthy: Settings) -> None:
     with psycopg.connect(healthy.url, autocommit=True) as session:
-        session.execute("create role nobody_here login")
+        session.execute(f"create role nobody_here login password '{ROLES_PASSWORD}'".encode())
         try:
-            found = complaints(replace(healthy, url=healthy.url.replace("postgres@", "nobody_here@")))
+            found = complaints(replace(healthy, url=as_role(healthy.url, "nobody_here")))
         finally:
             session.execute("drop role nobody_here")
     assert [one.code for one in found] == ["HF4001"]

@@ -10,10 +10,11 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from urllib.parse import urlsplit
+from typing import Any
 
 import psycopg
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 
 from holdfast.embedded import _free_port
 from tests.waiting import wait_until
@@ -25,27 +26,35 @@ needs_pgbouncer = pytest.mark.skipif(PROGRAM is None, reason="PgBouncer is not i
 
 class PgBouncer:
     def __init__(self, server: str, home: Path, mode: str, **settings: str | int) -> None:
-        parts = urlsplit(server)
+        there = conninfo_to_dict(server)
+        user, password = there["user"], there.get("password", "")
         self.port = _free_port()
-        self.url = f"postgresql://{parts.username}@127.0.0.1:{self.port}{parts.path}"
+        self.url = f"postgresql://{user}:{password}@127.0.0.1:{self.port}/{there['dbname']}"
         self._home = home
-        self._user = pwd.getpwnam("nobody").pw_name if os.geteuid() == 0 else None  # it refuses to run as root
-        (home / "users").write_text(f'"{parts.username}" ""\n')
+        self._owner = pwd.getpwnam("nobody") if os.geteuid() == 0 else None  # it refuses to run as root
+        users = home / "users"
+        users.touch(0o600)
+        users.write_text(f'"{user}" "{_as_kept(server) or password}"\n')
+        if self._owner:
+            os.chown(users, self._owner.pw_uid, self._owner.pw_gid)
         given = {
-            "listen_addr": "127.0.0.1", "listen_port": self.port, "unix_socket_dir": "", "auth_type": "trust",
-            "auth_file": home / "users", "pool_mode": mode, "max_client_conn": 500, "default_pool_size": 20, **settings,
+            "listen_addr": "127.0.0.1", "listen_port": self.port, "unix_socket_dir": "", "auth_type": "scram-sha-256",
+            "auth_file": users, "pool_mode": mode, "max_client_conn": 500, "default_pool_size": 20, **settings,
         }  # fmt: skip
-        lines = ["[databases]", f"* = host={parts.hostname} port={parts.port}", "[pgbouncer]"]
+        lines = ["[databases]", f"* = host={there['host']} port={there.get('port', 5432)}", "[pgbouncer]"]
         (home / "pgbouncer.ini").write_text("\n".join([*lines, *(f"{k} = {v}" for k, v in given.items())]) + "\n")
         self._process: subprocess.Popen[bytes] | None = None
         self.start()
 
     def start(self) -> None:
         assert PROGRAM is not None
+        identity: dict[str, Any] = {}
+        if self._owner:
+            identity = {"user": self._owner.pw_uid, "group": self._owner.pw_gid, "extra_groups": []}
         with (self._home / "log").open("ab") as log:
             self._process = subprocess.Popen(
-                [PROGRAM, str(self._home / "pgbouncer.ini")], user=self._user, stdin=subprocess.DEVNULL, stdout=log,
-                stderr=log, cwd="/",
+                [PROGRAM, str(self._home / "pgbouncer.ini")], stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/",
+                **identity,
             )  # fmt: skip
         wait_until(self._answers, "PgBouncer answers")
 
@@ -67,10 +76,17 @@ class PgBouncer:
         return True
 
 
+def _as_kept(server: str) -> str | None:
+    """The password as the server keeps it. PgBouncer would hash one in plain text with every connection."""
+    with psycopg.connect(server) as db:
+        row = db.execute("select rolpassword from pg_authid where rolname = current_user").fetchone()
+    return None if row is None else row[0]
+
+
 @contextmanager
 def a_pgbouncer(server: str, mode: str, **settings: str | int) -> Iterator[PgBouncer]:
     with tempfile.TemporaryDirectory(prefix="holdfast-pgbouncer-") as home:
-        Path(home).chmod(0o755)
+        Path(home).chmod(0o711)
         pooler = PgBouncer(server, Path(home), mode, **settings)
         try:
             yield pooler

@@ -80,18 +80,17 @@ class Standby(EmbeddedPostgres):
     def __init__(self, primary: EmbeddedPostgres, name: str = "standby") -> None:
         self._primary = primary
         self._name = name
-        super().__init__(primary.version, **primary._settings)
+        # Nobody follows it.
+        super().__init__(primary.version, tcp=True, **{**primary._settings, "synchronous_standby_names": ""})
 
-    def _run(self, command: str, *arguments: str) -> None:
-        if command != "initdb":
-            super()._run(command, *arguments)
-            return
-        super()._run(
+    def _create(self) -> None:
+        """With the roles, passwords and rules of its primary; -R writes how to reach it, with the password."""
+        self.password = self._primary.password
+        self._run(
             "pg_basebackup", "-D", str(self._data), "-R", "-X", "stream", "-c", "fast", "--no-sync",
             "-d", f"host=127.0.0.1 port={self._primary.port} user=postgres application_name={self._name}",
+            env={"PGPASSWORD": self.password},
         )  # fmt: skip
-        with (self._data / "postgresql.auto.conf").open("a") as settings:
-            settings.write("synchronous_standby_names = ''\n")  # nobody follows it
 
     def promote(self) -> None:
         self._run("pg_ctl", "-D", str(self._data), "-w", "-t", "60", "promote")
@@ -100,7 +99,8 @@ class Standby(EmbeddedPostgres):
 @contextmanager
 def a_pair(version: int = 18, **settings: str | int) -> Iterator[tuple[EmbeddedPostgres, Standby]]:
     """A primary and a standby that follows it."""
-    primary = EmbeddedPostgres(version, **{**FAST, "synchronous_commit": "on", "max_connections": 100, **settings})
+    given = {**FAST, "synchronous_commit": "on", "max_connections": 100, **settings}
+    primary = EmbeddedPostgres(version, tcp=True, **given)
     try:
         standby = Standby(primary)
         try:
@@ -113,7 +113,7 @@ def a_pair(version: int = 18, **settings: str | int) -> Iterator[tuple[EmbeddedP
 
 
 def both(first: EmbeddedPostgres, second: EmbeddedPostgres) -> str:
-    return f"postgresql://postgres@127.0.0.1:{first.port},127.0.0.1:{second.port}/postgres"
+    return first.url.replace(f":{first.port}/", f":{first.port},127.0.0.1:{second.port}/")
 
 
 def ask(url: str, query: str, *parameters: Any) -> Any:

@@ -16,10 +16,11 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote
 
 import psycopg
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 
 from holdfast import Holdfast, events
 from holdfast.doctor import Level
@@ -152,8 +153,9 @@ def test_transaction_mode_with_defaults_says_what_to_set(pool: Pool, schema: str
 def test_a_pooler_beside_a_server_in_one_url_is_noticed(pool: Pool, schema: str) -> None:
     migrated(schema)
     pooler = pool("transaction")
-    server = urlsplit(shared_postgres())
-    url = shared_postgres().replace(f":{server.port}", f":{server.port},{server.hostname}:{pooler.port}")
+    server = conninfo_to_dict(shared_postgres())
+    hosts = f"host={quote(str(server['host']), safe='')},127.0.0.1&port={server.get('port', 5432)},{pooler.port}"
+    url = f"postgresql://{server['user']}:{server.get('password', '')}@/{server['dbname']}?{hosts}"
     with Holdfast(url, schema=schema) as app:
 
         @app.task

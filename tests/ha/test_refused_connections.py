@@ -8,7 +8,7 @@ import pytest
 
 from tests.ha.pgbouncer import a_pgbouncer, needs_pgbouncer
 from tests.ha.servers import a_scene, ask, do, seconds, told
-from tests.servers import own_postgres
+from tests.servers import ROLES_PASSWORD, as_role, own_postgres
 
 JOBS = 200
 
@@ -17,12 +17,11 @@ JOBS = 200
 def test_transactions_that_find_no_connection_wait(tmp_path: Path, pool: int) -> None:
     """A pool that fits the server meets no refusal; one that is too large is refused, and waits."""
     with own_postgres(max_connections=30) as server, a_scene(tmp_path, server.url) as scene:
-        do(server.url, "create role app login in role pg_read_all_data, pg_write_all_data",
+        do(server.url, f"create role app login password '{ROLES_PASSWORD}' in role pg_read_all_data, pg_write_all_data",
            "grant all on schema holdfast to app", "grant usage on all sequences in schema holdfast to app")  # fmt: skip
         scene.enqueue(server.url, "hold", JOBS, seconds=0.05)
-        scene.start(
-            url=server.url.replace("postgres@", "app@"), concurrency=JOBS, handler_connections=pool
-        )  # it leaves the three reserved connections to us
+        # It leaves the three reserved connections to us.
+        scene.start(url=as_role(server.url, "app"), concurrency=JOBS, handler_connections=pool)
         took = seconds(lambda: scene.await_done(server.url, JOBS))
         told(
             f"{JOBS} coroutines with transactions, max_connections=30, handler_connections={pool}",

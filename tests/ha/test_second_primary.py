@@ -17,6 +17,7 @@ from holdfast.store import open_store
 from holdfast.store.postgres.primary import Primary
 from tests.crash.proxy import a_proxy
 from tests.ha.servers import LIVE, Scene, Standby, a_pair, a_scene, ask, both, do, seconds, told
+from tests.servers import ROLES_PASSWORD, as_role
 from tests.waiting import wait_until
 
 JOBS = 100
@@ -107,21 +108,22 @@ def port_of(store: object) -> int:
 
 def test_behind_one_address_an_older_timeline_is_refused_and_a_newer_one_is_not(pair: Pair) -> None:
     old, new = pair
-    with a_proxy(old.port) as door:
+    with a_proxy(old.url) as door:
         primary = Primary(Settings(url=door.url))
         primary.connect().close()
         new.promote()
-        door.lead_to(new.port)
+        door.lead_to(new.url)
         primary.connect().close()  # a failover: nothing to do
-        door.lead_to(old.port)
+        door.lead_to(old.url)
         with pytest.raises(StoreUnavailable, match=r"HF3406.*timeline 1 .*worked with timeline 2"):
             primary.connect()
-        door.lead_to(new.port)
+        door.lead_to(new.url)
         primary.connect().close()
 
 
 def test_another_database_is_refused(pair: Pair) -> None:
     with a_pair() as (stranger, _):
+        do(stranger.url, f"alter role postgres password '{pair[0].password}'")  # one URL has one password
         primary = Primary(Settings(url=both(pair[0], stranger)))
         with pytest.raises(StoreUnavailable, match=r"HF3406.*not copies of one database"):
             primary.connect()
@@ -134,8 +136,8 @@ def test_another_database_is_refused(pair: Pair) -> None:
 
 
 def test_an_ordinary_role_may_ask_who_a_server_is(pair: Pair) -> None:
-    do(pair[0].url, "create role plain login")
-    primary = Primary(Settings(url=both(*pair).replace("postgres@", "plain@")))
+    do(pair[0].url, f"create role plain login password '{ROLES_PASSWORD}'")
+    primary = Primary(Settings(url=as_role(both(*pair), "plain")))
     [(_, server)] = primary.writable()
     assert server is not None
     assert server.timeline == 1

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from holdfast.model.job import DEFAULT_LEASE
 from tests.ha.networks import Host, another_host
-from tests.ha.servers import Scene, a_scene, ask, seconds, told
+from tests.ha.servers import Scene, a_scene, ask, do, seconds, told
 from tests.servers import own_postgres
 from tests.waiting import wait_until
 
@@ -19,10 +19,9 @@ LATE = 8.0  # seconds after the lease until the job has run again, on a busy mac
 @contextmanager
 def two_hosts(home: Path) -> Iterator[tuple[Host, Scene, str]]:
     """The server is here; the URL is how the other host reaches it."""
-    with another_host() as host, own_postgres(listen_addresses=f"127.0.0.1,{host.here}") as server:
-        with (server._data / "pg_hba.conf").open("a") as rules:
-            rules.write(f"host all all {host.there}/32 trust\n")
-        ask(server.url, "select pg_reload_conf()")
+    with another_host() as host, own_postgres(tcp=True, listen_addresses=f"127.0.0.1,{host.here}") as server:
+        rule = f"host all all {host.there}/32 scram-sha-256"
+        do(server.url, f"copy (select '{rule}') to program 'cat >> pg_hba.conf'", "select pg_reload_conf()")
         with a_scene(home, server.url) as scene:
             yield host, scene, server.url.replace("127.0.0.1", host.here)
 

@@ -13,13 +13,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from holdfast import Holdfast
 from holdfast.settings import Settings
 from tests.contract.places import raw
 from tests.factories import new_job
-from tests.servers import own_postgres
+from tests.servers import as_role, new_schema, own_postgres
 from tests.waiting import wait_until
 
 CANARY = "c4n4ry"
@@ -121,11 +122,17 @@ class Place:
 
 
 @pytest.fixture
-def secret_settings(engine: str, settings: Settings) -> Settings:
+def secret_settings(engine: str, settings: Settings) -> Iterator[Settings]:
     """The same place, reached with a password."""
     if engine == "sqlite":
-        return settings
-    return replace(settings, url=settings.url.replace("://postgres@", f"://postgres:{CANARY}@"))
+        yield settings
+        return
+    role = new_schema()
+    with psycopg.connect(settings.url, autocommit=True) as owner:
+        owner.execute(f"create role {role} superuser login password '{CANARY}'".encode())
+        yield replace(settings, url=as_role(settings.url, role, CANARY))
+        owner.execute(f"reassign owned by {role} to current_user".encode())
+        owner.execute(f"drop role {role}".encode())
 
 
 @pytest.fixture
@@ -238,7 +245,9 @@ def test_errors_about_a_database_that_cannot_be_reached_do_not_tell_its_password
 
 
 def test_a_worker_that_loses_its_database_does_not_tell_the_password(tmp_path: Path) -> None:
-    with own_postgres() as server, Holdfast(server.url.replace("://postgres@", f"://postgres:{CANARY}@")) as app:
+    with own_postgres() as server, Holdfast(as_role(server.url, "postgres", CANARY)) as app:
+        with psycopg.connect(server.url, autocommit=True) as db:
+            db.execute(f"alter role postgres password '{CANARY}'".encode())
         app.migrate()
         place = Place(tmp_path, app.settings)
         worker = place.start("worker", "app:hf", "-vv", "--log-format", "json")
@@ -253,7 +262,7 @@ def test_a_worker_that_loses_its_database_does_not_tell_the_password(tmp_path: P
             worker.send_signal(signal.SIGTERM)
             said = worker.communicate(timeout=30)[0]
     assert '"event": "deaf"' in said
-    assert f"postgresql://postgres:***@127.0.0.1:{server.port}/" in said
+    assert "postgresql://postgres:***@/postgres?host=" in said
     assert CANARY not in said
 
 

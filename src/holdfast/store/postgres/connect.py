@@ -284,7 +284,8 @@ def _check_url(settings: Settings) -> None:
         parts = conninfo_to_dict(settings.url)
         wrong = [port for port in str(parts.get("port") or "").split(",") if port and not port.isdigit()]
         why = f"{wrong[0]!r} is no port" if wrong else ""
-        if "@" in str(parts.get("host") or "")[1:] or (wrong and "@" in settings.url):
+        named = [host for host in str(parts.get("host") or "").split(",") if not host.startswith(("/", "@"))]
+        if any("@" in host for host in named) or (wrong and "@" in settings.url):
             why = "write @ in a password as %40, / as %2F and : as %3A"
     except psycopg.ProgrammingError as error:
         why = str(error).strip()
