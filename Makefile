@@ -12,18 +12,23 @@ unexport PYTHONDONTWRITEBYTECODE
 help: ## list these commands
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /|/' | awk -F'|' '{printf "  make %-12s %s\n", $$1, $$2}'
 
-$(VENV)/ready: pyproject.toml
+# Everybody gets the versions of constraints.txt, whatever is newest today.
+$(VENV)/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
-	$(BIN)/python -m pip install --quiet --editable . --group test
+	$(BIN)/python -m pip install --quiet --upgrade -c constraints.txt pip
+	$(BIN)/python -m pip install --quiet -c constraints.txt --build-constraint constraints.txt --editable . --group test
 	@touch $@
 
 $(VENV)/ready-check: $(VENV)/ready
-	$(BIN)/python -m pip install --quiet --group check
+	$(BIN)/python -m pip install --quiet -c constraints.txt --group check
 	@touch $@
 
 $(VENV)/ready-docs: $(VENV)/ready
-	$(BIN)/python -m pip install --quiet --group docs
+	$(BIN)/python -m pip install --quiet -c constraints.txt --group docs
+	@touch $@
+
+$(VENV)/ready-audit: $(VENV)/ready
+	$(BIN)/python -m pip install --quiet -c constraints.txt --group audit
 	@touch $@
 
 demo: $(VENV)/ready ## watch a few thousand jobs survive a killed worker (SQLite, under a minute)
@@ -69,6 +74,17 @@ docs: $(VENV)/ready-docs ## the documentation as a site, in site/; broken links 
 	$(BIN)/python -m scripts.settings
 	$(BIN)/zensical build --clean --strict
 
+lock: ## constraints.txt anew: the newest versions of all we install, for every Python and platform (uv finds them)
+	$(PYTHON) -m venv build/lock
+	build/lock/bin/python -m pip install --quiet uv
+	build/lock/bin/python -m scripts.lock
+
+audit: $(VENV)/ready-audit ## are vulnerabilities known of what is installed? And the licences of what we need
+	$(BIN)/python -m scripts.audit
+
+sbom: $(VENV)/ready-audit ## what comes along with the wheel, as CycloneDX JSON in dist/
+	$(BIN)/python -m scripts.sbom dist/holdfast.cdx.json
+
 bench: $(VENV)/ready ## measure this machine: raw limits, ourselves, ratios, bars (about 4 minutes)
 	$(BIN)/holdfast bench
 
@@ -78,4 +94,4 @@ bench-long: $(VENV)/ready ## also million-row tables, memory and a pinned snapsh
 bench-peers: $(VENV)/ready ## measure other job systems beside ours, in turns: who wins each row (about 20 minutes)
 	$(BIN)/python -m bench.peers
 
-.PHONY: help demo check chaos chaos-stops mutants mutants-chaos docs test test-15 test-16 test-ha test-fast bench bench-long bench-peers
+.PHONY: help demo check lock audit sbom chaos chaos-stops mutants mutants-chaos docs test test-15 test-16 test-ha test-fast bench bench-long bench-peers

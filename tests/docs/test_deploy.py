@@ -59,7 +59,7 @@ def unit() -> dict[str, list[str]]:
 
 def owners(service: str) -> str:
     """Whom it connects to the database as."""
-    return re.findall(r"//(\w+):", COMPOSE["services"][service]["environment"]["HOLDFAST_URL"])[0]
+    return str(re.findall(r"//(\w+):", COMPOSE["services"][service]["environment"]["HOLDFAST_URL"])[0])
 
 
 def test_everyone_waits_longer_than_a_worker_may_take_to_stop() -> None:
