@@ -502,8 +502,8 @@ GUARANTEES: dict[str, list[Bug]] = {
             "contract/test_keys.py::test_while_unfinished_the_same_key_is_the_same_job",
         ).seen_by("producers_meet_no_error_of_their_own", "kill people", tasks="keyed"),
         bug(
-            "a running job gives its key up",
-            "store/sql/key_given_up.sql",
+            "SQLite: a running job gives its key up",
+            "store/sqlite/key_given_up.sql",
             "   and (state in ('failed', 'cancelled')\n",
             "   and (state in ('failed', 'cancelled', 'running')\n",
             "contract/test_keys.py::test_while_unfinished_the_same_key_is_the_same_job",

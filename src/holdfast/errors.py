@@ -104,6 +104,12 @@ class ValueRefused(StoreError):
     number = "HF3005"
 
 
+class RightMissing(StoreError):
+    """The database does not allow this user, or its policies don't allow it, what was asked."""
+
+    number = "HF3006"
+
+
 class SchemaOutdated(StoreError):
     """The schema in the database and this version of Holdfast don't fit together."""
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
-from holdfast.errors import BadArguments, HoldfastError, JobFailed, StoreUnavailable, WaitTimeout
+from holdfast.errors import BadArguments, HoldfastError, JobFailed, RightMissing, StoreUnavailable, WaitTimeout
 from holdfast.model.job import AttemptRecord, JobRecord, Progress, StepRecord
 from holdfast.model.lifecycle import State
 from holdfast.model.outcome import Error
@@ -112,7 +112,7 @@ class Job(Generic[R_co]):
         return self._outcome(record)
 
     def _ask_to_be_told(self) -> None:
-        with suppress(StoreUnavailable):  # away just now: then looking has to do
+        with suppress(StoreUnavailable, RightMissing):  # away just now, or not for us to ask: then looking has to do
             self._app.store.await_finish(self.id)
 
     def _look(self, patience: _Patience) -> JobRecord | None:

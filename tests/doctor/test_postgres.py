@@ -172,5 +172,8 @@ def test_a_user_without_rights_gets_an_error_in_words(healthy: Settings) -> None
             found = complaints(replace(healthy, url=as_role(healthy.url, "nobody_here")))
         finally:
             session.execute("drop role nobody_here")
-    assert [one.code for one in found] == ["HF4001"]
-    assert "permission denied" in found[0].found
+    assert [one.code for one in found] == ["HF4301", "HF4001"]
+    assert "could not be looked at: " in found[0].found
+    assert "pg_read_all_stats" in found[0].fix
+    assert "HF3006" in found[1].found
+    assert "permission denied for schema" in found[1].found

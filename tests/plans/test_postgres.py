@@ -125,7 +125,7 @@ def cases(connection: Connection, store: PostgresStore) -> list[Case]:
         "enqueue_keyed": new,
         "key_given_up": {"task": TASK, "key": "s77", "minus_reuse": -3600.0},
         "key_held": {"task": TASK, "key": "k77"},
-        "raise_priority": {"id": 5, "priority": 3},
+        "raise_priority": {"task": TASK, "key": "k77", "priority": 3},
         "claim_of": {"fence": fence},
         "succeed": {"ids": array(ids), "fence": fence},
         "succeed_with": {"ids": array(ids), "results": ["1"] * len(ids), "fence": fence},

@@ -12,6 +12,7 @@ from holdfast.errors import BadArguments
 from holdfast.settings import Settings, load_settings
 from holdfast.store import open_store
 from holdfast.store.migrate import newest, pending, script
+from holdfast.store.postgres.roles import script as script_of_roles
 from holdfast.store.sqlite.connect import path_of
 
 ENGINES = ["postgres", "sqlite"]
@@ -53,12 +54,13 @@ def _pending(settings: Settings) -> list[str]:
 
 @cli.group()
 def sql() -> None:
-    """Print the schema as SQL, for those who apply it themselves. Needs no connection.
+    """Print the schema, or roles for it, as SQL, for those who apply it themselves. Needs no connection.
 
     \b
     Examples:
       holdfast sql install --engine postgres
       holdfast sql upgrade --from 1 --engine sqlite
+      holdfast sql roles
     """
 
 
@@ -97,6 +99,20 @@ def upgrade(since: int, engine: str, schema: str | None) -> None:
             f"--from {since} is newer than this Holdfast, which knows {newest(engine)}: upgrade it first"
         )
     _print(engine, since, schema)
+
+
+@sql.command()
+@schema_option
+@click.option("--role-prefix", help="What the names of the roles begin with. Default: the schema's name and _.")
+def roles(schema: str | None, role_prefix: str | None) -> None:
+    """Roles on PostgreSQL: who owns the tables, who works, who enqueues, who looks. Can be applied again and again.
+
+    \b
+    Examples:
+      holdfast sql roles
+      holdfast sql roles --schema jobs --role-prefix shop_jobs_
+    """
+    click.echo(script_of_roles(load_settings(schema=schema).schema, role_prefix), nl=False)
 
 
 def _print(engine: str, since: int, schema: str | None) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from holdfast.doctor.finding import Finding, Limits, error, ok, warning
-from holdfast.model.words import in_words
+from holdfast.model.words import in_words, plural
 from holdfast.settings import Settings
 from holdfast.store.base import Store
 
@@ -62,7 +62,11 @@ def primaries(store: Store, settings: Settings, limits: Limits) -> Iterator[Find
 
 def horizon(store: Store, settings: Settings, limits: Limits) -> Iterator[Finding]:
     pins = store.read("horizon", seconds=limits.transaction, transactions=limits.slot_age)
-    if not pins:
+    [server] = store.read("server")
+    if hidden := server["hidden"]:
+        whose = f"{hidden} {plural('session', hidden)} of other users"
+        yield warning("HF4301", f"could not be looked at: {whose}", "Run the doctor as a role with pg_read_all_stats.")
+    elif not pins:
         yield ok("HF4301", "nothing pins the vacuum horizon")
     for pin in pins:
         yield warning("HF4301", _pin(pin), _unpin(pin))

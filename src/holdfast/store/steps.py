@@ -30,10 +30,13 @@ def keyed_steps(
         if rows:
             [held] = rows
             if may_raise and asks_for_more(job, held):
-                yield statements["raise_priority"], {"id": held["id"], "priority": job.priority}
+                name = {"id": held["id"], "task": job.task, "key": job.key}
+                yield statements["raise_priority"], {**name, "priority": job.priority}
             return Enqueued(str(held["id"]), False, State(held["state"]))
     raise StoreError(
-        f"the key {job.key!r} of task {job.task} changed hands 20 times while enqueuing; try again", number="HF3102"
+        f"the key {job.key!r} of task {job.task} changed hands 20 times while enqueuing, or a job has it that this "
+        "user may not see; try again, or choose another key",
+        number="HF3102",
     )
 
 

@@ -17,6 +17,7 @@ from psycopg.types.string import ByteaBinaryLoader
 from holdfast.errors import (
     BadSettings,
     OutcomeUnknown,
+    RightMissing,
     RowLocked,
     SchemaOutdated,
     StoreError,
@@ -35,6 +36,7 @@ CONNECT_TIMEOUT = 10  # seconds for a host to answer
 LOCK_TIMEOUT = "2s"  # a foreign lock on one row must not stall a worker
 VALUE_CLASSES = ("22", "23", "54")  # data exception, constraint, program limit
 LOCK_NOT_AVAILABLE = "55P03"
+NOT_ALLOWED = "42501"
 # The server ended the session, perhaps right after a commit, and the connection may not have noticed yet.
 SESSION_ENDED = ("57P01", "57P02", "57P03", "57P05", "08006", "08003", "25P03")
 READS = 100  # at most, to see whether the server is still there: somebody may send notifications without end
@@ -401,6 +403,8 @@ def translate(where: str, error: psycopg.Error, *, broken: bool = False, away: b
         return TooManyConnections(f"{where} has no connection left: {said}")
     if code == LOCK_NOT_AVAILABLE:
         return RowLocked(f"{where}: {said}")
+    if code == NOT_ALLOWED:
+        return RightMissing(f"{where} refused: {said}; {_remedy(said)}")
     if code[:2] in TRANSIENT_CLASSES or code == READ_ONLY:
         return StoreUnavailable(f"{where}: {said}")
     if not code and isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
@@ -408,3 +412,11 @@ def translate(where: str, error: psycopg.Error, *, broken: bool = False, away: b
     if code[:2] in VALUE_CLASSES:
         return ValueRefused(f"{where} refused: {said}")
     return StoreError(f"{where} refused: {said}")
+
+
+def _remedy(said: str) -> str:
+    if "row-level security" in said:
+        return "see which rows the policies of this table allow this user (row-level security)"
+    if said.startswith("permission denied for database"):
+        return "this user may make no schema: let one that may run `holdfast migrate` first"
+    return "this user lacks a right: grant it one of the roles that `holdfast sql roles` makes, or run that again"

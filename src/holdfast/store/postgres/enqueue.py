@@ -23,7 +23,7 @@ from holdfast.settings import Settings
 from holdfast.store.base import Row, Store
 from holdfast.store.foreign import aunderlying, underlying
 from holdfast.store.pool import Pool
-from holdfast.store.postgres.connect import Connection, cut_off, translate, translated
+from holdfast.store.postgres.connect import NOT_ALLOWED, Connection, cut_off, translate, translated
 from holdfast.store.postgres.copy import BEGIN, COPIED, END, CopyRows
 from holdfast.store.postgres.notify import Notifier, few, lane_wakeup
 from holdfast.store.postgres.post import Post
@@ -196,7 +196,7 @@ class PostgresEnqueue(Store):
                     cursor.execute(text.encode(), self._parameters(parameters), binary=True)
                     return cursor.fetchall() if cursor.description else []
             except psycopg.Error as error:
-                self._tell_if_away(connection, error)
+                self._tell_as_ours(connection, error)
                 raise
 
         return execute
@@ -213,13 +213,16 @@ class PostgresEnqueue(Store):
                     await cursor.execute(text.encode(), self._parameters(parameters), binary=True)
                     return await cursor.fetchall() if cursor.description else []
             except psycopg.Error as error:
-                self._tell_if_away(connection, error)
+                self._tell_as_ours(connection, error)
                 raise
 
         return execute
 
-    def _tell_if_away(self, connection: Any, error: psycopg.Error) -> None:
-        """What is refused on a caller's own connection is the caller's affair. That our database is away is not."""
+    def _tell_as_ours(self, connection: Any, error: psycopg.Error) -> None:
+        """What is refused on a caller's own connection is the caller's affair. That our database is away is not, nor
+        that it needs a right for what we do there."""
+        if error.sqlstate == NOT_ALLOWED:
+            raise translate(self.shown_url, error) from error
         if (driver := cut_off(connection, error)) is not None:
             raise translate(self.shown_url, driver, away=True) from error
 
@@ -236,7 +239,7 @@ class PostgresEnqueue(Store):
             self._gave_up(error)
             # All or none: one that is there was committed with the others.
             try:
-                committed = bool(kept) and bool(self.read("get", id=int(kept[0].id)))
+                committed = bool(kept) and self._is_there(int(kept[0].id))
             except StoreUnavailable:
                 raise error from None  # they may have been enqueued: that is what the caller has to know
             if not committed:
@@ -245,6 +248,10 @@ class PostgresEnqueue(Store):
                     "them keys, which makes it safe to enqueue them again"
                 ) from error
         self._wake([self._wakeup(first[0])] if len(first) == 1 else [(self.channel, "q" + queue) for queue in queues])
+
+    def _is_there(self, id: int) -> bool:
+        """By its id alone: who may enqueue may not read jobs."""
+        return bool(self.read("newest", before=id + 1)[0]["id"] == id)
 
     def _enqueue_all(
         self, source: Iterator[NewJob], queues: set[str], kept: list[Enqueued]
@@ -287,8 +294,13 @@ class PostgresEnqueue(Store):
         [reserved] = self._rows(
             connection,
             self.statements["reserve_ids"],
-            {"sequence": f"{self._schema}.jobs_id_seq", "n": len(jobs)},
+            {"sequence": f"{self._schema}.jobs_id_seq", "jobs": f"{self._schema}.jobs", "n": len(jobs)},
         )
+        if reserved["first"] is None:
+            following += ahead
+            document = {"jobs": json.dumps([_document(n, job) for n, job in enumerate(jobs)])}
+            yield [row["id"] for row in self._rows(connection, self.statements["enqueue_many"], document)]
+            return
         ids = reserved["ids"] or list(range(reserved["first"], reserved["last"] + 1))
         # The column's default is the database's clock; only a clock that a test moves has to be told.
         columns = COPIED + ("" if self._clock is None else ", created_at")

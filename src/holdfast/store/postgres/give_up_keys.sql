@@ -1,13 +1,9 @@
--- As key_given_up, for many: locked in order of their keys, so that two at once can't wait for each other.
-with asked as (
-    select distinct on (task, key) task, key, reuse from json_to_recordset(:jobs::json) as r (task text, key text, reuse float8)
-     order by task, key, reuse
-),
-old as materialized (
-    select j.id from asked join @jobs j on j.task = asked.task and j.key = asked.key and j.holds_key
-     where j.state in ('failed', 'cancelled')
-        or (j.state = 'succeeded' and j.finished_at <= @clock - make_interval(secs => asked.reuse))
-     order by j.task, j.key for update of j
-)
-update @jobs j set holds_key = null from old
- where j.id = old.id and j.holds_key and j.state in ('succeeded', 'failed', 'cancelled')
+-- As key_given_up, for many.
+select @give_up_keys(array_agg(a.task), array_agg(a.key), array_agg(@clock - make_interval(secs => a.reuse)))
+  from (select distinct on (task, key) task, key, reuse
+          from json_to_recordset(:jobs::json) as r (task text, key text, reuse float8)
+         order by task, key, reuse) a
+  join @jobs j on j.task = a.task and j.key = a.key and j.holds_key
+ where j.state in ('failed', 'cancelled')
+    or (j.state = 'succeeded' and j.finished_at <= @clock - make_interval(secs => a.reuse))
+having count(*) > 0

@@ -42,6 +42,13 @@ from holdfast.store.postgres.trip import CLAIMS, ENDINGS, SUCCESSES, Trip, held,
 from holdfast.store.statements import Statements, source
 
 MIGRATION_TURN = 60  # seconds to wait while another process migrates
+# The role to migrate a schema as, if there is such a schema: the owner of our tables, if the user may be that one, and it
+# may create tables there.
+OWNER = """select o.rolname::text from pg_namespace n
+    left join pg_class c on c.relnamespace = n.oid and c.relname = 'meta' and c.relkind = 'r'
+    left join pg_roles o on o.oid = c.relowner and has_schema_privilege(o.oid, n.oid, 'create')
+     and pg_has_role(o.oid, case when current_setting('server_version_num')::integer < 160000 then 'member' else 'set' end)
+    where n.nspname = %s"""
 
 T = TypeVar("T")
 
@@ -69,6 +76,9 @@ class PostgresStore(PostgresEnqueue):
         for name in ("claim", "claim_from", "claim_recent"):
             self.statements.define(name, _claim_where_none(source("postgres", name)))
             self.statements.define(f"{name}_switched", _claim_past_pauses(source("postgres", name)))
+        for name in ("enqueue", "enqueue_many", "enqueue_keyed", "enqueue_keyed_many"):
+            if clock is not None:
+                self.statements.define(name, _telling_the_clock(source("postgres", name)))
         self.channel = _channel(settings.schema)
         self.channels = [few(self.channel, number) for number in range(CHANNELS)]
         self.listen_everywhere = ";".join(f'listen "{name}"' for name in (self.channel, *self.channels)).encode()
@@ -146,7 +156,7 @@ class PostgresStore(PostgresEnqueue):
             connection.execute(f"set local lock_timeout = '{MIGRATION_TURN}s'", prepare=False)
             connection.execute("select pg_advisory_xact_lock(%s)", (turn(self.settings.schema),), prepare=False)
             connection.execute("set local lock_timeout = '2s'", prepare=False)  # for the tables: others work on them
-            connection.execute(f"create schema if not exists {self._schema}", prepare=False)
+            self._make_schema_or_act_as_owner(connection)
             found = self._version(connection)
             applied = pending("postgres", found or 0)
             for migration in applied:
@@ -162,8 +172,17 @@ class PostgresStore(PostgresEnqueue):
                     {"version": applied[-1].version, "oldest_code": OLDEST_CODE},
                     prepare=False,
                 )
-        self.check()
+            self._check(connection)
         return [m.name for m in applied]
+
+    def _make_schema_or_act_as_owner(self, connection: Connection) -> None:
+        """What a migration makes is to belong to whoever owns the other tables, so that all who may be that role can
+        migrate. Where that role may not create anything in the schema, the user goes on by rights of its own."""
+        found = connection.execute(OWNER, (self.settings.schema,), prepare=False).fetchone()
+        if found is None:
+            connection.execute(f"create schema {self._schema}", prepare=False)
+        elif found[0] is not None:
+            connection.execute("select set_config('role', %s, true)", (found[0],), prepare=False)
 
     def pending(self) -> list[str]:
         with self._use() as connection:
@@ -183,9 +202,12 @@ class PostgresStore(PostgresEnqueue):
         return int(row[1])
 
     def check(self) -> None:
-        self._oldest = None
         with self._use() as connection:
-            found = self._version(connection)
+            self._check(connection)
+
+    def _check(self, connection: Connection) -> None:
+        self._oldest = None
+        found = self._version(connection)
         check_version("postgres", self.shown_url, found, self._oldest)
 
     def catalogue(self) -> tuple[list[Thing], list[Thing]]:
@@ -463,6 +485,12 @@ def _claim_past_pauses(text: str) -> str:
     }.items():
         text = text.replace(word, instead)
     return text
+
+
+def _telling_the_clock(text: str) -> str:
+    """An enqueue that says when it came. Otherwise the column's default does, and nobody needs a right to say it."""
+    told = text.replace("run_at, ready_at,", "created_at, run_at, ready_at,", 1)
+    return told.replace("coalesce(", "@clock, coalesce(", 1)
 
 
 def _number(text: str) -> tuple[bytes, tuple[str, ...]]:

@@ -107,6 +107,38 @@ end $$;
 create trigger jobs_wake after insert on @jobs for each statement
     when (current_setting('holdfast.notifies', true) is distinct from 'on') execute function @wake();
 
+-- All that an enqueue changes of other jobs is done by these two, as the owner of the table: a finished job gives its key up
+-- (one that succeeded, if that was before an instant), and one that waits under a key gets the priority of one that joins
+-- it. So who enqueues needs no right to update jobs, which would be one to lock all that workers claim. Many are locked
+-- in order of their keys, so that two calls can't wait for each other.
+create function @give_up_keys(tasks text[], keys text[], before timestamptz[]) returns void
+language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off as $$
+begin
+    with old as materialized (
+        select j.id from unnest(tasks, keys, before) a (task, key, before)
+          join @jobs j on j.task = a.task and j.key = a.key and j.holds_key
+         where j.state in ('failed', 'cancelled') or (j.state = 'succeeded' and j.finished_at <= a.before)
+         order by j.task, j.key for update of j
+    )
+    update @jobs j set holds_key = null from old
+     where j.id = old.id and j.holds_key and j.state in ('succeeded', 'failed', 'cancelled');
+end $$;
+
+create function @raise_priorities(tasks text[], keys text[], priorities smallint[]) returns void
+language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off as $$
+begin
+    with lower as materialized (
+        select j.id, a.priority from unnest(tasks, keys, priorities) a (task, key, priority)
+          join @jobs j on j.task = a.task and j.key = a.key and j.holds_key
+         where j.state in ('queued', 'paused') and j.priority < a.priority
+         order by j.task, j.key for update of j
+    )
+    update @jobs j set priority = lower.priority from lower
+     where j.id = lower.id and j.state in ('queued', 'paused') and j.priority < lower.priority;
+end $$;
+
+revoke all on function @give_up_keys, @raise_priorities from public;
+
 -- One row a claim call: the lease of all jobs it took. Renewals touch only this small row.
 create table @leases (
     fence      uuid primary key,

@@ -1,0 +1,269 @@
+"""What each role may do: every verb of a Store, and every command. The tests try all of it, and the page on database roles
+has the table that is made of it here."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from unittest import mock
+
+import psycopg
+
+from holdfast.model.cron import CronRecord, Step
+from holdfast.model.filter import Filter
+from holdfast.model.job import Held
+from holdfast.model.outcome import Crash, Outcome
+from holdfast.settings import Settings
+from holdfast.store import migrate
+from holdfast.store.base import Ref, Store
+from holdfast.store.migrate import Migration
+from holdfast.store.postgres.roles import ROLES
+from tests.factories import BOOM, new_job, wants
+
+Act = Callable[[Store, Settings], object]
+
+# What the roles are for, and which of them may do it.
+MIGRATE = "change the tables (`holdfast migrate`)"
+RUN = "run jobs: claim, record outcomes, rescue, fire crons, clean up"
+STEER = "steer: pause, resume, cancel, retry, change, delete, run a cron, ask for a stack"
+ENQUEUE = "enqueue: one job, many, with keys, on your own connection, by plain `INSERT`"
+READ = "read all there is of jobs: arguments, results, errors, history, workers, pauses"
+ASK = "ask for versions and clock, send and hear wake-ups"
+MAY: dict[str, tuple[str, ...]] = {
+    MIGRATE: ("owner",),
+    RUN: ("owner", "worker"),
+    STEER: ("owner", "worker"),
+    ENQUEUE: ("owner", "worker", "enqueuer"),
+    READ: ("owner", "worker", "reader"),
+    ASK: ROLES,
+}
+
+
+def table() -> str:
+    """As it stands on the page."""
+    lines = [f"| | {' | '.join(ROLES)} |", "|---" * (1 + len(ROLES)) + "|"]
+    lines += [f"| {what} | {' | '.join('yes' if role in may else '–' for role in ROLES)} |" for what, may in MAY.items()]
+    return "\n".join(lines)
+
+
+FENCE = "00000000-0000-4000-8000-000000000002"
+QUESTION = "00000000-0000-4000-8000-000000000009"
+RUNNING = Ref(2, FENCE)
+HELD = Held(2, FENCE, "greet", "default", b"{}", 1, 3, 0, None, None, 0, None)
+DUE = datetime(2026, 1, 1, tzinfo=UTC)
+LATER = DUE + timedelta(days=1)
+WAITING, PAUSED, SUCCEEDED, FAILED, BARRED, MEANT = "1", "3", "4", "5", "6", "7"
+CRON = CronRecord(
+    name="tick", expression="0 0 * * *", timezone="UTC", catch_up="none", queue="default", priority=0, max_attempts=3,
+    tags=(), next_at=DUE, now=DUE,
+)  # fmt: skip
+
+# A job in each state, and a row in every table.
+SCENE = f"""
+delete from {{s}}.jobs; delete from {{s}}.leases; delete from {{s}}.attempts; delete from {{s}}.steps;
+delete from {{s}}.pending; delete from {{s}}.workers; delete from {{s}}.pauses; delete from {{s}}.crons;
+delete from {{s}}.stacks; drop table if exists {{s}}.later; update {{s}}.meta set version = 1;
+select setval('{{s}}.jobs_id_seq', 1000);
+insert into {{s}}.jobs (id, queue, task, args, key, holds_key) values (1, 'default', 'greet', '{{}}', 'k', true);
+insert into {{s}}.jobs (id, queue, task, args, state, ready_at, fence, attempt, started_at, worker)
+     values (2, 'default', 'greet', '{{}}', 'running', null, '{FENCE}', 1, now(), 'w1');
+insert into {{s}}.jobs (id, queue, task, args, state, ready_at) values (3, 'default', 'greet', '{{}}', 'paused', null);
+insert into {{s}}.jobs (id, queue, task, args, state, ready_at, finished_at, key, holds_key, fence)
+     values (4, 'default', 'greet', '{{}}', 'succeeded', null, now() - interval '90 d', 'done', true, '{FENCE}');
+insert into {{s}}.jobs (id, queue, task, args, state, ready_at, finished_at, failed_at, pending)
+     values (5, 'default', 'greet', '{{}}', 'failed', null, now(), now(), 1);
+insert into {{s}}.jobs (id, queue, task, args, ready_at, barred_by) values (6, 'default', 'greet', '{{}}', null, 'gone');
+insert into {{s}}.jobs (id, queue, task, args) values (7, 'meant', 'greet', '{{}}');
+insert into {{s}}.leases values ('{FENCE}', 'w1', now() + interval '1 h', 1, '{{2}}');
+insert into {{s}}.attempts (job_id, fence, life, number, outcome, ended_at)
+     values (5, '{uuid.UUID(int=5)}', 1, 1, 'errored', now());
+insert into {{s}}.steps values (2, 'first', 1, 1, now(), '1');
+insert into {{s}}.pending values (5);
+insert into {{s}}.workers (id, name, host, pid, tasks, slots, lease, started_at, seen_at)
+     values ('w1', 'w1', 'here', 1, '{{greet}}', 1, 20, now(), now());
+insert into {{s}}.pauses (kind, name, queues, created_at) values ('filter', 'queue:meant', '{{meant}}', now());
+insert into {{s}}.pauses (kind, name, created_at) values ('queue', 'held', now());
+insert into {{s}}.crons values ('tick', '0 0 * * *', 'UTC', 'none', 'default', 0, 3, '{{}}', '{DUE.isoformat()}', null);
+insert into {{s}}.stacks (id, job_id, fence, asked_at) values ('{QUESTION}', 2, '{FENCE}', now());
+"""
+
+
+def _migrate(store: Store, settings: Settings) -> None:
+    """To a later version, which brings a table and changes another."""
+    later = Migration(2, "0002_later", "create table @later (n int); alter table @jobs alter column note drop default;")
+    ours = [*migrate.migrations("postgres"), later]
+    with mock.patch.object(migrate, "migrations", lambda engine: ours):
+        assert store.migrate() == ["0002_later"]
+
+
+def _enqueue_on(store: Store, settings: Settings) -> None:
+    with psycopg.connect(settings.url) as connection:
+        assert store.enqueue_on(connection, new_job()).created
+        assert store.enqueue_on(connection, new_job(key="new")).created
+        assert not store.enqueue_on(connection, new_job(key="k", priority=9)).created
+        assert store.enqueue_on(connection, new_job(key="done")).created
+
+
+async def _aenqueue_on(store: Store, settings: Settings) -> None:
+    async with await psycopg.AsyncConnection.connect(settings.url) as connection:
+        assert (await store.aenqueue_on(connection, new_job())).created
+        assert not (await store.aenqueue_on(connection, new_job(key="k"))).created
+
+
+def _enqueue_many(store: Store, settings: Settings) -> None:
+    jobs = [new_job(), new_job(key="new"), new_job(key="k", priority=9), new_job(key="done"), *[new_job()] * 5]
+    done = [job for chunk in store.enqueue_many(jobs) for job in chunk]
+    assert [job.created for job in done] == [True, True, False, True, *[True] * 5]
+    plain = [int(done[n].id) for n in (0, *range(4, 9))]
+    assert plain == sorted(plain)
+
+
+def _enqueue_keyed(store: Store, settings: Settings) -> None:
+    assert store.enqueue(new_job(key="new")).created
+    joined = store.enqueue(new_job(key="k", priority=9))
+    assert (joined.id, joined.created) == (WAITING, False)
+    assert store.enqueue(new_job(key="done")).created
+
+
+def _succeed_on(store: Store, settings: Settings) -> None:
+    with psycopg.connect(settings.url) as connection:
+        store.succeed_on(connection, RUNNING, b"1")
+
+
+async def _asucceed_on(store: Store, settings: Settings) -> None:
+    async with await psycopg.AsyncConnection.connect(settings.url) as connection:
+        await store.asucceed_on(connection, RUNNING, b"1")
+
+
+def _ask_for_stack(store: Store, settings: Settings) -> None:
+    with store.asking_stack(2, FENCE):
+        pass
+
+
+def _trip(store: Store, settings: Settings) -> None:
+    with store.trips() as trips:
+        trips.depart([], wants(), [FENCE])
+        trips.claimed()
+        trips.recorded()
+
+
+def _tune_in(store: Store, settings: Settings) -> None:
+    ear = store.open_ear()
+    assert ear is not None
+    ear.close()
+
+
+def _transaction(store: Store, settings: Settings) -> None:
+    with store.transaction() as tx:
+        tx.rows("unregister", id="w1")
+
+
+def _user_transaction(store: Store, settings: Settings) -> None:
+    with store.user_transaction() as connection:
+        connection.execute("select 1")
+
+
+# Every verb of a Store, what it belongs to, and a call of it in the scene. After a space: more than one call of a verb.
+VERBS: dict[str, tuple[str, Act]] = {
+    "migrate": (MIGRATE, _migrate),
+    "enqueue": (ENQUEUE, lambda s, _: s.enqueue(new_job())),
+    "enqueue keyed": (ENQUEUE, _enqueue_keyed),
+    "enqueue_many": (ENQUEUE, _enqueue_many),
+    "enqueue_on": (ENQUEUE, _enqueue_on),
+    "aenqueue_on": (ENQUEUE, lambda s, settings: asyncio.run(_aenqueue_on(s, settings))),
+    "transaction": (RUN, _transaction),
+    "write": (RUN, lambda s, _: s.write("drop_pending", limit=5)),
+    "trips": (RUN, _trip),
+    "exchange": (RUN, lambda s, _: s.exchange([Outcome("succeed", 2, FENCE)], None)),
+    "claim": (RUN, lambda s, _: s.claim(wants())),
+    "claim told": (RUN, lambda s, _: s.claim(wants(told=[("default", "greet", 0)]))),
+    "claim_of": (RUN, lambda s, _: s.claim_of(FENCE)),
+    "renew": (RUN, lambda s, _: s.renew([FENCE], [RUNNING], 20.0)),
+    "look": (RUN, lambda s, _: s.look("w1", ["greet"], None, ["tick"])),
+    "expire": (RUN, lambda s, _: s.expire()),
+    "purge": (RUN, lambda s, _: s.purge(0, finished=1, failed=1)),
+    "succeed": (RUN, lambda s, _: s.succeed(RUNNING, b"1")),
+    "fail": (RUN, lambda s, _: s.fail(RUNNING, BOOM)),
+    "reschedule": (RUN, lambda s, _: s.reschedule(RUNNING, 5, BOOM)),
+    "release": (RUN, lambda s, _: s.release(RUNNING)),
+    "park": (RUN, lambda s, _: s.park(RUNNING)),
+    "stop": (RUN, lambda s, _: s.stop(RUNNING)),
+    "succeed_on": (RUN, _succeed_on),
+    "asucceed_on": (RUN, lambda s, settings: asyncio.run(_asucceed_on(s, settings))),
+    "checkpoint": (RUN, lambda s, _: s.checkpoint(RUNNING, b"1", 1)),
+    "progress": (RUN, lambda s, _: s.progress(RUNNING, 1, 2, "half")),
+    "keep_step": (RUN, lambda s, _: s.keep_step(RUNNING, "second", b"1")),
+    "keep_output": (RUN, lambda s, _: s.keep_output(Ref(4, FENCE), "said")),
+    "drop_pending": (RUN, lambda s, _: s.drop_pending()),
+    "register": (
+        RUN,
+        lambda s, _: s.register(id="w2", name="w2", host="here", pid=2, queues=None, tasks=["greet"], slots=1),
+    ),
+    "unregister": (RUN, lambda s, _: s.unregister("w1")),
+    "forget_workers": (RUN, lambda s, _: s.forget_workers(0.0)),
+    "rescue": (RUN, lambda s, _: s.rescue(dead=["w1"])),
+    "crashed": (RUN, lambda s, _: s.crashed([(RUNNING, Crash("it died", company=False))], "w1", quarantine_after=3)),
+    "declare_cron": (RUN, lambda s, _: s.declare_cron(CRON)),
+    "rename_cron": (RUN, lambda s, _: s.rename_cron("tock", ["tick"])),
+    "fire": (RUN, lambda s, _: s.fire(CRON, Step(DUE, LATER))),
+    "answer_stack": (RUN, lambda s, _: s.answer_stack(2, FENCE, "here")),
+    "free": (RUN, lambda s, _: s.free()),
+    "clear_heads": (RUN, lambda s, _: s.clear_heads()),
+    "await_finish": (STEER, lambda s, _: s.await_finish(WAITING)),
+    "pause": (STEER, lambda s, _: s.pause(WAITING)),
+    "resume": (STEER, lambda s, _: s.resume(PAUSED)),
+    "cancel": (STEER, lambda s, _: s.cancel("2")),
+    "retry": (STEER, lambda s, _: s.retry(FAILED)),
+    "change": (STEER, lambda s, _: s.change(WAITING, priority=9)),
+    "delete": (STEER, lambda s, _: s.delete(SUCCEEDED)),
+    "act": (STEER, lambda s, _: s.act("pause", [1])),
+    "bulk": (STEER, lambda s, _: s.bulk("cancel", Filter(queues=("default",)))),
+    "hold": (STEER, lambda s, _: s.hold("queue", "default")),
+    "let_go": (STEER, lambda s, _: s.let_go("queue", "held")),
+    "run_cron": (STEER, lambda s, _: s.run_cron("tick")),
+    "asking_stack": (STEER, _ask_for_stack),
+    "read": (READ, lambda s, _: s.read("get", id=1)),
+    "get": (READ, lambda s, _: s.get(WAITING)),
+    "records": (READ, lambda s, _: s.records([1, 2])),
+    "attempts": (READ, lambda s, _: s.attempts(FAILED)),
+    "steps": (READ, lambda s, _: s.steps("2")),
+    "step": (READ, lambda s, _: s.step(RUNNING, "first")),
+    "holds": (READ, lambda s, _: s.holds(HELD)),
+    "asked": (READ, lambda s, _: s.asked()),
+    "counts": (READ, lambda s, _: s.counts()),
+    "failures": (READ, lambda s, _: s.failures()),
+    "outcomes": (READ, lambda s, _: s.outcomes()),
+    "waiting": (READ, lambda s, _: s.waiting()),
+    "ahead": (READ, lambda s, _: s.ahead(tasks=["greet"], queues=None, priority=0, due_at=DUE, id=1, most=5)),
+    "pauses": (READ, lambda s, _: s.pauses()),
+    "workers": (READ, lambda s, _: s.workers()),
+    "crons": (READ, lambda s, _: s.crons(with_workers=True)),
+    "jobs": (READ, lambda s, _: s.jobs(Filter(queues=("default",)))),
+    "matching": (READ, lambda s, _: list(s.matching(Filter(queues=("default",))))),
+    "depths": (READ, lambda s, _: s.depths()),
+    "stack_asks": (READ, lambda s, _: s.stack_asks()),
+    "stack_answer": (READ, lambda s, _: s.stack_answer(QUESTION)),
+    "check": (ASK, lambda s, _: s.check()),
+    "pending": (ASK, lambda s, _: s.pending()),
+    "catalogue": (ASK, lambda s, _: s.catalogue()),
+    "now": (ASK, lambda s, _: s.now()),
+    "writing": (ASK, lambda s, _: s.writing()),
+    "shares_sessions": (ASK, lambda s, _: s.shares_sessions()),
+    "look_around": (ASK, lambda s, _: s.look_around()),
+    "writable": (ASK, lambda s, _: s.writable()),
+    "notify": (ASK, lambda s, _: s.notify(["default"])),
+    "tell": (ASK, lambda s, _: s.tell(["default"])),
+    "hint": (ASK, lambda s, _: s.hint("default")),
+    "listen": (ASK, lambda s, _: s.listen(lambda kind, what: None, lambda: True)),
+    "open_ear": (ASK, _tune_in),
+    "user_transaction": (ASK, _user_transaction),
+}
+
+# Of a Store, what asks the database for nothing.
+NO_VERBS = {
+    "can_listen", "close", "has_several_hosts", "ids_of", "instant", "json", "key_of", "moment", "permits", "store_id",
+    "words",
+}  # fmt: skip
