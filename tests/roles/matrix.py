@@ -267,3 +267,40 @@ NO_VERBS = {
     "can_listen", "close", "has_several_hosts", "ids_of", "instant", "json", "key_of", "moment", "permits", "store_id",
     "words",
 }  # fmt: skip
+
+# Every command, what it belongs to, and how it is called in the scene.
+COMMANDS: dict[str, tuple[str, str]] = {
+    "migrate": (ASK, ""),  # there is nothing to do; that needs no right
+    "doctor": (ASK, ""),  # it tells what it could not look at
+    "worker": (RUN, "app.py"),
+    "drain": (RUN, "app.py"),
+    "enqueue": (ENQUEUE, "double n=1 --app app.py --key k"),
+    "jobs list": (READ, "queue:default args.n:1"),
+    "jobs show": (READ, "5"),
+    "jobs retry": (STEER, "5"),
+    "jobs cancel": (STEER, "1"),
+    "jobs pause": (STEER, "1"),
+    "jobs resume": (STEER, "3"),
+    "jobs delete": (STEER, "4 --yes"),
+    "jobs set": (STEER, "1 priority=5"),
+    "pause": (STEER, "args.n:1"),
+    "resume": (STEER, "queue:meant"),
+    "queues list": (READ, ""),
+    "queues pause": (STEER, "default"),
+    "queues resume": (STEER, "held"),
+    "tasks list": (READ, ""),
+    "tasks pause": (STEER, "greet"),
+    "tasks resume": (STEER, "greet"),
+    "cron list": (READ, ""),
+    "cron pause": (STEER, "tick"),
+    "cron resume": (STEER, "tick"),
+    "cron run": (STEER, "tick"),
+    "workers": (READ, ""),
+    "pauses": (READ, ""),
+    "stack": (STEER, "2 --timeout 0"),
+    "top": (READ, "--once"),
+    "why": (READ, "1"),
+}
+
+# Commands that need no database, make one of their own, or (`dev`) start another.
+NO_DATABASE = {"bench", "completion", "config", "demo", "dev", "sql install", "sql roles", "sql upgrade"}
