@@ -29,12 +29,13 @@ from tests.docs.snippets import (
 from tests.servers import in_database, shared_postgres
 
 MOST_NOT_RUN = 5
+ROLES_OF_PAGES = "select rolname from pg_roles where rolname like 'holdfast\\_%' or rolname like 'app\\_%'"
 TRIED_ELSEWHERE = {"cli.md"}  # lists commands without an application around them; tests/docs/test_cli.py tries them
 
 
 @contextmanager
 def a_database() -> Iterator[str]:
-    """One of its own for a page: what it creates is in nobody's way."""
+    """One of its own for a page: what it creates is in nobody's way, and its roles are gone when it is."""
     name = f"docs_{uuid.uuid4().hex[:12]}"
     with psycopg.connect(shared_postgres(), autocommit=True) as connection:
         connection.execute(f"create database {name}".encode())
@@ -44,6 +45,8 @@ def a_database() -> Iterator[str]:
     finally:
         with psycopg.connect(shared_postgres(), autocommit=True) as connection:
             connection.execute(f"drop database {name} with (force)".encode())
+            for (role,) in connection.execute(ROLES_OF_PAGES).fetchall():
+                connection.execute(f'drop role "{role}"'.encode())
 
 
 def run(page: Path, session: Session) -> None:

@@ -1,5 +1,5 @@
-"""What each role may do: every verb of a Store, and every command. The tests try all of it, and the page on database roles
-has the table that is made of it here."""
+"""What each role may do: every verb of a Store, and every command. The tests try all of it, and the page on database
+roles has the table that is made of it here."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import asyncio
 import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import Any
 from unittest import mock
 
 import psycopg
@@ -45,7 +44,9 @@ MAY: dict[str, tuple[str, ...]] = {
 def table() -> str:
     """As it stands on the page."""
     lines = [f"| | {' | '.join(ROLES)} |", "|---" * (1 + len(ROLES)) + "|"]
-    lines += [f"| {what} | {' | '.join('yes' if role in may else '–' for role in ROLES)} |" for what, may in MAY.items()]
+    lines += [
+        f"| {what} | {' | '.join('yes' if role in may else 'no' for role in ROLES)} |" for what, may in MAY.items()
+    ]
     return "\n".join(lines)
 
 
@@ -75,7 +76,8 @@ insert into {{s}}.jobs (id, queue, task, args, state, ready_at, finished_at, key
      values (4, 'default', 'greet', '{{}}', 'succeeded', null, now() - interval '90 d', 'done', true, '{FENCE}');
 insert into {{s}}.jobs (id, queue, task, args, state, ready_at, finished_at, failed_at, pending)
      values (5, 'default', 'greet', '{{}}', 'failed', null, now(), now(), 1);
-insert into {{s}}.jobs (id, queue, task, args, ready_at, barred_by) values (6, 'default', 'greet', '{{}}', null, 'gone');
+insert into {{s}}.jobs (id, queue, task, args, ready_at, barred_by)
+     values (6, 'default', 'greet', '{{}}', null, 'gone');
 insert into {{s}}.jobs (id, queue, task, args) values (7, 'meant', 'greet', '{{}}');
 insert into {{s}}.leases values ('{FENCE}', 'w1', now() + interval '1 h', 1, '{{2}}');
 insert into {{s}}.attempts (job_id, fence, life, number, outcome, ended_at)
@@ -95,7 +97,7 @@ def _migrate(store: Store, settings: Settings) -> None:
     """To a later version, which brings a table and changes another."""
     later = Migration(2, "0002_later", "create table @later (n int); alter table @jobs alter column note drop default;")
     ours = [*migrate.migrations("postgres"), later]
-    with mock.patch.object(migrate, "migrations", lambda engine: ours):
+    with mock.patch.object(migrate, "migrations", return_value=ours):
         assert store.migrate() == ["0002_later"]
 
 

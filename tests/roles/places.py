@@ -13,7 +13,7 @@ import psycopg
 from holdfast.settings import Settings
 from holdfast.store import open_store
 from holdfast.store.base import Store
-from holdfast.store.postgres.roles import ROLES, RIGHTS, script
+from holdfast.store.postgres.roles import RIGHTS, ROLES, script
 from tests.servers import drop_schema
 
 TABLES = tuple(thing for thing in RIGHTS["reader"] if " " not in thing)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from holdfast.errors import RightMissing
@@ -17,9 +15,9 @@ Logins = dict[str, tuple[Store, Settings]]
 
 
 @pytest.fixture(scope="module")
-def logins(kept_roles: Roles) -> Iterator[Logins]:
+def logins(kept_roles: Roles) -> Logins:
     found = {role: kept_roles.login(role, role) for role in ROLES}
-    yield {role: (kept_roles.store(settings), settings) for role, settings in found.items()}
+    return {role: (kept_roles.store(settings), settings) for role, settings in found.items()}
 
 
 def test_every_verb_has_its_place() -> None:

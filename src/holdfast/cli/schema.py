@@ -60,7 +60,6 @@ def sql() -> None:
     Examples:
       holdfast sql install --engine postgres
       holdfast sql upgrade --from 1 --engine sqlite
-      holdfast sql roles
     """
 
 

@@ -1,6 +1,6 @@
 """The four roles of a schema, as SQL to be fed to psql: who owns the tables, who works, who enqueues, who looks.
 
-The rights are exact: those that the statements of each need, tried one by one by tests/roles. The page on database roles
+The rights are exact: those that the statements of each need, tried one by one by tests/roles. docs/database-roles.md
 says what they are for."""
 
 from __future__ import annotations

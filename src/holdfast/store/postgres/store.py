@@ -42,12 +42,13 @@ from holdfast.store.postgres.trip import CLAIMS, ENDINGS, SUCCESSES, Trip, held,
 from holdfast.store.statements import Statements, source
 
 MIGRATION_TURN = 60  # seconds to wait while another process migrates
-# The role to migrate a schema as, if there is such a schema: the owner of our tables, if the user may be that one, and it
-# may create tables there.
+# The role to migrate a schema as, if there is such a schema: the owner of our tables, if the user may be that one, and
+# it may create tables there.
 OWNER = """select o.rolname::text from pg_namespace n
     left join pg_class c on c.relnamespace = n.oid and c.relname = 'meta' and c.relkind = 'r'
     left join pg_roles o on o.oid = c.relowner and has_schema_privilege(o.oid, n.oid, 'create')
-     and pg_has_role(o.oid, case when current_setting('server_version_num')::integer < 160000 then 'member' else 'set' end)
+     and pg_has_role(o.oid, case when current_setting('server_version_num')::integer < 160000
+                                 then 'member' else 'set' end)
     where n.nspname = %s"""
 
 T = TypeVar("T")

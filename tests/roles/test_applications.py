@@ -1,0 +1,58 @@
+"""Applications whose users have the roles: what they do all day."""
+
+from __future__ import annotations
+
+from holdfast import Holdfast, JobContext
+from holdfast.store.postgres.enqueue import PostgresEnqueue
+from tests.factories import new_job
+from tests.roles.places import Roles
+
+
+def test_a_worker_can_do_everything_but_migrate(roles: Roles) -> None:
+    with Holdfast(roles.login("worker", "worker").url, schema=roles.schema) as app:
+
+        @app.task(retry=None, max_attempts=2)
+        def task(ctx: JobContext, number: int) -> int:
+            ctx.checkpoint(number)
+            if number == 3:
+                raise ZeroDivisionError
+            with ctx.transaction() as tx:
+                tx.set_result(number)
+            return number
+
+        jobs = app.enqueue_many(task.bind(number) for number in range(5))
+        keyed = task.using(key="k").enqueue(9)
+        assert app.drain() == 6
+        assert [keyed.result, jobs[4].result] == [9, 4]
+        jobs[3].retry()
+        jobs[3].cancel()
+        jobs[3].delete()
+        app.pause(queue="default")
+        app.resume(queue="default")
+        app.store.purge(0, finished=1, failed=1)
+
+
+def double(n: int) -> int:
+    return 2 * n
+
+
+def test_who_may_enqueue_and_look_can_wait_for_results(roles: Roles) -> None:
+    url = roles.login("web", "enqueuer", "reader").url
+    with (
+        Holdfast(url, schema=roles.schema) as web,
+        Holdfast(roles.login("worker", "worker").url, schema=roles.schema) as app,
+    ):
+        job = web.task(double).enqueue(21)
+        app.task(double)
+        assert app.drain() == 1
+        assert job.wait(timeout=30) == 42
+
+
+def test_an_enqueuer_finds_out_whether_a_bulk_was_committed(roles: Roles) -> None:
+    """After a lost reply: it may not read jobs, but see that one is there."""
+    store = roles.store(roles.login("enqueuer", "enqueuer"))
+    assert isinstance(store, PostgresEnqueue)
+    id = int(store.enqueue(new_job()).id)
+    assert store._is_there(id)
+    assert not store._is_there(id + 1)
+    assert not store._is_there(id - 1)
