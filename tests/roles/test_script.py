@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -81,6 +82,23 @@ def test_without_tables_it_says_what_to_do_first_and_makes_no_role() -> None:
     assert "run holdfast migrate first" in done.stderr
     with psycopg.connect(shared_postgres()) as connection:
         assert connection.execute("select 1 from pg_roles where rolname like %s", (f"{schema}%",)).fetchall() == []
+
+
+@pytest.mark.parametrize("engine", ["postgres"])
+def test_before_roles_are_made_nobody_can_call_what_acts_as_the_owner(settings: Settings) -> None:
+    """Everybody may call a new function, as PostgreSQL has it: those have a fixed path, and are for nobody."""
+    with closing(open_store(settings)) as store:
+        store.migrate()
+    schema = f'"{settings.schema}"'
+    with psycopg.connect(settings.url) as connection:
+        definers = connection.execute(
+            "select oid::regprocedure::text, proconfig[1], has_function_privilege('public', oid, 'execute') "
+            "from pg_proc where prosecdef and pronamespace = %s::regnamespace",
+            (schema,),
+        ).fetchall()
+    assert len(definers) == 2
+    for name, path, public in definers:
+        assert (path, public) == ("search_path=pg_catalog, pg_temp", False), name
 
 
 def test_roles_can_be_made_under_a_running_application_and_by_no_superuser() -> None:
