@@ -14,7 +14,7 @@ from holdfast.settings import Settings
 from holdfast.store import open_store
 from holdfast.store.base import Store
 from holdfast.store.postgres.roles import RIGHTS, ROLES, script
-from tests.servers import drop_schema
+from tests.servers import ROLES_PASSWORD, as_role, drop_schema
 
 TABLES = tuple(thing for thing in RIGHTS["reader"] if " " not in thing)
 
@@ -35,12 +35,11 @@ class Roles:
     def login(self, name: str, *roles: str, options: str = "") -> Settings:
         """A new login with these roles."""
         login = f"{self.schema}_login_{name}"
-        self.admin.execute(f'create role "{login}" login {options}'.encode())
+        self.admin.execute(f"create role \"{login}\" login password '{ROLES_PASSWORD}' {options}".encode())
         self._logins.append(login)
         for role in roles:
             self.admin.execute(f'grant "{self.schema}_{role}" to "{login}"'.encode())
-        scheme, _, place = self.settings.url.partition("://")
-        return replace(self.settings, url=f"{scheme}://{login}@{place.rpartition('@')[2]}")
+        return replace(self.settings, url=as_role(self.settings.url, login))
 
     def store(self, settings: Settings) -> Store:
         store = open_store(settings)
