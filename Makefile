@@ -40,7 +40,7 @@ check: $(VENV)/ready-check ## format, lint, types (mypy strict, pyright on the p
 	$(BIN)/mypy
 	$(BIN)/basedpyright
 
-test: $(VENV)/ready-check ## every test, on SQLite and PostgreSQL
+test: $(VENV)/ready-check $(VENV)/ready-audit ## every test, on SQLite and PostgreSQL
 	$(BIN)/python -m pytest -q -n $(RUN_JOBS) --dist worksteal --ignore tests/ha
 
 test-ha: $(VENV)/ready-check ## past one machine: failover, PgBouncer, silent networks, many workers (PgBouncer is installed with apt if it can be)
