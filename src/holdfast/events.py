@@ -89,6 +89,15 @@ TEXTS: dict[str, tuple[int, str]] = {
     "purged": (logging.INFO, "forgot {count} old finished jobs"),
     "deaf": (logging.WARNING, "notifications are not heard: {error}"),
     "listening": (logging.DEBUG, "listening for notifications"),
+    "not_understood": (
+        logging.WARNING,
+        "a notification was not understood and is ignored; others like it will be, too, without another line",
+    ),
+    "woken_in_vain": (
+        logging.WARNING,
+        "notifications ask again and again for jobs that are not there: before it looks for another of them, worker "
+        "{worker} rests for up to {longest:g} s. Anyone who can connect to the database can send them",
+    ),
     "unwatched": (
         logging.INFO,
         "writes to the file can't be watched ({error}): whether it has changed is looked up {times} times a second",

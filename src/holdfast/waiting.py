@@ -62,7 +62,9 @@ class Hub:
     def _heard(self, kind: str, what: str) -> None:
         with self._lock:
             self._told = False
-            concerned = [self._waiting.get(what, [])] if kind == "finished" else self._waiting.values()
+            concerned = [self._waiting.get(what, [])] if kind == "finished" else []
+            if kind in ("listening", "changed"):  # anything else is not ours: anyone may notify
+                concerned = list(self._waiting.values())
             for wakes in concerned:
                 for wake in wakes:
                     with suppress(RuntimeError):  # its event loop is closed

@@ -4,6 +4,8 @@ but look for jobs that were enqueued."""
 from __future__ import annotations
 
 import json
+import random
+import re
 import time
 import uuid
 from collections.abc import Iterator
@@ -27,6 +29,16 @@ BODIES = [
     '["default","quick",0]', '["default","quick",100]', '["no such queue","quick",0]', "default", "'; select 1; --",
     json.dumps(["x" * 7900, "quick", 0]), "\N{PILE OF POO}" * (LONGEST // 4), "-1", str(2**63), "9" * 400,
 ]  # fmt: skip
+
+
+def random_payloads(seed: int) -> list[str]:
+    """Of any characters and lengths, and numbers of any size."""
+    chance = random.Random(seed)
+    anything = [chr(c) for c in (*range(1, 0x300), *range(0x2000, 0x2070), 0xFFFD, 0xFFFF, 0x1F4A9, 0x10FFFF)]
+    texts = ["".join(chance.choices(anything, k=chance.choice((1, 10, 1000, LONGEST // 4)))) for _ in range(20)]
+    numbers = [str(chance.choice((-1, 1)) * 10 ** chance.randrange(40) + chance.random()) for _ in range(10)]
+    lanes = [json.dumps([text[:50], "quick", chance.randrange(-200, 200)]) for text in texts]
+    return [letter + body for body in (*texts, *numbers, *lanes) for letter in ("", chance.choice("qldfrws"))]
 
 
 def jobs_in_words(fleet: Fleet, ids: list[str]) -> Iterator[str]:
@@ -61,12 +73,17 @@ def test_forged_notifications_run_nothing_and_stop_nobody(fleet: Fleet) -> None:
             for body in bodies:
                 payloads = [(letter + body).encode()[:LONGEST].decode(errors="ignore") for letter in letters]
                 stranger.execute("select pg_notify(%s, p) from unnest(%s::text[]) p", (channel, payloads))
+        for number, channel in enumerate([store.channel, *store.channels, f"{store.channel}:{10**18}"]):
+            payloads = [text.encode()[:LONGEST].decode(errors="ignore") for text in random_payloads(number)]
+            stranger.execute("select pg_notify(%s, p) from unnest(%s::text[]) p", (channel, payloads))
     [id] = fleet.enqueue("quick")
     wait_until(lambda: fleet.job(id).state is State.SUCCEEDED, 10.0, "the next job, long before the next poll")
     assert [job for job in fleet.jobs() if job.id != id] == before, "no job was touched"
     assert [trace.job for trace in fleet.traces("start")] == [done, id], "nothing ran that was not due"
     log = fleet.log_of(worker)
-    assert log.count("listening") == 1, "it never had to listen anew"
-    assert "WARNING" not in log
+    assert log.count("listening") == 1, "it never broke off: every connection to listen on begins with this line"
+    warnings = re.findall(r"^\S+ \S+ WARNING (.{30})", log, re.MULTILINE)
+    assert len(warnings) == len(set(warnings)), "each is said once"
+    assert "a notification was not understood" in log
     assert "ERROR" not in log
     fleet.stop(worker)

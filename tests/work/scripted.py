@@ -71,6 +71,7 @@ class Script:
         self.log: list[str] = []
         self.claims: dict[str, Claimed] = {}
         self.told_all: list[str] = []
+        self.newest_id = 0
         self.hints: list[tuple[str, tuple[str, int] | None, float]] = []
         self.refuse: Callable[[Sequence[Outcome]], bool] = lambda outcomes: False
 
@@ -98,6 +99,9 @@ class Script:
 
     def notify(self, queues: Iterable[str] = (), finished: Iterable[JobId] = ()) -> None:
         self.told_all += queues
+
+    def newest(self) -> int:
+        return self.newest_id
 
     def tell(self, queues: Sequence[str]) -> None: ...
 

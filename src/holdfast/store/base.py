@@ -262,7 +262,8 @@ class Store(TakesBack, Steers, KeepsCrons, KeepsStacks):
         """Call `heard(kind, what)` for every wake-up until `stop()`; raises StoreUnavailable when it goes deaf.
         The first call comes once it listens: whoever looks then misses nothing. Kinds: `listening`; `queue` and its
         name (none: any); `lane` and a due job's queue, task and priority as JSON; `due` and in how many seconds one
-        falls due; `requests`; `workers`: some came or left; `finished` and an id; `changed`: something did."""
+        falls due; `requests`; `workers`: some came or left; `finished` and an id; `changed`: something did;
+        `mark`: another listener's, to hear itself by; `other`: anything else."""
 
     def open_ear(self) -> Ear | None:
         """A line on which trips are made and wake-ups heard, from now on. None: this store has none, so `listen`."""

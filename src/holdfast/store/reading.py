@@ -41,6 +41,11 @@ class Reading(ABC):
         """These jobs, newest first; those that are gone are left out."""
         return [self._record(row) for row in self.read("list", ids=list(ids))] if ids else []
 
+    def newest(self) -> int:
+        """The highest id there is; 0: there are no jobs."""
+        [row] = self.read("newest", before=2**63 - 1)
+        return row["id"] or 0
+
     def attempts(self, job_id: str) -> list[AttemptRecord]:
         """The attempts that did not succeed, or left output, in order."""
         return [

@@ -25,6 +25,8 @@ from holdfast.model.rescue import runs_isolated
 from holdfast.settings import Settings
 from holdfast.store.base import Ear, Ref, Store
 from holdfast.work.attempt import Attempt
+from holdfast.work.doubt import LONGEST as LONGEST_REST
+from holdfast.work.doubt import Doubt
 from holdfast.work.endings import TRIP, Endings, Flight
 from holdfast.work.flights import CONTENDED, Flights
 from holdfast.work.hand import Hand
@@ -65,11 +67,14 @@ class Desk(Flights):
         self._ear: Ear | None = None
         self._place = Place()
         self._all_woken = 0.0  # when we heard a wake-up for all (monotonic)
+        self._doubt = Doubt(store.newest)
         self._passes_on = False  # the look asked for is this worker's alone: it tells of what falls due later
         self.heard: Callable[[str, str, int | None], None] = lambda kind, what, turn: None
         self.deaf: Callable[[Exception], None] = lambda error: None
         # When to look for work next: at a time others have seen, at a time of our own. Instants are monotonic.
         self._hint_at: float | None = None
+        self._hint_asks = False  # that look is one that a wake-up asked for, and nobody looks before us
+        self._hinted_at = 0.0  # when we passed such a time on, as we were full
         self._pass_at: float | None = None  # when others are told of a job that we had no slot for when we were told
         self._look_at: float | None = None
         self._not_before = 0.0
@@ -120,13 +125,17 @@ class Desk(Flights):
         self._ear = ear
         self._wake.ring()
 
-    def hinted(self, turn: int) -> None:
-        """A few workers were told that a job waits somewhere, and so many of them look before this one."""
+    def hinted(self, turn: int | None) -> None:
+        """A few workers were told that a job waits somewhere, and so many of them look before this one. None: all were
+        told."""
         if turn:
             self._look_within(LATE)
-        else:
-            self._passes_on = True
+        elif not self._rests():
             self._look_everywhere()
+        if turn is None:
+            self._all_woken = time.monotonic()
+        elif not turn:
+            self._passes_on = True
             self._pass_on_if_full(self.lanes)
         self._wake.ring()
 
@@ -138,6 +147,8 @@ class Desk(Flights):
         if turn:
             if len(lane.later) < FEW:
                 lane.later.append((time.monotonic() + LATE, (queue, task, priority)))
+        elif self._rests():
+            pass
         elif len(lane.told) < FEW:
             lane.told.append((queue, task, priority))
         else:
@@ -145,6 +156,14 @@ class Desk(Flights):
         if not turn:
             self._pass_on_if_full([lane])
         self._wake.ring()
+
+    def _rests(self) -> bool:
+        """A wake-up asks for a look now. True: it comes when the rest is over."""
+        self._doubt.asked = True
+        left = self._doubt.until - time.monotonic()
+        if left > 0:
+            self._look_within(left)
+        return left > 0
 
     def _pass_on_if_full(self, lanes: Iterable[Lane]) -> None:
         """A job was told of to us, and those whom nobody told may have a slot. In a moment: more may come."""
@@ -155,8 +174,9 @@ class Desk(Flights):
         """Somebody saw when the next job falls due."""
         if seconds <= 0:
             self.nothing_due = False
-        at = time.monotonic() + max(0.0, seconds) + (LATE if turn else 0.0)
-        self._hint_at = at if self._hint_at is None else min(at, self._hint_at)
+        at = max(time.monotonic() + max(0.0, seconds) + (LATE if turn else 0.0), self._doubt.until)
+        if self._hint_at is None or at < self._hint_at:
+            self._hint_at, self._hint_asks = at, not turn
         self._wake.ring()
 
     def placed(self, place: Place) -> None:
@@ -358,10 +378,7 @@ class Desk(Flights):
         """The lanes to claim for now: those with room, when it is the time to look."""
         now = time.monotonic()
         if any(at is not None and at <= now for at in (self._look_at, self._hint_at)):
-            self._look_at = self._hint_at = None
-            self._look_everywhere()
-            if self._place.count > 1 and not self._has_room():
-                self._store.hint("")  # few keep in mind when jobs fall due: if they are full, others have to look
+            self._time_to_look(now)
         if self._pass_at is not None and self._pass_at <= now:
             self._pass_at = None
             if any(self._limits(lane) == (0, 0) for lane in self.lanes):
@@ -371,6 +388,19 @@ class Desk(Flights):
         # Who goes to record something anyway looks again where there was work: hints get lost among others.
         going = bool(self.ends.outcomes)
         return [lane for lane in self.lanes if (lane.wanted or (going and lane.again)) and self._limits(lane) != (0, 0)]
+
+    def _time_to_look(self, now: float) -> None:
+        if self._hint_at is not None and self._hint_at <= now and self._hint_asks:
+            self._doubt.asked = True
+        self._look_at = self._hint_at = None
+        self._look_everywhere()
+        if self._place.count > 1 and not self._has_room():
+            # Few keep in mind when jobs fall due: if they are full, others have to look. In a moment, if they just did.
+            if now < self._hinted_at + LATE:
+                self._look_at = self._hinted_at + LATE
+            else:
+                self._hinted_at = now
+                self._store.hint("")
 
     def _may_claim(self) -> bool:
         outcomes_wait = self.ends.one_by_one or bool(self._failures and self.ends.outcomes)
@@ -391,6 +421,8 @@ class Desk(Flights):
                     lane.look = True
                     self.nothing_due = False
                     raise
+        if self._doubt.asked and self._doubt.in_vain(time.monotonic()):
+            self._telling.woken_in_vain(LONGEST_REST)
 
     def _limits(self, lane: Lane) -> tuple[int, int]:
         """How many jobs to claim for free slots, and how many ahead of them."""
@@ -457,6 +489,7 @@ class Desk(Flights):
             lane.pace.weigh(len(claimed.jobs), sum([len(job.args) for job in claimed.jobs]))
             self.nothing_due = False
             self.poller.found()
+            self._doubt.found()
             if self.limit is not None:
                 self.limit -= len(claimed.jobs)
             self._telling.claimed(claimed.jobs)
@@ -466,6 +499,7 @@ class Desk(Flights):
         if claimed.more and not claimed.jobs:
             # All that is due is locked by others, perhaps for long: again soon, but not at once.
             self.nothing_due = False
+            self._doubt.found()
             self._look_at = time.monotonic() + CONTENDED
             return
         full = claimed.passed or len(claimed.jobs) == wants.limit + wants.ahead

@@ -46,7 +46,7 @@ def seconds_of(text: str) -> float | None:
 class Listener:
     def __init__(
         self, store: Store, *, queues: tuple[str, ...] | None, wake: Callable[[], None],
-        hinted: Callable[[int], None], told: Callable[[str, str, int, int], None], due_in: Callable[[float, int], None],
+        hinted: Callable[[int | None], None], told: Callable[[str, str, int, int], None], due_in: Callable[[float, int], None],
         asked: Callable[[], None], hearing: Callable[[bool], None], peers_changed: Callable[[], None],
         attend: Callable[[Ear], None],
     ) -> None:  # fmt: skip
@@ -63,6 +63,7 @@ class Listener:
         self._lent = SimpleQueue[Exception | None]()  # why the ear we gave away is back; None: we stop
         self._stopping = threading.Event()
         self._failures = 0
+        self._understood_all = True
         self._thread = threading.Thread(target=self._run, name="holdfast-listener", daemon=True)
 
     def start(self) -> None:
@@ -113,7 +114,7 @@ class Listener:
     def heard(self, kind: str, what: str, turn: int | None = None) -> None:
         """`turn`: how many workers act on it before this one; None: it is for all at once. Anyone who can connect to
         the database may send a wake-up. So it is only a hint where to look: it never says what to do, and what it says
-        is checked before it reaches a statement."""
+        is checked before it reaches a statement. How often it leads to a look is bounded as well (doubt.py)."""
         if kind == "listening":
             # Listen first, then look: nothing that came between is missed.
             self._failures = 0
@@ -129,14 +130,23 @@ class Listener:
             self._peers_changed()
         elif kind == "due":
             seconds = seconds_of(what)
-            if seconds is not None:
-                self._due_in(seconds, turn or 0)
-        elif kind == "queue" and (self._queues is None or not what or what in self._queues):
-            if turn is None:
-                self._wake()
+            if seconds is None:
+                self._not_understood()
             else:
+                self._due_in(seconds, turn or 0)
+        elif kind == "queue":
+            if self._queues is None or not what or what in self._queues:
                 self._hinted(turn)
         elif kind == "lane":
             lane = lane_of(what)
-            if lane is not None and (self._queues is None or lane[0] in self._queues):
+            if lane is None:
+                self._not_understood()
+            elif self._queues is None or lane[0] in self._queues:
                 self._told(*lane, turn or 0)
+        elif kind == "other":
+            self._not_understood()
+
+    def _not_understood(self) -> None:
+        if self._understood_all:
+            self._understood_all = False
+            events.emit("not_understood")

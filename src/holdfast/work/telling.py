@@ -18,6 +18,13 @@ class Telling:
     def __init__(self, worker: str, hand: Hand) -> None:
         self._worker = worker
         self._hand = hand
+        self._doubted = False
+
+    def woken_in_vain(self, longest: float) -> None:
+        """Once: a flood may come and go."""
+        if not self._doubted:
+            self._doubted = True
+            events.emit("woken_in_vain", worker=self._worker, longest=longest)
 
     def claimed(self, jobs: Sequence[Held]) -> None:
         events.emit("claimed", jobs=lambda: [about(held) for held in jobs], count=len(jobs), worker=self._worker)

@@ -90,8 +90,11 @@ class Watchdog:
         self._trust_after = _now() + self._settings.lease
 
     def look_soon(self, within: float = 0.0) -> None:
-        """Others should know that this worker hears now, or it should know that others came or left."""
-        self._look_at = min(self._look_at, _now() + within * CHANCE.random())
+        """Others should know that this worker hears now, or it should know that others came or left. However often
+        that is said, one look is planned for it: of many chances the earliest would be now."""
+        if _now() + within >= self._look_at:
+            return
+        self._look_at = _now() + within * CHANCE.random()
         self._loop.wake()
 
     def catch_up(self) -> None:

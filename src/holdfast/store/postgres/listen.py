@@ -17,7 +17,8 @@ from holdfast.store.postgres.connect import Connection, ready, shares_sessions, 
 from holdfast.store.postgres.trip import Trip
 
 SELF_CHECK = 5.0  # seconds a new listener has to hear itself
-KINDS = {"q": "queue", "l": "lane", "d": "due", "f": "finished", "r": "requests", "w": "workers"}
+MARK = "s"
+KINDS = {"q": "queue", "l": "lane", "d": "due", "f": "finished", "r": "requests", "w": "workers", MARK: "mark"}
 
 
 def begin_to_listen(connection: Connection, channel: str, notify: Callable[[str], object], settings: Settings) -> None:
@@ -26,7 +27,7 @@ def begin_to_listen(connection: Connection, channel: str, notify: Callable[[str]
     if shares_sessions(connection, settings):
         raise _deaf(settings)  # before LISTEN: another client would hear what is meant for us
     connection.execute(f'listen "{channel}"', prepare=False)
-    mark = f"s{uuid.uuid4()}"
+    mark = f"{MARK}{uuid.uuid4()}"
     notify(mark)
     until = time.monotonic() + SELF_CHECK
     while (left := until - time.monotonic()) > 0:
