@@ -16,8 +16,9 @@ SOURCE = Path(holdfast.__file__).parent
 MAY_IMPORT = {
     "errors": set[str](),
     "redact": set[str](),
-    "events": {"errors", "redact"},
-    "model": {"errors", "redact"},
+    "harmless": set[str](),
+    "events": {"errors", "harmless", "redact"},
+    "model": {"errors", "harmless", "redact"},
     "settings": {"errors", "model", "redact"},
     "embedded": {"errors"},
     "store": {"errors", "events", "model", "redact", "settings"},

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.errors import BadSettings
+from holdfast.harmless import harmless
 from holdfast.redact import scrub
 
 Listener = Callable[[str, dict[str, Any]], None]
@@ -224,12 +225,13 @@ def _tell(listening: list[_Subscription], name: str, fields: dict[str, Any]) -> 
 
 
 def write_log(name: str, fields: dict[str, Any]) -> None:
-    """For itself: of what listeners heard where it happened. Takes secrets out of the error."""
+    """For itself: of what listeners heard where it happened. Takes secrets out of the error; the text is one line,
+    whoever formats it."""
     if "error" in fields:
         fields["error"] = scrub(fields["error"])
     level, text = TEXTS[name]
     if log.isEnabledFor(level):
-        log.log(level, singular(text.format_map(fields)), extra={"holdfast": {"event": name, **fields}})
+        log.log(level, harmless(singular(text.format_map(fields))), extra={"holdfast": {"event": name, **fields}})
 
 
 def singular(text: str) -> str:

@@ -18,7 +18,7 @@ from holdfast.model.outcome import Error
 from holdfast.redact import MARKS
 from holdfast.work.context import in_handler
 from holdfast.work.offload import in_thread
-from holdfast.work.options import reason_of
+from holdfast.work.options import by_of, reason_of
 
 if TYPE_CHECKING:
     from holdfast.client import Holdfast
@@ -146,14 +146,14 @@ class Job(Generic[R_co]):
 
     def pause(self, reason: str | None = None, *, by: str | None = None) -> State:
         """Hold it until `resume`. While it runs that is a request: it parks when its handler looks."""
-        return self._app.store.pause(self.id, reason_of("pause", reason), by)
+        return self._app.store.pause(self.id, reason_of("pause", reason), by_of("pause", by))
 
     def resume(self) -> State:
         return self._app.store.resume(self.id)
 
     def cancel(self, reason: str | None = None, *, by: str | None = None) -> State:
         """End it. While it runs that is a request: it stops when its handler looks."""
-        return self._app.store.cancel(self.id, reason_of("cancel", reason), by)
+        return self._app.store.cancel(self.id, reason_of("cancel", reason), by_of("cancel", by))
 
     def change(
         self,

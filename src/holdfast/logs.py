@@ -12,6 +12,7 @@ import sys
 from datetime import UTC, datetime
 from typing import Any
 
+from holdfast.harmless import block, harmless
 from holdfast.redact import hide_secrets, scrub
 from holdfast.work.context import current, working
 
@@ -49,13 +50,21 @@ def hide(text: str) -> str:
 
 
 class TextFormatter(logging.Formatter):
-    """A line for people; lines of a job end in what job it was."""
+    """A line for people; lines of a job end in what job it was. Whatever it says, it is one line: those of a traceback
+    below it are indented, so that none looks like another record."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(message)s")
 
     def format(self, record: logging.LogRecord) -> str:
-        return hide(super().format(record))
+        record.message = record.getMessage()
+        record.asctime = self.formatTime(record)
+        text = harmless(hide(self.formatMessage(record)))
+        traced = self.formatException(record.exc_info) if record.exc_info else record.exc_text
+        for below in (traced, record.stack_info):
+            if below:
+                text += "\n" + block(hide(below))
+        return text
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         line = super().formatMessage(record)

@@ -16,7 +16,7 @@ from holdfast.model.lifecycle import State
 from holdfast.model.standing import meant, text
 from holdfast.settings import Settings
 from holdfast.store.base import Store
-from holdfast.work.options import Seconds, aware, name_of, names_of, priority_of, reason_of, seconds
+from holdfast.work.options import Seconds, aware, by_of, looked_for, name_of, names_of, priority_of, reason_of, seconds
 from holdfast.work.tasks import Task
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class People:
             raise BadArguments(f"jobs: a filter is a text, as in 'state:failed queue:mail', not {filter!r:.80}")
         for name, value in {"queue": queue, "task": task, "before": before}.items():
             if value is not None:
-                name_of(f"jobs: {name}", value)
+                looked_for(f"jobs: {name}", value)
         return self.store.jobs(parse(filter), state=state, queue=queue, task=task, before=before, limit=limit)
 
     def queues(self) -> list[QueueSummary]:
@@ -73,7 +73,7 @@ class People:
 
     def cancel(self, filter: str, reason: str | None = None, *, by: str | None = None) -> Changed:
         """End every job the filter means that has not finished; failed ones are dismissed, running ones asked."""
-        return self.store.bulk("cancel", _some(filter), reason=reason_of("cancel", reason), by=by)
+        return self.store.bulk("cancel", _some(filter), reason=reason_of("cancel", reason), by=by_of("cancel", by))
 
     def delete(self, filter: str) -> Changed:
         """Forget every finished job the filter means, with its history."""
@@ -120,9 +120,12 @@ class People:
         park."""
         if filter is not None:
             _alone(filter, queue, task, cron, where, until)
-            return self.store.bulk("pause", _some(filter), reason=reason_of("pause", reason), by=by)
+            return self.store.bulk("pause", _some(filter), reason=reason_of("pause", reason), by=by_of("pause", by))
+        for kind, name in (("queue", queue), ("task", task), ("cron", cron)):
+            if name is not None:
+                name_of(f"the name of a {kind}", name)
         kind, name, jobs = _which(queue, task, cron, where)
-        by = None if by is None else name_of("pause: by", by)
+        by = by_of("pause", by)
         reason = reason_of("pause", reason)
         if kind == "cron":
             self._cron(name)
@@ -177,7 +180,7 @@ class People:
         """What the jobs of a queue wait for, counted by reason over a bounded window."""
         from holdfast.store.why import why_queue
 
-        return why_queue(self.store, name_of("the name of a queue", queue))
+        return why_queue(self.store, looked_for("the name of a queue", queue))
 
     def stack(self, id: str, *, timeout: Seconds = STACK_TIMEOUT) -> Stack:
         """Where the handler of a running job is right now, told by its worker: its calls, or its awaits, without the
@@ -249,7 +252,7 @@ def _which(
 ) -> tuple[str, str, Filter]:
     """What is paused: its kind, its name, and if that is a filter, which jobs it means."""
     named = {
-        kind: name_of(f"the name of a {kind}", name)
+        kind: looked_for(f"the name of a {kind}", name)
         for kind, name in (("queue", queue), ("task", task), ("cron", cron))
         if name is not None
     }

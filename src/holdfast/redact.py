@@ -80,6 +80,7 @@ _KNOWN = (
     r"|AIza[\w-]{30,}|npm_[A-Za-z0-9]{30,}|pypi-[\w-]{20,}|hf_[A-Za-z0-9]{30,}|SG\.[\w-]{16,}\.[\w-]{16,}"
     r"|dop_v1_[a-f0-9]{32,}|whsec_[A-Za-z0-9+/=]{16,}|ya29\.[\w-]{16,})|(?<=hooks\.slack\.com/services/)\S{8,}"
 )
+_WRITTEN_OUT = r"\\(?:[nrtfvab]|x[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4})(?=[\w-])"
 # Values that tell nothing: a placeholder, a yes or no.
 _PLAIN = r"(?i)(?:true|false|none|null|bearer|basic|\$\d{1,3}|%(?:\(\w{1,40}\))?s|\{\w{0,40}\}|\?)['\",;)\]}]*"
 
@@ -96,6 +97,14 @@ def is_secret_name(name: str) -> bool:
 
 def scrub(text: str) -> str:
     """The text without what looks like a secret."""
+    text = _scrub(text)
+    if "\\" in text and _compiled(_WRITTEN_OUT).search(text):
+        # What stands behind a written-out line break (`'a\npassword=…'`, as by repr()) is looked at apart from it.
+        text = _scrub(_compiled(_WRITTEN_OUT).sub("\\g<0>\0", text)).replace("\0", "")
+    return text
+
+
+def _scrub(text: str) -> str:
     if "://" in text:
         text = _compiled(_USER_INFO).sub(rf"\1:{HIDDEN}@", text)
         text = _compiled(_USER_ALONE).sub(rf"\1{HIDDEN}@", text)

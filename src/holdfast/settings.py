@@ -13,6 +13,7 @@ from typing import Any, get_type_hints
 from holdfast.errors import BadSettings
 from holdfast.model.backoff import PollBackoff
 from holdfast.model.job import DEFAULT_LEASE
+from holdfast.model.names import checked_name
 from holdfast.redact import scrub
 
 DEFAULT_URL = "sqlite:///holdfast.db"
@@ -112,6 +113,8 @@ class Settings:
             object.__setattr__(self, "threads", min(32, (os.cpu_count() or 1) + 4))
         if not self.isolated:
             object.__setattr__(self, "isolated", os.cpu_count() or 1)
+        for name in ("worker_name", "host", "app"):
+            checked_name(name, getattr(self, name))
         if self.synchronous not in ("full", "normal", "off"):
             raise BadSettings(f"synchronous is {self.synchronous!r}; it can be full, normal or off")
         if self.log_format not in ("text", "json"):

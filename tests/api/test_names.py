@@ -10,6 +10,8 @@ import pytest
 
 from holdfast import BadArguments, BadSettings, Holdfast, JobContext, State, UnknownTask
 from holdfast.model.job import NewJob
+from holdfast.model.names import BadName
+from holdfast.settings import Settings
 
 
 def test_the_stored_name_is_never_the_modules_path(hf: Holdfast) -> None:
@@ -121,3 +123,59 @@ def test_a_generator_or_something_without_a_name_is_no_handler() -> None:
     with pytest.raises(BadArguments, match="a task's name must be a text"):
         app.task(functools.partial(print, "x"))
     assert app.tasks == {}
+
+
+UNSAFE = ["\x1b", "\n", "\r", "\t", "\x7f", "\x9b", "\u202e", "\u2066", "\u200f", "\u061c", "\u2028", "\u2029"]
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
+@pytest.mark.parametrize("char", UNSAFE, ids=ascii)
+def test_a_name_has_no_control_characters(hf: Holdfast, char: str) -> None:
+    """They would reach terminals and logs of whoever looks after the jobs."""
+    bad = f"a{char}b"
+
+    @hf.task
+    def task() -> None: ...
+
+    job = task.enqueue()
+    entrances: dict[str, Callable[[], object]] = {
+        "task": lambda: hf.task(name=bad)(lambda: None),
+        "alias": lambda: hf.task(name="t", aliases=[bad])(lambda: None),
+        "queue of a task": lambda: hf.task(name="t", queue=bad)(lambda: None),
+        "tag of a task": lambda: hf.task(name="t", tags=[bad])(lambda: None),
+        "cron": lambda: hf.task(name=bad, cron="0 0 * * *")(lambda: None),
+        "queue": lambda: task.using(queue=bad).enqueue(),
+        "key": lambda: task.using(key=bad).enqueue(),
+        "tag": lambda: task.using(tags=[bad]).enqueue(),
+        "correlation id": lambda: task.using(correlation_id=bad).enqueue(),
+        "tag of a job": lambda: hf.change(job.id, tags=[bad]),
+        "queue to pause": lambda: hf.pause(queue=bad),
+        "task to pause": lambda: hf.pause(task=bad),
+        "cron to pause": lambda: hf.pause(cron=bad),
+        "who pauses": lambda: hf.pause(queue="q", by=bad),
+        "why": lambda: hf.pause(queue="q", reason=bad),
+        "who pauses jobs": lambda: hf.pause("id:1", by=bad),
+        "who cancels jobs": lambda: hf.cancel("id:1", by=bad),
+        "why jobs": lambda: hf.cancel("id:1", bad),
+        "who pauses a job": lambda: job.pause(by=bad),
+        "why a job is paused": lambda: job.pause(bad),
+        "who cancels a job": lambda: job.cancel(by=bad),
+        "why a job is cancelled": lambda: job.cancel(bad),
+        "queues of a worker": lambda: hf.worker(queues=[bad]),
+        "name of a worker": lambda: Settings(worker_name=bad),
+        "host": lambda: Settings(host=bad),
+    }
+    for what, enter in entrances.items():
+        with pytest.raises(BadName, match=r"^HF1204 .* has the control character \\") as refused:
+            enter()
+        assert bad not in str(refused.value), what
+    assert hf.pauses() == []
+    assert hf.job(job.id).state is State.QUEUED
+
+
+@pytest.mark.parametrize("name", ["café 東京", "👩‍👩‍👧", "می‌خواهم", "[red]x[/red]", "a'b; $(c)"])
+def test_any_other_name_is_taken(hf: Holdfast, name: str) -> None:
+    task = hf.task(name=name)(lambda: None)
+    job = task.using(queue=name, key=name, tags=[name], correlation_id=name).enqueue()
+    assert (job.refresh().queue, job.refresh().task) == (name, name)
+    assert hf.drain() == 1

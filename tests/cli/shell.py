@@ -45,9 +45,13 @@ class Shell:
         }
 
     def __call__(self, *arguments: str, code: int = 0, **environment: str) -> subprocess.CompletedProcess[str]:
-        done = run_holdfast(arguments, cwd=self.directory, env={**self.environment, **environment}, timeout=60)
+        done = self.any(*arguments, **environment)
         assert done.returncode == code, done.stderr
         return done
+
+    def any(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        """Whatever its exit status."""
+        return run_holdfast(arguments, cwd=self.directory, env={**self.environment, **environment}, timeout=60)
 
     def json(self, *arguments: str, code: int = 0) -> Any:
         return json.loads(self(*arguments, "-o", "json", code=code).stdout)

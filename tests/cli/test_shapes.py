@@ -72,12 +72,6 @@ def test_jsonl_is_a_row_a_line_and_json_one_document(shell: Shell) -> None:
     assert all(line.startswith("{") for line in lines)
 
 
-def test_a_terminal_takes_no_orders_from_jobs(shell: Shell) -> None:
-    shell("enqueue", "refuse", "n=1", "--app", "app:hf", "--key", "\x1b]0;owned\x07", "--queue", "\x1b[31mred")
-    for command in (["jobs", "list"], ["jobs", "list", "-n", "1"], ["jobs", "show", "5"], ["queues", "list"]):
-        assert "\x1b" not in shell(*command).stdout
-
-
 def test_nothing_is_coloured_or_folded_where_nobody_looks(shell: Shell) -> None:
     del shell.environment["COLUMNS"]
     long = "x" * 150

@@ -6,6 +6,7 @@ import asyncio
 import io
 import json
 import logging
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,8 +14,9 @@ from typing import Any
 
 import pytest
 
-from holdfast import Holdfast, JobContext, Secret, testing
+from holdfast import Holdfast, JobContext, Secret, events, testing
 from holdfast.events import singular
+from holdfast.harmless import UNSAFE
 from holdfast.logs import FIELDS, JobFilter, JsonFormatter, TextFormatter, job_fields, to_stderr
 from tests.running import working
 from tests.waiting import wait_until
@@ -32,7 +34,10 @@ class Lines:
         self.handler.setFormatter(formatter)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._stream.getvalue().splitlines())
+        return iter(self._stream.getvalue().split("\n")[:-1])
+
+    def text(self) -> str:
+        return self._stream.getvalue()
 
     def objects(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self]
@@ -284,3 +289,51 @@ def test_one_is_told_in_the_singular() -> None:
         "0.1 jobs": "0.1 jobs",
     }
     assert {text: singular(text) for text in said} == said
+
+
+HOSTILE = "x\x1b[31mRED\n2030-01-01 00:00:00,000 ERROR forged\r\u202e\x9b\u2028y"
+FORGED = re.compile(r"^2030|^\S+ \S+ ERROR forged", re.MULTILINE)
+
+
+@pytest.mark.parametrize("formatter", [TextFormatter, JsonFormatter])
+def test_no_line_can_be_forged(formatter: type[logging.Formatter]) -> None:
+    """By what is said, by its values, by an event, nor by an exception or a stack."""
+    lines = Lines(formatter())
+    for name in ("app.mail", "holdfast"):
+        logging.getLogger(name).addHandler(lines.handler)
+    try:
+        log.warning("said %s", HOSTILE)
+        log.warning(HOSTILE, extra={"job_id": HOSTILE, "task": HOSTILE, "correlation_id": HOSTILE, "mine": HOSTILE})
+        events.emit("unserved", many=1, task=HOSTILE, queue=HOSTILE, because=HOSTILE)
+        before = len(list(lines))
+        try:
+            raise ValueError(HOSTILE)
+        except ValueError:
+            log.exception("it broke", stack_info=True)
+    finally:
+        for name in ("app.mail", "holdfast"):
+            logging.getLogger(name).removeHandler(lines.handler)
+    assert before == 3, "a line each"
+    text = lines.text()
+    assert not re.search(UNSAFE, text.replace("\n", ""))
+    assert not FORGED.search(text)
+    assert "RED" in text
+    if formatter is TextFormatter:
+        first, *below = text.split("\n")[3:-1]
+        assert first.endswith("it broke")
+        assert len(below) > 5
+        assert all(line.startswith("    ") for line in below)
+    else:
+        assert all(json.loads(line) for line in lines)
+        assert json.loads(next(iter(lines)))["message"] == f"said {HOSTILE}", "data is data"
+
+
+def test_an_event_is_one_line_whoever_formats_it(caplog: pytest.LogCaptureFixture) -> None:
+    events.emit("unserved", many=2, task="t", queue=HOSTILE, because="it\nis")
+    assert "\n" not in caplog.records[-1].getMessage()
+    assert caplog.records[-1].__dict__["holdfast"]["queue"] == HOSTILE
+
+
+def test_a_secret_is_hidden_before_the_line_break_before_it_is_written_out() -> None:
+    record = logging.makeLogRecord({"msg": "first\npassword=canary", "levelname": "INFO"})
+    assert TextFormatter().format(record).endswith("first\\npassword=***")

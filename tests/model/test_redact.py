@@ -65,6 +65,30 @@ def test_the_rest_is_left_as_it_is(text: str) -> None:
     assert scrub(text) == text
 
 
+@pytest.mark.parametrize("written", ["\\n", "\\r\\n", "\\t", "\\x1b", "\\u2028", "\\\\n"])
+@pytest.mark.parametrize(
+    "secret",
+    ["password=canary", "--password canary", "authorization: Digest canary", "bearer canary-canary-canary",
+     "postgresql://usr:canary@db", "ghp_canary0123456789012345", "token: canary", "<password>canary</password>"],
+)  # fmt: skip
+def test_a_secret_behind_a_line_break_that_is_written_out_is_hidden(written: str, secret: str) -> None:
+    shown = scrub(f"ValueError('first line{written}{secret}')")
+    assert "canary" not in shown
+    assert shown.startswith(f"ValueError('first line{written}")
+    assert scrub(shown) == shown
+
+
+@pytest.mark.parametrize(
+    "text", ["C:\\new\\texts\\password_policy", "a\\nb=1", "\\token", "'a\\ntokens: 5'", "\\d+\\b"]
+)
+def test_backslashes_hide_nothing_else(text: str) -> None:
+    assert scrub(text) == text
+
+
+def test_a_secret_behind_a_backslash_is_hidden_as_ever() -> None:
+    assert scrub("C:\\token=canary") == "C:\\token=***"
+
+
 def corpus(name: str) -> list[str]:
     lines = (Path(__file__).parent / "corpus" / name).read_text().splitlines()
     return [re.sub(r"(?<!\\)\\n", "\n", line) for line in lines if line and not line.startswith("#")]

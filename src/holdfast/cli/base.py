@@ -4,6 +4,7 @@ Data goes to stdout, talk to stderr; exit codes are those of `EXIT_CODES` and do
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 import traceback
 from collections.abc import Sequence
@@ -26,11 +27,12 @@ from holdfast.errors import (
     WaitTimeout,
 )
 from holdfast.finding import find_app, open_app
+from holdfast.harmless import UNSAFE, block, harmless
 from holdfast.redact import scrub
 
 __all__ = [
     "EXIT_CODES", "Cli", "ago", "app_argument", "cli", "find_app", "open_app", "output_option", "plain", "print_data",
-    "print_table", "queues_option", "split", "talk", "to_json", "url_option",
+    "print_table", "queues_option", "say", "split", "talk", "to_json", "url_option",
 ]  # fmt: skip
 
 EXIT_CODES: tuple[tuple[type[HoldfastError], int], ...] = (
@@ -79,7 +81,7 @@ class Cli(Group):
         except HoldfastError as error:
             talk(scrub(str(error)))
             if ctx.params.get("debug"):
-                traceback.print_exception(error)
+                click.echo(block("".join(traceback.format_exception(error))), err=True)
             ctx.exit(next(code for kind, code in EXIT_CODES if isinstance(error, kind)))
         except (KeyboardInterrupt, click.Abort):
             ctx.exit(INTERRUPTED)
@@ -121,13 +123,20 @@ def split(names: str | None) -> list[str] | None:
 # -- printing --------------------------------------------------------------------------------------------------------
 
 
+def say(text: str, *, after: str = "", err: bool = False) -> None:
+    """A line for people, whoever wrote what is in it. `after`: what comes first, in our own style."""
+    click.echo(after + harmless(text), err=err)
+
+
 def talk(text: str) -> None:
     """What is said to people, not to programs."""
-    click.echo(text, err=True)
+    say(text, err=True)
 
 
 def to_json(value: Any) -> str:
-    return msgspec.json.encode(value).decode()
+    """The same data, in characters that no terminal obeys."""
+    text = msgspec.json.encode(value).decode()
+    return re.sub(UNSAFE, lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def print_data(rows: Sequence[Any], output: str, *, one: bool = False) -> None:
@@ -145,15 +154,15 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, err: b
 
     table = Table(*columns, box=None, pad_edge=False, header_style="bold")
     for row in rows:
-        table.add_row(*(Text("" if cell is None else harmless(str(cell))) for cell in row))  # brackets are no markup
+        table.add_row(*(Text(_shown(cell)) for cell in row))  # brackets are no markup
     stream = sys.stderr if err else sys.stdout
     # Where nobody looks, nothing is folded to fit a screen.
     Console(file=stream, highlight=False, width=None if stream.isatty() else 10_000).print(table)
 
 
-def harmless(text: str) -> str:
-    """A text of somebody else's that may be shown: a terminal takes no orders from it."""
-    return "".join(char if char.isprintable() or char in "\n\t" else "\N{REPLACEMENT CHARACTER}" for char in text)
+def _shown(cell: Any) -> str:
+    lines = cell if isinstance(cell, list) else ["" if cell is None else cell]
+    return "\n".join(harmless(str(line)) for line in lines)
 
 
 def plain(data: dict[str, Any]) -> dict[str, Any]:

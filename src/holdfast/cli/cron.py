@@ -7,10 +7,11 @@ from typing import Any
 
 import click
 
-from holdfast.cli.base import ago, cli, open_app, output_option, print_data, print_table, talk, to_json, url_option
+from holdfast.cli.base import ago, cli, open_app, output_option, print_data, print_table, say, talk, url_option
 from holdfast.cli.queues import moment, pausing, user
 from holdfast.errors import BadSettings
 from holdfast.model.cron import CronRecord
+from holdfast.model.words import named
 
 
 @cli.group()
@@ -47,7 +48,7 @@ def list_crons(count: int, output: str, url: str | None) -> None:
         [
             (
                 one.name, one.expression, one.timezone,
-                "\n".join(f"{local(tick, one)} ({ago(tick)})" for tick in coming(one, count)),
+                [f"{local(tick, one)} ({ago(tick)})" for tick in coming(one, count)],
                 "never" if one.last_at is None else f"{local(one.last_at, one)} ({ago(one.last_at)})", shown_state(one),
             )
             for one in found
@@ -67,7 +68,7 @@ def pause_cron(name: str, reason: str | None, until: str | None, by: str | None,
       holdfast cron pause nightly_report --until 2h
     """
     open_app(url).pause(cron=name, by=by or user(), reason=reason, until=None if until is None else moment(until))
-    talk(f"cron {name} is paused: holdfast cron resume {name} lets it go")
+    talk(f"cron {name} is paused: holdfast cron resume {named(name)} lets it go")
 
 
 @cron.command("resume")
@@ -98,7 +99,10 @@ def run_cron(name: str, output: str, url: str | None) -> None:
       holdfast cron run nightly_report -o json
     """
     job = open_app(url).run_cron(name)
-    click.echo(job.id if output == "table" else to_json({"id": job.id}))
+    if output == "table":
+        say(job.id)
+    else:
+        print_data([{"id": job.id}], output, one=True)
 
 
 def local(tick: datetime, one: CronRecord) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.base import app_argument, cli, output_option, print_data, url_option
+from holdfast.cli.base import app_argument, cli, output_option, print_data, say, talk, url_option
 from holdfast.finding import looked_at
 
 if TYPE_CHECKING:
@@ -47,9 +47,9 @@ def show(found: list[Finding]) -> None:
     colours = {Level.OK: "green", Level.WARNING: "yellow", Level.ERROR: "red"}
     for finding in found:
         level = click.style(f"{finding.level:<8}", fg=colours[finding.level])
-        click.echo(f"{level} {finding.code}  {finding.found}")
+        say(f" {finding.code}  {finding.found}", after=level)
         for name, text in (("meaning", finding.meaning), ("fix", finding.fix)):
             if text:
-                click.echo(f"{'':<17}{name}: {text}")
+                say(f"{'':<17}{name}: {text}")
     counts = {level: sum(finding.level is level for finding in found) for level in Level}
-    click.echo(f"{counts[Level.ERROR]} errors, {counts[Level.WARNING]} warnings, {counts[Level.OK]} ok", err=True)
+    talk(f"{counts[Level.ERROR]} errors, {counts[Level.WARNING]} warnings, {counts[Level.OK]} ok")

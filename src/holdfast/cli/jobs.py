@@ -13,18 +13,19 @@ from msgspec.structs import asdict
 from holdfast.cli.base import (
     ago,
     cli,
-    harmless,
     open_app,
     output_option,
     plain,
     print_data,
     print_table,
+    say,
     span,
     talk,
     to_json,
     url_option,
 )
 from holdfast.client import Holdfast
+from holdfast.harmless import block
 from holdfast.model.filter import ALL, STATES, Filter, parse
 from holdfast.model.job import JobRecord, Progress, StepRecord
 from holdfast.model.lifecycle import State
@@ -134,20 +135,18 @@ def show_job(id: str, output: str, url: str | None) -> None:
     for name, value in job_data(record, app).items():
         if value not in (None, [], False, ""):
             shown = value if isinstance(value, str) else to_json(value)
-            click.echo(f"{name:<16} {harmless(told(record.progress) if name == 'progress' else shown)}")
+            say(f"{name:<16} {told(record.progress) if name == 'progress' else shown}")
     for step in steps:
         result = to_json(step_data(step, record, app)["result"])
-        click.echo(harmless(f"step {step.name:<11} done {ago(step.ended_at)}: {result[:SHOWN]}"))
+        say(f"step {step.name:<11} done {ago(step.ended_at)}: {result[:SHOWN]}")
     for attempt in attempts:
         why = f": {attempt.error_code}: {attempt.error_message}" if attempt.error_code else ""
-        click.echo(
-            f"attempt {attempt.number:<8} {attempt.outcome} by {attempt.worker} {ago(attempt.ended_at)}{harmless(why)}"
-        )
+        say(f"attempt {attempt.number:<8} {attempt.outcome} by {attempt.worker} {ago(attempt.ended_at)}{why}")
     if attempts and attempts[-1].traceback:
-        click.echo(harmless(attempts[-1].traceback))
+        click.echo(block(attempts[-1].traceback))
     if attempts and attempts[-1].output:
         click.echo(f"output of attempt {attempts[-1].number}:")
-        click.echo(harmless(attempts[-1].output).rstrip("\n"))
+        click.echo(block(attempts[-1].output))
 
 
 def shown_state(job: JobRecord) -> str:

@@ -11,7 +11,7 @@ from holdfast.cli.base import cli, open_app, output_option, print_data, print_ta
 from holdfast.cli.queues import held, moment, paused, pausing, told, user
 from holdfast.model.job import COUNTED, Pause
 from holdfast.model.standing import meant, text
-from holdfast.model.words import plural, quoted
+from holdfast.model.words import named, plural, quoted
 
 HOW = {"queue": "queues resume {}", "task": "tasks resume {}", "cron": "cron resume {}", "filter": "resume {}"}
 
@@ -34,7 +34,7 @@ def pause(filter: tuple[str, ...], reason: str | None, until: str | None, by: st
     where = text(jobs)
     app.pause(where=where, by=by or user(), reason=reason, until=None if until is None else moment(until))
     aside = [f", {held(pause)} set aside" for pause in app.pauses() if (pause.kind, pause.name) == ("filter", where)]
-    talk(f"{where} is paused{''.join(aside)}: holdfast resume {quoted(where)} lets it go")
+    talk(f"{where} is paused{''.join(aside)}: holdfast resume {named(where)} lets it go")
     if running := len(app.store.jobs(replace(jobs, states=("running",)), limit=COUNTED)):
         ask = f"holdfast jobs cancel {quoted('state:running ' + where)}"
         talk(f"{running:,} {plural('job', running)} of it run{'s' * (running == 1)} and will end; to stop: {ask}")
@@ -80,7 +80,7 @@ def pauses(output: str, url: str | None) -> None:
         [
             (
                 pause.kind, pause.name, "" if pause.jobs is None else held(pause).split()[0], told(paused(pause)),
-                "holdfast " + HOW[pause.kind].format(quoted(pause.name)),
+                "holdfast " + HOW[pause.kind].format(named(pause.name)),
             )
             for pause in found
         ],

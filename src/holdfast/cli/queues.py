@@ -27,7 +27,7 @@ from holdfast.client import Holdfast
 from holdfast.errors import BadArguments
 from holdfast.model.filter import duration
 from holdfast.model.job import COUNTED, Depth, Pause
-from holdfast.model.words import plural
+from holdfast.model.words import named, plural
 
 Row = dict[str, Any]
 
@@ -287,7 +287,7 @@ def hold(kind: str, name: str, app: Holdfast, reason: str | None, until: str | N
     if name not in known:
         near = get_close_matches(name, known, 1)
         talk(f"no job, worker or application knows of {kind} {name!r}" + (f"; perhaps {near[0]!r}?" if near else ""))
-    talk(f"{kind} {name} is paused: holdfast {kind}s resume {name} lets it go")
+    talk(f"{kind} {name} is paused: holdfast {kind}s resume {named(name)} lets it go")
 
 
 def let_go(kind: str, name: str, app: Holdfast) -> None:

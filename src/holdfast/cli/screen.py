@@ -10,10 +10,10 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from holdfast.cli.base import harmless
 from holdfast.cli.frame import Document
 from holdfast.cli.sections import sections_of
 from holdfast.cli.table import Section
+from holdfast.harmless import harmless
 
 SORTS = ("age", "name", "size")
 ENDLESS = 100_000  # rows of a screen that has no end
@@ -70,7 +70,7 @@ def _first_line(frame: Document | None, view: View, width: int) -> Text:
         slots = sum(worker["slots"] for worker in frame["workers"] if worker["alive"])
         words += [f"{at:%H:%M:%S} UTC", f"{frame['running_in_all']:,} running, {slots:,} slots"]
     words += [view.said] if view.said else []
-    words += [harmless(frame["url"])] if frame is not None else []
+    words += [frame["url"]] if frame is not None else []
     line = _line("  ".join(words), "reverse" if width else "bold")
     if width:
         line.truncate(width, overflow="ellipsis", pad=True)
@@ -78,4 +78,4 @@ def _first_line(frame: Document | None, view: View, width: int) -> Text:
 
 
 def _line(text: str, style: str) -> Text:
-    return Text(text, style=style, no_wrap=True, overflow="ellipsis")
+    return Text(harmless(text), style=style, no_wrap=True, overflow="ellipsis")

@@ -8,10 +8,10 @@ from typing import Any
 from rich.progress_bar import ProgressBar
 from rich.text import Text
 
-from holdfast.cli.base import harmless
 from holdfast.cli.frame import Document
 from holdfast.cli.queues import counted, told
 from holdfast.cli.table import BAR, Cell, Column, Row, Section
+from holdfast.harmless import harmless
 
 
 def sections_of(frame: Document, sort: str, *, bars: bool) -> list[Section]:

@@ -6,7 +6,8 @@ from dataclasses import asdict
 
 import click
 
-from holdfast.cli.base import cli, harmless, open_app, output_option, plain, print_data, url_option
+from holdfast.cli.base import cli, open_app, output_option, plain, print_data, say, url_option
+from holdfast.harmless import harmless
 from holdfast.people import STACK_TIMEOUT
 
 
@@ -30,8 +31,6 @@ def stack(job: str, timeout: float, output: str, url: str | None) -> None:
         print_data([plain(asdict(found))], output, one=True)
         return
     thread = f", thread {found.thread}" if found.thread else ""
-    click.echo(
-        f"job {found.job} ({found.task}), attempt {found.attempt}, at {found.taken_at:%Y-%m-%d %H:%M:%S} UTC\n"
-        f"in worker {harmless(found.worker)}, pid {found.pid}{thread}:\n"
-    )
-    click.echo(harmless(found.text), nl=False)
+    say(f"job {found.job} ({found.task}), attempt {found.attempt}, at {found.taken_at:%Y-%m-%d %H:%M:%S} UTC")
+    say(f"in worker {found.worker}, pid {found.pid}{thread}:")
+    click.echo("\n" + harmless(found.text, lines=True), nl=False)

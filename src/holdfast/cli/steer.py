@@ -13,7 +13,7 @@ from typing import Any
 import click
 from msgspec.structs import asdict, astuple, replace
 
-from holdfast.cli.base import open_app, output_option, print_data, talk, url_option
+from holdfast.cli.base import open_app, output_option, print_data, say, talk, url_option
 from holdfast.cli.jobs import hint_at_names, jobs, print_jobs
 from holdfast.cli.queues import user
 from holdfast.client import Holdfast
@@ -24,6 +24,7 @@ from holdfast.model.lifecycle import FINISHED, IN_PLACE, REQUESTS, TRANSITIONS, 
 from holdfast.people import changes
 from holdfast.store.base import Store
 from holdfast.store.find import CHUNK
+from holdfast.work.options import by_of, reason_of
 
 CAP = 10_000  # jobs counted before asking
 SHOWN = 5
@@ -77,7 +78,7 @@ def cancel(which: tuple[str, ...], reason: str | None, by: str | None, **options
       holdfast jobs cancel 43 --reason 'ordered twice'
       holdfast jobs cancel task:report state:queued --dry-run
     """
-    steer("cancel", which, parameters={"reason": reason, "by": by or user()}, **options)
+    steer("cancel", which, parameters=_asked("cancel", reason, by), **options)
 
 
 @jobs.command()
@@ -93,7 +94,7 @@ def pause(which: tuple[str, ...], reason: str | None, by: str | None, **options:
       holdfast jobs pause 44 --reason 'until the backup is done'
       holdfast jobs pause tag:import state:queued --yes
     """
-    steer("pause", which, parameters={"reason": reason, "by": by or user()}, **options)
+    steer("pause", which, parameters=_asked("pause", reason, by), **options)
 
 
 @jobs.command()
@@ -195,12 +196,16 @@ def steer(
                 f"{jobs_(done.asked)} that run{'s' * (done.asked == 1)} {each} {ASKED[verb]} when its handler looks"
             )
         told += [f"{done.refused:,} not in a state for it"] if done.refused else []
-        click.echo("; ".join(told))
+        say("; ".join(told))
     else:
         print_data([{"verb": verb, **asdict(done)}], output, one=True)
     _complain_of(missing, "; the others are done" * bool(done.changed + done.asked))
     if done.refused and not done.changed and not done.asked:
         raise Refused(f"none of {jobs_(done.refused)} was in a state for {verb}", number="HF1302")
+
+
+def _asked(verb: str, reason: str | None, by: str | None) -> dict[str, Any]:
+    return {"reason": reason_of(verb, reason), "by": by_of(verb, by or user())}
 
 
 def _meant(words: Sequence[str]) -> Filter:

@@ -6,7 +6,18 @@ from dataclasses import asdict
 
 import click
 
-from holdfast.cli.base import cli, open_app, output_option, plain, print_data, print_table, to_json, url_option
+from holdfast.cli.base import (
+    cli,
+    open_app,
+    output_option,
+    plain,
+    print_data,
+    print_table,
+    say,
+    talk,
+    to_json,
+    url_option,
+)
 from holdfast.errors import BadSettings
 from holdfast.model.why import QueueWhy, Reason, Why
 from holdfast.model.words import plural
@@ -46,7 +57,7 @@ def show_job(found: list[Reason], output: str) -> None:
         print_data([asdict(reason) | {"details": plain(reason.details)} for reason in found], output)
         return
     for reason in found:
-        click.echo(f"{reason.code:<17} {reason.text}")
+        say(f"{reason.code:<17} {reason.text}")
 
 
 def show_queue(found: QueueWhy, output: str) -> None:
@@ -57,11 +68,10 @@ def show_queue(found: QueueWhy, output: str) -> None:
         print_data([asdict(count) for count in found.reasons], output)
         return
     many = f"{found.looked_at:,}" if found.complete else f"the first {found.looked_at:,}"
-    click.echo(
+    talk(
         f"looked at {many} unfinished {plural('job', found.looked_at)} of queue {found.queue} "
         f"(paused and running ones: among the newest "
-        f"{found.window:,} jobs)",
-        err=True,
+        f"{found.window:,} jobs)"
     )
     print_table(
         ("reason", "jobs", "for example", ""),

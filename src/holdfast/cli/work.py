@@ -72,11 +72,9 @@ def worker(
     processed = Processed.count(0, 0, 0)
     with stoppable() as heard:
         running = start(app, queues, processes, verbose, heard, url=url, log_format=log_format, **slots(concurrency))
-        click.echo(
-            f"worker {running.id} on {running.where}: {', '.join(running.tasks)}; {served}; Ctrl-C stops it", err=True
-        )
+        talk(f"worker {running.id} on {running.where}: {', '.join(running.tasks)}; {served}; Ctrl-C stops it")
         processed = running.run()
-    click.echo(f"stopped; {in_words(processed)}", err=True)
+    talk(f"stopped; {in_words(processed)}")
 
 
 @cli.command()

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from holdfast.doctor.finding import Finding, Limits, ok, warning
 from holdfast.model.unserved import Unserved, unserved
-from holdfast.model.words import in_words, plural
+from holdfast.model.words import in_words, plural, to_serve
 from holdfast.settings import Settings
 from holdfast.store.base import Store
 
@@ -53,7 +53,7 @@ def _some(found: list[Unserved], now: datetime, code: str, fine: str) -> Iterato
             near = f" (nearest: {', '.join(one.nearest)})" if one.nearest else ""
             yield warning(code, f"{what}; no worker that is up has the task{near}")
         else:
-            fix = f"Start a worker for it: holdfast worker APP -q {kind.queue}"
+            fix = f"Start a worker for it: {to_serve(kind.queue)}"
             yield warning(code, f"{what}; no worker that is up serves the queue", fix)
     if len(found) > NAMED:
         yield warning(code, f"and {len(found) - NAMED} more of the kind")

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from holdfast.doctor.finding import Finding, Limits, error, ok, warning
 from holdfast.errors import HoldfastError
+from holdfast.model.words import quoted
 from holdfast.settings import Settings
 from holdfast.store.base import Store
 from holdfast.store.sqlite.connect import NETWORK_FILE_SYSTEMS, file_system_of, path_of
@@ -31,7 +32,8 @@ def unopenable(settings: Settings) -> Iterator[Finding]:
     if kind in NETWORK_FILE_SYSTEMS:
         yield error("HF4401", f"{path} is on a network file system ({kind})")
     elif not path.exists():
-        yield error("HF4001", f"there is no file {path}", f"Make it: holdfast migrate --url {settings.shown_url}")
+        make = f"holdfast migrate --url {quoted(settings.shown_url)}"
+        yield error("HF4001", f"there is no file {path}", f"Make it: {make}")
 
 
 def library(store: Store, settings: Settings, limits: Limits) -> Iterator[Finding]:
@@ -64,7 +66,8 @@ def journal_mode(store: Store, settings: Settings, limits: Limits) -> Iterator[F
     if mode == "wal":
         yield ok("HF4403", "the journal mode is WAL")
     else:
-        yield warning("HF4403", f"the journal mode is {mode}", f"Run: holdfast migrate --url {settings.shown_url}")
+        run = f"holdfast migrate --url {quoted(settings.shown_url)}"
+        yield warning("HF4403", f"the journal mode is {mode}", f"Run: {run}")
 
 
 def synchronous(store: Store, settings: Settings, limits: Limits) -> Iterator[Finding]:

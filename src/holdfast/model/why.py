@@ -15,7 +15,7 @@ from holdfast.model.facts import Facts, WorkerFacts
 from holdfast.model.job import Pause
 from holdfast.model.lifecycle import FINISHED, State
 from holdfast.model.rescue import runs_isolated
-from holdfast.model.words import in_words, moment_in_words, nearest, plural, quoted
+from holdfast.model.words import in_words, moment_in_words, named, nearest, plural, to_serve
 
 PATIENCE = 5.0  # seconds in which a handler that looks now and then has seen a request
 TURN = 1.0  # seconds one may keep others from writing before that is worth telling
@@ -218,9 +218,9 @@ def _waiting(facts: Facts) -> Iterator[Reason]:
         (Why.TASK_PAUSED, "task", facts.task, facts.task_pause),
     ):
         if pause is not None:
-            yield _paused(code, f"{kind} {name} is", pause, facts.now, f"{kind}s resume {name}", {kind: name})
+            yield _paused(code, f"{kind} {name} is", pause, facts.now, f"{kind}s resume {named(name)}", {kind: name})
     for pause in facts.filter_pauses:
-        what, resume = f"jobs with {pause.name} are", f"resume {quoted(pause.name)}"
+        what, resume = f"jobs with {pause.name} are", f"resume {named(pause.name)}"
         yield _paused(Why.FILTER_PAUSED, what, pause, facts.now, resume, {"filter": pause.name})
     if facts.barred_by is not None and facts.barred_by not in {pause.name for pause in facts.filter_pauses}:
         up = (
@@ -273,7 +273,7 @@ def _nobody(facts: Facts) -> Reason:
     if not serving:
         others = sorted({queue for worker in facts.workers for queue in worker.queues or ()})
         up = f"those that are up serve {', '.join(others)}" if others else "no worker is up"
-        text = f"no worker serves queue {facts.queue} ({up}): holdfast worker APP -q {facts.queue}"
+        text = f"no worker serves queue {facts.queue} ({up}): {to_serve(facts.queue)}"
         return Reason(Why.NO_WORKER, text, details={"queue": facts.queue, "served": others})
     near = nearest(facts.task, {task for worker in facts.workers for task in worker.tasks})
     like = f"nearest: {', '.join(near)}" if near else "and none with a name like it"

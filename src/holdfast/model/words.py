@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
+from holdfast.harmless import harmless, is_harmless
+
 
 def in_words(seconds: float) -> str:
     for unit, length in (("d", 86400), ("h", 3600), ("m", 60)):
@@ -23,10 +25,23 @@ def plural(word: str, n: int) -> str:
 
 
 def quoted(text: str) -> str:
-    """As a shell takes it: one word."""
+    """As a shell takes it: one word. What may not be shown as it is, is written as bash and zsh read it."""
     import shlex
 
-    return shlex.quote(text)
+    if is_harmless(text):
+        return shlex.quote(text)
+    return "$'" + harmless(text.replace("\\", "\\\\").replace("'", "\\'")) + "'"
+
+
+def to_serve(queue: str) -> str:
+    """The command that starts a worker for this queue: for all of them, if its name can't be given there."""
+    can_be_given = is_harmless(queue) and "," not in queue and queue == queue.strip()
+    return "holdfast worker APP" + (f" -q {quoted(queue)}" if can_be_given else ", which serves every queue")
+
+
+def named(text: str) -> str:
+    """A name behind a command: one word, and no option, whatever it begins with."""
+    return ("-- " if text.startswith("-") else "") + quoted(text)
 
 
 def nearest(name: str, known: Iterable[str]) -> list[str]:

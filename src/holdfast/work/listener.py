@@ -46,9 +46,9 @@ def seconds_of(text: str) -> float | None:
 class Listener:
     def __init__(
         self, store: Store, *, queues: tuple[str, ...] | None, wake: Callable[[], None],
-        hinted: Callable[[int | None], None], told: Callable[[str, str, int, int], None], due_in: Callable[[float, int], None],
-        asked: Callable[[], None], hearing: Callable[[bool], None], peers_changed: Callable[[], None],
-        attend: Callable[[Ear], None],
+        hinted: Callable[[int | None], None], told: Callable[[str, str, int, int], None],
+        due_in: Callable[[float, int], None], asked: Callable[[], None], hearing: Callable[[bool], None],
+        peers_changed: Callable[[], None], attend: Callable[[Ear], None],
     ) -> None:  # fmt: skip
         self._store = store
         self._queues = queues

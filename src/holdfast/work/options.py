@@ -14,6 +14,7 @@ from holdfast.errors import BadArguments, BadSettings
 from holdfast.model.cron import CATCH_UP, CatchUp, Schedule
 from holdfast.model.job import DEFAULT_MAX_ATTEMPTS, DEFAULT_QUEUE, FOREVER, MAX_PRIORITY, MIN_PRIORITY
 from holdfast.model.limits import NO_LIMITS, Limits
+from holdfast.model.names import checked_name
 from holdfast.model.retry import DEFAULT_RETRY, RetryPolicy
 from holdfast.work.runners.surroundings import of_database
 
@@ -103,6 +104,12 @@ def reuse_of(where: str, value: Any) -> float | None:
 
 
 def name_of(what: str, value: Any, *, limit: int = MAX_NAME) -> str:
+    """A name to keep."""
+    return checked_name(what, looked_for(what, value, limit=limit))
+
+
+def looked_for(what: str, value: Any, *, limit: int = MAX_NAME) -> str:
+    """A name of something that is there, perhaps: plain SQL may have written any."""
     if not isinstance(value, str) or not value or len(value) > limit or "\x00" in value or not _encodable(value):
         raise BadArguments(f"{what} must be a text of 1 to {limit} characters without NUL, not {value!r:.80}")
     return str.__str__(value)  # of an enum, say: drivers write those as they are told elsewhere
@@ -117,6 +124,10 @@ def key_of(what: str, value: Any) -> str:
 
 def reason_of(verb: str, value: Any) -> str | None:
     return None if value is None else name_of(f"{verb}: reason", value, limit=MAX_REASON)
+
+
+def by_of(verb: str, value: Any) -> str | None:
+    return None if value is None else name_of(f"{verb}: by", value)
 
 
 def names_of(what: str, values: Any) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from holdfast import events
 from holdfast.errors import HoldfastError, StoreError
 from holdfast.model.job import Processed
+from holdfast.model.names import checked_name
 from holdfast.settings import Settings
 from holdfast.store.base import Store
 from holdfast.work.crew import Crew
@@ -33,7 +34,8 @@ class Worker:
 
     def __init__(self, store: Store, settings: Settings, crew: Crew, *, queues: Iterable[str] | None = None) -> None:
         self.host = settings.host or socket.gethostname()
-        self.name = settings.worker_name or os.environ.get("WORKER_ID") or f"{self.host}-{os.getpid()}"
+        name = settings.worker_name or os.environ.get("WORKER_ID") or f"{self.host}-{os.getpid()}"
+        self.name = checked_name("the name of a worker", name)
         # Many processes may share one name: the id that owns leases has a random part.
         self.id = f"{self.name[:100]}/{uuid.uuid4().hex[:12]}".replace("/", "~")
         self.where = store.shown_url
