@@ -24,7 +24,7 @@ MAY_IMPORT = {
     "store": {"errors", "events", "model", "redact", "settings"},
     "work": {"errors", "events", "model", "redact", "settings", "signals", "store"},
     "handle": {"errors", "model", "redact", "work"},
-    "doctor": {"errors", "model", "settings", "store"},
+    "doctor": {"errors", "model", "settings", "store", "work"},
     "waiting": {"errors", "events", "store"},
     "people": {"doctor", "errors", "handle", "model", "settings", "store", "work"},
     "client": {"errors", "events", "handle", "model", "people", "settings", "store", "waiting", "work"},

@@ -86,6 +86,11 @@ TEXTS: dict[str, tuple[int, str]] = {
     "error_after_success": (logging.WARNING, "job {job} ({task}) had succeeded when its handler raised: {error}"),
     "errored": (logging.WARNING, "job {job} ({task}) attempt {attempt} of {max_attempts}: {verb} after {error}"),
     "neighbour_died": (logging.WARNING, "worker {worker} on this host is gone; its jobs are rescued"),
+    "alone": (
+        logging.WARNING,
+        "worker {worker} and its neighbours on this host can't see each other's death ({why}): jobs of a killed worker "
+        "wait until their lease ends",
+    ),
     "expired": (logging.INFO, "cancelled {count} jobs that were not started before their expiry"),
     "purged": (logging.INFO, "forgot {count} old finished jobs"),
     "deaf": (logging.WARNING, "notifications are not heard: {error}"),

@@ -405,6 +405,17 @@ def test_a_file_keeps_the_mode_it_was_given(tmp_path: Path, mode: int, gate: int
     store.close()
 
 
+def test_a_gate_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
+    """Whoever else may write to the directory could have us write into any file of ours."""
+    mine = tmp_path / "mine"
+    mine.write_text("precious")
+    (tmp_path / "jobs.db-gate").symlink_to(mine)
+    with closing(open_store(Settings(url=f"sqlite:///{tmp_path}/jobs.db"))) as store, pytest.raises(StoreError) as told:
+        store.migrate()
+    assert "jobs.db-gate can't be opened for writing" in str(told.value)
+    assert mine.read_text() == "precious"
+
+
 def test_a_file_that_was_read_only_for_a_while_can_be_written_again(tmp_path: Path) -> None:
     """The gate stays its owner's: locked out of it, nobody could write when the file's mode is set back."""
     path = tmp_path / "jobs.db"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -16,6 +17,8 @@ from tests.contract.places import raw
 from tests.factories import wants
 from tests.running import working
 from tests.waiting import wait_until
+
+DEAD = "dead~0123456789ab"  # a worker
 
 
 def test_a_drain_returns_the_number_processed(hf: Holdfast) -> None:
@@ -183,15 +186,16 @@ def test_a_drain_looks_after_the_jobs_of_one_that_died_before_it(make_app: Calla
         return "done"
 
     job = task.enqueue()
-    dead = wants(1, tasks=("task",), worker="dead", lease=1.0)
+    dead = wants(1, tasks=("task",), worker=DEAD, lease=1.0)
     assert len(app.store.claim(dead).jobs) == 1
     if host == "here":
         place = meeting_place(app.store, "here")
         assert place is not None
-        (place / "dead").touch()  # its lock is free
+        os.close(os.open(DEAD, os.O_CREAT, 0o600, dir_fd=place))  # its lock is free
+        os.close(place)
     else:
         wait_until(lambda: app.store.look("w", ["task"], None).expired_leases)
     assert app.drain() == 1
     assert job.result == "done"
     [lost] = job.attempts
-    assert (lost.outcome, lost.worker) == ("crashed", "dead")
+    assert (lost.outcome, lost.worker) == ("crashed", DEAD)

@@ -111,6 +111,13 @@ CODES: dict[str, Entry] = {
         "`run_at` reckoned by this host's clock are off by as much.",
         "Let both hosts keep time by NTP.",
     ),
+    "HF4206": Entry(
+        "workers of this host see each other's death",
+        "A worker that this user starts here and its neighbours can't see whether the other lives: jobs of one that was "
+        "killed wait until their lease ends.",
+        "Remove what is in the way. On PostgreSQL XDG_RUNTIME_DIR can name another place. If the workers run as "
+        "another user, run the doctor as that user.",
+    ),
     "HF4301": Entry(
         "nothing pins the vacuum horizon",
         "As long as it stays, no vacuum removes the dead rows that claims and completions leave: tables grow, and "

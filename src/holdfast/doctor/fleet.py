@@ -1,7 +1,10 @@
-"""Workers and what they leave undone: queues nobody serves, tasks nobody has, the dead, and clocks that disagree."""
+"""Workers and what they leave undone: queues nobody serves, tasks nobody has, the dead; clocks that disagree, and
+neighbours that can't see each other."""
 
 from __future__ import annotations
 
+import os
+import socket
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 
@@ -10,6 +13,7 @@ from holdfast.model.unserved import Unserved, unserved
 from holdfast.model.words import in_words, plural, to_serve
 from holdfast.settings import Settings
 from holdfast.store.base import Store
+from holdfast.work.neighbours import Alone, meeting_place
 
 NAMED = 10  # of each kind that are named one by one
 
@@ -87,5 +91,18 @@ def leases(store: Store, settings: Settings, limits: Limits) -> Iterator[Finding
         )
 
 
+def neighbours(store: Store, settings: Settings, limits: Limits) -> Iterator[Finding]:
+    try:
+        place = meeting_place(store, settings.host or socket.gethostname(), create=False)
+    except Alone as why:
+        yield warning("HF4206", str(why))
+        return
+    if place is not None:
+        os.close(place)
+    yield ok("HF4206", "workers of this host see each other's death at once")
+
+
 Check = Callable[[Store, Settings, Limits], Iterator[Finding]]
-CHECKS: tuple[tuple[str, Check], ...] = (("HF4201", served), ("HF4203", silent), ("HF4204", leases))
+CHECKS: tuple[tuple[str, Check], ...] = (
+    ("HF4201", served), ("HF4203", silent), ("HF4204", leases), ("HF4206", neighbours),
+)  # fmt: skip

@@ -1,98 +1,179 @@
 """Workers on one host see each other's death at once: each holds a lock on a file for as long as it lives; the kernel
-lets go of it when the process is gone, however it ended. (A pid check is fooled by zombies and reused pids.)"""
+lets go of it when the process is gone, however it ended. (A pid check is fooled by zombies and reused pids.)
+
+The files lie where others may write as well, /tmp for one. So every directory of ours is opened by a descriptor, never
+through a symbolic link, and must be ours alone to write to; everything is done relative to that descriptor, whatever
+stands at its path later. Only files that look like ours are touched."""
 
 from __future__ import annotations
 
 import fcntl
 import os
+import re
 import stat
 import tempfile
+import threading
+from contextlib import suppress
 from pathlib import Path
 
+from holdfast import events
 from holdfast.store.base import Store
 
 CROWD = 256  # neighbours looked at in one round
+WORKER = re.compile(r"[^./][^/]*~[0-9a-f]{12}", re.DOTALL)  # an id, as worker.py makes them
+DIRECTORY = os.O_DIRECTORY | os.O_CLOEXEC
+FILE = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a FIFO is not waited for
 
 
-def meeting_place(store: Store, host: str) -> Path | None:
-    """The directory where workers of this store on this host leave their files; None where there can't be one, and
-    the lease alone decides."""
-    path = getattr(store, "path", None)
-    if path is not None:
-        place = Path(f"{path}-workers")
-    else:
-        runtime = os.environ.get("XDG_RUNTIME_DIR")
-        base = Path(runtime) if runtime and Path(runtime).is_dir() else Path(tempfile.gettempdir())
-        place = base / f"holdfast-{os.getuid()}" / store.store_id
+class Alone(Exception):
+    """Why there is no place to meet: the lease alone decides."""
+
+
+def meet(store: Store, host: str, worker: str) -> Neighbours:
+    """Join the workers of this store on this host."""
     try:
-        for directory in (place.parent, place, place / host) if path is None else (place, place / host):
-            directory.mkdir(mode=0o700, exist_ok=True)
-            found = directory.stat()
-            if found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o022:
-                return None  # someone else's: not to be trusted
+        return Neighbours(meeting_place(store, host), worker)
+    except Alone as why:
+        events.emit("alone", worker=worker, why=str(why))
+        return Neighbours(None, worker)
+
+
+def meeting_place(store: Store, host: str, *, create: bool = True) -> int | None:
+    """A descriptor of the directory where workers of this store on this host leave their files. None: nobody has made
+    it yet, nor are we to `create` it. Raises Alone."""
+    path = getattr(store, "path", None)
+    try:
+        if path is not None:
+            where, levels = Path(path).parent, (f"{Path(path).name}-workers", host)
+        else:
+            where, levels = _runtime_directory(), (f"holdfast-{os.getuid()}", store.store_id, host)
+        # It may be a link, as /tmp is on some systems, and need not be readable: nothing is trusted because of it.
+        place = os.open(where, getattr(os, "O_PATH", os.O_RDONLY) | DIRECTORY)
+        for name in levels:
+            where /= name
+            above = place
+            try:
+                place = _enter(above, name, create=create)
+            finally:
+                os.close(above)
+    except (OSError, ValueError) as error:
+        if not create and isinstance(error, FileNotFoundError):
+            return None
+        raise Alone(f"{str(where)!r} can't be used: {getattr(error, 'strerror', None) or error}") from None
+    return place
+
+
+def _runtime_directory() -> Path:
+    runtime = os.environ.get("XDG_RUNTIME_DIR", "")
+    return Path(runtime if os.path.isabs(runtime) and os.path.isdir(runtime) else tempfile.gettempdir())
+
+
+def _enter(above: int, name: str, *, create: bool) -> int:
+    if "/" in name or name in ("", ".", ".."):
+        raise ValueError("its name can't be that of a directory")
+    if create:
+        with suppress(FileExistsError):
+            os.mkdir(name, 0o700, dir_fd=above)
+    try:
+        place = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | DIRECTORY, dir_fd=above)
     except OSError:
-        return None
-    return place / host
+        if stat.S_ISLNK(os.stat(name, dir_fd=above, follow_symlinks=False).st_mode):
+            raise ValueError("it is a symbolic link") from None
+        raise
+    found = os.fstat(place)
+    if found.st_uid != os.getuid():
+        trouble = f"it belongs to user {found.st_uid}, and this is user {os.getuid()}"
+    elif found.st_mode & 0o022:
+        trouble = f"others may write to it (mode {stat.S_IMODE(found.st_mode):o})"
+    else:
+        return place
+    os.close(place)
+    raise ValueError(trouble)
 
 
 class Neighbours:
-    def __init__(self, place: Path | None, worker: str) -> None:
+    def __init__(self, place: int | None, worker: str) -> None:
+        """`place`: a descriptor, ours from now on. Raises Alone if we can't be seen there."""
         self._place = place
         self._worker = worker
         self._own: int | None = None
+        # A descriptor that was closed is soon another's: nobody may be using it then.
+        self._using = threading.Lock()
         if place is not None:
-            self._own = _locked(place / worker, create=True)
+            try:
+                self._own = _life_lock(place, worker)
+            except (OSError, ValueError) as error:
+                os.close(place)
+                raise Alone(f"no file can be made for worker {worker!r}: {error}") from None
 
     @property
     def descriptor(self) -> int | None:
-        """The lock that says we live. Whoever runs attempts for this worker inherits it."""
+        """The lock that says we live. Only our reaper gets a copy: whoever has one can unlock it."""
         return self._own
 
     def dead(self) -> list[str]:
         """Workers whose lock is free. Their files stay until `bury`: if rescuing fails, they are found again."""
-        if self._place is None:
-            return []
-        try:
-            names = [n for n in os.listdir(self._place) if n != self._worker and not n.startswith(".")]
-        except OSError:
-            return []
-        return [name for name in names[:CROWD] if self._is_free(self._place / name)]
+        with self._using:
+            if self._place is None:
+                return []
+            try:
+                names = [name for name in os.listdir(self._place) if WORKER.fullmatch(name) and name != self._worker]
+            except OSError:
+                return []
+            return [name for name in names[:CROWD] if _is_free(self._place, name)]
 
     def bury(self, worker: str) -> None:
-        if self._place is not None:
-            (self._place / worker).unlink(missing_ok=True)
+        with self._using:
+            if self._place is not None:
+                _remove(self._place, worker)
 
     def leave(self) -> None:
         """We end in good order: there is nothing to rescue."""
-        if self._own is not None:
-            self.bury(self._worker)
-            os.close(self._own)
-            self._own = None
-
-    def _is_free(self, path: Path) -> bool:
-        descriptor = _locked(path, create=False)
-        if descriptor is None:
-            return False
-        os.close(descriptor)
-        return True
+        with self._using:
+            if self._place is not None and self._own is not None:
+                _remove(self._place, self._worker)
+                os.close(self._own)
+                os.close(self._place)
+                self._own = self._place = None
 
 
-def _locked(path: Path, *, create: bool) -> int | None:
-    """Lock the file, or None if it is locked or gone. Created under another name first and locked before it gets its
-    own, so that nobody can find it unlocked while its worker lives."""
+def _life_lock(place: int, worker: str) -> int:
+    """A file, locked. Created under another name first and locked before it gets its own, so that nobody can find it
+    unlocked while its worker lives."""
+    if not WORKER.fullmatch(worker):
+        raise ValueError("that can't be the name of a file")
+    hidden = f".{worker}"
+    descriptor = os.open(hidden, FILE | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=place)
     try:
-        if create:
-            hidden = path.with_name(f".{path.name}")
-            descriptor = os.open(hidden, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            hidden.rename(path)
-            return descriptor
-        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        os.rename(hidden, worker, src_dir_fd=place, dst_dir_fd=place)
     except OSError:
-        return None
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _is_free(place: int, worker: str) -> bool:
     try:
+        descriptor = os.open(worker, FILE, dir_fd=place)
+    except OSError:  # it has left meanwhile, or this is no file of a worker's
+        return False
+    try:
+        if not _is_ours(os.fstat(descriptor)):
+            return False
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
+        return False
+    finally:
         os.close(descriptor)
-        return None
-    return descriptor
+    return True
+
+
+def _remove(place: int, worker: str) -> None:
+    with suppress(FileNotFoundError):
+        if WORKER.fullmatch(worker) and _is_ours(os.stat(worker, dir_fd=place, follow_symlinks=False)):
+            os.unlink(worker, dir_fd=place)
+
+
+def _is_ours(found: os.stat_result) -> bool:
+    return stat.S_ISREG(found.st_mode) and found.st_uid == os.getuid()

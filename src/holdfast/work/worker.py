@@ -21,7 +21,7 @@ from holdfast.work.cron import Crons
 from holdfast.work.desk import Desk
 from holdfast.work.heartbeat import Heartbeat
 from holdfast.work.listener import Listener
-from holdfast.work.neighbours import Neighbours, meeting_place
+from holdfast.work.neighbours import meet
 from holdfast.work.unserved import warn_of_unserved
 from holdfast.work.watchdog import SPREAD, Watchdog
 
@@ -57,7 +57,7 @@ class Worker:
             patience={name: t.progress_timeout for t in crew.tasks if t.progress_timeout for name in t.names},
         )  # fmt: skip
         self._heartbeat.stack_of, crew.answer = crew.stack, self._heartbeat.answer
-        self._neighbours = Neighbours(meeting_place(store, self.host), self.id)
+        self._neighbours = meet(store, self.host, self.id)
         self.crons = Crons(store, crew.tasks, self.desk.due_in)
         self.watchdog = Watchdog(
             self.id, store, settings, self._neighbours, tasks=self.tasks, queues=self._queues,

@@ -69,7 +69,8 @@ class Gate:
         self._who = ""
         path = f"{database}-gate"
         try:
-            self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            # Not through a link: it is written to, and others may write to the directory the database is in.
+            self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise StoreError(f"{path} can't be opened for writing: {error.strerror}", number="HF3301") from error
         _let_writers_in(self._descriptor, database)
