@@ -3,7 +3,6 @@ are the descriptor of its line to the worker, and the terms it is to hold to."""
 
 from __future__ import annotations
 
-import os
 import socket
 import sys
 import traceback
@@ -25,9 +24,7 @@ def main(descriptor: str, terms: str) -> int:
     run = lone.hear()
     if run is None:
         return 1
-    if run.lock is not None:
-        os.set_inheritable(run.lock, False)  # it stays open as long as we live, and is not passed on
-    forks_are_no_runners(line.fileno(), *([] if run.lock is None else [run.lock]))
+    forks_are_no_runners(line.fileno())
     sys.path[:] = [*run.path, *(entry for entry in sys.path if entry not in run.path)]
     try:
         app = find_app(run.app, **run.settings)

@@ -104,7 +104,7 @@ def test_a_runner_whose_worker_is_gone_says_nothing(tmp_path: Path, program: str
     """It notices when it has something to say: here that it can't find its application."""
     orders = msgspec.json.encode(Orders("nowhere.py")).decode()
     ours, theirs = socket.socketpair()
-    run = Run("nowhere.py", [], {}, held(1), None, None, "w", True, None)
+    run = Run("nowhere.py", [], {}, held(1), None, None, "w", True)
     ours.sendall(b"" if program == "holdfast.runner" else frame(run))
     ours.close()
     arguments = [str(theirs.fileno()), *([orders] if program == "holdfast.runner" else []), str(Terms(parent=0))]

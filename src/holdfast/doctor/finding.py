@@ -113,8 +113,8 @@ CODES: dict[str, Entry] = {
     ),
     "HF4206": Entry(
         "workers of this host see each other's death",
-        "A worker that this user starts here and its neighbours can't see whether the other lives: jobs of one that was "
-        "killed wait until their lease ends.",
+        "A worker that this user starts here and its neighbours can't see whether the other lives: jobs of one that "
+        "was killed wait until their lease ends.",
         "Remove what is in the way. On PostgreSQL XDG_RUNTIME_DIR can name another place. If the workers run as "
         "another user, run the doctor as that user.",
     ),

@@ -40,7 +40,8 @@ class Crew(Protocol):
         """Where an attempt of any task can run alone in a process, if there is such a place."""
 
     def open(self, worker: str, ends: Ends, lock: int | None, slots_changed: Callable[[], None]) -> None:
-        """Make ready to run attempts; nothing is claimed before. `lock`: the descriptor that says the worker lives."""
+        """Make ready to run attempts; nothing is claimed before. `lock`: the descriptor that says the worker lives; who
+        runs handlers must not have it, since any copy of it can unlock it."""
 
     def stack(self, attempt: Attempt) -> None:
         """Ask where the handler of this attempt is: `answer` is told now or later, unless its process hears nothing."""

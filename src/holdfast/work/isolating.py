@@ -71,8 +71,8 @@ class IsolatingCrew:
     def open(self, worker: str, ends: Ends, lock: int | None, slots_changed: Callable[[], None]) -> None:
         self._reaper.start(lock)
         self._crew.open(worker, ends, lock, slots_changed)
-        self.isolated.open(worker, ends, lock)
-        self.solo.open(worker, ends, lock)
+        self.isolated.open(worker, ends)
+        self.solo.open(worker, ends)
 
     def abandon(self, seconds: float) -> None:
         for crew in (self._crew, self.isolated, self.solo):

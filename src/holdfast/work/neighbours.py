@@ -44,9 +44,9 @@ def meeting_place(store: Store, host: str, *, create: bool = True) -> int | None
     path = getattr(store, "path", None)
     try:
         if path is not None:
-            where, levels = Path(path).parent, (f"{Path(path).name}-workers", host)
+            where, levels = Path(path).parent, [f"{Path(path).name}-workers", host]
         else:
-            where, levels = _runtime_directory(), (f"holdfast-{os.getuid()}", store.store_id, host)
+            where, levels = _runtime_directory(), [f"holdfast-{os.getuid()}", store.store_id, host]
         # It may be a link, as /tmp is on some systems, and need not be readable: nothing is trusted because of it.
         place = os.open(where, getattr(os, "O_PATH", os.O_RDONLY) | DIRECTORY)
         for name in levels:

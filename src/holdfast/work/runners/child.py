@@ -55,7 +55,6 @@ from holdfast.work.runners.wire import (
 )
 
 TICK = 0.5  # seconds between reports of progress
-ORPHANED = 10.0  # seconds to close where the worker is gone and can't say how long
 SOON = 0.02  # seconds an outcome waits at most for a loop that is busy
 
 
@@ -98,7 +97,7 @@ class Child:
         self._receiver = Receiver(lambda: self._send(Heard()))
 
     def serve(self) -> None:
-        """Until the worker closes the line, or asks for the end."""
+        """Until the worker asks for the end, or is gone."""
         self._send(Hello(asdict(self._settings), self._crew.tasks))
         worker = self._begin()
         if worker is None:
@@ -108,7 +107,7 @@ class Child:
             if isinstance(runner, LoopRunner):
                 self._loop = runner.loop
                 runner.finished, runner.succeeded = self._finished_on_loop, self._succeeded_on_loop
-        seconds = ORPHANED
+        seconds = 0.0
         try:
             self._send(Ready(events.heard()))
             for message in self._messages():
@@ -121,17 +120,16 @@ class Child:
             self._flush()
 
     def _begin(self) -> str | None:
-        """The one frame that brings descriptors."""
-        head, descriptors, _, _ = socket.recv_fds(self._line, LENGTH.size, 2)
+        """The one frame that brings a descriptor."""
+        head, descriptors, _, _ = socket.recv_fds(self._line, LENGTH.size, 1)
         if len(head) < LENGTH.size:
             return None
         message = to_runner.decode(self._line.recv(LENGTH.unpack(head)[0], socket.MSG_WAITALL))
         if not isinstance(message, Begin):
             return None  # the worker ends before we began
-        for descriptor in descriptors:  # the lock stays open as long as we live, and is not passed on
-            os.set_inheritable(descriptor, False)
-        forks_are_no_runners(self._line.fileno(), *descriptors[1:])
+        forks_are_no_runners(self._line.fileno())
         self._marks = mmap.mmap(descriptors[0], MARKS)
+        os.close(descriptors[0])
         return message.worker
 
     # -- what comes ----------------------------------------------------------------------------------------------------
@@ -146,7 +144,7 @@ class Child:
             if readable.poll(None if wait is None else wait * 1000):
                 data = hear(self._line)
                 if not data:
-                    return
+                    os._exit(1)  # the worker is gone, and others run its jobs soon: nothing may go on here
                 yield from map(to_runner.decode, incoming.feed(data))
             else:
                 self._flush()

@@ -56,7 +56,6 @@ class IsolatedRunner(Waiting):
         self._store = store
         self._settings = settings
         self._worker = ""
-        self._lock: int | None = None
         self.answer: Callable[[Attempt, str], None] = lambda attempt, stack: None
         self._solos: dict[int, Solo] = {}  # by pid
         self._closing = False
@@ -74,8 +73,8 @@ class IsolatedRunner(Waiting):
 
     # -- as the desk and the crew see it -------------------------------------------------------------------------------
 
-    def open(self, worker: str, ends: Ends, lock: int | None) -> None:
-        self._worker, self._ends, self._lock = worker, ends, lock
+    def open(self, worker: str, ends: Ends) -> None:
+        self._worker, self._ends = worker, ends
         self._thread.start()
 
     def start(self, attempts: Sequence[Attempt]) -> None:
@@ -202,7 +201,7 @@ class IsolatedRunner(Waiting):
     def _start(self, attempt: Attempt) -> None:
         info = self._infos[attempt.held.task]
         try:
-            solo = Solo(attempt, info, self._settings, self._lock)
+            solo = Solo(attempt, info, self._settings)
         except OSError as error:  # no more processes, memory or descriptors: that is not the job's fault
             told = f"no process could be started for job {attempt.held.id}: {error}"
             events.emit("unavailable", error=told, wait=NOT_STARTED)
@@ -229,7 +228,7 @@ class IsolatedRunner(Waiting):
         path = [str(entry) for entry in sys.path]
         return Run(
             self._app, path, settings, attempt.held, attempt.timeout, solo.info.progress_timeout, self._worker,
-            solo.database, self._lock, attempt.begin_by,
+            solo.database, attempt.begin_by,
         )  # fmt: skip
 
     def tell(self, attempt: Attempt) -> None:

@@ -115,7 +115,7 @@ class Pool:
     def open(self, worker: str, ends: Ends, lock: int | None, slots_changed: Callable[[], None]) -> None:
         self._ends = ends
         self._slots_changed = slots_changed
-        self._worker, self._lock = worker, lock
+        self._worker = worker
         self._thread.start()
         with self._changed:
             while self._trouble is None and not self._enough() and not self.stopping:
@@ -250,7 +250,7 @@ class Pool:
         if process.pidfd is not None:
             self._selector.register(process.pidfd, selectors.EVENT_READ, process)
         if first is not None:
-            process.begin(self._worker, self._lock)
+            process.begin(self._worker)
         if self._closing:  # since it was decided to start it
             process.kill()
 
@@ -295,7 +295,7 @@ class Pool:
                         BadSettings("the application has other tasks than when this worker started: start it anew")
                     )
                 else:
-                    process.begin(self._worker, self._lock)
+                    process.begin(self._worker)
             case Unfit():
                 self._refused(message)
 

@@ -116,14 +116,13 @@ class Process:
                 return said[0]
         return None
 
-    def begin(self, worker: str, lock: int | None) -> None:
+    def begin(self, worker: str) -> None:
         """It belongs to this worker."""
         try:
             with _shared_memory() as shared:
                 shared.truncate(MARKS)
                 self._marks = mmap.mmap(shared.fileno(), MARKS)
-                given = [shared.fileno()] if lock is None else [shared.fileno(), lock]
-                socket.send_fds(self.line, [frame(Begin(worker))], given)
+                socket.send_fds(self.line, [frame(Begin(worker))], [shared.fileno()])
         except OSError:  # no more memory or descriptors, or it has ended meanwhile: another takes its place
             self.hang_up()
 

@@ -65,17 +65,16 @@ def leave_signals_to_the_worker() -> None:
         signal.signal(number, lambda *_: None)
 
 
-def forks_are_no_runners(*descriptors: int) -> None:
-    """What a handler forks (multiprocessing, say) is a program like any other: signals end it, and it keeps neither our
-    line nor the lock that says our worker lives."""
+def forks_are_no_runners(line: int) -> None:
+    """What a handler forks (multiprocessing, say) is a program like any other: signals end it, and it does not keep
+    our line."""
 
     def forked() -> None:
         for number in stop_signals():
             signal.signal(number, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        for descriptor in descriptors:
-            with suppress(OSError):
-                os.close(descriptor)
+        with suppress(OSError):
+            os.close(line)
 
     os.register_at_fork(after_in_child=forked)
 

@@ -40,7 +40,7 @@ class Solo:
     """Started when it is made, by a thread that outlives it. A task that asked for a process of its own gets little of
     our environment, and what it writes is kept; one that is only run alone for once gets all it is used to."""
 
-    def __init__(self, attempt: Attempt, info: TaskInfo, settings: Settings, lock: int | None) -> None:
+    def __init__(self, attempt: Attempt, info: TaskInfo, settings: Settings) -> None:
         self.attempt = attempt
         self.info = info
         asked = info.isolation is not None
@@ -73,7 +73,7 @@ class Solo:
                     [*PROGRAM, str(theirs.fileno())], env=self._environment(),
                     terms=Terms(parent=0, limits=info.limits, no_new_privs=asked, umask=0o077 if asked else None),
                     output=None if self._capture is None else self._capture.to,
-                    pass_fds=[theirs.fileno(), *([] if lock is None else [lock])],
+                    pass_fds=[theirs.fileno()],
                 )  # fmt: skip
             finally:
                 theirs.close()

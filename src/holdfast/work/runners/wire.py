@@ -41,7 +41,7 @@ class Unfit(msgspec.Struct, frozen=True, array_like=True, tag="unfit"):
 
 
 class Begin(msgspec.Struct, frozen=True, array_like=True, tag="begin"):
-    """The runner belongs to this worker. With it come the shared marks, and the lock that says the worker lives."""
+    """The runner belongs to this worker. With it come the shared marks."""
 
     worker: str
 
@@ -142,7 +142,7 @@ class Heard(msgspec.Struct, frozen=True, array_like=True, tag="heard"):
 
 class Run(msgspec.Struct, frozen=True, array_like=True, tag="run"):
     """The one attempt to run, and where its handler is: the application, and where modules are looked for. `settings`
-    are over the application's own. `lock`: the descriptor that says the worker lives."""
+    are over the application's own."""
 
     app: str
     path: list[str]
@@ -152,7 +152,6 @@ class Run(msgspec.Struct, frozen=True, array_like=True, tag="run"):
     patience: float | None
     worker: str
     database: bool
-    lock: int | None
     begin_by: float | None = None
 
 

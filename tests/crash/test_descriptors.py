@@ -1,0 +1,196 @@
+"""What handlers can reach of their worker's: nothing but the line to it and what they write to. A worker as people
+start it, in default mode."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from holdfast.model.lifecycle import State
+from holdfast.settings import Settings
+from holdfast.store import open_store
+from holdfast.store.base import Store
+from tests.cli.shell import Shell, wait_until
+from tests.factories import a_queued_job
+
+Worker = subprocess.Popen[str]
+Start = Callable[[], Worker]
+
+DEAD = ("first~0123456789ab", "second~0123456789ab")
+APP = """
+import fcntl, json, os, time
+from pathlib import Path
+from holdfast import Holdfast
+
+hf = Holdfast()
+
+def descriptors() -> list[int]:
+    return [int(name) for name in os.listdir("/proc/self/fd")]
+
+def stay(until: str, mark: str) -> None:
+    Path(f"{until}-{mark}").touch()
+    while not Path(until).exists():
+        time.sleep(0.02)
+
+def unlock(until: str, mark: str) -> None:
+    for descriptor in descriptors():
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+        except OSError:
+            pass
+    stay(until, mark)
+
+def close(until: str, mark: str) -> None:
+    os.closerange(0, 1000)
+    stay(until, mark)
+
+def tell(until: str, mark: str) -> None:
+    found = {}
+    for descriptor in descriptors():
+        try:
+            found[descriptor] = [os.readlink(f"/proc/self/fd/{descriptor}"), *os.fstat(descriptor)[1:3]]
+        except OSError:  # the listing itself
+            pass
+    Path(f"{until}-{mark}.new").write_text(json.dumps(found))
+    os.rename(f"{until}-{mark}.new", f"{until}-{mark}.json")
+    stay(until, mark)
+
+for act in (unlock, close, tell):
+    hf.task(name=f"{act.__name__}_isolated", isolation="process", max_attempts=1)(act)
+    hf.task(name=f"{act.__name__}_pooled", max_attempts=1)(act)
+"""
+
+
+@pytest.fixture
+def shell(tmp_path: Path, settings: Settings) -> Shell:
+    (tmp_path / "run").mkdir()
+    shell = Shell(tmp_path, settings, APP)
+    shell.environment |= {"XDG_RUNTIME_DIR": str(tmp_path / "run"), "HOLDFAST_HOST": "here"}
+    return shell
+
+
+@pytest.fixture
+def kept(settings: Settings) -> Iterator[Store]:
+    store = open_store(settings)
+    store.migrate()
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def worker(shell: Shell) -> Iterator[Start]:
+    started: list[Worker] = []
+
+    def start() -> Worker:
+        started.append(shell.start("worker", "app.py"))
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def enqueue(kept: Store, act: str, until: Path) -> list[str]:
+    """In a process of its own, and in one that handlers share."""
+    ids = []
+    for how in ("isolated", "pooled"):
+        args = msgspec.json.encode({"until": str(until), "mark": how})
+        ids.append(a_queued_job(kept, task=f"{act}_{how}", args=args, max_attempts=1))
+    return ids
+
+
+def await_both(until: Path) -> None:
+    wait_until(lambda: all(Path(f"{until}-{how}").exists() for how in ("isolated", "pooled")), "both run")
+
+
+def await_state(kept: Store, ids: list[str], state: State) -> None:
+    wait_until(lambda: all(kept.get(id).state is state for id in ids), f"{ids} to be {state}")
+
+
+def place_of(kept: Store, home: Path) -> Path:
+    path = getattr(kept, "path", None)
+    if path is not None:
+        return Path(f"{path}-workers") / "here"
+    return home / "run" / f"holdfast-{os.getuid()}" / kept.store_id / "here"
+
+
+def is_held(lock: Path) -> bool:
+    descriptor = os.open(lock, os.O_RDWR)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def test_no_handler_can_make_its_worker_look_dead(kept: Store, worker: Start, tmp_path: Path) -> None:
+    """Whoever has a copy of the descriptor that is locked can unlock it for all. So a handler must not."""
+    go = tmp_path / "go"
+    place = place_of(kept, tmp_path)
+    worker()
+    ids = enqueue(kept, "unlock", go)
+    await_both(go)
+    [name] = [path.name for path in place.iterdir()]
+    assert is_held(place / name)
+    neighbour = worker()
+    wait_until(lambda: len(list(place.iterdir())) == 2, "the neighbour is there")
+    for dead in DEAD:  # once the second is gone, the neighbour has looked at everybody
+        (place / dead).touch()
+        wait_until(lambda: not any((place / dead).exists() for dead in DEAD), "the neighbour has looked around")
+    assert {kept.get(id).worker for id in ids} == {name}
+    go.touch()
+    await_state(kept, ids, State.SUCCEEDED)
+    assert [kept.attempts(id) for id in ids][1] == [], "nobody else had it"
+    closed = tmp_path / "closed"
+    ids = enqueue(kept, "close", closed)
+    await_state(kept, ids[1:], State.FAILED)  # without its line, its worker has ended its process
+    assert is_held(place / name)
+    closed.touch()
+    await_state(kept, ids[:1], State.FAILED)
+    neighbour.terminate()
+    _, log = neighbour.communicate(timeout=60)
+    assert name not in log
+
+
+def test_a_handler_shares_no_descriptor_with_its_worker_but_what_it_writes_to(
+    kept: Store, worker: Start, tmp_path: Path
+) -> None:
+    go = tmp_path / "go"
+    process = worker()
+    ids = enqueue(kept, "tell", go)
+    await_both(go)
+    worker_has = {(found.st_ino, found.st_dev) for found in files_of(process.pid)}
+    go.touch()
+    await_state(kept, ids, State.SUCCEEDED)
+
+    isolated = told(go, "isolated")
+    assert [kind for kind, _ in isolated] == ["/dev/null", "pipe", "pipe", "socket"], "its output, and its line"
+
+    own = str(getattr(kept, "path", "a server"))  # it has connections of its own to the database
+    pooled = [(kind, file) for kind, file in told(go, "pooled") if not kind.startswith(own) or "-workers" in kind]
+    assert {kind for kind, _ in pooled} == {"/dev/null", "pipe", "/memfd", "socket"}
+    shared = [kind for kind, file in pooled if file in worker_has]
+    assert shared == ["/dev/null", "/memfd", "pipe", "pipe"], "what it writes to, and the marks of its attempts"
+
+
+def files_of(pid: int) -> Iterator[os.stat_result]:
+    for link in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(OSError):  # closed meanwhile
+            yield link.stat()
+
+
+def told(go: Path, how: str) -> list[tuple[str, tuple[int, int]]]:
+    """Of each descriptor what it is, and which file."""
+    found = json.loads(Path(f"{go}-{how}.json").read_text()).values()
+    return sorted((name.partition(":")[0], (ino, dev)) for name, ino, dev in found)
