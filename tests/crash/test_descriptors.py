@@ -1,5 +1,5 @@
-"""What handlers can reach of their worker's: nothing but the line to it and what they write to. A worker as people
-start it, in default mode."""
+"""What handlers and onlookers can reach of a worker's: no descriptor but the line to it and what handlers write to, no
+password in any command line. Workers as people start them, in default mode."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ from holdfast.settings import Settings
 from holdfast.store import open_store
 from holdfast.store.base import Store
 from tests.cli.shell import Shell, wait_until
+from tests.crash.fleet import children_of, reaper_of
 from tests.factories import a_queued_job
 
 Worker = subprocess.Popen[str]
-Start = Callable[[], Worker]
+Start = Callable[..., Worker]
 
 DEAD = ("first~0123456789ab", "second~0123456789ab")
 APP = """
@@ -89,8 +90,8 @@ def kept(settings: Settings) -> Iterator[Store]:
 def worker(shell: Shell) -> Iterator[Start]:
     started: list[Worker] = []
 
-    def start() -> Worker:
-        started.append(shell.start("worker", "app.py"))
+    def start(*options: str) -> Worker:
+        started.append(shell.start("worker", "app.py", *options))
         return started[-1]
 
     yield start
@@ -182,6 +183,37 @@ def test_a_handler_shares_no_descriptor_with_its_worker_but_what_it_writes_to(
     assert {kind for kind, _ in pooled} == {"/dev/null", "pipe", "/memfd", "socket"}
     shared = [kind for kind, file in pooled if file in worker_has]
     assert shared == ["/dev/null", "/memfd", "pipe", "pipe"], "what it writes to, and the marks of its attempts"
+
+
+@pytest.mark.parametrize("engine", ["postgres"], indirect=True)
+@pytest.mark.parametrize("way", ["HOLDFAST_URL", "--url"])
+def test_no_process_of_a_worker_has_the_password_among_its_arguments(
+    kept: Store, shell: Shell, worker: Start, tmp_path: Path, settings: Settings, way: str
+) -> None:
+    """Everybody on the host can read those. What its user typed stays where it was typed."""
+    with_password = settings.url.replace("postgres@", "postgres:canary-1f7e@")  # the server asks for none
+    assert with_password != settings.url
+    del shell.environment["HOLDFAST_URL"]
+    if way == "--url":
+        process = worker("--url", with_password)
+    else:
+        shell.environment[way] = with_password
+        process = worker()
+    go = tmp_path / "go"
+    ids = enqueue(kept, "tell", go)
+    await_both(go)
+    wait_until(lambda: reaper_of(process.pid), "its reaper is there")
+    everybody = set(children_of(process.pid)) | {reaper_of(process.pid)}
+    arguments = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in everybody}
+    assert len([told for told in arguments.values() if b"runner" in told]) == 2
+    assert not any(b"canary" in told for told in arguments.values())
+    [lone] = [pid for pid, told in arguments.items() if b"lone_runner" in told]
+    environment = Path(f"/proc/{lone}/environ").read_bytes()
+    assert b"PATH=" in environment
+    assert b"canary" not in environment
+    assert b"HOLDFAST_URL" not in environment
+    go.touch()
+    await_state(kept, ids, State.SUCCEEDED)
 
 
 def files_of(pid: int) -> Iterator[os.stat_result]:

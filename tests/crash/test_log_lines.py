@@ -8,13 +8,11 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from holdfast.model.lifecycle import State
-from holdfast.work.runners.process import Orders
 from holdfast.work.runners.settle import Terms
-from holdfast.work.runners.wire import Run, frame
+from holdfast.work.runners.wire import Orders, Run, frame
 from tests.crash.commands import Commands
 from tests.crash.fleet import wait_until
 from tests.factories import new_job
@@ -102,12 +100,11 @@ def test_a_success_that_was_rolled_back_is_told(commands: Commands, task: str) -
 @pytest.mark.parametrize("program", ["holdfast.runner", "holdfast.lone_runner"])
 def test_a_runner_whose_worker_is_gone_says_nothing(tmp_path: Path, program: str) -> None:
     """It notices when it has something to say: here that it can't find its application."""
-    orders = msgspec.json.encode(Orders("nowhere.py")).decode()
     ours, theirs = socket.socketpair()
     run = Run("nowhere.py", [], {}, held(1), None, None, "w", True)
-    ours.sendall(b"" if program == "holdfast.runner" else frame(run))
+    ours.sendall(frame(Orders("nowhere.py") if program == "holdfast.runner" else run))
     ours.close()
-    arguments = [str(theirs.fileno()), *([orders] if program == "holdfast.runner" else []), str(Terms(parent=0))]
+    arguments = [str(theirs.fileno()), str(Terms(parent=0))]
     with theirs:
         done = subprocess.run(
             [sys.executable, "-m", program, *arguments], cwd=tmp_path, pass_fds=[theirs.fileno()], timeout=60,

@@ -269,3 +269,26 @@ def test_another_reaper_is_started_when_one_is_killed(kept: Store, worker: Start
     process.wait()
     await_nobody(mark)
     wait_until(lambda: not lives(second), "the reaper is gone, too")
+
+
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("task", ["isolated", "pooled"])
+def test_no_handler_outlives_a_worker_that_is_killed_with_its_reaper(
+    kept: Store, worker: Start, tmp_path: Path, mark: str, task: str
+) -> None:
+    """Only the kernel is left to end them. Programs that they started live on, and nobody waits for those."""
+    enqueue(kept, task, mark)
+    victim = worker()
+    await_programs(mark)
+    wait_until(lambda: reaper_of(victim.pid) is not None, timeout=PATIENCE)
+    reaper = reaper_of(victim.pid)
+    assert reaper is not None
+    worker()
+    wait_until(lambda: len(kept.workers()) == 2, timeout=PATIENCE)
+    [[runner]] = begun(tmp_path)
+    os.kill(victim.pid, signal.SIGSTOP)  # it starts no other
+    os.kill(reaper, signal.SIGKILL)
+    wait_until(lambda: not lives(reaper))
+    victim.kill()
+    wait_until(lambda: len(begun(tmp_path)) == 2, "it runs again", timeout=PATIENCE)
+    assert not lives(runner)

@@ -28,8 +28,8 @@ from holdfast.work.manifest import Manifest
 from holdfast.work.runners.decide import forced
 from holdfast.work.runners.forward import Forwarder
 from holdfast.work.runners.pooled import PooledRunner
-from holdfast.work.runners.process import Orders, Process
-from holdfast.work.runners.wire import Back, Done, Heard, Hello, Here, Moved, Ready, ToWorker, Unfit
+from holdfast.work.runners.process import Process
+from holdfast.work.runners.wire import Back, Done, Heard, Hello, Here, Moved, Orders, Ready, ToWorker, Unfit
 from holdfast.work.stacks import absent
 from holdfast.work.telling import tell_errored
 

@@ -13,10 +13,9 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import IO, Any
-
-import msgspec
+from typing import IO
 
 from holdfast import events
 from holdfast.work.attempt import Attempt
@@ -32,6 +31,7 @@ from holdfast.work.runners.wire import (
     Begin,
     Close,
     Hearing,
+    Orders,
     Outgoing,
     Start,
     Tell,
@@ -45,14 +45,6 @@ from holdfast.work.runners.wire import (
 SLOW = 30.0  # seconds after which it is told that one still imports the application
 TICK = 0.1  # seconds between looks whether it is still waited for
 MOST = MARKS // 2  # attempts in hand of one process
-
-
-class Orders(msgspec.Struct, frozen=True):
-    """What a worker starts a runner with."""
-
-    app: str
-    verbose: int = 0
-    settings: dict[str, Any] = {}  # over the application's own
 
 
 @dataclass(slots=True)
@@ -72,9 +64,11 @@ class Process:
         ours, theirs = socket.socketpair()
         with theirs:
             self._child = spawn(
-                [sys.executable, "-m", "holdfast.runner", str(theirs.fileno()), msgspec.json.encode(orders).decode()],
-                env=os.environ, terms=Terms(parent=0), pass_fds=[theirs.fileno()],
+                [sys.executable, "-m", "holdfast.runner", str(theirs.fileno())], env=os.environ, terms=Terms(parent=0),
+                pass_fds=[theirs.fileno()],
             )  # fmt: skip
+        with suppress(OSError):  # it has ended already, which is noticed elsewhere
+            ours.sendall(frame(orders))
         self.line = ours
         self._wake = wake
         self.watched: Collection[str] = ()  # tasks with a timeout

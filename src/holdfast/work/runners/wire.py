@@ -25,6 +25,15 @@ MARKS = 1 << 16  # numbers before they come round again; more attempts than that
 WAITS, RUNS, ENDED, RECORDS, RECORDED = 0, 1, 2, 3, 4
 
 
+class Orders(msgspec.Struct, frozen=True, array_like=True, tag="orders"):
+    """A worker's first word to a runner: what to run. Not an argument of its program, which everybody on the host can
+    read: there may be passwords in it. `settings` are over the application's own."""
+
+    app: str
+    verbose: int = 0
+    settings: dict[str, Any] = {}
+
+
 class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
     """A runner has imported the application: its settings, and the tasks it has handlers for."""
 
@@ -181,7 +190,7 @@ class Reply(msgspec.Struct, frozen=True, array_like=True, tag="reply"):
     error: tuple[str, str, str] | None
 
 
-ToRunner = Begin | Start | Tell | Withdraw | Where | Happened | Close | Run | Reply
+ToRunner = Orders | Begin | Start | Tell | Withdraw | Where | Happened | Close | Run | Reply
 ToWorker = Hello | Unfit | Ready | Done | Back | Moved | Here | Heard | Began | Over | Ask
 
 _encoder = msgspec.msgpack.Encoder()
@@ -279,6 +288,16 @@ def hear(line: socket.socket) -> bytes:
         return line.recv(CHUNK)
     except ConnectionResetError:
         return b""
+
+
+def hear_one(line: socket.socket) -> ToRunner | None:
+    """One message, and nothing after it. None: the worker is gone."""
+    try:
+        head = line.recv(LENGTH.size, socket.MSG_WAITALL)
+        body = line.recv(LENGTH.unpack(head)[0], socket.MSG_WAITALL) if head else b""
+    except ConnectionResetError:
+        return None
+    return to_runner.decode(body) if body else None
 
 
 class Outgoing:
