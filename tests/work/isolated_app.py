@@ -36,6 +36,14 @@ def look_around(ctx: JobContext) -> dict[str, Any]:
     }  # fmt: skip
 
 
+@hf.task(isolation="process", max_attempts=1)
+def swap_directory(link_to: str) -> str:
+    own = Path(os.environ["TMPDIR"])
+    own.rmdir()
+    own.symlink_to(link_to)
+    return str(own)
+
+
 @hf.task(isolation="process", max_attempts=1, limits=Limits(cpu=2**61))
 def unhurried() -> str:
     return "done"

@@ -88,6 +88,17 @@ def test_a_worker_ends_only_when_what_its_attempts_left_is_removed(
     assert not Path(found["env"]["TMPDIR"]).exists()
 
 
+def test_a_link_in_the_place_of_its_directory_is_not_followed_when_that_is_removed(
+    hf: Holdfast, tmp_path: Path
+) -> None:
+    mine = tmp_path / "mine"
+    mine.write_text("precious")
+    with working(hf):
+        link = Path(app.swap_directory.enqueue(str(tmp_path)).wait(timeout=PATIENCE))
+    assert mine.read_text() == "precious"
+    link.unlink()
+
+
 def test_others_of_the_application_go_on_as_before(hf: Holdfast) -> None:
     jobs = [app.plain.enqueue(3), app.adouble.enqueue(4)]
     with working(hf):
