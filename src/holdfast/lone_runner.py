@@ -16,7 +16,7 @@ def main(descriptor: str, terms: str) -> int:
     from holdfast.finding import find_app
     from holdfast.work.runners.lone import Lone, MainThreadRunner
     from holdfast.work.runners.relay import Withheld
-    from holdfast.work.runners.wire import Unfit, say
+    from holdfast.work.runners.wire import say, unfit
 
     line = socket.socket(fileno=int(descriptor))
     line.set_inheritable(False)
@@ -33,11 +33,11 @@ def main(descriptor: str, terms: str) -> int:
         store = lone.store((lambda: app.store) if run.database else None)
         lone.serve(app.crew_for(run.held.task, store, MainThreadRunner))
     except HoldfastError as error:
-        say(line, Unfit(type(error).__name__, error.message, error.number))
+        say(line, unfit(error))
         return 1
     except Exception as error:  # noqa: BLE001 - a resource or hook of the user's may raise anything
         traceback.print_exc()
-        say(line, Unfit("HoldfastError", f"{type(error).__name__}: {error}", HoldfastError.number))
+        say(line, unfit(error))
         return 1
     return 0
 

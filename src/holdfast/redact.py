@@ -7,7 +7,7 @@ the arguments of a job are known, by their value."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import cache
 from typing import Annotated, Any, TypeVar
 
@@ -139,6 +139,21 @@ def hiding(args: bytes, names: Iterable[str], url: str) -> Hide:
         given = None
     passwords = [part for found in _compiled(_WITHIN_URL).findall(url) for part in found if part]
     return scrubber([*passwords, *secret_values(given, names)])
+
+
+class Hiding:
+    """`hiding`, done when it is first needed. It knows no attempt: one refers to it."""
+
+    __slots__ = ("_given", "_hide")
+    _hide: Hide
+
+    def __init__(self, args: bytes, names: Collection[str], url: str) -> None:
+        self._given = (args, names, url)
+
+    def __call__(self, text: str) -> str:
+        if not hasattr(self, "_hide"):
+            self._hide = hiding(*self._given)
+        return self._hide(text)
 
 
 def scrubber(values: Iterable[str]) -> Hide:

@@ -11,7 +11,7 @@ from holdfast.errors import HoldfastError
 from holdfast.finding import find_app
 from holdfast.work.runners.child import Child
 from holdfast.work.runners.settle import leave, leave_signals_to_the_worker, settle
-from holdfast.work.runners.wire import Orders, Unfit, hear_one, say
+from holdfast.work.runners.wire import Orders, hear_one, say, unfit
 
 
 def main(descriptor: str, terms: str) -> int:
@@ -27,7 +27,7 @@ def main(descriptor: str, terms: str) -> int:
         logs.to_stderr(told.verbose, app.settings.log_format)
         Child(line, app.settings, app.crew()).serve()
     except HoldfastError as error:
-        say(line, Unfit(type(error).__name__, error.message, error.number))
+        say(line, unfit(error))
         return 1
     return 0
 

@@ -30,6 +30,7 @@ class Runner:
     def __init__(self) -> None:
         self.told: list[tuple[str, dict[str, Any]]] = []
         self.batches: list[int] = []
+        self.backlog = False
 
     def send(self, message: ToRunner) -> None:
         assert isinstance(message, Happened)

@@ -309,7 +309,9 @@ def test_a_process_that_meddles_with_its_line_harms_only_itself(hf: Holdfast) ->
     with working(hf):
         await_state(job, State.FAILED, timeout=PATIENCE)
         assert other.wait(timeout=PATIENCE) == 2
-    assert job.attempts[0].outcome == "crashed"
+    [attempt] = job.attempts
+    assert (attempt.outcome, attempt.error_code) == ("errored", "GARBLED")
+    assert "its process was ended, for it sent what can't be understood" in (attempt.error_message or "")
 
 
 def test_what_cannot_begin_says_why(hf: Holdfast, monkeypatch: pytest.MonkeyPatch, heard: Heard) -> None:

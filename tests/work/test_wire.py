@@ -51,12 +51,12 @@ def test_all_that_a_runner_said_before_it_died_is_heard(line: tuple[socket.socke
 
 def test_garbage_on_the_line_ends_the_talk_and_nothing_else(line: tuple[socket.socket, socket.socket]) -> None:
     ours, theirs = line
-    hearing = Hearing(ours, longest=1000)
+    hearing = Hearing(ours)
     theirs.sendall(frame(Done([1], [1.0], [2.0])) + b"\xff" * 50)
     assert hearing.receive() is None
     assert hearing.broken
     theirs.sendall(frame(Done([2], [1.0], [2.0])))
-    assert hearing.last_words() == []
+    assert list(hearing.last_words()) == []
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ DEFAULT_LEASE = 20.0  # seconds
 MIN_PRIORITY, MAX_PRIORITY = -100, 100  # larger is sooner
 FOREVER = float("inf")
 COUNTED = 10_000  # jobs of a kind that are counted for a summary; beyond, it says "more"
+STEP_NAME_LIMIT = 200  # characters
 LATE = 5.0  # seconds a look of a live worker may come late
 
 

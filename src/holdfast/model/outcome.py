@@ -14,11 +14,14 @@ from holdfast.redact import Hide, scrub
 
 Verb = Literal["succeed", "fail", "reschedule", "release", "park", "stop"]
 
-MESSAGE_LIMIT = 4_000  # characters kept of an error message
+CODE_LIMIT = 200  # characters kept of an error code
+MESSAGE_LIMIT = 4_000  # of an error message
 TRACEBACK_LIMIT = 16_000
 LOOKED_AT = 4 * TRACEBACK_LIMIT  # characters searched for secrets, before they are cut to what is kept
 LONGEST_DELAY = 1e9  # seconds, some thirty years
 NOT_COMMITTED = "NOT_COMMITTED"  # the handler recorded its success, and its transaction was rolled back
+
+MAX_COUNT = 10**15  # of done, total and pending: bytes of a petabyte, and thousands of them can be summed
 
 Progress = tuple[int, int | None, str | None]  # done, total, note
 
@@ -64,7 +67,7 @@ def raised(
     """The handler raised: which verb follows? `hide` takes secrets out of what is kept of the error."""
     match _steering(error):
         case Snooze() as error:
-            return Outcome("release", held.id, held.fence, "snoozed", delay=_delay(error.after))
+            return Outcome("release", held.id, held.fence, "snoozed", delay=bounded(error.after))
         case Cancel() as error:
             return Outcome("stop", held.id, held.fence, "cancelled", error=Error("CANCELLED", _message(error, hide)))
         case Fail() as error:
@@ -100,10 +103,10 @@ def errored(
             told = Error(told.code, note[:MESSAGE_LIMIT], told.traceback)
     if delay is None:
         return Outcome("fail", held.id, held.fence, attempt, error=told)
-    return Outcome("reschedule", held.id, held.fence, attempt, delay=_delay(delay), error=told)
+    return Outcome("reschedule", held.id, held.fence, attempt, delay=bounded(delay), error=told)
 
 
-def _delay(seconds: Any) -> float:
+def bounded(seconds: Any) -> float:
     """Not less than now, not beyond what a database can reckon with; not a number counts as now. (A user's own class
     may hold anything.)"""
     return min(max(0.0, float(seconds)), LONGEST_DELAY)
@@ -125,11 +128,18 @@ def stopped(held: Held) -> Outcome:
 
 
 def describe(error: BaseException, code: str, hide: Hide = scrub) -> Error:
-    # Without local variables: they may hold what must not be kept (secrets, large objects). Secrets are taken out
-    # before a text is cut: half of one would not be recognised.
-    lines = "".join(tb.format_exception(error))
-    traceback = hide(clean(lines[-LOOKED_AT:]))[-TRACEBACK_LIMIT:]
-    return Error(hide(clean(code))[:200], _message(error, hide), traceback)
+    # Without local variables: they may hold what must not be kept (secrets, large objects).
+    return kept(Error(code, _text(error), "".join(tb.format_exception(error))), hide)
+
+
+def kept(error: Error, hide: Hide = scrub) -> Error:
+    """As it may be stored and shown. Secrets are taken out before a text is cut: half of one would not be
+    recognised."""
+    traceback = error.traceback
+    if traceback is not None:
+        traceback = hide(clean(traceback[-LOOKED_AT:]))[-TRACEBACK_LIMIT:]
+    code = hide(clean(error.code[: 2 * CODE_LIMIT]))[:CODE_LIMIT]
+    return Error(code, hide(clean(error.message[:LOOKED_AT]))[:MESSAGE_LIMIT], traceback)
 
 
 def in_words(error: BaseException, hide: Hide = scrub) -> str:
@@ -142,11 +152,14 @@ def _name(error: BaseException) -> str:
 
 
 def _message(error: BaseException, hide: Hide) -> str:
+    return hide(clean(_text(error)[:LOOKED_AT]))[:MESSAGE_LIMIT]
+
+
+def _text(error: BaseException) -> str:
     try:
-        text = str(error)
+        return str(error) or _name(error)
     except BaseException as broken:  # noqa: BLE001 - a user's __str__ may raise anything; that must not cost the job
-        text = f"(its message can't be shown: {type(broken).__name__})"
-    return hide(clean(text[:LOOKED_AT]))[:MESSAGE_LIMIT] or _name(error)
+        return f"(its message can't be shown: {type(broken).__name__})"
 
 
 def clean(text: str) -> str:

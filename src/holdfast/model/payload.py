@@ -41,6 +41,18 @@ def encode(value: Any, *, limit: int) -> bytes:
     return data
 
 
+def checked(data: bytes, *, limit: int) -> bytes:
+    """The same JSON text, which somebody else has written, if it can be kept and read back; or Unfit."""
+    _check(None, data, limit)
+    try:
+        msgspec.json.decode(data)
+    except RecursionError:
+        raise Unfit("it is nested too deeply") from None
+    except ValueError as error:
+        raise Unfit(f"it is not JSON: {error}") from None
+    return data
+
+
 def encode_checkpoint(state: Any, *, limit: int) -> bytes:
     """JSON text, or Unfit. Bytes are kept as Base64 under a key of their own, so that they come back as bytes."""
     if isinstance(state, bytes | bytearray | memoryview):

@@ -4,19 +4,32 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
+
+from holdfast.model.outcome import clean
+from holdfast.redact import Hide
+
+LIMIT = 256_000  # characters kept of a stack, from its innermost call on
+SEEN = 8_000  # characters beyond them that are searched for secrets
 
 
 class Taken(msgspec.Struct, frozen=True):
     """A stack as a runner tells it: from which process and thread, and its lines. It travels as text."""
 
-    pid: int
+    pid: Annotated[int, Meta(ge=0, lt=2**31)]
     thread: str
     text: str
 
     def encoded(self) -> str:
         return msgspec.json.encode(self).decode()
+
+
+def shown(text: str, hide: Hide) -> str:
+    """As it may be stored and shown. Secrets are taken out before it is cut: half of one would not be recognised."""
+    return hide(clean(text[-LIMIT - SEEN :]))[-LIMIT:]
 
 
 def taken(text: str) -> Taken:

@@ -27,8 +27,9 @@ from holdfast.errors import (
 )
 from holdfast.model.cron import tick_of
 from holdfast.model.job import Held
+from holdfast.model.outcome import MAX_COUNT
 from holdfast.model.payload import Unfit, decode_checkpoint, encode, encode_checkpoint
-from holdfast.redact import Hide, hiding
+from holdfast.redact import Hiding
 from holdfast.store.base import Ref
 from holdfast.work import steps
 from holdfast.work.attempt import Attempt, StopAttempt
@@ -48,8 +49,6 @@ LOOK = 0.2  # seconds between two looks whether a thread that waits for a connec
 CROWDED_FIRST, CROWDED_MOST = 0.1, 5.0  # seconds between two tries to get a connection while the server has none left
 CHANCE = random.SystemRandom()  # the application may have seeded the common one
 LONG = 2.0  # seconds a handler's transaction may keep all other writers of a SQLite file waiting without a warning
-
-MAX_COUNT = 10**15  # of pending, done and total: bytes of a petabyte, and thousands of them can be summed
 
 # The attempt this code runs in, if any: whoever would wait for another job in a handler is refused.
 current: ContextVar[JobContext | None] = ContextVar("holdfast_current", default=None)
@@ -74,21 +73,6 @@ class JobInfo(msgspec.Struct, frozen=True):
 
 def info_of(held: Held) -> JobInfo:
     return JobInfo(str(held.id), held.task, held.queue, held.priority, held.max_attempts, held.correlated, held.attempt)
-
-
-class Hiding:
-    """`hiding`, done when it is first needed. It knows no attempt: one refers to it."""
-
-    __slots__ = ("_given", "_hide")
-    _hide: Hide
-
-    def __init__(self, args: bytes, names: Collection[str], url: str) -> None:
-        self._given = (args, names, url)
-
-    def __call__(self, text: str) -> str:
-        if not hasattr(self, "_hide"):
-            self._hide = hiding(*self._given)
-        return self._hide(text)
 
 
 class JobContext:

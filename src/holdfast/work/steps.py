@@ -16,13 +16,13 @@ import msgspec
 
 from holdfast import events
 from holdfast.errors import HoldfastError
+from holdfast.model.job import STEP_NAME_LIMIT
 from holdfast.model.payload import Unfit, encode
 from holdfast.work.offload import through
 
 if TYPE_CHECKING:
     from holdfast.work.context import JobContext
 
-NAME_LIMIT = 200  # characters of a step's name
 NUMBER = "HF1315"
 
 
@@ -30,9 +30,9 @@ class Step:
     """One step of an attempt, from the look whether it was done before to keeping what it returned."""
 
     def __init__(self, context: JobContext, name: str, function: Callable[..., Any]) -> None:
-        if not isinstance(name, str) or not name.strip() or len(name) > NAME_LIMIT or "\x00" in name:
+        if not isinstance(name, str) or not name.strip() or len(name) > STEP_NAME_LIMIT or "\x00" in name:
             raise HoldfastError(
-                f"a step needs a name of 1 to {NAME_LIMIT} characters, as in ctx.step('charge', charge, order), "
+                f"a step needs a name of 1 to {STEP_NAME_LIMIT} characters, as in ctx.step('charge', charge, order), "
                 f"not {name!r:.80}",
                 number=NUMBER,
             )

@@ -20,7 +20,7 @@ from time import monotonic
 from holdfast import events
 from holdfast.model.outcome import Outcome
 from holdfast.settings import Settings
-from holdfast.work.attempt import Attempt
+from holdfast.work.attempt import NOTE_LIMIT, Attempt
 from holdfast.work.crew import InlineCrew
 from holdfast.work.runners.forward import Receiver
 from holdfast.work.runners.loop import LoopRunner
@@ -29,6 +29,7 @@ from holdfast.work.runners.wire import (
     ENDED,
     LENGTH,
     MARKS,
+    PART,
     RECORDED,
     RECORDS,
     RUNS,
@@ -55,7 +56,11 @@ from holdfast.work.runners.wire import (
 )
 
 TICK = 0.5  # seconds between reports of progress
+NOTES = PART // (4 * NOTE_LIMIT)  # progress told of in one frame: a character takes up to four bytes
+LITTLE = 1_000  # bytes of an outcome, beside its result and the texts of its error
 SOON = 0.02  # seconds an outcome waits at most for a loop that is busy
+
+Reached = tuple[int, int, int | None, str | None]  # an attempt's number, and its progress
 
 
 class Numbered(Attempt, kw_only=True, eq=False, gc=False):
@@ -207,8 +212,10 @@ class Child:
                 told.append((attempt.number, *progress))
             elif attempt.moved > since:
                 others.append(attempt.number)
-        if told or others:
-            self._send(Moved(told, others))
+        with self._sending:
+            self._say_moved(told)
+            if others:
+                say(self._line, Moved([], others))
 
     # -- what goes -----------------------------------------------------------------------------------------------------
 
@@ -234,31 +241,51 @@ class Child:
         """Send what has ended. From any thread."""
         with self._sending:
             self._called = False
-            succeeded = [self._plain.popleft() for _ in range(len(self._plain))]
-            results: list[bytes | None] = []
-            others: list[tuple[int, float, float, Outcome | None]] = []
-            moved: list[tuple[int, int, int | None, str | None]] = []  # how far they came
+            self._say_done([self._plain.popleft() for _ in range(len(self._plain))])
             while self._done:
-                attempt, outcome = self._done.popleft()
-                if outcome is None or outcome.verb != "succeed" or outcome.recorded or not attempt.started:
-                    others.append((attempt.number, attempt.started, attempt.ended, outcome))
-                    if (progress := attempt.progress) is not None:
-                        moved.append((attempt.number, *progress))
-                    self._in_hand.pop(attempt.number, None)
-                else:
-                    results += [None] * (len(succeeded) - len(results))
-                    results.append(outcome.result)
-                    succeeded.append(attempt)
-            moved += [(a.number, *p) for a in succeeded if a.done is not None and (p := a.progress)]
-            numbers = [attempt.number for attempt in succeeded]
-            for number in numbers:
-                self._in_hand.pop(number, None)
-            if numbers or others:
-                started, ended = [a.started for a in succeeded], [a.ended for a in succeeded]
-                if moved:
-                    say(self._line, Moved(moved))
-                say(self._line, Done(numbers, started, ended, results, others))
+                self._say_done([])
+
+    def _say_done(self, succeeded: list[Attempt]) -> None:
+        """Those that succeeded without a result, and as many others as a frame may hold."""
+        if not succeeded and not self._done:
+            return
+        size = 0
+        results: list[bytes | None] = []
+        others: list[tuple[int, float, float, Outcome | None]] = []
+        moved: list[Reached] = []  # how far they came
+        while self._done and size < PART:
+            attempt, outcome = self._done.popleft()
+            size += _size(outcome)
+            if outcome is None or outcome.verb != "succeed" or outcome.recorded or not attempt.started:
+                others.append((attempt.number, attempt.started, attempt.ended, outcome))
+                if (progress := attempt.progress) is not None:
+                    moved.append((attempt.number, *progress))
+                self._in_hand.pop(attempt.number, None)
+            else:
+                results += [None] * (len(succeeded) - len(results))
+                results.append(outcome.result)
+                succeeded.append(attempt)
+        moved += [(a.number, *p) for a in succeeded if a.done is not None and (p := a.progress)]
+        numbers = [attempt.number for attempt in succeeded]
+        for number in numbers:
+            self._in_hand.pop(number, None)
+        started, ended = [a.started for a in succeeded], [a.ended for a in succeeded]
+        self._say_moved(moved)
+        say(self._line, Done(numbers, started, ended, results, others))
+
+    def _say_moved(self, progress: list[Reached]) -> None:
+        for at in range(0, len(progress), NOTES):
+            say(self._line, Moved(progress[at : at + NOTES]))
 
     def _send(self, message: ToWorker) -> None:
         with self._sending:
             say(self._line, message)
+
+
+def _size(outcome: Outcome | None) -> int:
+    """Bytes it takes, at most."""
+    if outcome is None:
+        return LITTLE
+    error = outcome.error
+    texts = 0 if error is None else len(error.message) + len(error.traceback or "")
+    return LITTLE + len(outcome.result or b"") + 4 * texts

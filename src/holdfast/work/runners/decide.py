@@ -8,14 +8,15 @@ from typing import Any
 from msgspec.structs import replace
 
 from holdfast.errors import LeaseLost, StoreUnavailable
+from holdfast.model.job import Held
 from holdfast.model.outcome import (
     NOT_COMMITTED,
     Error,
     Outcome,
-    clean,
     describe,
     errored,
     given_back,
+    kept,
     parked,
     raised,
     returned,
@@ -46,9 +47,13 @@ def on_return(attempt: Attempt, value: Any, policy: RetryPolicy, *, max_result: 
     try:
         return returned(held, encode(value, limit=max_result))
     except Unfit as unfit:
-        # It would be the same again: failing at once costs only this job.
-        told = Error("RESULT_UNFIT", scrub(clean(f"its result can't be kept: {unfit}")))
-        return Outcome("fail", held.id, held.fence, "errored", error=told)
+        return unfit_result(held, unfit)
+
+
+def unfit_result(held: Held, unfit: Unfit) -> Outcome:
+    # It would be the same again: failing at once costs only this job.
+    told = kept(Error("RESULT_UNFIT", f"its result can't be kept: {unfit}"))
+    return Outcome("fail", held.id, held.fence, "errored", error=told)
 
 
 def on_raise(attempt: Attempt, error: BaseException, policy: RetryPolicy, hide: Hide = scrub) -> Outcome | None:

@@ -34,6 +34,10 @@ class Taker(Protocol):
 
     def send(self, message: ToRunner) -> None: ...
 
+    @property
+    def backlog(self) -> bool:
+        """It has not taken all that was sent before."""
+
 
 class Forwarder:
     """The worker's side. Listens for what the application listens to: for nothing, if that is nothing."""
@@ -92,6 +96,8 @@ class Forwarder:
             return
         to = self._to if self._to is not None and self._to in ready else ready[0]
         self._to = to
+        if to.backlog:
+            return  # whoever says that it has heard, and does not listen, shall not fill our memory
         batch = self._take()
         to.send(Happened([msgspec.Raw(event) for event in batch]))
         self._tell_dropped()

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from holdfast import events
 from holdfast.errors import HoldfastError, LeaseLost
 from holdfast.model.outcome import Error, Outcome, clean
-from holdfast.model.stack import Taken
+from holdfast.model.stack import Taken, shown
 from holdfast.redact import hiding
 from holdfast.settings import Settings
 from holdfast.store.base import Store
@@ -79,7 +79,7 @@ class InlineRunner(Waiting):
 
     def _taken(self, attempt: Attempt, thread: str, text: str) -> str:
         hide = hiding(attempt.held.args, self._handlers[attempt.held.task].secrets, self._settings.url)
-        return Taken(os.getpid(), thread, hide(clean(text))).encoded()
+        return Taken(os.getpid(), thread, shown(text, hide)).encoded()
 
     def _on_return(self, attempt: Attempt, value: object) -> Outcome | None:
         policy = self._handlers[attempt.held.task].defaults.retry

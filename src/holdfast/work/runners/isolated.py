@@ -26,10 +26,24 @@ from holdfast.store.base import Ref, Store
 from holdfast.work.attempt import Attempt
 from holdfast.work.lane import Ends
 from holdfast.work.manifest import Manifest, TaskInfo
-from holdfast.work.runners.relay import RECORDING, RELAYED
+from holdfast.work.runners.arrivals import Arrivals
+from holdfast.work.runners.relay import perform
 from holdfast.work.runners.solo import Solo
 from holdfast.work.runners.waiting import Waiting
-from holdfast.work.runners.wire import Ask, Began, Here, Moved, Over, Reply, Run, ToWorker, Unfit, Where
+from holdfast.work.runners.wire import (
+    Ask,
+    Began,
+    Garbled,
+    Here,
+    Moved,
+    Over,
+    Recording,
+    Reply,
+    Run,
+    ToWorker,
+    Unfit,
+    Where,
+)
 from holdfast.work.telling import tell_errored
 
 TICK = 0.1  # seconds between looks at attempts that were asked to stop
@@ -55,6 +69,7 @@ class IsolatedRunner(Waiting):
         self._infos = {name: task for task in (*others, *mine) for name in task.names}
         self._store = store
         self._settings = settings
+        self._arrivals = Arrivals(max_result=settings.max_result, url=settings.url)
         self._worker = ""
         self.answer: Callable[[Attempt, str], None] = lambda attempt, stack: None
         self._solos: dict[int, Solo] = {}  # by pid
@@ -84,8 +99,10 @@ class IsolatedRunner(Waiting):
     def ask_where(self, attempt: Attempt) -> bool:
         """Ask where its handler is: `answer` is told. False: it does not run here."""
         solo = next((one for one in list(self._solos.values()) if one.attempt is attempt), None)
-        if solo is not None and not solo.outgoing.send(Where(0)):
-            self._wake()
+        if solo is not None and not solo.where_asked:
+            solo.where_asked = True
+            if not solo.outgoing.send(Where(0)):
+                self._wake()
         return solo is not None
 
     def abandon(self, seconds: float) -> None:
@@ -126,18 +143,21 @@ class IsolatedRunner(Waiting):
     def _look_after(self) -> None:
         self._selector.register(self._wake_in, selectors.EVENT_READ)
         while not (self._closing and not self._solos):
-            for key, mask in self._selector.select(self._longest_wait()):
-                if key.fileobj == self._wake_in:
-                    os.read(self._wake_in, 4096)
-                else:
-                    self._attend(key, mask)
-            for solo in list(self._solos.values()):
-                self._look_at(solo)
-            try:
-                self._start_waiting()
-            except Exception as error:  # noqa: BLE001 - the thread that all of them live by must outlive any surprise
-                self._stumbled(error)
-                time.sleep(TICK)
+            self._round()
+
+    def _round(self) -> None:
+        for key, mask in self._selector.select(self._longest_wait()):
+            if key.fileobj == self._wake_in:
+                os.read(self._wake_in, 4096)
+            else:
+                self._attend(key, mask)
+        for solo in list(self._solos.values()):
+            self._look_at(solo)
+        try:
+            self._start_waiting()
+        except Exception as error:  # noqa: BLE001 - the thread that all of them live by must outlive any surprise
+            self._stumbled(error)
+            time.sleep(TICK)
 
     def _look_at(self, solo: Solo) -> None:
         try:
@@ -219,6 +239,7 @@ class IsolatedRunner(Waiting):
             solo.kill()  # it ends without having begun, which is told
             raise
         attempt.home = self
+        attempt.hide = self._arrivals.hiding(attempt.held)
 
     def _run(self, solo: Solo) -> Run:
         settings: dict[str, Any] = asdict(self._settings)
@@ -246,38 +267,53 @@ class IsolatedRunner(Waiting):
     def _hear(self, solo: Solo) -> bool:
         """False: it will say no more."""
         said = solo.receive()
-        for message in said or ():
-            self._take(solo, message)
-        return said is not None
+        return self._take_all(solo, said or ()) and said is not None
+
+    def _take_all(self, solo: Solo, said: Iterable[ToWorker]) -> bool:
+        """False: it said something that nothing of ours says, and is ended for it."""
+        try:
+            for message in said:
+                self._take(solo, message)
+        except Garbled as garbled:
+            solo.garbled(str(garbled))
+            return False
+        return True
 
     def _take(self, solo: Solo, message: ToWorker) -> None:
+        held = solo.attempt.held
         match message:
             case Here(_, stack):
-                self.answer(solo.attempt, stack)
+                if solo.where_asked:
+                    solo.where_asked = False
+                    self.answer(solo.attempt, self._arrivals.stack(held, stack))
             case Began():
-                solo.attempt.begin()
+                solo.begun()
             case Over(outcome):
-                solo.ended(outcome)
+                solo.ended(self._arrivals.outcome(held, outcome))
             case Moved(progress):
                 for _, done, total, note in progress:
                     solo.moved((done, total, note))
-            case Ask(name=name) if name == RECORDING:
+            case Ask(number, Recording()):
                 # At once: the handler has a transaction open, and on SQLite the helpers may all wait for its end.
+                solo.asks()
                 solo.attempt.recorded = True
-                self._reply(solo, Reply(message.number, None, None))
+                self._reply(solo, Reply(number, None, None))
             case Ask():
+                solo.asks()
+                if not solo.asking.acquire(blocking=False):
+                    raise Garbled("asked for more than it may at once")
                 with suppress(RuntimeError):  # we are closed: nobody is left to wait for an answer
                     self._helpers.submit(self._answer, solo, message)
             case Unfit():
-                solo.unfit = message
+                solo.unfit = self._arrivals.unfit(message, held.args)
+            case _:
+                raise Garbled("sent what only a pooled process sends")
 
     def _answer(self, solo: Solo, ask: Ask) -> None:
         """On a thread of ours: what an attempt wants kept, under its own lease, whatever it says it is."""
         held = solo.attempt.held
         try:
-            if ask.name not in RELAYED:
-                raise HoldfastError(f"a runner may not ask for {ask.name}")
-            value = getattr(self._store, ask.name)(Ref(held.id, held.fence), *ask.values)
+            value = perform(self._store, Ref(held.id, held.fence), ask.request, self._arrivals)
         except HoldfastError as error:
             reply = Reply(ask.number, None, (type(error).__name__, error.message, error.number))
         except Exception as error:  # noqa: BLE001 - it is waiting for an answer, whatever that is
@@ -285,6 +321,7 @@ class IsolatedRunner(Waiting):
         else:
             solo.attempt.moved = time.monotonic()
             reply = Reply(ask.number, value, None)
+        solo.asking.release()  # before it hears the answer, and asks again
         self._reply(solo, reply)
 
     def _reply(self, solo: Solo, reply: Reply) -> None:
@@ -294,8 +331,7 @@ class IsolatedRunner(Waiting):
     # -- ends ----------------------------------------------------------------------------------------------------------
 
     def _ended(self, solo: Solo) -> None:
-        for message in solo.last_words():
-            self._take(solo, message)
+        self._take_all(solo, solo.last_words())
         self._unwatch(solo)
         end = solo.child.reap()
         assert end is not None

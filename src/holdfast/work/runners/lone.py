@@ -24,13 +24,16 @@ from holdfast.work.runners.inline import InlineRunner
 from holdfast.work.runners.relay import Relay
 from holdfast.work.runners.settle import leave_signals_to_the_worker
 from holdfast.work.runners.wire import (
+    ASKS,
     Ask,
     Began,
     Here,
     Incoming,
     Moved,
     Over,
+    Recording,
     Reply,
+    Request,
     Run,
     Tell,
     ToWorker,
@@ -119,7 +122,8 @@ class Lone:
         self._line = line
         self._incoming = Incoming()
         self._sending = threading.Lock()
-        self._asked: dict[int, SimpleQueue[Reply]] = {}
+        self._asked: dict[int, tuple[SimpleQueue[Reply], bool]] = {}  # with: is it counted?
+        self._asking = threading.Semaphore(ASKS)
         self._number = 0
         self._over = threading.Event()
         leave_signals_to_the_worker()
@@ -181,17 +185,24 @@ class Lone:
             case Where():
                 self._send(Here(0, self._crew.stack_of(self.attempt)))
             case Reply(number):
-                if (waiting := self._asked.pop(number, None)) is not None:
-                    waiting.put(message)
+                answer, counted = self._asked.pop(number)
+                if counted:
+                    self._asking.release()
+                answer.put(message)
 
-    def _ask(self, name: str, values: tuple[Any, ...]) -> Any:
-        """Have the worker do this, and wait for its answer. From any thread."""
+    def _ask(self, request: Request) -> Any:
+        """Have the worker do this, and wait for its answer. From any thread. However many threads ask, only so many
+        requests are under way at once, and so many answers; so the worker always listens, and we always hear. Not so
+        before a success is recorded: the others may wait for the end of that transaction."""
         answer: SimpleQueue[Reply] = SimpleQueue()
+        counted = not isinstance(request, Recording)
+        if counted:
+            self._asking.acquire()
         with self._sending:
             self._number += 1
             number = self._number
-            self._asked[number] = answer
-        self._send(Ask(number, name, list(values)))
+            self._asked[number] = answer, counted
+        self._send(Ask(number, request))
         reply = answer.get()
         if reply.error is not None:
             kind, message, hf = reply.error

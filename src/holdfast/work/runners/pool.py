@@ -10,26 +10,27 @@ import os
 import selectors
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from itertools import repeat
 from typing import Any
 
 from msgspec.structs import replace
 
-from holdfast import errors, events
+from holdfast import events
 from holdfast.errors import BadSettings, HoldfastError
-from holdfast.model.outcome import Crash, Outcome, given_back, returned
+from holdfast.model.outcome import Crash, Outcome, given_back
 from holdfast.settings import Settings
 from holdfast.signals import Stopped
 from holdfast.work.attempt import Attempt
 from holdfast.work.lane import Ends, Runner
 from holdfast.work.manifest import Manifest
+from holdfast.work.runners.arrivals import Arrivals, span
 from holdfast.work.runners.decide import forced
 from holdfast.work.runners.forward import Forwarder
 from holdfast.work.runners.pooled import PooledRunner
 from holdfast.work.runners.process import Process
-from holdfast.work.runners.wire import Back, Done, Heard, Hello, Here, Moved, Orders, Ready, ToWorker, Unfit
+from holdfast.work.runners.wire import Back, Done, Garbled, Heard, Hello, Here, Moved, Orders, Ready, ToWorker, Unfit
 from holdfast.work.stacks import absent
 from holdfast.work.telling import tell_errored
 
@@ -59,7 +60,8 @@ class Pool:
         first, said = self._meet_first(stopping)
         self._stumbles = 0
         self._first: Process | None = first
-        self.settings = Settings(**said.settings)
+        self.settings = Settings(**said.settings)  # type: ignore[arg-type]
+        self._arrivals = Arrivals(max_result=self.settings.max_result, url=self.settings.url)
         self._count = self.settings.processes
         self.tasks = said.tasks
         self._watched = frozenset(
@@ -100,7 +102,7 @@ class Pool:
                     return first, said
                 how = first.bury(0.0 if stopping() else PARTING)
                 if isinstance(said, Unfit):
-                    raise _error_of(said)
+                    raise Arrivals(max_result=0, url=str(self._orders.settings.get("url", ""))).unfit(said)
                 if not first.was_killed:
                     raise BadSettings(f"the application can't be run: its runner process {how} while it was imported")
                 how = f"it {how} while it imported the application"
@@ -250,44 +252,28 @@ class Pool:
         if process.pidfd is not None:
             self._selector.register(process.pidfd, selectors.EVENT_READ, process)
         if first is not None:
-            process.begin(self._worker)
+            process.begin(self._worker, self.settings.max_result)
         if self._closing:  # since it was decided to start it
             process.kill()
 
     def _hear(self, process: Process) -> bool:
         """False: it will say no more."""
         said = process.receive()
-        for message in said or ():
-            self._take(process, message)
-        return said is not None
+        return self._take_all(process, said or ()) and said is not None
+
+    def _take_all(self, process: Process, said: Iterable[ToWorker]) -> bool:
+        """False: it said something that nothing of ours says."""
+        try:
+            for message in said:
+                self._take(process, message)
+        except Garbled as garbled:
+            process.garbled(str(garbled))
+            return False
+        return True
 
     def _take(self, process: Process, message: ToWorker) -> None:
         match message:
-            case Done():
-                self._done(process, message)
-            case Moved(progress, others):
-                for number, done, total, note in progress:
-                    process.reached(number, done, total, note)
-                for number in others:
-                    if (attempt := process.get(number)) is not None:
-                        attempt.moved = time.monotonic()
-            case Here(number, stack):
-                if (attempt := process.get(number)) is not None:
-                    self.answer(attempt, stack)
-            case Back(is_async, numbers):
-                process.answered(is_async)
-                for attempt in process.taken(numbers):
-                    if attempt is not None:
-                        self._ends.finished(attempt, None)
-            case Heard():
-                self._forwarder.heard(process)
-            case Ready(hears):
-                self._forwarder.announced(hears)
-                self._stumbles = 0
-                self._began = True
-                process.ready = True
-                self._count_ready()
-            case Hello(_, tasks):
+            case Hello(_, tasks) if not process.greeted:
                 if Manifest(tasks).names != Manifest(self.tasks).names:
                     process.kill()
                     self._closing = True
@@ -295,28 +281,68 @@ class Pool:
                         BadSettings("the application has other tasks than when this worker started: start it anew")
                     )
                 else:
-                    process.begin(self._worker)
+                    process.begin(self._worker, self.settings.max_result)
             case Unfit():
-                self._refused(message)
+                if not process.opened:
+                    self._refused(self._arrivals.unfit(message))
+            case Ready(hears) if process.greeted and not process.opened:
+                self._forwarder.announced(hears)
+                self._stumbles = 0
+                self._began = True
+                process.ready = process.opened = True
+                self._count_ready()
+            case _ if not process.opened:
+                raise Garbled("spoke out of turn")
+            case Done():
+                self._done(process, message)
+            case Moved(progress, others):
+                for number, done, total, note in progress:
+                    if (attempt := process.get(number)) is not None:
+                        attempt.hide = attempt.hide or self._arrivals.hiding(attempt.held)
+                        process.reached(number, done, total, note)
+                for number in others:
+                    if (attempt := process.get(number)) is not None:
+                        attempt.moved = time.monotonic()
+            case Here(number, stack):
+                if (attempt := process.asked_where(number)) is not None:
+                    self.answer(attempt, self._arrivals.stack(attempt.held, stack))
+            case Back(is_async, numbers):
+                process.answered(is_async)
+                for attempt in process.taken(numbers):
+                    if attempt is not None:
+                        self._ends.finished(attempt, None)
+            case Heard():
+                self._forwarder.heard(process)
+            case _:
+                raise Garbled("spoke out of turn")
 
     def _done(self, process: Process, message: Done) -> None:
-        attempts, outcomes = [], []
+        attempts, outcomes, now = [], [], time.monotonic()
         taken = process.taken(message.numbers)
         results = message.results or repeat(None)
         for attempt, started, ended, result in zip(taken, message.started, message.ended, results, strict=False):
-            if attempt is not None:
-                attempt.started = started
-                attempt.ended = ended
+            if attempt is None:
+                continue
+            if not attempt.taken <= started <= ended <= now:
+                started, ended = span(attempt, started, ended, now)
+            attempt.started = started
+            attempt.ended = ended
+            outcome = self._arrivals.returned(attempt.held, result)
+            if outcome.verb == "succeed":
                 attempts.append(attempt)
-                outcomes.append(returned(attempt.held, result))
+                outcomes.append(outcome)
+            else:
+                tell_errored(attempt.held, outcome, worker=self._worker)
+                self._ends.finished(attempt, outcome)
         if attempts:
             self._ends.succeeded(attempts, outcomes)
-        for number, started, ended, outcome in message.others:
-            [attempt] = process.taken([number])
-            if attempt is not None:
-                attempt.started, attempt.ended = started, ended
-                attempt.recorded = outcome is not None and outcome.recorded
-                self._ends.finished(attempt, outcome)
+        for number, started, ended, said in message.others:
+            if (attempt := process.get(number)) is not None:
+                decided = self._arrivals.outcome(attempt.held, said)
+                process.taken([number])
+                attempt.started, attempt.ended = span(attempt, started, ended, now)
+                attempt.recorded = decided is not None and decided.recorded
+                self._ends.finished(attempt, decided)
 
     def _count_ready(self) -> None:
         with self._changed:
@@ -327,8 +353,7 @@ class Pool:
     # -- ends ----------------------------------------------------------------------------------------------------------
 
     def _ended(self, process: Process) -> None:
-        for message in process.last_words():
-            self._take(process, message)
+        self._take_all(process, process.last_words())
         left = process.all_taken()
         doomed, was_ready = process.doomed, process in self._ready
         for watched in (process.line, process.pidfd):
@@ -416,21 +441,15 @@ class Pool:
             if now > over and not attempt.forced:
                 attempt.force()
 
-    def _refused(self, message: Unfit) -> None:
+    def _refused(self, error: HoldfastError) -> None:
         """What it says is told when it has ended, with when another is started; at first it ends the worker."""
         if self._began:
-            self._why = str(_error_of(message))
+            self._why = str(error)
         else:
-            self._give_up(_error_of(message))
+            self._give_up(error)
 
     def _give_up(self, error: HoldfastError) -> None:
         """It can't be opened."""
         with self._changed:
             self._trouble = error
             self._changed.notify_all()
-
-
-def _error_of(message: Unfit) -> HoldfastError:
-    kind = getattr(errors, message.kind, HoldfastError)
-    error: HoldfastError = kind(message.message, number=message.number)
-    return error

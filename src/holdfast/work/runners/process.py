@@ -30,6 +30,7 @@ from holdfast.work.runners.wire import (
     WAITS,
     Begin,
     Close,
+    Garbled,
     Hearing,
     Orders,
     Outgoing,
@@ -78,8 +79,11 @@ class Process:
         self.doomed = False  # we end it
         self.retired = False  # another has taken its place
         self.asked = False  # something was asked of an attempt there
+        self.greeted = False  # it has said Hello
+        self.opened = False  # it has said Ready
         self._hearing = Hearing(ours)
         self.receive, self.last_words = self._hearing.receive, self._hearing.last_words
+        self._wheres: set[int] = set()  # attempts it owes us the stack of
         self._outgoing = Outgoing(ours)
         self._lock = threading.Lock()
         self._number = 0
@@ -110,8 +114,10 @@ class Process:
                 return said[0]
         return None
 
-    def begin(self, worker: str) -> None:
+    def begin(self, worker: str, max_result: int) -> None:
         """It belongs to this worker."""
+        self.greeted = True
+        self._hearing.allow(max_result)
         try:
             with _shared_memory() as shared:
                 shared.truncate(MARKS)
@@ -160,6 +166,8 @@ class Process:
         if self._far:
             for number in numbers:
                 self._far.pop(number, None)
+        if self._wheres:
+            self._wheres.difference_update(numbers)
         pop = self._in_hand.pop
         taken = [pop(number, None) for number in numbers]
         coroutines = sum([1 for attempt in taken if attempt is not None and attempt.is_async])
@@ -216,8 +224,17 @@ class Process:
 
     def ask_where(self, attempt: Attempt) -> None:
         """It answers with Here."""
-        self.send(Where(attempt.number))
-        self._wake()
+        if attempt.number not in self._wheres:
+            self._wheres.add(attempt.number)
+            self.send(Where(attempt.number))
+            self._wake()
+
+    def asked_where(self, number: int) -> Attempt | None:
+        """The attempt whose stack it answers with, if it was asked for that."""
+        if number not in self._wheres:
+            return None
+        self._wheres.discard(number)
+        return self._in_hand.get(number)
 
     def withdraw(self, most: int | None, *, is_async: bool) -> None:
         """Ask for what has not begun; it comes back as its answer says."""
@@ -226,7 +243,8 @@ class Process:
             self.send(Withdraw(is_async, most))
 
     def answered(self, is_async: bool) -> None:
-        self._owes_back.pop(is_async, None)
+        if self._owes_back.pop(is_async, None) is None:
+            raise Garbled("gave back what nobody asked for")
 
     def silent_for(self) -> float:
         """Seconds it owes us an answer."""
@@ -307,8 +325,12 @@ class Process:
         self.doomed = True
         self._child.kill()
 
+    def garbled(self, how: str) -> None:
+        """A handler of its meddled with the line: nothing more from there counts. "It …"."""
+        self._hearing.broken = how
+
     def hang_up(self) -> None:
-        """It closed its line, and can't say anything any more: that counts as its end."""
+        """It closed its line, or what it says can't be trusted any more: that counts as its end."""
         self.ready = False
         self._child.kill()
 
@@ -334,7 +356,7 @@ class Process:
         end = self._child.reap()
         assert end is not None
         self.line.close()
-        return end.told()
+        return f"was ended, for it {self._hearing.broken}" if self._hearing.broken else end.told()
 
 
 def _shared_memory() -> IO[bytes]:

@@ -11,14 +11,13 @@ from holdfast.errors import HoldfastError
 from holdfast.model.outcome import Progress
 from holdfast.store.base import Ref, Row, Store
 from holdfast.work.offload import at_once
+from holdfast.work.runners.wire import FindStep, KeepStep, Recording, Request, SaveCheckpoint
 
 if TYPE_CHECKING:
     from holdfast.store.permits import Permits
+    from holdfast.work.runners.arrivals import Arrivals
 
-RELAYED = frozenset(["checkpoint", "progress", "step", "keep_step"])  # verbs of a Store
-RECORDING = "recording"  # the handler is about to record its success itself: a job that is done by then was not lost
-
-Call = Callable[[str, tuple[Any, ...]], Any]
+Call = Callable[[Request], Any]
 
 
 class Relay:
@@ -28,34 +27,29 @@ class Relay:
         self._call = call
         self._opened = store
 
-    def checkpoint(self, ref: Ref, *values: Any) -> tuple[bool, bool]:
-        return self._told("checkpoint", values)
-
-    def progress(self, ref: Ref, *values: Any) -> tuple[bool, bool]:
-        return self._told("progress", values)
+    def checkpoint(self, ref: Ref, state: bytes | None, pending: int = 0, done: int | None = None) -> tuple[bool, bool]:
+        cancel, pause = self._call(SaveCheckpoint(state, int(pending), None if done is None else int(done)))
+        return cancel, pause
 
     def step(self, ref: Ref, name: str) -> tuple[bytes | None, bool, bool]:
-        result, cancel, pause = self._call("step", (name,))
+        result, cancel, pause = self._call(FindStep(name))
         return result, cancel, pause
 
-    def keep_step(self, ref: Ref, *values: Any) -> tuple[bool, bool]:
-        return self._told("keep_step", values)
-
-    def _told(self, name: str, values: tuple[Any, ...]) -> tuple[bool, bool]:
-        cancel, pause = self._call(name, values)
+    def keep_step(self, ref: Ref, name: str, result: bytes) -> tuple[bool, bool]:
+        cancel, pause = self._call(KeepStep(name, result))
         return cancel, pause
 
     # -- what needs the database itself --------------------------------------------------------------------------------
 
     def succeed_on(self, connection: Any, ref: Ref, result: bytes | None, progress: Progress | None = None) -> None:
         self._store().succeed_on(connection, ref, result, progress)
-        self._call(RECORDING, ())
+        self._call(Recording())
 
     async def asucceed_on(
         self, connection: Any, ref: Ref, result: bytes | None, progress: Progress | None = None
     ) -> None:
         await self._store().asucceed_on(connection, ref, result, progress)
-        await at_once(self._call, RECORDING, ())
+        await at_once(self._call, Recording())
 
     @property
     def permits(self) -> Permits | None:
@@ -74,6 +68,19 @@ class Relay:
         if self._opened is None:
             raise withheld()
         return self._opened()
+
+
+def perform(store: Store, ref: Ref, request: Request, arrivals: Arrivals) -> Any:
+    """The worker's side: what an attempt asks for, done under its own lease."""
+    match request:
+        case SaveCheckpoint(state, pending, done):
+            return store.checkpoint(ref, None if state is None else arrivals.kept(state), pending, done)
+        case FindStep(name):
+            return store.step(ref, name)
+        case KeepStep(name, result):
+            return store.keep_step(ref, name, arrivals.kept(result))
+        case Recording():
+            return None
 
 
 class Withheld:

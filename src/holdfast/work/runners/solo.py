@@ -6,6 +6,7 @@ import os
 import socket
 import sys
 import tempfile
+import threading
 import time
 from contextlib import ExitStack
 from typing import Any
@@ -24,14 +25,14 @@ from holdfast.work.runners.end import End
 from holdfast.work.runners.settle import Terms
 from holdfast.work.runners.spawn import spawn
 from holdfast.work.runners.surroundings import surroundings
-from holdfast.work.runners.wire import Hearing, Outgoing, Tell, ToWorker, Unfit
+from holdfast.work.runners.wire import ASKS, Garbled, Hearing, Outgoing, Tell, ToWorker
 from holdfast.work.telling import is_told
 
 TERM = 5.0  # seconds after SIGTERM until SIGKILL
 AGAIN = 1.0  # seconds after which one is killed once more that has not ended
 STARTING = 60.0  # seconds to import the application and open resources
 CLOSING = 10.0  # seconds it has to put its resources away, once its handler is done
-LONGEST = 16 * 2**20  # bytes of a frame of its, beside results
+REPLY = 64 * 1024  # bytes of an answer, beside a step's result
 AT_ONCE = ("timeout", "stalled", "lost")  # reasons for which nobody waits for the handler to find a good place
 PROGRAM = [sys.executable, "-m", "holdfast.lone_runner"]
 
@@ -46,7 +47,10 @@ class Solo:
         asked = info.isolation is not None
         self.database = info.database or not asked
         self._grace = settings.grace
-        self.unfit: Unfit | None = None
+        self.unfit: HoldfastError | None = None
+        self.where_asked = False  # it owes us a stack
+        self.asking = threading.BoundedSemaphore(ASKS)  # what it asked for, and was not answered yet
+        self._room = ASKS * (settings.max_result + REPLY)
         self.directory: str | None = None
         self._capture: Capture | None = None
         self._progress: Progress | None = None
@@ -66,7 +70,7 @@ class Solo:
             self.line, theirs = socket.socketpair()
             undo.callback(self.line.close)
             self.outgoing = Outgoing(self.line)
-            self._hearing = Hearing(self.line, LONGEST + 4 * settings.max_result)
+            self._hearing = Hearing(self.line, settings.max_result)
             self.last_words = self._hearing.last_words
             try:
                 self.child = spawn(
@@ -100,19 +104,33 @@ class Solo:
         """What it said, without waiting. None: it will say no more."""
         said = self._hearing.receive()
         if self._hearing.broken:
-            self.kill()
+            self.garbled(self._hearing.broken)
         return said
+
+    def garbled(self, how: str) -> None:
+        """It meddled with its line: nothing that it said about its end counts. "It …"."""
+        self._hearing.broken = how
+        self._over, self._outcome = False, None
+        self.kill()
+
+    def begun(self) -> None:
+        if self.attempt.started:
+            raise Garbled("began twice")  # its time would start anew
+        self.attempt.begin()
 
     def moved(self, progress: Progress) -> None:
         self._progress = progress
         self.attempt.reached(progress)
 
+    def asks(self) -> None:
+        """It asks for something more. Its own code waits for answers before it asks again, and takes them in."""
+        if self.outgoing.waiting > self._room:
+            raise Garbled("asked and asked, and took no answers")
+
     def ended(self, outcome: Outcome | None) -> None:
         """Its handler is done."""
-        held = self.attempt.held
-        if outcome is not None and (outcome.id, outcome.fence) != (held.id, held.fence):
-            self.kill()  # nobody speaks for another's attempt
-            return
+        if self._over:
+            raise Garbled("ended twice")
         self._over = True
         self._outcome = outcome
         self._close_by = time.monotonic() + CLOSING
@@ -201,6 +219,9 @@ class Solo:
                 held = attempt.held
                 return Outcome("fail", held.id, held.fence, "errored", error=Error("UNGUARDED", why))
             return errored(attempt.held, HoldfastError(why), self.info, Error("NOT_BEGUN", why), "errored")
+        if self._hearing.broken:
+            why = f"its process was ended, for it {self._hearing.broken}{self._how_far()}"
+            return errored(attempt.held, HoldfastError(why), self.info, Error("GARBLED", why), "errored")
         return Crash(f"its process {end.told(said or '')}{self._how_far()}", company=False)
 
     def _forced(self, attempt: Attempt, end: End) -> Outcome | None:

@@ -1,24 +1,36 @@
 """What a worker and its runner processes say to each other: frames over a socket pair, each its length and then
-MessagePack. Attempts go by a number of their own, so that an outcome needs neither job nor fence."""
+MessagePack. Attempts go by a number of their own, so that an outcome needs neither job nor fence.
+
+A handler can find its process's end of the line and write what it likes. So what a worker may hear has types and limits
+that are checked as it is decoded, and nothing in it takes much more memory than it has bytes; what the values mean is
+looked at by `arrivals`."""
 
 from __future__ import annotations
 
 import os
 import socket
 import struct
+from collections.abc import Iterator
 from contextlib import suppress
 from threading import Lock
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
-from holdfast.model.job import Held
-from holdfast.model.outcome import Outcome
-from holdfast.work.attempt import Reason
+from holdfast.errors import HoldfastError
+from holdfast.model.job import STEP_NAME_LIMIT, Held
+from holdfast.model.outcome import LOOKED_AT, MAX_COUNT, Outcome, clean
+from holdfast.redact import scrub
+from holdfast.work.attempt import NOTE_LIMIT, Reason
 from holdfast.work.manifest import TaskInfo
 
 LENGTH = struct.Struct("!I")
 CHUNK = 256 * 1024  # bytes read at once
+LONGEST = 8 * 2**20  # bytes of a frame from a runner, beside one result: runners divide what would be longer
+PART = 4 * 2**20  # bytes of results, errors and notes after which a runner begins another frame
+LAST = 4 * 2**20  # bytes heard of a runner that has ended: more than a line holds. Another process may go on writing
+ASKS = 16  # requests of one attempt under way at once: its process waits before it sends another
 
 # What stands at an attempt's number in the memory that worker and runner share: it outlives the runner.
 MARKS = 1 << 16  # numbers before they come round again; more attempts than that no runner has in hand
@@ -34,10 +46,17 @@ class Orders(msgspec.Struct, frozen=True, array_like=True, tag="orders"):
     settings: dict[str, Any] = {}
 
 
+Number = Annotated[int, Meta(ge=0)]  # of an attempt
+Numbers = Annotated[list[Number], Meta(max_length=MARKS)]
+Times = Annotated[list[float], Meta(max_length=MARKS)]
+Count = Annotated[int, Meta(ge=0, le=MAX_COUNT)]
+Note = Annotated[str, Meta(max_length=NOTE_LIMIT)]
+
+
 class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
     """A runner has imported the application: its settings, and the tasks it has handlers for."""
 
-    settings: dict[str, Any]
+    settings: dict[str, bool | int | float | str | None]
     tasks: tuple[TaskInfo, ...]
 
 
@@ -59,7 +78,7 @@ class Ready(msgspec.Struct, frozen=True, array_like=True, tag="ready"):
     """Resources are open, hooks were called: attempts may come. `hears`: the events that the application listens to;
     None: all."""
 
-    hears: list[str] | None = []
+    hears: Annotated[list[str], Meta(max_length=1000)] | None = []
 
 
 class Start(msgspec.Struct, frozen=True, array_like=True, tag="start"):
@@ -109,11 +128,11 @@ class Done(msgspec.Struct, frozen=True, array_like=True, tag="done"):
     """Attempts that ended, with when they began and ended (monotonic). Those that succeeded come in columns, which cost
     far less than a row for each: `results` has as many, or none at all if none of them has one. Then the others."""
 
-    numbers: list[int]
-    started: list[float]
-    ended: list[float]
-    results: list[bytes | None] = []
-    others: list[tuple[int, float, float, Outcome | None]] = []
+    numbers: Numbers
+    started: Times
+    ended: Times
+    results: Annotated[list[bytes | None], Meta(max_length=MARKS)] = []
+    others: Annotated[list[tuple[Number, float, float, Outcome | None]], Meta(max_length=MARKS)] = []
 
     def __post_init__(self) -> None:
         count = len(self.numbers)
@@ -125,20 +144,20 @@ class Back(msgspec.Struct, frozen=True, array_like=True, tag="back"):
     """Given back before they began; the answer to Withdraw, even if there are none."""
 
     is_async: bool
-    numbers: list[int]
+    numbers: Numbers
 
 
 class Moved(msgspec.Struct, frozen=True, array_like=True, tag="moved"):
     """How far attempts are: done, total, note. `others` made progress that they saved themselves."""
 
-    progress: list[tuple[int, int, int | None, str | None]]
-    others: list[int] = []
+    progress: Annotated[list[tuple[Number, Count, Count | None, Note | None]], Meta(max_length=MARKS)]
+    others: Numbers = []
 
 
 class Here(msgspec.Struct, frozen=True, array_like=True, tag="here"):
     """The answer to Where: a stack, as model/stack.py writes it."""
 
-    number: int
+    number: Number
     stack: str
 
 
@@ -174,12 +193,33 @@ class Over(msgspec.Struct, frozen=True, array_like=True, tag="over"):
     outcome: Outcome | None
 
 
-class Ask(msgspec.Struct, frozen=True, array_like=True, tag="ask"):
-    """Do this with the store for me: a verb and its values."""
+class SaveCheckpoint(msgspec.Struct, frozen=True, array_like=True, tag="checkpoint"):
+    state: bytes | None
+    pending: Count
+    done: Count | None
 
-    number: int
-    name: str
-    values: list[Any]
+
+class FindStep(msgspec.Struct, frozen=True, array_like=True, tag="step"):
+    name: Annotated[str, Meta(max_length=STEP_NAME_LIMIT)]
+
+
+class KeepStep(msgspec.Struct, frozen=True, array_like=True, tag="keep_step"):
+    name: Annotated[str, Meta(max_length=STEP_NAME_LIMIT)]
+    result: bytes
+
+
+class Recording(msgspec.Struct, frozen=True, array_like=True, tag="recording"):
+    """The handler is about to record its success itself: a job that is done by then was not lost."""
+
+
+Request = SaveCheckpoint | FindStep | KeepStep | Recording  # all that may be asked, each for the attempt's own job
+
+
+class Ask(msgspec.Struct, frozen=True, array_like=True, tag="ask"):
+    """Do this with the store for me. At most `ASKS` at once."""
+
+    number: Number
+    request: Request
 
 
 class Reply(msgspec.Struct, frozen=True, array_like=True, tag="reply"):
@@ -210,7 +250,7 @@ class Incoming:
 
     def __init__(self, longest: int = 1 << 32) -> None:
         self._rest = bytearray()  # a frame that is not complete
-        self._longest = longest  # bytes of a frame
+        self.longest = longest  # bytes of a frame
 
     def feed(self, data: bytes | bytearray) -> list[memoryview]:
         """The frames that are complete with this. They are read where they lie."""
@@ -223,7 +263,7 @@ class Incoming:
         start = 0
         while len(buffer) - start >= LENGTH.size:
             end = start + LENGTH.size + LENGTH.unpack_from(buffer, start)[0]
-            if end - start > self._longest:
+            if end - start > self.longest:
                 raise msgspec.DecodeError("a frame is longer than anything there is to say")
             if end > len(buffer):
                 break
@@ -236,13 +276,23 @@ class Incoming:
         return frames
 
 
+class Garbled(Exception):
+    """A runner said what no runner says: a handler has meddled with the line, and nothing more from there can be
+    trusted. The text goes on a sentence: "it …"."""
+
+
 class Hearing:
     """What a runner says, as its worker hears it."""
 
-    def __init__(self, line: socket.socket, longest: int = 1 << 32) -> None:
+    def __init__(self, line: socket.socket, max_result: int = 0) -> None:
         self._line = line
-        self._incoming = Incoming(longest)
-        self.broken = False  # a handler has meddled with the line: nothing more from there can be trusted
+        self._incoming = Incoming()
+        self.allow(max_result)
+        self.broken = ""  # why nothing more from there can be trusted: "it …"
+
+    def allow(self, max_result: int) -> None:
+        """So many bytes of a result."""
+        self._incoming.longest = LONGEST + max_result
 
     def receive(self) -> list[ToWorker] | None:
         """What it said, without waiting. None: it will say no more."""
@@ -254,13 +304,13 @@ class Hearing:
             return None
         return self._decoded(data) if data else None
 
-    def last_words(self) -> list[ToWorker]:
+    def last_words(self) -> Iterator[ToWorker]:
         """It has ended: all that it said before."""
-        said: list[ToWorker] = []
+        left = LAST
         with suppress(OSError):  # that was all
-            while data := self._line.recv(CHUNK, socket.MSG_DONTWAIT):
-                said += self._decoded(data) or ()
-        return said
+            while left > 0 and (data := self._line.recv(CHUNK, socket.MSG_DONTWAIT)):
+                left -= len(data)
+                yield from self._decoded(data) or ()
 
     def _decoded(self, data: bytes) -> list[ToWorker] | None:
         if self.broken:
@@ -269,9 +319,16 @@ class Hearing:
         try:
             for message in self._incoming.feed(data):
                 said.append(to_worker.decode(message))
-        except msgspec.DecodeError:
-            self.broken = True
+        except Exception as error:  # noqa: BLE001 - bytes that somebody chose may raise anything that decoding can
+            self.broken = f"sent what can't be understood ({scrub(clean(str(error)[:200]))})"
         return said or (None if self.broken else [])
+
+
+def unfit(error: Exception) -> Unfit:
+    """This keeps a runner from starting."""
+    if not isinstance(error, HoldfastError):
+        error = HoldfastError(f"{type(error).__name__}: {error}")
+    return Unfit(type(error).__name__, clean(error.message[:LOOKED_AT]), error.number)
 
 
 def say(line: socket.socket, message: ToWorker) -> None:
@@ -321,6 +378,11 @@ class Outgoing:
     @property
     def empty(self) -> bool:
         return not self._backlog
+
+    @property
+    def waiting(self) -> int:
+        """Bytes that the other side has not taken."""
+        return len(self._backlog)
 
     def flush(self) -> bool:
         with self._lock:
