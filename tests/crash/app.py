@@ -17,6 +17,7 @@ from typing import Any
 
 from holdfast import Holdfast, JobContext
 from holdfast.errors import LeaseLost
+from tests.crash.hostile import attack
 from tests.crash.listening import listen
 
 hf = Holdfast()
@@ -324,3 +325,13 @@ def ticking(ctx: JobContext) -> str:
 listen(hf)
 if CRON := os.environ.get("CRASH_CRON"):
     hf.task(cron=CRON, catch_up="all", max_attempts=20)(ticking)
+
+
+@hf.task(isolation="process", max_attempts=1)
+def attack_alone(ctx: JobContext, how: str) -> None:
+    attack(ctx, how, alone=True)
+
+
+@hf.task(max_attempts=1)
+def attack_pooled(ctx: JobContext, how: str) -> None:
+    attack(ctx, how, alone=False)
