@@ -14,8 +14,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import psycopg
+from psycopg.conninfo import conninfo_to_dict
 
-from holdfast.embedded import EmbeddedPostgres
+from holdfast.embedded import PORT, EmbeddedPostgres
 
 FAST: dict[str, Any] = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
 ROLES_PASSWORD = secrets.token_hex(16)  # of the roles that tests make
@@ -49,6 +50,12 @@ def new_schema() -> str:
 def drop_schema(url: str, schema: str) -> None:
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(f'drop schema if exists "{schema}" cascade'.encode())
+
+
+def host_and_port(url: str) -> tuple[str, int]:
+    """Or the directory of the server's socket, and the number in its name."""
+    parts = conninfo_to_dict(url)
+    return str(parts.get("host") or "127.0.0.1"), int(parts.get("port") or PORT)
 
 
 def as_role(url: str, role: str, password: str = ROLES_PASSWORD) -> str:

@@ -22,7 +22,7 @@ from holdfast.errors import BadSettings
 from tests.servers import own_postgres
 
 NOT_FOR_OTHERS = "HOLDFAST_TEST_NOT_FOR_OTHERS"
-PROGRAM = "copy (select 1) to program 'true'"
+PROGRAM = "copy (select 1) to program 'cat > /dev/null'"
 LISTENS = "0A"  # in /proc/net/tcp
 
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
@@ -74,7 +74,7 @@ def test_only_its_user_may_enter_its_directories(server: EmbeddedPostgres) -> No
     assert mode_of(server._home) == (0o711 if os.geteuid() == 0 else 0o700)
     for private in (server._data, server._sockets):
         assert (mode_of(private), private.stat().st_uid) == (0o700, owner)
-    [socket] = server._sockets.glob("*432")
+    [socket] = server._sockets.glob(f"*.{server.port}")
     assert mode_of(socket) == 0o700
 
 
@@ -144,6 +144,14 @@ def test_another_user_of_this_machine_gets_nowhere(server: EmbeddedPostgres, on_
     assert "no password supplied" in reached["tcp"].stderr
     assert "password authentication failed" in reached["tcp, guessing"].stderr
     assert psql(on_tcp, "127.0.0.1", "daemon", on_tcp.password).returncode == 0, "so it is not for some other reason"
+
+
+@as_root
+def test_a_server_whose_programs_its_user_cannot_reach_runs_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(EmbeddedPostgres, "_can_run", lambda self, program: False)
+    with own_postgres() as server, psycopg.connect(server.url) as db:
+        assert server._bin.is_relative_to(server._home)
+        assert db.execute("select 1").fetchone() == (1,)
 
 
 @pytest.mark.parametrize("name", ["long" * 20, "with,comma"])

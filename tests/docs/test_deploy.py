@@ -203,8 +203,8 @@ def test_the_roles_of_compose_can_migrate_and_work_and_no_more() -> None:
         with psycopg.connect(server.url, autocommit=True) as db:
             db.execute("create database app")
         subprocess.run(
-            [server._bin / "psql", "-X", "-q", "-v", "ON_ERROR_STOP=1", "-h", server._sockets, "-U", "postgres",
-             "-d", "app", "-f", script], env={"PGPASSWORD": server.password, **passwords}, check=True,
+            [server._bin / "psql", "-X", "-q", "-v", "ON_ERROR_STOP=1", "-h", server._sockets, "-p", str(server.port),
+             "-U", "postgres", "-d", "app", "-f", script], env={"PGPASSWORD": server.password, **passwords}, check=True,
         )  # fmt: skip
         app = in_database(server.url, "app")
         owner = as_role(app, owners("migrate"), passwords["OWNER_PASSWORD"])

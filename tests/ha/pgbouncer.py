@@ -17,6 +17,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from holdfast.embedded import _free_port
+from tests.servers import host_and_port
 from tests.waiting import wait_until
 
 PROGRAM = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
@@ -41,7 +42,8 @@ class PgBouncer:
             "listen_addr": "127.0.0.1", "listen_port": self.port, "unix_socket_dir": "", "auth_type": "scram-sha-256",
             "auth_file": users, "pool_mode": mode, "max_client_conn": 500, "default_pool_size": 20, **settings,
         }  # fmt: skip
-        lines = ["[databases]", f"* = host={there['host']} port={there.get('port', 5432)}", "[pgbouncer]"]
+        host, port = host_and_port(server)
+        lines = ["[databases]", f"* = host={host} port={port}", "[pgbouncer]"]
         (home / "pgbouncer.ini").write_text("\n".join([*lines, *(f"{k} = {v}" for k, v in given.items())]) + "\n")
         self._process: subprocess.Popen[bytes] | None = None
         self.start()

@@ -35,7 +35,7 @@ from tests.doctor.examined import complaints, only
 from tests.ha.pgbouncer import PgBouncer, a_pgbouncer, needs_pgbouncer
 from tests.ha.servers import told
 from tests.running import working
-from tests.servers import drop_schema, new_schema, shared_postgres
+from tests.servers import drop_schema, host_and_port, new_schema, shared_postgres
 from tests.waiting import wait_until
 
 pytestmark = needs_pgbouncer
@@ -154,7 +154,8 @@ def test_a_pooler_beside_a_server_in_one_url_is_noticed(pool: Pool, schema: str)
     migrated(schema)
     pooler = pool("transaction")
     server = conninfo_to_dict(shared_postgres())
-    hosts = f"host={quote(str(server['host']), safe='')},127.0.0.1&port={server.get('port', 5432)},{pooler.port}"
+    host, port = host_and_port(shared_postgres())
+    hosts = f"host={quote(host, safe='')},127.0.0.1&port={port},{pooler.port}"
     url = f"postgresql://{server['user']}:{server.get('password', '')}@/{server['dbname']}?{hosts}"
     with Holdfast(url, schema=schema) as app:
 
