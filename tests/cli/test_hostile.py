@@ -171,3 +171,28 @@ def test_a_worker_takes_no_such_name(shell: Shell, kept: Store, name: str) -> No
 def test_a_file_of_settings_takes_no_such_name(shell: Shell, kept: Store) -> None:
     (shell.directory / "holdfast.toml").write_text('worker_name = "a\\u001bb"\n')
     assert shell("drain", "app:hf", code=2).stderr.startswith("HF1204 worker_name has the control character \\x1b")
+
+
+SHOUTING = """
+import logging
+from holdfast import Holdfast
+
+hf = Holdfast()
+
+@hf.task(retry=None)
+def shout(text: str) -> None:
+    logging.getLogger("app").warning("got %s", text)
+    raise ValueError(text)
+"""
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_the_log_of_a_worker_has_no_forged_line(shell: Shell, kept: Store, form: str) -> None:
+    (shell.directory / "app.py").write_text(SHOUTING)
+    arguments = json.dumps({"text": HOSTILE}).encode()
+    kept.enqueue(NewJob(task="shout", queue=HOSTILE, args=arguments, correlation_id=HOSTILE, max_attempts=1))
+    said = shell.any("drain", "app:hf", "--log-format", form).stderr
+    assert said.count("RED") >= 2
+    assert_harmless(said)
+    if form == "json":
+        assert f"got {HOSTILE}" in {json.loads(line)["message"] for line in said.splitlines() if line[0] == "{"}
