@@ -73,6 +73,7 @@ class IsolatingCrew:
         self._crew.open(worker, ends, lock, slots_changed)
         self.isolated.open(worker, ends)
         self.solo.open(worker, ends)
+        self._reaper.await_adopting(lambda: self.stopping)
 
     def abandon(self, seconds: float) -> None:
         for crew in (self._crew, self.isolated, self.solo):

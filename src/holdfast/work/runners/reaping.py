@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from holdfast.work.runners.spawn import all_reaped, family, reap_adopted
 NEEDED = ("LD_LIBRARY_PATH", "PYTHONHOME")  # all of the environment that a Python may need to start
 AGAIN = (0.0, 1.0, 5.0, 30.0)  # seconds before another is started in place of one that ended
 TICK = 5.0  # seconds between two looks for adopted orphans that have ended
+ADOPTING = 5.0  # seconds at most until this process adopts orphans: a small Python has to start first
 
 
 class Reaper:
@@ -29,6 +31,7 @@ class Reaper:
         self._line: int | None = None
         self._starting = threading.Lock()
         self._stopping = threading.Event()
+        self._adopting = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="holdfast-reaper", daemon=True)
 
     def start(self, lock: int | None) -> None:
@@ -38,6 +41,15 @@ class Reaper:
             self._lock = lock
             self._start_one()
             self._thread.start()
+        else:
+            self._adopting.set()
+
+    def await_adopting(self, stopping: Callable[[], bool]) -> None:
+        """Handlers may start programs once this has returned. Before, an orphan of theirs would become init's child,
+        where nobody looks for it."""
+        deadline = time.monotonic() + ADOPTING
+        while not self._adopting.wait(0.05) and time.monotonic() < deadline and not stopping():
+            pass
 
     def stop(self) -> None:
         """The worker ends in good order. If some process of this program's is left, the reaper stays until the program
@@ -56,6 +68,7 @@ class Reaper:
             pid = b"" if self._process is None else self._process.communicate()[0]
             # Not before the reaper has detached itself: it would be our child again.
             adopt_orphans(os.getpid())
+            self._adopting.set()
             if pid:
                 _wait_for_the_end_of(int(pid))
                 if self._stopping.is_set():
