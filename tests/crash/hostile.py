@@ -22,12 +22,12 @@ SECRET = "hunter2"
 
 
 def line() -> socket.socket:
-    """The socket without a name that another process has made: event loops have some of their own."""
+    """The socket that the worker has made: event loops have some of their own, and so has the database."""
     for place in Path("/proc/self/fd").iterdir():
         with suppress(OSError):
             if os.readlink(place).startswith("socket:"):
                 found = socket.socket(fileno=os.dup(int(place.name)))
-                if found.family == socket.AF_UNIX and not found.getsockname() and _made_by(found) != os.getpid():
+                if found.family == socket.AF_UNIX and _made_by(found) == os.getppid():
                     return found
     raise LookupError("no line")
 
