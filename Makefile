@@ -62,6 +62,9 @@ chaos: $(VENV)/ready ## workers under load and faults, judged from outside: MINU
 chaos-stops: $(VENV)/ready ## the crash tests with two hundred shutdowns of workers with runner processes (about 20 minutes)
 	HOLDFAST_CHAOS=100 $(BIN)/python -m pytest -q -n $(RUN_JOBS) tests/crash
 
+fuzz: $(VENV)/ready ## a million hostile frames from handlers to their worker: FRAMES=, SEED= to repeat (about 10 minutes)
+	$(BIN)/python -m tests.fuzz --frames $(or $(FRAMES),1000000) $(if $(SEED),--seed $(SEED))
+
 mutants: $(VENV)/ready ## plant bugs in copies of the code, one at a time: does the test named for each fail? (about 10 minutes)
 	$(BIN)/python -m scripts.mutants
 
@@ -94,4 +97,4 @@ bench-long: $(VENV)/ready ## also million-row tables, memory and a pinned snapsh
 bench-peers: $(VENV)/ready ## measure other job systems beside ours, in turns: who wins each row (about 20 minutes)
 	$(BIN)/python -m bench.peers
 
-.PHONY: help demo check lock audit sbom chaos chaos-stops mutants mutants-chaos docs test test-15 test-16 test-ha test-fast bench bench-long bench-peers
+.PHONY: help demo check lock audit sbom chaos chaos-stops mutants mutants-chaos docs test test-15 test-16 test-ha test-fast bench bench-long bench-peers fuzz

@@ -8,8 +8,10 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 from holdfast import Cancel, Holdfast, JobContext, Limits, Secret
@@ -78,6 +80,23 @@ def in_steps(ctx: JobContext) -> tuple[int, int]:
     if ctx.attempt == 1:
         raise ValueError("not yet")
     return first, os.getpid()
+
+
+@hf.task(isolation="process", max_attempts=2, retry=0)
+def in_many_threads(ctx: JobContext, threads: int, size: int) -> list[int]:
+    """All of them ask at once, the second time for large answers, and report while they wait."""
+    together = Barrier(threads)
+
+    def ask(number: int) -> int:
+        together.wait(60)
+        ctx.progress(number, total=threads, note="n" * 1000)
+        return len(ctx.step(f"large {number}", lambda: "x" * size))
+
+    with ThreadPoolExecutor(threads) as pool:
+        sizes = list(pool.map(ask, range(threads)))
+    if ctx.attempt == 1:
+        raise ValueError("not yet")
+    return sizes
 
 
 @hf.task(isolation="process", max_attempts=1)

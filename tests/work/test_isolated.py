@@ -17,6 +17,7 @@ from holdfast.settings import Settings
 from holdfast.work.runners import solo
 from holdfast.work.runners.isolated import IsolatedRunner
 from holdfast.work.runners.kernel import process_of
+from holdfast.work.runners.wire import ASKS
 from tests.running import Heard, await_state, working
 from tests.waiting import wait_until
 from tests.work import isolated_app as app
@@ -312,6 +313,16 @@ def test_a_process_that_meddles_with_its_line_harms_only_itself(hf: Holdfast) ->
     [attempt] = job.attempts
     assert (attempt.outcome, attempt.error_code) == ("errored", "GARBLED")
     assert "its process was ended, for it sent what can't be understood" in (attempt.error_message or "")
+
+
+def test_many_threads_of_an_attempt_can_ask_at_once_and_get_large_answers(hf: Holdfast) -> None:
+    """Neither side ever waits for the other to listen, while that waits for an answer."""
+    threads, size = 3 * ASKS, 400_000
+    job = app.in_many_threads.enqueue(threads, size)
+    with working(hf):
+        assert job.wait(timeout=2 * PATIENCE) == [size] * threads
+    [first] = job.attempts  # the second succeeded
+    assert (first.outcome, first.error_code) == ("errored", "ValueError")
 
 
 def test_what_cannot_begin_says_why(hf: Holdfast, monkeypatch: pytest.MonkeyPatch, heard: Heard) -> None:

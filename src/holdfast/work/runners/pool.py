@@ -286,7 +286,10 @@ class Pool:
                 if not process.opened:
                     self._refused(self._arrivals.unfit(message))
             case Ready(hears) if process.greeted and not process.opened:
-                self._forwarder.announced(hears)
+                try:
+                    self._forwarder.announced(hears)
+                except BadSettings:
+                    raise Garbled("listens to events that there are not") from None
                 self._stumbles = 0
                 self._began = True
                 process.ready = process.opened = True

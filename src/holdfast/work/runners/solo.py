@@ -14,7 +14,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from holdfast.errors import UNGUARDED, HoldfastError
-from holdfast.model.outcome import Crash, Error, Outcome, Progress, errored
+from holdfast.model.outcome import Crash, Error, Outcome, Progress, errored, kept
 from holdfast.redact import hiding
 from holdfast.settings import Settings
 from holdfast.work.attempt import Attempt
@@ -217,8 +217,8 @@ class Solo:
             why += f"{self.unfit.number} {self.unfit.message}" if self.unfit else f"it took longer than {STARTING:g} s"
             if self.unfit is not None and self.unfit.number == UNGUARDED:  # it would be the same every time
                 held = attempt.held
-                return Outcome("fail", held.id, held.fence, "errored", error=Error("UNGUARDED", why))
-            return errored(attempt.held, HoldfastError(why), self.info, Error("NOT_BEGUN", why), "errored")
+                return Outcome("fail", held.id, held.fence, "errored", error=kept(Error("UNGUARDED", why)))
+            return errored(attempt.held, HoldfastError(why), self.info, kept(Error("NOT_BEGUN", why)), "errored")
         if self._hearing.broken:
             why = f"its process was ended, for it {self._hearing.broken}{self._how_far()}"
             return errored(attempt.held, HoldfastError(why), self.info, Error("GARBLED", why), "errored")
