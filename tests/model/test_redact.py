@@ -228,3 +228,23 @@ def test_marks_are_kept_beside_the_arguments_and_handlers_do_not_see_them() -> N
     assert list(secret_values({"card": "4111", "to": "shop", "$secret": ["card"]})) == ["4111"]
     for odd in ("card", None, [1, {}], {"card": 1}):
         assert hide_secrets({"card": "4111", "$secret": odd})["card"] == "4111"
+
+
+NAMES = (
+    "password", "PGPASSWORD", "sslpassword", "passwd", "passphrase", "passfile", "passwords", "pwd", "otp", "secret",
+    "secrets", "token", "csrftoken", "authtoken", "jwt", "apikey", "api_key", "api-key", "authorization", "credential",
+    "credentials", "cookie", "set-cookie", "sessid", "sessionid", "jsessionid", "PHPSESSID", "connect.sid",
+    "private_key", "access_key", "secretkey", "signing-key", "encryption_key", "master_key", "hmac_key", "account_key",
+    "service_key", "deploy_key", "licence_key", "license_key",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_name_is_found_however_it_is_written(name: str) -> None:
+    """What looks for signs of a name first passes over none, also if it has letters that are the same to a pattern:
+    long s, Kelvin, dotted and dotless i."""
+    odd = name.translate({ord("s"): "\u017f", ord("k"): "\u212a", ord("i"): "\u0131"})
+    for written in (name, name.upper(), name.title(), odd, name.replace("i", "\u0130")):
+        text = f"it has {written}=v4lue now"
+        assert scrub(text) == scrub(f"{text}, key").removesuffix(", key"), written
+    assert "v4lue" not in scrub(f"it has {name}=v4lue now")
