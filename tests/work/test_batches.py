@@ -15,8 +15,17 @@ from types import FunctionType, ModuleType
 import pytest
 
 from holdfast.model.job import Claimed, Held
-from holdfast.model.outcome import Crash, Outcome, returned, stopped
-from holdfast.work.attempt import Attempt
+from holdfast.model.outcome import (
+    CODE_LIMIT,
+    MESSAGE_LIMIT,
+    TRACEBACK_LIMIT,
+    Crash,
+    Error,
+    Outcome,
+    returned,
+    stopped,
+)
+from holdfast.work.attempt import NOTE_LIMIT, Attempt
 from holdfast.work.context import JobContext
 from holdfast.work.hand import Hand
 from holdfast.work.runners import child as child_module
@@ -30,6 +39,7 @@ from holdfast.work.runners.wire import (
     Done,
     Hearing,
     Hello,
+    Moved,
     Ready,
     Start,
     ToWorker,
@@ -208,6 +218,40 @@ def test_a_runner_forgets_what_has_ended(monkeypatch: pytest.MonkeyPatch) -> Non
             assert child._in_hand == {}
         ours.sendall(frame(Close(10.0)))
         thread.join(PATIENCE)
+
+
+def test_what_is_too_much_for_one_frame_comes_in_several() -> None:
+    """Results, errors and notes at their limits, of more attempts than a frame may hold."""
+    limit, count = 2**20, 3000
+    held = [Held(number, "f1", "echo", "default", b"{}", 1, 3) for number in range(count)]
+    error = Error("E" * CODE_LIMIT, "\N{SNOWMAN}" * MESSAGE_LIMIT, "\N{PILE OF POO}" * TRACEBACK_LIMIT)
+    outcomes = [
+        returned(one, b"x" * limit) if int(one.id) < 12 else Outcome("fail", one.id, one.fence, "errored", error=error)
+        for one in held[:200]
+    ]
+    ours, theirs = socket.socketpair()
+    child = Child(theirs, batch_app.hf.settings, batch_app.hf.crew())
+    for one, outcome in zip(held, [*outcomes, *(returned(one, None) for one in held[200:])], strict=True):
+        attempt = Attempt(one, number=int(one.id), started=1.0, ended=2.0)
+        attempt.done, attempt.note = 1, "\N{PILE OF POO}" * NOTE_LIMIT
+        if int(one.id) < 200:
+            child._done.append((attempt, outcome))
+        else:
+            child._plain.append(attempt)
+    hearing, told, moved = Hearing(ours, limit), list[int](), list[int]()
+    thread = threading.Thread(target=child._flush)
+    with ours, theirs:
+        thread.start()
+        while len(told) < count:
+            for message in wait_until(lambda: hearing.receive() or []):
+                assert isinstance(message, Done | Moved)
+                if isinstance(message, Moved):
+                    moved += [number for number, *_ in message.progress]
+                else:
+                    told += [*message.numbers, *(number for number, *_ in message.others)]
+        thread.join(PATIENCE)
+    assert not hearing.broken
+    assert sorted(told) == sorted(moved) == list(range(count))
 
 
 def test_an_attempt_shows_no_arguments() -> None:

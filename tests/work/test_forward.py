@@ -80,6 +80,21 @@ def test_what_comes_while_a_batch_is_under_way_goes_together_when_that_was_heard
     assert (runner.numbers, runner.batches) == ([1, 2, 3, 4], [1, 3])
 
 
+def test_a_process_that_does_not_take_what_was_sent_gets_no_more(forwarder: Forwarder) -> None:
+    """Whatever it says: it could fill the worker's memory by saying that it has heard."""
+    runner = Runner()
+    forwarder.announced(None)
+    emit(1)
+    runner.backlog = True
+    forwarder.send([runner])
+    forwarder.heard(runner)
+    forwarder.send([runner])
+    assert runner.numbers == []
+    runner.backlog = False
+    forwarder.send([runner])
+    assert runner.numbers == [1]
+
+
 def test_all_goes_to_one_process_until_that_is_gone_then_to_another(forwarder: Forwarder) -> None:
     """What the first one may not have heard any more is counted, not told again."""
     first, second = Runner(), Runner()

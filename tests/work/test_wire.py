@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Iterator
+from typing import cast
 
 import msgspec
 import pytest
@@ -13,6 +14,7 @@ from holdfast.model.job import Held
 from holdfast.model.outcome import Error, Outcome
 from holdfast.work.runners.wire import (
     CHUNK,
+    LAST,
     Done,
     Hearing,
     Incoming,
@@ -57,6 +59,50 @@ def test_garbage_on_the_line_ends_the_talk_and_nothing_else(line: tuple[socket.s
     assert hearing.broken
     theirs.sendall(frame(Done([2], [1.0], [2.0])))
     assert list(hearing.last_words()) == []
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        ("over", ("succeed", 1, b"\xff\xfe")),  # not UTF-8 where a text should be
+        ("ask", 1, ("delete", "job")),
+        ("ask", 1, ("checkpoint", b"{}", -1, None)),
+        ("ask", 1, ("checkpoint", b"{}", 10**15 + 1, None)),
+        ("ask", 1, ("checkpoint", "{}", 0, None)),
+        ("ask", 1, ("step", "n" * 201)),
+        ("moved", [(0, 1, None, "n" * 1001)]),
+        ("moved", [(0, -1, None, None)]),
+        ("done", [1] * 65_537, [1.0] * 65_537, [1.0] * 65_537),
+        ("back", True, [-1]),
+        ("hello", {"url": [[[]]]}, []),
+        ("begin", "w1"),  # what only a worker says
+    ],
+)
+def test_what_no_runner_says_ends_the_talk(line: tuple[socket.socket, socket.socket], said: object) -> None:
+    ours, theirs = line
+    hearing = Hearing(ours)
+    data = msgspec.msgpack.encode(said).replace(b"\xc4\x02\xff\xfe", b"\xa2\xff\xfe")
+    theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8 * CHUNK)
+    sender = threading.Thread(target=theirs.sendall, args=(len(data).to_bytes(4, "big") + data,))
+    sender.start()
+    while (heard := hearing.receive()) == []:
+        pass
+    assert heard is None
+    assert hearing.broken.startswith("sent what can't be understood (")
+    while sender.is_alive():
+        hearing.receive()
+
+
+def test_last_words_end_though_somebody_goes_on_writing() -> None:
+    """A process that a handler started may have the line, too, and be quicker than we are."""
+    said = bytes(frame(Done([1], [1.0], [2.0])))
+
+    class Endless:
+        def recv(self, size: int, flags: int) -> bytes:
+            return said * (CHUNK // len(said))
+
+    heard = sum(1 for _ in Hearing(cast(socket.socket, Endless())).last_words())
+    assert 0 < heard * len(said) <= LAST + CHUNK
 
 
 @pytest.mark.parametrize(
