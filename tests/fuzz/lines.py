@@ -118,11 +118,13 @@ class Ends:
         self.left: set[Attempt] = set()
         self.outcomes: list[Outcome] = []  # of the newest line
         self.count = 0
+        self.last: Outcome | Crash | None = None
 
     def finished(self, attempt: Attempt, outcome: Outcome | Crash | None) -> None:
         if attempt not in self.left:
             raise Broken("an attempt ended twice")
         self.left.remove(attempt)
+        self.last = outcome
         self.count += 1
         check_times(attempt)
         check_progress(attempt)
@@ -210,7 +212,7 @@ class Lines:
         self._log.setLevel(self._level)
         self._unsubscribe()
         self.alone._helpers.shutdown(wait=True)
-        self._pooled.close()
+        self.pooled.close()
         self.pool._closing = True
         while self.pool._processes:
             self.pool._round()
@@ -223,9 +225,9 @@ class Lines:
                 os.close(descriptor)
 
     def _spawn_pooled(self, command: Sequence[str], *, pass_fds: Sequence[int], **_: Any) -> Nobody:
-        self._pooled = Nobody(pass_fds[0])
-        self._pooled.send(frame(Hello(asdict(self._settings), TASKS)))
-        return self._pooled
+        self.pooled = Nobody(pass_fds[0])
+        self.pooled.send(frame(Hello(asdict(self._settings), TASKS)))
+        return self.pooled
 
     def _spawn_alone(self, command: Sequence[str], *, pass_fds: Sequence[int], **_: Any) -> Nobody:
         self._lone = Nobody(pass_fds[0])
@@ -261,7 +263,7 @@ class Lines:
             raise Broken(f"never ended: {self.ends.left}")
 
     def _talk_pooled(self, attempts: list[Attempt], chance: random.Random) -> None:
-        pool, nobody = self.pool, self._pooled
+        pool, nobody = self.pool, self.pooled
         [one] = pool._processes
         silent = pool._began and chance.random() < 0.1  # it attacks before it is ready
         if not silent:

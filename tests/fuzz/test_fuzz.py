@@ -9,9 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.model.job import Held
+from holdfast.model.outcome import Outcome
 from holdfast.settings import Settings
 from holdfast.store import open_store
 from holdfast.store.base import Store
+from holdfast.work.attempt import Attempt
+from holdfast.work.runners.wire import Done, Ready, frame
 from tests.factories import new_job, wants
 from tests.fuzz.lines import KINDS, MEMORY, Lines, resident
 
@@ -72,3 +76,29 @@ def test_whatever_arrives_can_be_recorded(lines: Lines, store: Store, kind: str)
     assert recorded > RECORDED / 4
     assert "hunter2" not in str([store.attempts(job.id) for job in store.jobs(limit=count)])
     assert all(job.args for job in store.jobs(limit=count))
+
+
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+def test_a_process_that_does_not_listen_is_not_given_more_and_more(lines: Lines) -> None:
+    """It could say that all of it has ended, without having read any of it."""
+    pool, nobody = lines.pool, lines.pooled
+    [one] = pool._processes
+    nobody.line.send(frame(Ready()))
+    pool._round()
+    given: list[Attempt] = []
+    while not one.backlog or len(given) < 10:
+        attempts = [Attempt(Held(len(given), "f1", "task", "default", b"x" * 100_000, 1, 3), taken=1.0)]
+        lines.ends.left.update(attempts)
+        assert one.give(attempts, is_async=False)
+        given += attempts
+    nobody.line.send(frame(Done([given[0].number], [2.0], [3.0])))
+    pool._round()
+    assert given[0] not in lines.ends.left
+    nobody.line.send(frame(Done([given[-1].number], [2.0], [3.0])))
+    pool._round()
+    assert given[-1] in lines.ends.left, "what it says is not believed"
+    while one in pool._processes:
+        pool._round()
+    assert not lines.ends.left
+    assert isinstance(lines.ends.last, Outcome)  # it has not begun: given back
+    assert lines.ends.last.verb == "release"

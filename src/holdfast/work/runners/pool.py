@@ -311,6 +311,7 @@ class Pool:
                     self.answer(attempt, self._arrivals.stack(attempt.held, stack))
             case Back(is_async, numbers):
                 process.answered(is_async)
+                process.check_given(numbers)
                 for attempt in process.taken(numbers):
                     if attempt is not None:
                         self._ends.finished(attempt, None)
@@ -320,6 +321,8 @@ class Pool:
                 raise Garbled("spoke out of turn")
 
     def _done(self, process: Process, message: Done) -> None:
+        process.check_given(message.numbers)
+        process.check_given(number for number, *_ in message.others)
         attempts, outcomes, now = [], [], time.monotonic()
         taken = process.taken(message.numbers)
         results = message.results or repeat(None)

@@ -12,7 +12,7 @@ import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import IO
@@ -91,6 +91,7 @@ class Process:
         self._loads = {True: 0, False: 0}  # by colour
         self._waiting: dict[bool, deque[Batch]] = {True: deque(), False: deque()}  # by colour, in the order given
         self._far: dict[int, str] = {}  # how far those are that reported it
+        self._unread: deque[tuple[int, int]] = deque()  # the first number of a batch, and how much is sent before it
         self._timed: set[Attempt] = set()  # those with a timeout that have not begun, as far as we know
         self._owes_back: dict[bool, float] = {}  # colour -> since when it owes us an answer to Withdraw
 
@@ -151,6 +152,8 @@ class Process:
             self._waiting[is_async].append(Batch(first, end, attempts[0].taken))
             if self.watched:
                 self._timed.update(attempt for attempt in attempts if attempt.held.task in self.watched)
+        if self.backlog:
+            self._unread.append((first, self._outgoing.written))
         expires = any(attempt.begin_by is not None for attempt in attempts)
         begin_by = [attempt.begin_by for attempt in attempts] if expires else []
         self.send(Start(first, attempts[0].taken, [attempt.held for attempt in attempts], begin_by))
@@ -160,6 +163,14 @@ class Process:
             if attempt.reason is not None:
                 self.tell(attempt)  # asked in the very moment it was given
         return True
+
+    def check_given(self, numbers: Iterable[int]) -> None:
+        """Nobody ends what it can't have heard of. (Else one that does not listen would be given more and more, and we
+        would keep it all.)"""
+        while self._unread and self._unread[0][1] <= self._outgoing.sent:
+            self._unread.popleft()
+        if self._unread and any(number >= self._unread[0][0] for number in numbers):
+            raise Garbled("ended what it was not given yet")
 
     def taken(self, numbers: Sequence[int]) -> list[Attempt | None]:
         """Attempts that ended, or were given back. None: that one is nobody's any more."""

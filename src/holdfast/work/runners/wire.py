@@ -364,6 +364,7 @@ class Outgoing:
         self._line = line
         self._lock = Lock()
         self._backlog = bytearray()
+        self.sent = 0  # bytes that the other side has taken
 
     def send(self, message: ToRunner) -> bool:
         """False: some of it waits until the line is writable, then `flush`."""
@@ -372,7 +373,9 @@ class Outgoing:
             if self._backlog:
                 self._backlog += data
                 return False
-            self._backlog += memoryview(data)[self._sent(data) :]
+            sent = self._sent(data)
+            self.sent += sent
+            self._backlog += memoryview(data)[sent:]
             return not self._backlog
 
     @property
@@ -384,11 +387,18 @@ class Outgoing:
         """Bytes that the other side has not taken."""
         return len(self._backlog)
 
+    @property
+    def written(self) -> int:
+        """Bytes that were to be sent so far."""
+        with self._lock:
+            return self.sent + len(self._backlog)
+
     def flush(self) -> bool:
         with self._lock:
             with memoryview(self._backlog) as waiting:
                 sent = self._sent(waiting)
             del self._backlog[:sent]
+            self.sent += sent
             return not self._backlog
 
     def _sent(self, data: bytearray | memoryview) -> int:
