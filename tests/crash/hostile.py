@@ -17,6 +17,7 @@ from holdfast.model.job import Held
 from holdfast.work.attempt import Attempt
 
 FLOOD = 2.0  # seconds
+MUCH = 50_000  # bytes of what it says again and again
 LONG = 7 * 2**20  # characters of an error message
 SECRET = "hunter2"
 
@@ -69,8 +70,8 @@ def _said(how: str, attempt: Attempt, *, alone: bool) -> Any:
             )
         case "flood":
             # All that a process may say again and again.
-            asks = [("ask", 1, ("checkpoint", b'"' + b"x" * 500 + b'"', 0, None)), ("ask", 1, ("recording",))]
-            told = [("moved", [(attempt.number, 1, 2, "n" * 900)]), ("heard",), ("here", attempt.number, "x" * 900)]
+            asks = [("ask", 1, ("checkpoint", b'"' + b"x" * MUCH + b'"', 0, None)), ("ask", 1, ("recording",))]
+            told = [("moved", [(attempt.number, 1, 2, "n" * 900)]), ("heard",), ("here", attempt.number, "x" * MUCH)]
             batch = b"".join(map(framed, (*(asks if alone else told), told[0]) * 50))
             until = time.monotonic() + FLOOD
             while time.monotonic() < until:
