@@ -15,6 +15,7 @@ from holdfast.settings import Settings
 from holdfast.store import open_store
 from holdfast.store.base import Store
 from tests.factories import BOOM, HOUR, Clock, a_queued_job, claim, ref
+from tests.servers import in_database
 
 pytestmark = pytest.mark.parametrize("engine", ["postgres"])
 HERE = ("default", "greet", 0)
@@ -123,7 +124,7 @@ def test_a_claim_waits_for_the_disk_only_where_it_is_the_last_try(
     with psycopg.connect(settings.url, autocommit=True) as server:  # the tests' server waits for no disk at all
         server.execute(f"create database {database}")
         server.execute(f"alter database {database} set synchronous_commit = on")
-    durable = replace(settings, url=settings.url.rpartition("/")[0] + "/" + database)
+    durable = replace(settings, url=in_database(settings.url, database))
     store = open_store(durable)
     store.migrate()
     behind = "select pg_current_wal_flush_lsn() < pg_current_wal_insert_lsn()"

@@ -232,14 +232,20 @@ def test_a_lost_lease_is_told_while_another_trip_is_under_way(store: Store, sett
         assert trips.recorded().lost == []
 
 
-def test_who_leaves_trips_under_way_leaves_no_answers_to_others(store: Store) -> None:
+def sessions_of(settings: Settings) -> set[int]:
+    with psycopg.connect(settings.url) as connection:
+        return {pid for (pid,) in connection.execute("select pid from pg_stat_activity")}
+
+
+def test_who_leaves_trips_under_way_leaves_no_answers_to_others(store: Store, settings: Settings) -> None:
     held = a_running_job(store)
     a_queued_job(store)
     pid = pid_of_the_trip(store)
     with store.trips() as trips:
         trips.depart([returned(held, None)], wants(), [])
     assert pid_of_the_trip(store) != pid, "its answers are nobody's"
-    wait_until(lambda: store.get(str(held.id)).state is State.SUCCEEDED)
+    # The server may have done what it was sent, or not: it ends a session whose client is gone.
+    wait_until(lambda: pid not in sessions_of(settings))
     with store.trips() as trips:
         trips.depart([], wants(), [])
         trips.claimed()

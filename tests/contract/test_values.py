@@ -21,6 +21,7 @@ from holdfast.store.postgres.connect import connect
 from holdfast.store.postgres.store import PostgresStore
 from tests.contract.places import raw
 from tests.factories import a_running_job, claim, ref
+from tests.servers import in_database
 
 DEEP = b"[" * 1000 + b"]" * 1000
 VALUES = {
@@ -93,7 +94,7 @@ def database(settings: Settings, encoding: str, **role: str) -> Iterator[Store]:
         server.execute(f"create database {name} template template0 encoding '{encoding}' locale 'C'".encode())
         for setting, value in role.items():
             server.execute(f"alter database {name} set {setting} = '{value}'".encode())
-    store = open_store(replace(settings, url=settings.url.rpartition("/")[0] + "/" + name))
+    store = open_store(replace(settings, url=in_database(settings.url, name)))
     try:
         store.migrate()
         yield store

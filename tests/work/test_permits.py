@@ -17,6 +17,7 @@ from holdfast.errors import TooManyConnections
 from holdfast.store.permits import Permits
 from tests.contract.places import raw
 from tests.running import HASTY, Heard, working
+from tests.servers import own_postgres
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.parametrize("engine", ["postgres"])
@@ -157,11 +158,12 @@ def test_a_server_that_refuses_connections_is_asked_again(
     assert tried[3] - tried[2] > tried[1] - tried[0]
 
 
-def test_the_server_notices_within_half_a_lease_that_a_handler_has_vanished(make_app: Callable[..., Holdfast]) -> None:
-    app = make_app(lease=20.0)
+def test_the_server_notices_within_half_a_lease_that_a_handler_has_vanished(engine: str) -> None:
     names = ("keepalives_idle", "keepalives_interval", "keepalives_count", "user_timeout")
-    with app.store.user_transaction() as own:
-        assert [own.execute(f"show tcp_{name}").fetchone()[0] for name in names] == ["3", "3", "2", "10000"]
+    with own_postgres(tcp=True) as server, Holdfast(server.url, lease=20.0) as app:
+        app.migrate()
+        with app.store.user_transaction() as own:
+            assert [own.execute(f"show tcp_{name}").fetchone()[0] for name in names] == ["3", "3", "2", "10000"]
 
 
 def test_a_plain_with_in_a_coroutine_is_refused(make_app: Callable[..., Holdfast]) -> None:
