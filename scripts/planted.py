@@ -892,6 +892,57 @@ GUARANTEES: dict[str, list[Bug]] = {
             "contract/test_enqueue.py::test_a_row_inserted_by_plain_sql_is_a_job",
         ).seen_by("producers_meet_no_error_of_their_own", "kill people", tasks="quick doze"),
     ],
+    "Whatever others send or write is a hint or a text: it starts nothing, and neither worker nor terminal obeys it.": [
+        bug(
+            "a worker never doubts notifications",
+            "work/doubt.py",
+            "            self.rest = self.rest or SHORTEST\n",
+            "            self.rest = 0.0\n",
+            "work/test_doubt.py::test_a_flood_makes_few_looks",
+        ).unseen("nobody forges notifications there"),
+        bug(
+            "what a handler's process returned is not checked where it arrives",
+            "work/runners/arrivals.py",
+            "            return returned(held, checked(result, limit=self._max_result))\n",
+            "            return returned(held, result)\n",
+            "crash/test_hostile.py::test_a_worker_outlives_handlers_that_attack_its_line",
+        ).unseen("no handler there writes to its line"),
+        bug(
+            "errors of a handler's process are kept as they come",
+            "work/runners/arrivals.py",
+            "            error = None if said.error is None else kept(said.error, self.hiding(held))\n",
+            "            error = said.error\n",
+            "crash/test_hostile.py::test_a_worker_outlives_handlers_that_attack_its_line",
+        ).unseen("no handler there writes to its line"),
+        bug(
+            "workers follow links to where they meet",
+            "work/neighbours.py",
+            "os.O_RDONLY | os.O_NOFOLLOW | DIRECTORY",
+            "os.O_RDONLY | DIRECTORY",
+            "work/test_neighbours.py::test_a_link_that_was_there_before_is_not_followed_and_the_worker_says_so",
+        ).unseen("nobody puts links there"),
+        bug(
+            "an enqueuer may say what became of a job",
+            "store/postgres/roles.py",
+            '    "key", "holds_key",\n)  # fmt: skip',
+            '    "key", "holds_key", "state", "fence", "attempt",\n)  # fmt: skip',
+            "crash/test_roles.py::test_forgers_run_nothing_and_change_nothing",
+        ).unseen("everybody there owns the tables"),
+        bug(
+            "names may hold orders to a terminal",
+            "model/names.py",
+            "    if found is not None:\n",
+            "    if False:\n",
+            "cli/test_hostile.py::test_a_file_of_settings_takes_no_such_name",
+        ).unseen("no name there does"),
+        bug(
+            "what plain SQL wrote is shown as it is",
+            "harmless.py",
+            '    return re.sub(UNSAFE, lambda found: found[0] if lines and found[0] in "\\n\\t" else written(found[0]), text)\n',
+            "    return text\n",
+            "model/test_harmless.py::test_nothing_that_is_shown_can_be_obeyed",
+        ).unseen("no name there does"),
+    ],
 }
 
 BUGS = [bug for bugs in GUARANTEES.values() for bug in bugs]
