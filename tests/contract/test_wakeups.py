@@ -167,6 +167,19 @@ def test_where_few_enqueue_each_wake_up_travels_with_its_job(
 
 
 @pytest.mark.parametrize("engine", ["postgres"])
+def test_jobs_that_join_others_wake_nobody(store: Store, stores: Callable[..., Store]) -> None:
+    """Nothing is new for a worker then: wake-ups for it would look like somebody's idle talk."""
+    a_queued_job(store, queue="mail", key="k")
+    equal, other = new_job(queue="mail", key="k"), new_job(queue="other")
+    with listening(stores()) as ear:
+        assert [answer.created for answers in store.enqueue_many([equal]) for answer in answers] == [False]
+        assert [answer.created for answers in store.enqueue_many([equal, equal, other]) for answer in answers] == [
+            False, False, True,
+        ]  # fmt: skip
+        assert ear.next() == ("queue", "other")
+
+
+@pytest.mark.parametrize("engine", ["postgres"])
 def test_where_many_enqueue_a_wake_up_serves_for_several_jobs(
     store: Store, stores: Callable[..., Store], monkeypatch: pytest.MonkeyPatch
 ) -> None:

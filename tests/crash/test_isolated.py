@@ -135,7 +135,7 @@ def test_isolated_and_other_tasks_run_side_by_side(shell: Shell, kept: Store, wo
     assert (attempt.output or "").startswith("doubling 4 in ")
     shown = shell("jobs", "show", ids[0]).stdout
     assert "succeeded by" in shown
-    assert "output of attempt 1:\ndoubling 4 in " in shown
+    assert "output of attempt 1:\n    doubling 4 in " in shown
 
 
 def test_suspects_and_isolated_tasks_keep_each_other_not_waiting(kept: Store, worker: Start, tmp_path: Path) -> None:

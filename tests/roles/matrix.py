@@ -251,6 +251,7 @@ VERBS: dict[str, tuple[str, Act]] = {
     "check": (ASK, lambda s, _: s.check()),
     "pending": (ASK, lambda s, _: s.pending()),
     "catalogue": (ASK, lambda s, _: s.catalogue()),
+    "newest": (ASK, lambda s, _: s.newest()),
     "now": (ASK, lambda s, _: s.now()),
     "writing": (ASK, lambda s, _: s.writing()),
     "shares_sessions": (ASK, lambda s, _: s.shares_sessions()),

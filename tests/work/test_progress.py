@@ -198,3 +198,25 @@ def test_progress_that_is_reported_while_it_is_taken_is_not_lost() -> None:
     assert attempt.news() == (29, None, None)
     assert attempt.news() == (30, None, None)
     assert attempt.news() is None
+
+
+def test_a_note_is_cut_and_cleaned_whenever_it_is_passed_on(hf: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another thread may do that between any two steps of the report."""
+    seen: list[str | None] = []
+    hiding = JobContext._hiding
+
+    def look(context: JobContext) -> Any:
+        assert context._attempt is not None
+        seen.append(context._attempt.note)
+        return hiding(context)
+
+    monkeypatch.setattr(JobContext, "_hiding", look)
+
+    @hf.task
+    def task(ctx: JobContext) -> None:
+        ctx.progress(1, note="x" * 5_000)
+
+    job = task.enqueue()
+    hf.drain()
+    assert job.state is State.SUCCEEDED
+    assert seen[0] is None, "how to take secrets out is known before there is a note"

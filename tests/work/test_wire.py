@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import select
+import signal
 import socket
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import cast
 
 import msgspec
@@ -12,16 +15,22 @@ import pytest
 
 from holdfast.model.job import Held
 from holdfast.model.outcome import Error, Outcome
+from holdfast.work.runners.lone import uninterrupted
+from holdfast.work.runners.process import Process
 from holdfast.work.runners.wire import (
     CHUNK,
     LAST,
     Done,
     Hearing,
+    Here,
     Incoming,
     Outgoing,
     Start,
     Tell,
+    ToWorker,
+    Withdraw,
     frame,
+    say,
     to_runner,
     to_worker,
 )
@@ -161,3 +170,54 @@ def test_an_outcome_travels_as_it_is() -> None:
     said = Done([], [], [], [], [(7, 1.0, 2.0, outcome), (8, 0.0, 0.0, None)])
     [message] = Incoming().feed(frame(said))
     assert to_worker.decode(message) == said
+
+
+def test_who_asks_twice_at_once_for_what_has_not_begun_asks_once(
+    line: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The desk and the pool may do so. Each asking is answered, and an answer too many would end an honest process."""
+    both = threading.Barrier(2)
+
+    class Hesitant(dict[bool, float]):
+        def __contains__(self, key: object) -> bool:
+            found = super().__contains__(key)
+            with suppress(threading.BrokenBarrierError):
+                both.wait(0.3)
+            return found
+
+    process = Process.__new__(Process)
+    process._lock, process._owes_back = threading.Lock(), Hesitant()
+    sent: list[object] = []
+    monkeypatch.setattr(process, "send", sent.append)
+    threads = [threading.Thread(target=process.withdraw, args=(None,), kwargs={"is_async": True}) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sent == [Withdraw(True, None)]
+
+
+def test_who_is_interrupted_while_it_sends_has_sent_it_whole(line: tuple[socket.socket, socket.socket]) -> None:
+    """Half a frame would make nonsense of all that follows."""
+    ours, theirs = line
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    hearing = Hearing(ours, 1 << 20)
+    heard: list[ToWorker] = []
+    main = threading.main_thread().ident or 0
+
+    def interrupt_and_listen() -> None:
+        assert select.select([ours], [], [], 20)[0], "it has begun to send"
+        signal.pthread_kill(main, signal.SIGTERM)
+        while not heard and not hearing.broken:
+            heard.extend(hearing.receive() or [])
+
+    listener = threading.Thread(target=interrupt_and_listen)
+    listener.start()
+    try:
+        with pytest.raises(KeyboardInterrupt), uninterrupted():
+            say(theirs, Here(0, "x" * 1_000_000))
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    listener.join()
+    assert [type(message) for message in heard] == [Here]
+    assert not hearing.broken

@@ -256,9 +256,9 @@ class JobContext:
             if total is not None:
                 attempt.total = total
             if note is not None:
-                attempt.note = note
                 if attempt.hide is None:
-                    attempt.hide = self._hiding()
+                    attempt.hide = self._hiding()  # first: another thread may pass the note on at once
+                attempt.note = note
             attempt.fresh = True
 
     def shown(self, text: str) -> str:

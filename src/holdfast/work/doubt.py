@@ -13,8 +13,8 @@ class Doubt:
     """Whoever can connect to the database can send notifications. A flood of them must not make a worker look without
     end, and honest ones must never be made to wait.
 
-    A look is in vain if a wake-up asked for it and it found no job, not even one that others have locked. That alone
-    proves nothing: a peer may have been quicker, or the job is for a handler that has no free slot. So after LOOKS of
+    A look is in vain if a wake-up asked for it and it found no job. That alone proves nothing: a peer may have been
+    quicker, somebody may have the job locked, or it is for a handler that has no free slot. So after LOOKS of
     them in a row the newest job's id is read, and after as many again it is compared. Where wake-ups are honest, jobs
     were enqueued meanwhile, about one for each. Where at most one came for every two looks, the worker rests before
     the next look that a wake-up asks for, twice as long after each that is in vain. Any job found ends it, so does

@@ -247,7 +247,11 @@ class PostgresEnqueue(Store):
                     f"{error.message}; either all of these jobs were enqueued or none: look for one of them, or give "
                     "them keys, which makes it safe to enqueue them again"
                 ) from error
-        self._wake([self._wakeup(first[0])] if len(first) == 1 else [(self.channel, "q" + queue) for queue in queues])
+        # Those that joined other jobs wake nobody.
+        if len(first) == 1 and queues:
+            self._wake([self._wakeup(first[0])])
+        else:
+            self._wake([(self.channel, "q" + queue) for queue in queues])
 
     def _is_there(self, id: int) -> bool:
         """By its id alone: who may enqueue may not read jobs."""
@@ -270,11 +274,11 @@ class PostgresEnqueue(Store):
                         yield answers
                     answers = [Enqueued(str(id), True) for id in ids]
                     kept[:] = answers[:1] or kept
-                    queues.update(job.queue for job in chunk)
                 if len(plain) < len(chunk):
                     keyed = self._enqueue_keyed(connection, [job for job in chunk if job.key is not None])
                     made = iter(answers)
                     answers = [next(made) if job.key is None else next(keyed) for job in chunk]
+                queues.update(job.queue for job, answer in zip(chunk, answers, strict=True) if answer.created)
                 chunk = following
             if answers:
                 yield answers

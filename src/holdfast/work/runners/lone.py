@@ -9,7 +9,8 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from queue import SimpleQueue
 from typing import Any, cast
 
@@ -220,5 +221,15 @@ class Lone:
         self._over.set()
 
     def _send(self, message: ToWorker) -> None:
-        with self._sending:
+        with self._sending, uninterrupted():
             say(self._line, message)
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """A handler whose time is over is interrupted after this. (Half a frame would make nonsense of what follows.)"""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

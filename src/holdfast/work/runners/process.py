@@ -248,10 +248,13 @@ class Process:
         return self._in_hand.get(number)
 
     def withdraw(self, most: int | None, *, is_async: bool) -> None:
-        """Ask for what has not begun; it comes back as its answer says."""
-        if is_async not in self._owes_back:
+        """Ask for what has not begun; it comes back as its answer says. One asks at a time: it answers each time, and
+        what nobody asked for is not taken."""
+        with self._lock:
+            if is_async in self._owes_back:
+                return
             self._owes_back[is_async] = time.monotonic()
-            self.send(Withdraw(is_async, most))
+        self.send(Withdraw(is_async, most))
 
     def answered(self, is_async: bool) -> None:
         if self._owes_back.pop(is_async, None) is None:
