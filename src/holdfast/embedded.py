@@ -23,7 +23,8 @@ from holdfast.errors import BadSettings
 VERSIONS = {16: "pginstall", 18: "pginstall18"}  # in the wheel
 SHORT = "/tmp"  # noqa: S108 - directories in it get random names and are made for one user
 LONGEST_SOCKET = 103  # bytes of a path that every kernel takes
-PORT = int(os.environ.get("PGPORT") or 5432)  # what clients take: without TCP it is but a part of the socket's name
+# What clients take by default: without TCP it is but a part of the socket's name.
+PORT = int((os.environ.get("PGPORT") or "5432").partition(",")[0])
 
 
 def installed(version: int) -> Path:
