@@ -11,3 +11,4 @@ grant connect on database :"DBNAME" to app_worker;
 alter default privileges for role app_owner grant usage on schemas to app_worker;
 alter default privileges for role app_owner grant select, insert, update, delete on tables to app_worker;
 alter default privileges for role app_owner grant usage on sequences to app_worker;
+alter default privileges for role app_owner grant execute on functions to app_worker;

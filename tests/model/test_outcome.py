@@ -17,6 +17,7 @@ from holdfast.model.outcome import (
     clean,
     describe,
     given_back,
+    kept,
     parked,
     raised,
     returned,
@@ -146,6 +147,17 @@ def test_long_texts_are_cut_where_they_matter_least() -> None:
     assert told.traceback is not None
     assert len(told.traceback) <= TRACEBACK_LIMIT
     assert told.traceback.rstrip().endswith("m"), "the end of a traceback says most"
+
+
+def test_a_message_of_any_length_leaves_room_for_where_it_was_raised() -> None:
+    try:
+        raise ValueError("m" * 100_000)
+    except ValueError as error:
+        told = describe(error, "ValueError")
+    assert told.traceback is not None
+    assert len(told.traceback) <= TRACEBACK_LIMIT
+    assert "test_outcome.py" in told.traceback
+    assert kept(told) == told, "cut once, it stays as it is"
 
 
 def test_a_traceback_names_the_line_and_no_local_values() -> None:

@@ -17,6 +17,8 @@ Verb = Literal["succeed", "fail", "reschedule", "release", "park", "stop"]
 CODE_LIMIT = 200  # characters kept of an error code
 MESSAGE_LIMIT = 4_000  # of an error message
 TRACEBACK_LIMIT = 16_000
+HEAD = 4_000  # of them from its beginning: its end may be nothing but a long message
+CUT = "\n[…]\n"
 LOOKED_AT = 4 * TRACEBACK_LIMIT  # characters searched for secrets, before they are cut to what is kept
 LONGEST_DELAY = 1e9  # seconds, some thirty years
 NOT_COMMITTED = "NOT_COMMITTED"  # the handler recorded its success, and its transaction was rolled back
@@ -137,9 +139,16 @@ def kept(error: Error, hide: Hide = scrub) -> Error:
     recognised."""
     traceback = error.traceback
     if traceback is not None:
-        traceback = hide(clean(traceback[-LOOKED_AT:]))[-TRACEBACK_LIMIT:]
+        traceback = _shortened(hide(clean(_shortened(traceback, LOOKED_AT))), TRACEBACK_LIMIT)
     code = hide(clean(error.code[: 2 * CODE_LIMIT]))[:CODE_LIMIT]
     return Error(code, hide(clean(error.message[:LOOKED_AT]))[:MESSAGE_LIMIT], traceback)
+
+
+def _shortened(traceback: str, limit: int) -> str:
+    if len(traceback) <= limit:
+        return traceback
+    head = limit * HEAD // TRACEBACK_LIMIT
+    return traceback[:head] + CUT + traceback[head + len(CUT) - limit :]
 
 
 def in_words(error: BaseException, hide: Hide = scrub) -> str:

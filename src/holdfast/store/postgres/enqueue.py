@@ -6,7 +6,7 @@ import json
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import datetime
 from itertools import chain, islice
 from typing import Any, cast
@@ -81,7 +81,7 @@ class PostgresEnqueue(Store):
             try:
                 done = self._taken_since(job, began) or self._enqueue_steadily(job)
             except StoreUnavailable:
-                raise error from None  # it may have been enqueued: that is what the caller has to know
+                raise _unsure(job, error) from error
         if done.created:
             self._wake([self._wakeup(job)])
         return done
@@ -238,10 +238,9 @@ class PostgresEnqueue(Store):
         except OutcomeUnknown as error:
             self._gave_up(error)
             # All or none: one that is there was committed with the others.
-            try:
+            committed = False
+            with suppress(StoreUnavailable):  # then nobody knows
                 committed = bool(kept) and self._is_there(int(kept[0].id))
-            except StoreUnavailable:
-                raise error from None  # they may have been enqueued: that is what the caller has to know
             if not committed:
                 raise OutcomeUnknown(
                     f"{error.message}; either all of these jobs were enqueued or none: look for one of them, or give "
