@@ -86,6 +86,15 @@ def store(stores: Callable[..., Store], clock: Clock) -> Store:
 
 
 @pytest.fixture
+def kept(settings: Settings) -> Iterator[Store]:
+    """A migrated store with the database's own clock: what commands and real workers work on."""
+    store = open_store(settings)
+    store.migrate()
+    yield store
+    store.close()
+
+
+@pytest.fixture
 def a_terminal_to_lose() -> Iterator[None]:
     """Processes that are started inherit what is ignored, and whoever runs the tests may ignore hang-ups."""
     before = signal.signal(signal.SIGHUP, signal.SIG_DFL)

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from holdfast.settings import Settings
-from holdfast.store import open_store
 from holdfast.store.base import Store
 from tests.cli.shell import Shell, wait_until
 
@@ -62,14 +60,6 @@ def shell(tmp_path: Path, settings: Settings) -> Shell:
     (tmp_path / "app.py").write_text(APP)
     shell.environment["HOLDFAST_APP"] = "app:hf"
     return shell
-
-
-@pytest.fixture
-def kept(settings: Settings) -> Iterator[Store]:
-    store = open_store(settings)
-    store.migrate()
-    yield store
-    store.close()
 
 
 def test_crons_are_listed_paused_resumed_and_run(shell: Shell, kept: Store) -> None:

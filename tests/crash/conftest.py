@@ -1,14 +1,18 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+import subprocess
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from holdfast.settings import Settings
+from tests.cli.shell import Shell
 from tests.crash.commands import Commands
 from tests.crash.fleet import Fleet, a_fleet
+
+Start = Callable[..., "subprocess.Popen[str]"]
 
 
 @pytest.fixture
@@ -31,3 +35,18 @@ def commands(settings: Settings, tmp_path: Path) -> Iterator[Commands]:
     commands = Commands(tmp_path, settings)
     yield commands
     commands.close()
+
+
+@pytest.fixture
+def worker(shell: Shell) -> Iterator[Start]:
+    """Starts `holdfast worker app.py` with these options, of the application that the test's shell has."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(*options: str) -> subprocess.Popen[str]:
+        started.append(shell.start("worker", "app.py", *options))
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()

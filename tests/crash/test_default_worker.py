@@ -14,7 +14,6 @@ import pytest
 
 from holdfast.model.lifecycle import State
 from holdfast.settings import Settings
-from holdfast.store import open_store
 from holdfast.store.base import Store
 from tests.cli.shell import Shell
 from tests.factories import a_queued_job
@@ -101,14 +100,6 @@ def save(ctx: JobContext) -> str:
 def save_alone(ctx: JobContext) -> str:
     return saves(ctx)
 """
-
-
-@pytest.fixture
-def kept(settings: Settings) -> Iterator[Store]:
-    store = open_store(settings)
-    store.migrate()
-    yield store
-    store.close()
 
 
 @pytest.fixture

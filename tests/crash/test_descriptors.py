@@ -6,8 +6,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -17,14 +16,11 @@ import pytest
 
 from holdfast.model.lifecycle import State
 from holdfast.settings import Settings
-from holdfast.store import open_store
 from holdfast.store.base import Store
 from tests.cli.shell import Shell, wait_until
+from tests.crash.conftest import Start
 from tests.crash.fleet import children_of, reaper_of
 from tests.factories import a_queued_job
-
-Worker = subprocess.Popen[str]
-Start = Callable[..., Worker]
 
 DEAD = ("first~0123456789ab", "second~0123456789ab")
 APP = """
@@ -77,28 +73,6 @@ def shell(tmp_path: Path, settings: Settings) -> Shell:
     shell = Shell(tmp_path, settings, APP)
     shell.environment |= {"XDG_RUNTIME_DIR": str(tmp_path / "run"), "HOLDFAST_HOST": "here"}
     return shell
-
-
-@pytest.fixture
-def kept(settings: Settings) -> Iterator[Store]:
-    store = open_store(settings)
-    store.migrate()
-    yield store
-    store.close()
-
-
-@pytest.fixture
-def worker(shell: Shell) -> Iterator[Start]:
-    started: list[Worker] = []
-
-    def start(*options: str) -> Worker:
-        started.append(shell.start("worker", "app.py", *options))
-        return started[-1]
-
-    yield start
-    for process in started:
-        process.kill()
-        process.communicate()
 
 
 def enqueue(kept: Store, act: str, until: Path) -> list[str]:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,14 +17,12 @@ import pytest
 
 from holdfast.model.lifecycle import State
 from holdfast.settings import Settings
-from holdfast.store import open_store
 from holdfast.store.base import Store
 from tests.cli.shell import Shell
+from tests.crash.conftest import Start
 from tests.crash.fleet import lives
 from tests.factories import a_queued_job, claim
 from tests.waiting import wait_until
-
-Start = Callable[..., "subprocess.Popen[str]"]
 
 PATIENCE = 60.0
 APP = """
@@ -91,34 +89,12 @@ def shell(tmp_path: Path, settings: Settings) -> Shell:
     return Shell(tmp_path, settings, APP)
 
 
-@pytest.fixture
-def kept(settings: Settings) -> Iterator[Store]:
-    store = open_store(settings)
-    store.migrate()
-    yield store
-    store.close()
-
-
 def enqueue(kept: Store, task: str, max_attempts: int = 1, **args: object) -> str:
     return a_queued_job(kept, task=task, args=msgspec.json.encode(args), max_attempts=max_attempts)
 
 
 def await_state(kept: Store, id: str, state: State) -> None:
     wait_until(lambda: kept.get(id).state is state, f"job {id} to be {state}", timeout=PATIENCE)
-
-
-@pytest.fixture
-def worker(shell: Shell) -> Iterator[Start]:
-    started: list[subprocess.Popen[str]] = []
-
-    def start(*options: str) -> subprocess.Popen[str]:
-        started.append(shell.start("worker", "app.py", *options))
-        return started[-1]
-
-    yield start
-    for process in started:
-        process.kill()
-        process.communicate()
 
 
 @pytest.mark.parametrize("processes", ["1", "0"])

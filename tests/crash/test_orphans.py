@@ -6,9 +6,8 @@ from __future__ import annotations
 import os
 import random
 import signal
-import subprocess
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +16,12 @@ import pytest
 
 from holdfast.model.lifecycle import State
 from holdfast.settings import Settings
-from holdfast.store import open_store
 from holdfast.store.base import Store
 from tests.cli.shell import Shell
+from tests.crash.conftest import Start
 from tests.crash.fleet import children_of, direct_children_of, lives, reaper_of, runs_handlers
 from tests.factories import a_queued_job
 from tests.waiting import wait_until
-
-Worker = subprocess.Popen[str]
-Start = Callable[..., Worker]
 
 CYCLES = int(os.environ.get("HOLDFAST_CHAOS", "6"))  # kills on each engine; `make chaos` has many more
 PROGRAMS = 4  # that one handler starts
@@ -95,34 +91,12 @@ def shell(tmp_path: Path, settings: Settings) -> Shell:
 
 
 @pytest.fixture
-def kept(settings: Settings) -> Iterator[Store]:
-    store = open_store(settings)
-    store.migrate()
-    yield store
-    store.close()
-
-
-@pytest.fixture
 def mark() -> Iterator[str]:
     """How long the programs of this test sleep: that is how they are known. None is left to the next test."""
     mark = f"600.{uuid.uuid4().int % 10**12:012}"
     yield mark
     for pid in programs(mark):
         os.kill(pid, signal.SIGKILL)
-
-
-@pytest.fixture
-def worker(shell: Shell) -> Iterator[Start]:
-    started: list[Worker] = []
-
-    def start(*options: str) -> Worker:
-        started.append(shell.start("worker", "app.py", *options))
-        return started[-1]
-
-    yield start
-    for process in started:
-        process.kill()
-        process.communicate()
 
 
 def programs(mark: str) -> list[int]:
