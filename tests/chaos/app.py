@@ -381,24 +381,52 @@ def snoozer(ctx: JobContext, token: str) -> str:
     return token
 
 
-@hf.task(retry=SOON)
-def late(ctx: JobContext, token: str, seconds: float, how: str) -> None:
-    """Long enough to lose its lease, or to be asked something, before it ends: so, or so."""
+# Long enough to lose its lease, or to be asked something, before it ends: a task for each way to end.
+
+
+@hf.task
+def late(ctx: JobContext, token: str, seconds: float) -> str:
+    begin(ctx)
+    time.sleep(seconds)
+    end(ctx)
+    return token
+
+
+@hf.task
+def late_snooze(ctx: JobContext, token: str, seconds: float) -> str:
     begin(ctx)
     before = ctx.saved
-    if how == "snooze" and not before:
+    if not before:
         ctx.checkpoint(1)
     time.sleep(seconds)
-    match how:
-        case "snooze" if not before:
-            raise Snooze(SOON)
-        case "retry" if ctx.attempt == 1:
-            raise Planned("the first time")
-        case "fail":
-            raise Fail("it will never work", code="NO_USE")
-        case "cancel":
-            raise Cancel("no longer wanted")
+    if not before:
+        raise Snooze(SOON)
     end(ctx)
+    return token
+
+
+@hf.task(retry=SOON)
+def late_retry(ctx: JobContext, token: str, seconds: float) -> str:
+    begin(ctx)
+    time.sleep(seconds)
+    if ctx.attempt == 1:
+        raise Planned("the first time")
+    end(ctx)
+    return token
+
+
+@hf.task
+def late_fail(ctx: JobContext, token: str, seconds: float) -> None:
+    begin(ctx)
+    time.sleep(seconds)
+    raise Fail("it will never work", code="NO_USE")
+
+
+@hf.task
+def late_cancel(ctx: JobContext, token: str, seconds: float) -> None:
+    begin(ctx)
+    time.sleep(seconds)
+    raise Cancel("no longer wanted")
 
 
 @hf.task(timeout=0.4, max_attempts=2, retry=SOON)

@@ -55,9 +55,11 @@ KINDS: dict[str, Kind] = {
     "hopeless": Kind(4, ends=_only("failed"), codes=_only("NO_USE")),
     "resigned": Kind(3, ends=_only("cancelled"), codes=_only("CANCELLED")),
     "snoozer": Kind(8),
-    "late": Kind(
-        20, ends=_only("succeeded", "failed", "cancelled"), codes=_only("Planned", "NO_USE", "CANCELLED"), token=False
-    ),
+    "late": Kind(4),
+    "late_snooze": Kind(4),
+    "late_retry": Kind(6, codes=_only("Planned")),
+    "late_fail": Kind(4, ends=_only("failed"), codes=_only("NO_USE")),
+    "late_cancel": Kind(3, ends=_only("cancelled"), codes=_only("CANCELLED")),
     "slow": Kind(4, ends=_only("failed"), codes=_only("TIMED_OUT")),
     "spawner": Kind(6),
     "keyed": Kind(15),

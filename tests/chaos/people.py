@@ -20,7 +20,7 @@ from tests.chaos.writing import Log
 HOME = Path(os.environ["CHAOS_HOME"])
 HELD: list[dict[str, Any]] = [{"queue": "side"}, {"task": "doze"}, {"task": "nap", "where": {"seconds": 0.5}}]
 RECENT = 300  # jobs among which they choose
-LONG = ("late", "long", "along", "steps", "asteps", "spawner")
+LONG = ("late", "late_snooze", "late_retry", "late_fail", "late_cancel", "long", "along", "steps", "asteps", "spawner")
 PATIENCE = 60.0
 
 

@@ -78,9 +78,8 @@ class Producer:
                 arguments["seconds"] = round(dice.uniform(0.05, 1.0), 3)
             case "spawner":
                 arguments["seconds"] = round(dice.uniform(0.5, 3.0), 3)
-            case "late":
+            case "late" | "late_snooze" | "late_retry" | "late_fail" | "late_cancel":
                 arguments["seconds"] = round(dice.uniform(0.5, 4.5), 3)
-                arguments["how"] = dice.choice(["return", "snooze", "retry", "retry", "fail", "cancel"])
             case "late_ledger":
                 arguments["seconds"] = round(dice.uniform(0.5, 6.0), 3)
             case "steps" | "asteps":

@@ -118,7 +118,7 @@ def both(first: EmbeddedPostgres, second: EmbeddedPostgres) -> str:
 
 def ask(url: str, query: str, *parameters: Any) -> Any:
     """The first value of the first row."""
-    with psycopg.connect(url, autocommit=True, connect_timeout=5) as db:
+    with admitted(url) as db:
         row = db.execute(query.encode(), parameters).fetchone()
     return None if row is None else row[0]
 
@@ -210,8 +210,21 @@ class Scene:
                 worker.wait()
 
 
+def admitted(url: str) -> psycopg.Connection[Any]:
+    """Clients that are just telling who they are take up the connections that are reserved for superusers, too: where
+    many are refused, we may have to ask again."""
+    deadline = time.monotonic() + LIVE
+    while True:
+        try:
+            return psycopg.connect(url, autocommit=True, connect_timeout=5)
+        except psycopg.OperationalError as error:
+            if "too many clients" not in str(error) or time.monotonic() > deadline:
+                raise
+        time.sleep(0.02)
+
+
 def counted(url: str, query: str) -> Counter[str]:
-    with psycopg.connect(url, autocommit=True, connect_timeout=5) as db:
+    with admitted(url) as db:
         return Counter(dict(db.execute(query.encode()).fetchall()))
 
 
