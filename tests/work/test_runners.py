@@ -267,6 +267,28 @@ def test_a_loop_ends_in_good_order_when_its_last_slot_ends_in_the_same_moment(hf
 
 
 @pytest.mark.parametrize("engine", ["sqlite"])  # it is not asked
+def test_who_comes_too_late_to_stop_a_coroutine_meets_no_error(hf: Holdfast) -> None:
+    """The thread that listens to the worker may be told so while the loop is put away, and must go on listening."""
+    began = threading.Event()
+    slots: list[Any] = []
+
+    async def coroutine() -> None:
+        slots.extend(runner._places.values())
+        began.set()
+
+    task: Any = hf.task(name="task")(coroutine)
+    runner = LoopRunner(1, [task], hf.store, hf.settings)
+    runner.finished = lambda attempt, outcome: None
+    attempt = Attempt(Held(1, "f", "task", "default", b"{}", 1, 3))
+    runner.start([attempt])
+    assert began.wait(20)
+    runner.close(20.0)
+    [slot] = slots
+    slot.interrupt(attempt)
+    assert runner._loop.is_closed()
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])  # it is not asked
 def test_what_was_asked_of_an_attempt_is_not_asked_of_the_next_in_its_slot(hf: Holdfast) -> None:
     began, ended = threading.Event(), threading.Event()
     tasks: list[asyncio.Task[Any] | None] = []

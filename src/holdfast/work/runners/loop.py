@@ -52,7 +52,8 @@ def _interrupting(slot: ref[Slot], loop: asyncio.AbstractEventLoop) -> Callable[
 
     def interrupt(attempt: Attempt) -> None:
         if (there := slot()) is not None:
-            loop.call_soon_threadsafe(there.stop, attempt)
+            with suppress(RuntimeError):  # the loop is closed: the attempt has ended meanwhile
+                loop.call_soon_threadsafe(there.stop, attempt)
 
     return interrupt
 
