@@ -62,7 +62,7 @@ GUARANTEES: dict[str, list[Bug]] = {
         ).seen_by("silence_costs_the_lease", "freeze worker", tasks="long late quick aquick"),
         bug(
             "the lease of a claim does not name its jobs",
-            "store/sqlite/trip.py",
+            "store/sqlite/exchange.py",
             '"ids": sorted(ids),',
             '"ids": sorted(ids)[1:],',
             "contract/test_rescue.py::test_processing_jobs_whose_lease_expired_are_found_and_recovered",
@@ -144,7 +144,7 @@ GUARANTEES: dict[str, list[Bug]] = {
     "A claim returns exactly the jobs it took, and never more than it asked for.": [
         bug(
             "SQLite: a claim takes one job too many",
-            "store/sqlite/trip.py",
+            "store/sqlite/exchange.py",
             "        n = wants.limit + wants.ahead\n",
             "        n = wants.limit + wants.ahead + 1\n",
             "contract/test_claim.py::test_a_claim_takes_no_more_than_its_limit_and_returns_what_it_moved",
@@ -334,14 +334,14 @@ GUARANTEES: dict[str, list[Bug]] = {
         ).unseen("the row was read under a lock, so a second look finds the same"),
         bug(
             "a watchdog that was held up does not let holders renew first",
-            "work/watchdog.py",
+            "worker/watchdog.py",
             '        """The database was away, or may have been: give every holder one lease to be heard again."""\n        self._trust_after = _now() + self._settings.lease',
             '        """The database was away, or may have been: give every holder one lease to be heard again."""',
             "work/test_mishaps.py::test_a_look_that_was_held_up_rescues_nobody",
         ).seen_by("nobody_is_robbed", "foreign write lock", tasks="late long quick aquick"),
         bug(
             "leases are not renewed",
-            "work/heartbeat.py",
+            "worker/heartbeat.py",
             "            alive, requests = self._store.renew(fences, list(refs), self._lease)",
             "            alive, requests = set(fences), []",
             "work/test_runners.py::test_leases_are_renewed_for_as_long_as_a_handler_runs",
@@ -350,14 +350,14 @@ GUARANTEES: dict[str, list[Bug]] = {
     "The jobs of a dead worker run again without anybody's help.": [
         bug(
             "nobody rescues the jobs of a dead neighbour on the same host",
-            "work/watchdog.py",
+            "worker/watchdog.py",
             "            self._rescue(by_expiry=False, dead=[worker])\n",
             "",
             "crash/test_kill.py::test_a_worker_started_afterwards_on_the_same_host_rescues_at_once",
         ).seen_by("rescues_are_quick", "kill worker", tasks="nap late quick aquick"),
         bug(
             "a rescue wakes nobody",
-            "work/watchdog.py",
+            "worker/watchdog.py",
             "            self._store.tell([job.queue for job in rescued])\n            self._due_in(0.0)\n",
             "",
             "contract/test_wakeups.py::test_a_rescue_wakes_its_own_worker_and_the_others",
@@ -380,7 +380,7 @@ GUARANTEES: dict[str, list[Bug]] = {
         ).seen_by("effects_committed_with_success_happen_once", "freeze worker", tasks="late_ledger quick"),
         bug(
             "a handler that forgot to commit has succeeded",
-            "work/endings.py",
+            "worker/outbox.py",
             'if self._store.read("recorded", id=held.id, fence=held.fence):',
             "if True:",
             "api/test_transactions.py::test_a_forgotten_commit_is_an_errored_attempt",
@@ -537,7 +537,7 @@ GUARANTEES: dict[str, list[Bug]] = {
     "Jobs are claimed by priority, then by due time, then in the order they came.": [
         bug(
             "SQLite: low priorities first",
-            "store/sqlite/trip.py",
+            "store/sqlite/exchange.py",
             "}, reverse=True):",
             "}):",
             "contract/test_claim.py::test_jobs_come_by_priority_then_due_time_then_id_across_tasks_and_queues",
@@ -567,7 +567,7 @@ GUARANTEES: dict[str, list[Bug]] = {
         ).seen_by("a_pause_holds", tasks="doze nap quick"),
         bug(
             "SQLite: a claim ignores pauses by filter",
-            "store/sqlite/trip.py",
+            "store/sqlite/exchange.py",
             "        if chosen.switched and ids:",
             "        if False and ids:",
             "contract/test_bar.py::test_what_comes_later_is_set_aside_by_the_claim_that_would_have_taken_it",
@@ -683,7 +683,7 @@ GUARANTEES: dict[str, list[Bug]] = {
     "A reply that was lost, and the same sent again, change nothing.": [
         bug(
             "a claim whose reply was lost is not looked up",
-            "work/flights.py",
+            "worker/exchange.py",
             "            self._unknown += [flight.wants.fence for flight in flights if flight.wants is not None and flight.unsure]\n",
             "",
             "work/test_overlap.py::test_where_it_breaks_all_outcomes_are_sent_again_and_what_is_not_known_is_looked_up",
@@ -722,21 +722,21 @@ GUARANTEES: dict[str, list[Bug]] = {
     "A stopping worker finishes what it can within its grace and gives the rest back, uncharged.": [
         bug(
             "heartbeats end when a worker begins to stop",
-            "work/worker.py",
+            "worker/worker.py",
             "    def _finish_gracefully(self) -> None:\n",
             "    def _finish_gracefully(self) -> None:\n        self._heartbeat.stop()\n",
             "crash/test_shutdown.py::test_leases_are_renewed_while_a_worker_drains",
         ).seen_by("nobody_is_robbed", "term worker", tasks="late long quick aquick"),
         bug(
             "a worker that stops gives no grace",
-            "work/worker.py",
+            "worker/worker.py",
             "now + AFTER_GRACE + (0.0 if self._stop_asked else self.grace))",
             "now + AFTER_GRACE)",
             "work/test_worker.py::test_a_worker_that_stops_lets_handlers_finish_and_claims_nothing_more",
         ).seen_by("who_stops_gives_its_grace", "term worker", tasks="nap doze spawner"),
         bug(
             "a worker that stops keeps what did not finish",
-            "work/worker.py",
+            "worker/worker.py",
             "                self.desk.ends.give_back(attempt)\n",
             "                self.desk.ends.forget(attempt.held)\n",
             "work/test_worker.py::test_what_does_not_finish_in_its_grace_is_given_back_uncharged",
@@ -745,14 +745,14 @@ GUARANTEES: dict[str, list[Bug]] = {
     "An outage of the database costs no attempt, and outcomes wait it out.": [
         bug(
             "outcomes are dropped when the database is away",
-            "work/flights.py",
+            "worker/exchange.py",
             "            for flight in reversed(flights):\n                self.ends.put_back(flight)\n            raise",
             "            raise",
             "work/test_overlap.py::test_where_it_breaks_all_outcomes_are_sent_again_and_what_is_not_known_is_looked_up",
         ).seen_by("everything_ends", "server stopped", "cut backends", tasks="quick nap", engine="postgres"),
         bug(
             "a handler that met the absent database is charged",
-            "work/runners/decide.py",
+            "runners/decide.py",
             "    return isinstance(error, StoreUnavailable)\n",
             "    return False\n",
             "work/test_mishaps.py::test_a_handler_that_meets_an_absent_database_is_not_charged",
@@ -761,7 +761,7 @@ GUARANTEES: dict[str, list[Bug]] = {
     "Wake-ups are hints: without them jobs start later, and nothing else changes.": [
         bug(
             "a worker does not look for work once it listens",
-            "work/listener.py",
+            "worker/listener.py",
             '            events.emit("listening")\n            self._wake()\n',
             '            events.emit("listening")\n',
             "work/test_hearing.py::test_whoever_begins_to_listen_looks_for_work_after_that",
@@ -775,28 +775,28 @@ GUARANTEES: dict[str, list[Bug]] = {
         ).unseen("under load something else wakes the workers"),
         bug(
             "a worker that hears nothing does not poll",
-            "work/desk.py",
+            "worker/desk.py",
             "        wait = self.poller.wait(self._due(claimed.next_due))\n",
             "        wait = None\n",
             "api/test_application.py::test_it_works_without_prepared_statements_and_without_notifications",
         ).unseen("under load something else wakes the workers"),
         bug(
             "every idle worker acts on a lone job's wake-up",
-            "model/place.py",
+            "model/peers.py",
             "        return (self.rank - channel) % self.count\n",
             "        return 0\n",
             "model/test_place.py::test_each_channel_has_a_first_and_a_second_worker",
         ).unseen("a wake-up for nothing only costs a look"),
         bug(
             "nobody looks in the place of a worker that is gone",
-            "work/desk.py",
+            "worker/desk.py",
             "                lane.later.append((time.monotonic() + LATE, (queue, task, priority)))\n",
             "                pass\n",
             "work/test_place.py::test_the_second_in_line_looks_a_moment_later_and_once",
         ).unseen("under load something else wakes the workers"),
         bug(
             "whoever alone learns when a job falls due keeps it to itself",
-            "work/desk.py",
+            "worker/desk.py",
             '            self._store.hint("", due_in=seconds)\n',
             "            pass\n",
             "work/test_place.py::test_who_keeps_no_time_tells_those_who_do",
@@ -846,7 +846,7 @@ GUARANTEES: dict[str, list[Bug]] = {
     "Workers go on through an upgrade of the schema, or stop and say why.": [
         bug(
             "a worker does not notice that the schema no longer serves it",
-            "work/watchdog.py",
+            "worker/watchdog.py",
             "        if look.misfit is not None:\n            self.misfit(look.misfit)\n",
             "",
             "crash/test_upgrade.py::test_a_schema_that_no_longer_serves_this_code_ends_its_workers_in_good_order",
@@ -895,28 +895,28 @@ GUARANTEES: dict[str, list[Bug]] = {
     "Whatever others send or write is a hint or a text: it starts nothing, and neither worker nor terminal obeys it.": [
         bug(
             "a worker never doubts notifications",
-            "work/doubt.py",
+            "worker/vain_wakeups.py",
             "            self.rest = self.rest or SHORTEST\n",
             "            self.rest = 0.0\n",
             "work/test_doubt.py::test_a_flood_makes_few_looks",
         ).unseen("nobody forges notifications there"),
         bug(
             "what a handler's process returned is not checked where it arrives",
-            "work/runners/arrivals.py",
+            "runners/arrivals.py",
             "            return returned(held, checked(result, limit=self._max_result))\n",
             "            return returned(held, result)\n",
             "crash/test_hostile.py::test_a_worker_outlives_handlers_that_attack_its_line",
         ).unseen("no handler there writes to its line"),
         bug(
             "errors of a handler's process are kept as they come",
-            "work/runners/arrivals.py",
+            "runners/arrivals.py",
             "            error = None if said.error is None else kept(said.error, self.hiding(held))\n",
             "            error = said.error\n",
             "crash/test_hostile.py::test_a_worker_outlives_handlers_that_attack_its_line",
         ).unseen("no handler there writes to its line"),
         bug(
             "workers follow links to where they meet",
-            "work/neighbours.py",
+            "worker/neighbours.py",
             "os.O_RDONLY | os.O_NOFOLLOW | DIRECTORY",
             "os.O_RDONLY | DIRECTORY",
             "work/test_neighbours.py::test_a_link_that_was_there_before_is_not_followed_and_the_worker_says_so",

@@ -14,7 +14,7 @@ from holdfast import Holdfast, Job, State, events
 from holdfast.model.outcome import Outcome
 from holdfast.settings import Settings
 from holdfast.store.base import Store, Trips
-from holdfast.work.worker import Worker
+from holdfast.worker.worker import Worker
 from tests.waiting import PATIENCE, wait_until
 
 MakeApp = Callable[..., Holdfast]

@@ -22,12 +22,26 @@ MAY_IMPORT = {
     "settings": {"errors", "model", "redact"},
     "embedded": {"errors"},
     "store": {"errors", "events", "model", "redact", "settings"},
-    "work": {"errors", "events", "model", "redact", "settings", "signals", "store"},
-    "handle": {"errors", "model", "redact", "work"},
-    "doctor": {"errors", "model", "settings", "store", "work"},
-    "waiting": {"errors", "events", "store"},
-    "people": {"doctor", "errors", "handle", "model", "settings", "store", "work"},
-    "client": {"errors", "events", "handle", "model", "people", "settings", "store", "waiting", "work"},
+    "tasks": {"errors", "events", "model", "redact", "settings", "store"},
+    "runners": {"errors", "events", "model", "redact", "settings", "signals", "store", "tasks"},
+    "worker": {"errors", "events", "model", "redact", "runners", "settings", "signals", "store", "tasks"},
+    "job": {"errors", "model", "redact", "tasks"},
+    "doctor": {"errors", "model", "settings", "store", "tasks", "worker"},
+    "waiters": {"errors", "events", "store"},
+    "operations": {"doctor", "errors", "job", "model", "settings", "store", "tasks"},
+    "app": {
+        "errors",
+        "events",
+        "job",
+        "model",
+        "operations",
+        "runners",
+        "settings",
+        "store",
+        "tasks",
+        "waiters",
+        "worker",
+    },
 }  # everything else (the package itself, the command line, demo, bench, web) stands on top and may import all of it
 
 
@@ -80,12 +94,12 @@ def test_import_holdfast_brings_no_driver_and_nothing_for_terminals_or_the_web()
 def test_a_process_for_one_attempt_brings_no_database_and_no_event_loop() -> None:
     """It is waited for: each of these would be half as much again. A handler that is a coroutine brings its loop."""
     code = (
-        "from holdfast import lone_runner, finding; from holdfast.work import isolating; "
-        "from holdfast.work.runners import lone, relay, wire; import holdfast.bench.lone_app"
+        "from holdfast import isolated_main, app_loader; from holdfast.runners import isolating_group; "
+        "from holdfast.runners import isolated_child, store_proxy, wire; import holdfast.bench.isolated_app"
     )
     assert not loaded_by(code) & (HEAVY | FOR_PEOPLE | {"tempfile", "shutil"})
 
 
 def test_the_command_line_brings_no_worker_to_say_how_it_is_used() -> None:
-    code = "import holdfast.cli, sys; assert 'holdfast.work.desk' not in sys.modules"
+    code = "import holdfast.cli, sys; assert 'holdfast.worker.desk' not in sys.modules"
     assert not loaded_by(code) & (FOR_PEOPLE - {"click"} | {"psycopg", "asyncio"})

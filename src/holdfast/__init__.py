@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from holdfast.client import Holdfast
+    from holdfast.app import Holdfast
     from holdfast.errors import (
         BadArguments,
         BadSettings,
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
         UnknownTask,
         WaitTimeout,
     )
-    from holdfast.handle import Job
+    from holdfast.job import Job
     from holdfast.model.lifecycle import State
     from holdfast.model.limits import Limits
     from holdfast.model.retry import Exponential
     from holdfast.redact import Secret
-    from holdfast.work.context import JobContext, JobInfo
+    from holdfast.tasks.context import JobContext, JobInfo
 
 __all__ = [
     "BadArguments",
@@ -62,8 +62,8 @@ __all__ = [
 # Each name is imported when it is first asked for. All of them together take several times as long as Python takes to
 # start, and a worker is to hear signals before that.
 _HOMES = {
-    "Exponential": "model.retry", "Holdfast": "client", "Job": "handle", "JobContext": "work.context",
-    "JobInfo": "work.context", "Limits": "model.limits", "Secret": "redact", "State": "model.lifecycle",
+    "Exponential": "model.retry", "Holdfast": "app", "Job": "job", "JobContext": "tasks.context",
+    "JobInfo": "tasks.context", "Limits": "model.limits", "Secret": "redact", "State": "model.lifecycle",
 }  # fmt: skip
 
 if not TYPE_CHECKING:

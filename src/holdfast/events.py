@@ -1,7 +1,7 @@
 """What happens, as events: `emit` tells, `subscribe` listens, and every log text stands here. Events are emitted per
 batch, never per job on the worker's path: what is to be said of each job (`jobs`) is made only if somebody listens.
 
-A worker whose handlers run in processes of their own passes its events on to one of them (work/runners/forward.py)."""
+A worker whose handlers run in processes of their own passes its events to one of them (runners/event_forwarding.py)."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from holdfast.harmless import block, harmless
 from holdfast.redact import hide_secrets, scrub
-from holdfast.work.context import current, working
+from holdfast.tasks.context import current, working
 
 FIELDS = ("job_id", "task", "queue", "attempt", "worker", "correlation_id")
 

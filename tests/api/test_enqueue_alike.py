@@ -17,7 +17,7 @@ from holdfast.settings import Settings
 from holdfast.store.base import Store
 from holdfast.store.postgres.copy import KINDS
 from holdfast.store.postgres.enqueue import PIECE
-from holdfast.work.tasks import Bound, Enqueuer
+from holdfast.tasks.task import Bound, Enqueuer
 from tests.contract.places import Raw, raw
 from tests.factories import Clock
 

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast import BadSettings, Holdfast, State
 from holdfast.store.sqlite.enqueue import CHUNK
-from holdfast.work.tasks import Bound
+from holdfast.tasks.task import Bound
 
 
 def test_handles_come_in_order_and_of_several_tasks(hf: Holdfast) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast import Fail, Holdfast, Job, State
-from holdfast.work.tasks import Task
+from holdfast.tasks.task import Task
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 
 from holdfast import BadArguments, BadSettings, Exponential, Holdfast, Limits, State
 from holdfast.model.retry import Custom, Fixed, NoDelay
-from holdfast.work.manifest import TaskInfo, info_of
+from holdfast.tasks.manifest import TaskInfo, info_of
 
 app = Holdfast("sqlite:///never-opened.db")
 

@@ -21,7 +21,7 @@ from holdfast import (
     JobNotFound,
     State,
     WaitTimeout,
-    handle,
+    job,
 )
 from holdfast.model.job import JobRecord
 from tests.running import MakeApp, await_state, working
@@ -31,8 +31,8 @@ from tests.waiting import wait_until
 @pytest.fixture
 def only_woken(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever waits looks at once, and then not again for an hour, unless woken."""
-    monkeypatch.setattr(handle, "FIRST_WAIT", 3600.0)
-    monkeypatch.setattr(handle, "LONGEST_WAIT", 3600.0)
+    monkeypatch.setattr(job, "FIRST_WAIT", 3600.0)
+    monkeypatch.setattr(job, "LONGEST_WAIT", 3600.0)
 
 
 def test_wait_returns_the_result(hf: Holdfast) -> None:

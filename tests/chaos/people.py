@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.errors import HoldfastError, OutcomeUnknown, StoreError
-from holdfast.handle import Job
+from holdfast.job import Job
 from tests.chaos.app import hf
 from tests.chaos.writing import Log
 

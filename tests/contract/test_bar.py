@@ -14,7 +14,7 @@ from holdfast.errors import RowLocked, StoreError
 from holdfast.model.filter import parse
 from holdfast.model.lifecycle import State
 from holdfast.settings import Settings
-from holdfast.store import bar
+from holdfast.store import filter_pauses
 from holdfast.store.base import Store
 from tests.contract.places import PEOPLES_VERBS, at_once, raw
 from tests.factories import BOOM, HOUR, LEASE, MINUTE, Clock, a_queued_job, a_running_job, claim, new_job, ref, wants
@@ -179,13 +179,13 @@ def test_what_another_pause_means_too_stays_aside(store: Store) -> None:
 
 
 def test_many_are_set_aside_and_let_go_in_bounded_batches(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bar, "PAGE", 7)
-    monkeypatch.setattr(bar, "CHUNK", 5)
+    monkeypatch.setattr(filter_pauses, "PAGE", 7)
+    monkeypatch.setattr(filter_pauses, "CHUNK", 5)
     jobs = [new_job(args=THEIRS if n % 3 else OTHERS, priority=n % 2) for n in range(60)]
     ids = [done.id for chunk in store.enqueue_many(jobs) for done in chunk]
     assert hold(store) == 40
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bar, "CHUNK", 15)
+        patch.setattr(filter_pauses, "CHUNK", 15)
         store.hold("filter", CUSTOMER, filter=parse(CUSTOMER), delay=-1)
         assert [store.free() for _ in range(4)] == [15, 15, 10, 0]
     assert sorted(claimed(store, 100), key=int) == ids
@@ -194,7 +194,7 @@ def test_many_are_set_aside_and_let_go_in_bounded_batches(store: Store, monkeypa
 def test_a_flood_that_comes_later_is_cleared_from_the_heads_of_lanes(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bar, "PAGE", 10)
+    monkeypatch.setattr(filter_pauses, "PAGE", 10)
     hold(store)
     for _ in store.enqueue_many(new_job(args=THEIRS) for _ in range(95)):
         pass

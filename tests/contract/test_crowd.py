@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.store.postgres.crowd import LONGEST_REST, MANY, WAKEUPS, WINDOW, Crowd
+from holdfast.store.postgres.wakeup_rate import LONGEST_REST, MANY, WAKEUPS, WINDOW, WakeupRate
 
 
-def crowd_of(processes: int, *, every: float, commit: float, seconds: float = 10 * WINDOW) -> Crowd:
+def crowd_of(processes: int, *, every: float, commit: float, seconds: float = 10 * WINDOW) -> WakeupRate:
     """What one of so many sees that each enqueue a job every so often, which takes so long to commit."""
-    crowd = Crowd()
+    crowd = WakeupRate()
     for n in range(int(seconds / every) + 1):
         crowd.enqueued(1_000_000 + n * processes, commit, 50.0 + n * every)
     return crowd
@@ -34,7 +34,7 @@ def test_a_slow_disk_is_no_crowd() -> None:
 
 
 def test_one_commit_that_takes_long_makes_no_crowd() -> None:
-    crowd = Crowd()
+    crowd = WakeupRate()
     for n in range(100):
         crowd.enqueued(n, 0.03 if n == 50 else 0.0008, 50.0 + n * 0.002)
         assert crowd.rest == 0

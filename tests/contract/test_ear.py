@@ -11,7 +11,7 @@ import pytest
 from holdfast.errors import StoreError, StoreUnavailable
 from holdfast.model.job import Wants
 from holdfast.model.outcome import Outcome, returned
-from holdfast.model.place import Place
+from holdfast.model.peers import Place
 from holdfast.settings import Settings
 from holdfast.store.base import Ear, Exchanged, Store
 from holdfast.store.postgres.connect import ready

@@ -35,10 +35,10 @@ from holdfast.model.job import FOREVER, Claimed, Enqueued, NewJob, Wants
 from holdfast.model.lifecycle import FINISHED, TRANSITIONS, State
 from holdfast.model.outcome import Error, Outcome, Verb
 from holdfast.store.base import Ref, Store
-from holdfast.store.postgres import looks
-from holdfast.store.postgres.looks import SLACK, Looks
+from holdfast.store.postgres import claim_floors
+from holdfast.store.postgres.claim_floors import SLACK, ClaimFloors
+from holdfast.store.postgres.floor_surveys import Surveys
 from holdfast.store.postgres.store import PostgresStore
-from holdfast.store.postgres.surveys import Surveys
 from holdfast.store.rescues import RESCUE_BATCH
 from holdfast.store.sqlite.store import SqliteStore
 from tests.factories import BOOM, Clock
@@ -1082,7 +1082,7 @@ def test_they_hold_while_looking_everywhere_takes_long(
     found by a survey."""
     assert isinstance(store, PostgresStore)
     for name, value in {"MANY_ENTRIES": -1, "IN_A_ROW": 0, "LEAST_REST": 0.0, "REST": 0.0}.items():
-        monkeypatch.setattr(looks, name, value)
+        monkeypatch.setattr(claim_floors, name, value)
     store._surveys = surveys = SparingSurveys(store, clock)
     run_machine(store, clock, EXAMPLES // 3)
     assert surveys.looked > 2 * surveys.made > 0
@@ -1104,8 +1104,8 @@ class SparingSurveys(Surveys):
         self.looked = self.made = 0
         self._stood: dict[object, set[tuple[Any, ...]]] = {}
 
-    def looks(self, wants: Wants) -> Looks:
-        looks = self._looks.setdefault(wants.queues, Looks())
+    def looks(self, wants: Wants) -> ClaimFloors:
+        looks = self._looks.setdefault(wants.queues, ClaimFloors())
         looks._askers.add(wants.tasks)
         self.looked += 1
         standing = {
@@ -1124,7 +1124,7 @@ class SparingSurveys(Surveys):
         return looks
 
     def _is_passed_over(
-        self, looks: Looks, wants: Wants, queue: str, task: str, priority: int, first: float, id: int, xmin: str
+        self, looks: ClaimFloors, wants: Wants, queue: str, task: str, priority: int, first: float, id: int, xmin: str
     ) -> bool:
         lane = (queue, task, priority)
         if lane not in looks._floors and id <= looks._newest[wants.tasks]:

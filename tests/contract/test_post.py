@@ -20,7 +20,7 @@ from holdfast.model.outcome import returned
 from holdfast.settings import Settings
 from holdfast.store import open_store
 from holdfast.store.base import Store
-from holdfast.store.postgres import post
+from holdfast.store.postgres import enqueue_connection
 from holdfast.store.postgres.store import PostgresStore
 from tests.contract.places import raw
 from tests.factories import a_queued_job, a_running_job, new_job, wants
@@ -62,7 +62,7 @@ def test_what_jobs_of_a_kind_have_in_common_is_not_mixed_up(
     store: Store, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is encoded once, for so many kinds, where no test moves the clock."""
-    monkeypatch.setattr(post, "KINDS", 3)
+    monkeypatch.setattr(enqueue_connection, "KINDS", 3)
     assert store  # has the schema
     kinds: list[dict[str, Any]] = [
         {}, {"queue": "ü"}, {"priority": 5}, {"priority": -5}, {"max_attempts": 1}, {"tags": ("a",)}, {"tags": ("b",)},
@@ -180,14 +180,14 @@ def test_who_does_not_know_whether_its_job_was_taken_tells_the_workers(
     assert isinstance(store, PostgresStore)
     a_queued_job(store)
 
-    def lose(self: post.Post, *_: object) -> int:
+    def lose(self: enqueue_connection.EnqueueConnection, *_: object) -> int:
         self.along = False
         raise psycopg.OperationalError("the connection is lost")
 
     with psycopg.connect(settings.url, autocommit=True) as listener:
         listener.execute(store.listen_everywhere)
         with monkeypatch.context() as patch:
-            patch.setattr(post.Post, "enqueue", lose)
+            patch.setattr(enqueue_connection.EnqueueConnection, "enqueue", lose)
             with pytest.raises(OutcomeUnknown):
                 a_queued_job(store, queue="mail")
         assert [w.payload for w in listener.notifies(timeout=10, stop_after=1)] == ['l["mail", "greet", 0]']
@@ -231,13 +231,13 @@ def test_a_job_whose_session_ended_is_not_sent_twice(
     """It may have been committed: a server that is told to stop says so after that, too."""
     a_queued_job(store)
 
-    def lose(self: post.Post, *args: Any) -> int:
+    def lose(self: enqueue_connection.EnqueueConnection, *args: Any) -> int:
         original(self, *args)
         raise lost("terminating connection due to administrator command")
 
-    original = post.Post.enqueue
+    original = enqueue_connection.EnqueueConnection.enqueue
     with monkeypatch.context() as patch:
-        patch.setattr(post.Post, "enqueue", lose)
+        patch.setattr(enqueue_connection.EnqueueConnection, "enqueue", lose)
         with pytest.raises(OutcomeUnknown):
             a_queued_job(store, queue="mail")
     assert [job.queue for job in store.jobs()] == ["mail", "default"]

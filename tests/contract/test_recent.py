@@ -20,8 +20,8 @@ from holdfast.model.filter import parse
 from holdfast.model.job import Wants
 from holdfast.model.lifecycle import State
 from holdfast.settings import Settings
-from holdfast.store.postgres import looks
-from holdfast.store.postgres.looks import (
+from holdfast.store.postgres import claim_floors
+from holdfast.store.postgres.claim_floors import (
     IN_A_ROW,
     LEAST_REST,
     MANY_ENTRIES,
@@ -33,7 +33,7 @@ from holdfast.store.postgres.looks import (
     REST,
     SLACK,
     SLOW,
-    Looks,
+    ClaimFloors,
     Survey,
 )
 from holdfast.store.postgres.store import PostgresStore
@@ -57,10 +57,10 @@ def store(stores: Callable[..., PostgresStore], clock: Clock) -> PostgresStore:
 @pytest.fixture
 def narrow(monkeypatch: pytest.MonkeyPatch, store: PostgresStore, clock: Clock) -> PostgresStore:
     """A store that finds very many entries in every survey, and has made one; the next comes when a test asks."""
-    monkeypatch.setattr(looks, "MANY_ENTRIES", -1)
-    monkeypatch.setattr(looks, "IN_A_ROW", 1)
-    monkeypatch.setattr(looks, "SLOW", -1.0)
-    monkeypatch.setattr(looks, "LEAST_REST", NEVER)
+    monkeypatch.setattr(claim_floors, "MANY_ENTRIES", -1)
+    monkeypatch.setattr(claim_floors, "IN_A_ROW", 1)
+    monkeypatch.setattr(claim_floors, "SLOW", -1.0)
+    monkeypatch.setattr(claim_floors, "LEAST_REST", NEVER)
     for _ in range(2):
         assert not claim(store, tasks=TASKS).jobs
         surveyed(store)
@@ -69,7 +69,7 @@ def narrow(monkeypatch: pytest.MonkeyPatch, store: PostgresStore, clock: Clock) 
     return store
 
 
-def memory_of(store: PostgresStore) -> Looks:
+def memory_of(store: PostgresStore) -> ClaimFloors:
     return store._surveys.looks(wants())
 
 
@@ -478,9 +478,9 @@ def test_a_forked_child_remembers_nothing_and_makes_surveys_of_its_own(
 @pytest.fixture
 def slow_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a machine that is busy with other things, or across a slow network: every look takes long."""
-    monkeypatch.setattr(looks, "SLOW", -1.0)
-    monkeypatch.setattr(looks, "LEAST_REST", 0.0)
-    monkeypatch.setattr(looks, "REST", 0.0)
+    monkeypatch.setattr(claim_floors, "SLOW", -1.0)
+    monkeypatch.setattr(claim_floors, "LEAST_REST", 0.0)
+    monkeypatch.setattr(claim_floors, "REST", 0.0)
 
 
 def many_jobs_come_and_go(settings: Settings, count: int) -> None:
@@ -555,23 +555,23 @@ AT = 5000.0  # seconds, by the clock of the database
 @pytest.fixture
 def watch(monkeypatch: pytest.MonkeyPatch, engine: str) -> Watch:
     watch = Watch()
-    monkeypatch.setattr(looks, "monotonic", lambda: watch.now)
+    monkeypatch.setattr(claim_floors, "monotonic", lambda: watch.now)
     return watch
 
 
 @pytest.fixture
-def memory(watch: Watch) -> Looks:
+def memory(watch: Watch) -> ClaimFloors:
     """With one look made."""
-    memory = Looks()
+    memory = ClaimFloors()
     memory.looked_everywhere(ANY, SLOW / 2)
     return memory
 
 
-def begin(memory: Looks) -> bool:
+def begin(memory: ClaimFloors) -> bool:
     return memory.begin_survey() == ("greet",)
 
 
-def make_survey(memory: Looks, watch: Watch, took: float = 0.2, first: float = AT - 3, newest: int = 7) -> None:
+def make_survey(memory: ClaimFloors, watch: Watch, took: float = 0.2, first: float = AT - 3, newest: int = 7) -> None:
     for _ in range(IN_A_ROW):
         memory.looked_everywhere(ANY, SLOW * 2)
     assert begin(memory)
@@ -579,7 +579,7 @@ def make_survey(memory: Looks, watch: Watch, took: float = 0.2, first: float = A
     memory.end_survey(Survey([(*HERE, first)], AT, newest, met=1, entries=MANY_ENTRIES + 2, pages=0))
 
 
-def test_as_long_as_looks_are_quick_nothing_differs(memory: Looks, watch: Watch) -> None:
+def test_as_long_as_looks_are_quick_nothing_differs(memory: ClaimFloors, watch: Watch) -> None:
     for took in (SLOW / 2, SLOW * 5, SLOW * 5, SLOW / 2) * 3:
         memory.looked_everywhere(ANY, took)
         assert not begin(memory)
@@ -588,7 +588,7 @@ def test_as_long_as_looks_are_quick_nothing_differs(memory: Looks, watch: Watch)
 
 
 def test_after_slow_looks_in_a_row_a_survey_is_made_and_what_it_walked_over_decides(
-    memory: Looks, watch: Watch
+    memory: ClaimFloors, watch: Watch
 ) -> None:
     for _ in range(IN_A_ROW):
         assert not begin(memory)
@@ -607,7 +607,7 @@ def test_after_slow_looks_in_a_row_a_survey_is_made_and_what_it_walked_over_deci
     assert memory.next(ANY) is not None
 
 
-def test_it_is_over_when_what_was_marked_as_dead_is_gone(memory: Looks, watch: Watch) -> None:
+def test_it_is_over_when_what_was_marked_as_dead_is_gone(memory: ClaimFloors, watch: Watch) -> None:
     make_survey(memory, watch)
     for pages in (MANY_PAGES + PER_LANE + 1, MANY_PAGES + PER_LANE):
         assert memory.next(ANY) is not None
@@ -618,7 +618,7 @@ def test_it_is_over_when_what_was_marked_as_dead_is_gone(memory: Looks, watch: W
 
 
 @pytest.mark.parametrize("took", [0.001, 0.23, 3.0])
-def test_surveys_take_a_twentieth_of_the_time_and_come_as_often(memory: Looks, watch: Watch, took: float) -> None:
+def test_surveys_take_a_twentieth_of_the_time_and_come_as_often(memory: ClaimFloors, watch: Watch, took: float) -> None:
     make_survey(memory, watch, took)
     recent = memory.next(ANY)
     assert recent is not None
@@ -635,7 +635,7 @@ def test_surveys_take_a_twentieth_of_the_time_and_come_as_often(memory: Looks, w
     assert memory.wait(recent) == MOMENT
 
 
-def test_after_a_job_was_given_back_a_survey_comes_at_once(memory: Looks, watch: Watch) -> None:
+def test_after_a_job_was_given_back_a_survey_comes_at_once(memory: ClaimFloors, watch: Watch) -> None:
     make_survey(memory, watch, took=1.0)
     watch.now += 1.01
     assert not begin(memory)
@@ -652,7 +652,7 @@ def test_after_a_job_was_given_back_a_survey_comes_at_once(memory: Looks, watch:
     assert not begin(memory)
 
 
-def test_a_survey_is_not_undone_by_a_look_that_began_before_it(memory: Looks, watch: Watch) -> None:
+def test_a_survey_is_not_undone_by_a_look_that_began_before_it(memory: ClaimFloors, watch: Watch) -> None:
     make_survey(memory, watch)
     before = memory.next(TOLD), memory.next(ANY)
     watch.now += 100
@@ -665,7 +665,7 @@ def test_a_survey_is_not_undone_by_a_look_that_began_before_it(memory: Looks, wa
     assert (after.floors, after.newest) == ({HERE: AT - 500}, 9)
 
 
-def test_a_lane_is_known_from_its_first_look_on(memory: Looks, watch: Watch) -> None:
+def test_a_lane_is_known_from_its_first_look_on(memory: ClaimFloors, watch: Watch) -> None:
     make_survey(memory, watch)
     new, paused = ("new", "greet", 0), ("paused", "greet", 0)
     look = memory.next(ANY)
@@ -680,7 +680,7 @@ def test_a_lane_is_known_from_its_first_look_on(memory: Looks, watch: Watch) -> 
     assert (told.floors, told.newest) == ({HERE: AT + 1}, NONE_NEW)
 
 
-def test_with_very_many_lanes_it_looks_everywhere(memory: Looks, watch: Watch) -> None:
+def test_with_very_many_lanes_it_looks_everywhere(memory: ClaimFloors, watch: Watch) -> None:
     make_survey(memory, watch)
     watch.now += 100
     assert begin(memory)

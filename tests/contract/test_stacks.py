@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from holdfast.model.lifecycle import State
 from holdfast.store.base import Store
-from holdfast.store.stacks import FORGOTTEN
+from holdfast.store.stack_requests import FORGOTTEN
 from tests.factories import Clock, a_running_job, claim, ref
 
 

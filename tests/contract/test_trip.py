@@ -18,9 +18,9 @@ from holdfast.model.lifecycle import State
 from holdfast.model.outcome import Outcome, returned
 from holdfast.settings import Settings
 from holdfast.store.base import Ref, Store, Trips
-from holdfast.store.postgres.line import Line
+from holdfast.store.postgres.exchange import Trip
+from holdfast.store.postgres.pipeline import Pipeline
 from holdfast.store.postgres.store import PostgresStore
-from holdfast.store.postgres.trip import Trip
 from tests.factories import a_queued_job, a_running_job, claim, new_job, trip, wants
 from tests.waiting import wait_until
 
@@ -318,7 +318,7 @@ def test_where_that_session_ended_while_nobody_used_it_another_is_opened(store: 
 def test_where_there_is_no_connection_to_be_had_all_goes_by_one(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     held = a_running_job(store)
 
-    def refuse() -> Line:
+    def refuse() -> Pipeline:
         raise StoreUnavailable("too many clients")
 
     with store.trips() as trips:

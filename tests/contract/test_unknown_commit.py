@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.errors import StoreError
 from holdfast.store.base import Store
-from holdfast.store.postgres.trip import wanted
+from holdfast.store.postgres.exchange import wanted
 from tests.factories import Clock, a_queued_job, claim, wants
 
 

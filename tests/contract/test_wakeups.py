@@ -24,11 +24,11 @@ from holdfast.settings import Settings
 from holdfast.store import open_store
 from holdfast.store.base import Store
 from holdfast.store.postgres import connect as postgres_connect
-from holdfast.store.postgres import crowd, listen, notify, primary
+from holdfast.store.postgres import listen, notify, primary, wakeup_rate
 from holdfast.store.postgres.connect import Connection
 from holdfast.store.postgres.store import PostgresStore
-from holdfast.work.neighbours import Neighbours
-from holdfast.work.watchdog import Watchdog
+from holdfast.worker.neighbours import Neighbours
+from holdfast.worker.watchdog import Watchdog
 from tests.contract.places import raw
 from tests.factories import BOOM, LEASE, Clock, a_queued_job, a_running_job, claim, new_job, ref
 from tests.waiting import wait_until
@@ -143,7 +143,7 @@ def test_a_rescue_wakes_its_own_worker_and_the_others(
 def pretend_that_many_enqueue(monkeypatch: pytest.MonkeyPatch, *, rest: float) -> None:
     """From the fourth job on: the first begins the counting, the second shows the crowd, a rest follows the third."""
     for name, value in {"WINDOW": 0.0, "MANY": 0, "WAKEUPS": 1e-6, "LONGEST_REST": rest}.items():
-        monkeypatch.setattr(crowd, name, value)
+        monkeypatch.setattr(wakeup_rate, name, value)
 
 
 def lanes_heard(ear: Ear, last: str) -> list[str]:
@@ -158,7 +158,7 @@ def lanes_heard(ear: Ear, last: str) -> list[str]:
 def test_where_few_enqueue_each_wake_up_travels_with_its_job(
     store: Store, stores: Callable[..., Store], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(crowd, "MANY", 1.5)  # however slow the disk, one thread has but one commit under way
+    monkeypatch.setattr(wakeup_rate, "MANY", 1.5)  # however slow the disk, one thread has but one commit under way
     with listening(stores()) as ear:
         for _ in range(50):
             a_queued_job(store, queue="mail")

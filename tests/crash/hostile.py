@@ -14,7 +14,7 @@ import msgspec
 
 from holdfast import JobContext
 from holdfast.model.job import Held
-from holdfast.work.attempt import Attempt
+from holdfast.tasks.attempt import Attempt
 
 FLOOD = 2.0  # seconds
 MUCH = 50_000  # bytes of what it says again and again

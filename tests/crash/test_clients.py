@@ -16,7 +16,7 @@ from holdfast.settings import Settings
 from holdfast.store import open_store
 from holdfast.store.postgres.connect import ready
 from holdfast.store.postgres.store import PostgresStore
-from holdfast.work.attempt import Attempt
+from holdfast.tasks.attempt import Attempt
 from tests.crash.proxy import Proxy, a_proxy
 from tests.factories import a_queued_job, claim
 from tests.servers import own_postgres

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.model.lifecycle import State
-from holdfast.work.runners.settle import Terms
-from holdfast.work.runners.wire import Orders, Run, frame
+from holdfast.runners.child_setup import Terms
+from holdfast.runners.wire import Orders, Run, frame
 from tests.crash.commands import Commands
 from tests.crash.fleet import wait_until
 from tests.factories import new_job
@@ -97,12 +97,12 @@ def test_a_success_that_was_rolled_back_is_told(commands: Commands, task: str) -
     assert "fail after NOT_COMMITTED" in line
 
 
-@pytest.mark.parametrize("program", ["holdfast.runner", "holdfast.lone_runner"])
+@pytest.mark.parametrize("program", ["holdfast.pooled_main", "holdfast.isolated_main"])
 def test_a_runner_whose_worker_is_gone_says_nothing(tmp_path: Path, program: str) -> None:
     """It notices when it has something to say: here that it can't find its application."""
     ours, theirs = socket.socketpair()
     run = Run("nowhere.py", [], {}, held(1), None, None, "w", True)
-    ours.sendall(frame(Orders("nowhere.py") if program == "holdfast.runner" else run))
+    ours.sendall(frame(Orders("nowhere.py") if program == "holdfast.pooled_main" else run))
     ours.close()
     arguments = [str(theirs.fileno()), str(Terms(parent=0))]
     with theirs:

@@ -13,8 +13,8 @@ import pytest
 
 from holdfast import BadSettings, Holdfast, State
 from holdfast.settings import Settings
-from holdfast.work.options import Options
-from holdfast.work.worker import Worker
+from holdfast.tasks.options import Options
+from holdfast.worker.worker import Worker
 from tests.contract.places import raw
 from tests.running import working
 from tests.waiting import wait_until

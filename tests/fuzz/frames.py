@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from holdfast.model.job import Held
-from holdfast.work.runners.arrivals import WORDS as WORDS_OF
+from holdfast.runners.arrivals import WORDS as WORDS_OF
 
 LONG = 7 * 2**20  # characters, now and then
 SECRET = "hunter2-of-the-fuzzer"

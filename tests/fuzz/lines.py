@@ -28,16 +28,16 @@ from holdfast.model.outcome import CODE_LIMIT, LONGEST_DELAY, MESSAGE_LIMIT, TRA
 from holdfast.model.payload import checked
 from holdfast.model.stack import LIMIT as STACK_LIMIT
 from holdfast.model.stack import taken
+from holdfast.runners import isolated_process, pooled_process
+from holdfast.runners.arrivals import WORDS
+from holdfast.runners.exit_status import End
+from holdfast.runners.isolated import IsolatedRunner
+from holdfast.runners.process_pool import Pool
+from holdfast.runners.wire import ASKS, Hello, Ready, frame
 from holdfast.settings import Settings
 from holdfast.store.base import Store
-from holdfast.work.attempt import NOTE_LIMIT, Attempt
-from holdfast.work.manifest import TaskInfo
-from holdfast.work.runners import process, solo
-from holdfast.work.runners.arrivals import WORDS
-from holdfast.work.runners.end import End
-from holdfast.work.runners.isolated import IsolatedRunner
-from holdfast.work.runners.pool import Pool
-from holdfast.work.runners.wire import ASKS, Hello, Ready, frame
+from holdfast.tasks.attempt import NOTE_LIMIT, Attempt
+from holdfast.tasks.manifest import TaskInfo
 from tests.fuzz.frames import ALONE, OPENING, POOLED, SECRET, Frames
 
 TASKS = (
@@ -188,8 +188,8 @@ class Lines:
         self.frames = 0
         self.ends = Ends()
         self._patched = [
-            patch.object(process, "spawn", self._spawn_pooled),
-            patch.object(solo, "spawn", self._spawn_alone),
+            patch.object(pooled_process, "spawn", self._spawn_pooled),
+            patch.object(isolated_process, "spawn", self._spawn_alone),
         ]
         for spawn in self._patched:
             spawn.start()

@@ -11,11 +11,11 @@ import pytest
 
 from holdfast.model.job import Held
 from holdfast.model.outcome import Outcome
+from holdfast.runners.wire import Done, Ready, frame
 from holdfast.settings import Settings
 from holdfast.store import open_store
 from holdfast.store.base import Store
-from holdfast.work.attempt import Attempt
-from holdfast.work.runners.wire import Done, Ready, frame
+from holdfast.tasks.attempt import Attempt
 from tests.factories import new_job, wants
 from tests.fuzz.lines import KINDS, MEMORY, Lines, resident
 

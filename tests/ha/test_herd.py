@@ -15,7 +15,7 @@ import psycopg
 import pytest
 
 from holdfast.model.job import NewJob
-from holdfast.model.place import LATE
+from holdfast.model.peers import LATE
 from holdfast.settings import Settings
 from holdfast.store import open_store
 from holdfast.store.postgres.store import PostgresStore

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.harmless import block, harmless, is_harmless
-from holdfast.model.words import named, quoted, to_serve
+from holdfast.model.text import named, quoted, to_serve
 
 BIDI = [*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F, 0x061C]
 UNSAFE = [*range(0x20), *range(0x7F, 0xA0), *BIDI, 0x2028, 0x2029, 0xD800, 0xDFFF]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.model.place import CHANNELS, IN_LINE, LATE, TIMES, Place
+from holdfast.model.peers import CHANNELS, IN_LINE, LATE, TIMES, Place
 
 COUNTS = [1, 2, 3, 5, 24, CHANNELS, CHANNELS + 7]
 

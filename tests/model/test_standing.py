@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast.model.filter import BadFilter, parse
-from holdfast.model.standing import LONGEST, meant, text
+from holdfast.model.pause_filter import LONGEST, meant, text
 
 
 @pytest.mark.parametrize(

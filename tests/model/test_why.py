@@ -11,8 +11,8 @@ import pytest
 from holdfast.model.facts import Facts, WorkerFacts
 from holdfast.model.job import Pause
 from holdfast.model.lifecycle import State
+from holdfast.model.text import in_words, nearest
 from holdfast.model.why import MEANINGS, POSITIONS, Reason, Why, not_found, reasons
-from holdfast.model.words import in_words, nearest
 
 NOW = datetime(2030, 1, 1, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)

@@ -19,9 +19,9 @@ from holdfast.model.outcome import Outcome, returned
 from holdfast.settings import Settings
 from holdfast.store.base import Ref
 from holdfast.store.find import arguments, parameters
-from holdfast.store.postgres.looks import NONE_NEW, Recent
+from holdfast.store.postgres.claim_floors import NONE_NEW, Recent
+from holdfast.store.postgres.exchange import ENDINGS, lane_wanted, wanted
 from holdfast.store.postgres.store import PostgresStore
-from holdfast.store.postgres.trip import ENDINGS, lane_wanted, wanted
 from tests.factories import claim
 from tests.plans.crowd import (
     DUE,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, assert_type
 
 from holdfast import Exponential, Holdfast, Job, JobContext, State
 from holdfast.model.job import Changed
-from holdfast.work.tasks import AsyncTask, Bound, SyncTask
+from holdfast.tasks.task import AsyncTask, Bound, SyncTask
 
 hf = Holdfast("sqlite:///unused.db")
 

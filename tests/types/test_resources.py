@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, assert_type
 
 from holdfast import Holdfast, Job, JobContext, JobInfo
 from holdfast.model.cron import CronRecord
-from holdfast.work.resources import Resource
+from holdfast.tasks.resources import Resource
 
 hf = Holdfast("sqlite:///unused.db")
 

@@ -15,15 +15,15 @@ from msgspec.structs import replace
 from holdfast.errors import StoreError, StoreUnavailable, ValueRefused
 from holdfast.model.job import Claimed, Held, Wants
 from holdfast.model.outcome import Outcome, returned
-from holdfast.model.place import Place
+from holdfast.model.peers import Place
 from holdfast.settings import Settings
 from holdfast.store.base import Exchanged, JobId, Store
-from holdfast.work import desk as desk_module
-from holdfast.work import flights, lane
-from holdfast.work.attempt import Attempt
-from holdfast.work.desk import Desk
-from holdfast.work.listener import Listener
-from holdfast.work.manifest import Manifest, TaskInfo
+from holdfast.tasks.attempt import Attempt
+from holdfast.tasks.manifest import Manifest, TaskInfo
+from holdfast.worker import desk as desk_module
+from holdfast.worker import exchange, runner_slots
+from holdfast.worker.desk import Desk
+from holdfast.worker.listener import Listener
 
 
 class Time:
@@ -227,8 +227,8 @@ class Bench:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, slots: int = 2, **settings: Any) -> None:
         self.time = Time()
         monkeypatch.setattr(desk_module, "time", self.time)
-        monkeypatch.setattr(flights, "time", self.time)
-        monkeypatch.setattr(lane, "time", self.time)
+        monkeypatch.setattr(exchange, "time", self.time)
+        monkeypatch.setattr(runner_slots, "time", self.time)
         self.store = Script(self.time)
         given = {"poll_base": 5.0, "poll_max": 30.0, **settings}
         self.desk = Desk("w1", cast(Store, self.store), Settings(**given), None)

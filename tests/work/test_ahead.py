@@ -11,10 +11,10 @@ from msgspec.structs import replace
 from holdfast.errors import OutcomeUnknown, RowLocked, StoreError, StoreUnavailable, ValueRefused
 from holdfast.model.job import Claimed, Wants
 from holdfast.model.outcome import returned
-from holdfast.work.attempt import Attempt
-from holdfast.work.desk import TOO_LATE
-from holdfast.work.endings import TRIP
-from holdfast.work.pace import FARTHEST, FIRST, HEAVIEST, SOON
+from holdfast.tasks.attempt import Attempt
+from holdfast.worker.desk import TOO_LATE
+from holdfast.worker.outbox import TRIP
+from holdfast.worker.prefetch import FARTHEST, FIRST, HEAVIEST, SOON
 from tests.work.scripted import Backlog, Bench, held
 
 MakeBench = Callable[..., Bench]

@@ -12,9 +12,9 @@ from holdfast.errors import BadSettings, HoldfastError
 from holdfast.model.job import Held
 from holdfast.model.outcome import MESSAGE_LIMIT, TRACEBACK_LIMIT, Error, Outcome
 from holdfast.model.stack import Taken, taken
-from holdfast.work.attempt import Attempt
-from holdfast.work.runners.arrivals import Arrivals, span
-from holdfast.work.runners.wire import Garbled, Unfit
+from holdfast.runners.arrivals import Arrivals, span
+from holdfast.runners.wire import Garbled, Unfit
+from holdfast.tasks.attempt import Attempt
 
 HELD = Held(7, "f1", "task", "default", b'{"card": "4111-1111", "$secret": ["card"]}', 1, 3)
 ARRIVALS = Arrivals(max_result=1000, url="postgresql://u:hunter2@h/d")

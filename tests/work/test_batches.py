@@ -25,14 +25,11 @@ from holdfast.model.outcome import (
     returned,
     stopped,
 )
-from holdfast.work.attempt import NOTE_LIMIT, Attempt
-from holdfast.work.context import JobContext
-from holdfast.work.hand import Hand
-from holdfast.work.runners import child as child_module
-from holdfast.work.runners.child import Child
-from holdfast.work.runners.pool import Pool
-from holdfast.work.runners.process import Process
-from holdfast.work.runners.wire import (
+from holdfast.runners import pooled_child as child_module
+from holdfast.runners.pooled_child import Child
+from holdfast.runners.pooled_process import Process
+from holdfast.runners.process_pool import Pool
+from holdfast.runners.wire import (
     MARKS,
     Begin,
     Close,
@@ -45,6 +42,9 @@ from holdfast.work.runners.wire import (
     ToWorker,
     frame,
 )
+from holdfast.tasks.attempt import NOTE_LIMIT, Attempt
+from holdfast.tasks.context import JobContext
+from holdfast.worker.in_flight import InFlight
 from tests.waiting import wait_until
 from tests.work import batch_app
 from tests.work.scripted import Bench, held
@@ -332,7 +332,7 @@ def test_what_was_given_back_is_not_recorded_as_a_success_as_well(bench: Bench) 
 
 
 def test_a_hand_knows_claims_apart() -> None:
-    hand = Hand()
+    hand = InFlight()
     first, second = ([Attempt(held(id, fence)) for id in (1, 2)] for fence in ("f1", "f2"))
     hand.take(first)
     hand.take(second)

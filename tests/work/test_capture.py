@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from holdfast.redact import scrub, scrubber
-from holdfast.work.runners.capture import SEEN, Capture
+from holdfast.runners.capture import SEEN, Capture
 
 
 @pytest.fixture

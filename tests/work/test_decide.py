@@ -10,8 +10,8 @@ from holdfast import LeaseLost
 from holdfast.errors import StoreUnavailable
 from holdfast.model.job import Held
 from holdfast.model.retry import DEFAULT_RETRY
-from holdfast.work.attempt import Attempt, Reason, StopAttempt
-from holdfast.work.runners.decide import on_raise, on_return
+from holdfast.runners.decide import on_raise, on_return
+from holdfast.tasks.attempt import Attempt, Reason, StopAttempt
 from tests.running import Heard
 
 

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable
 from holdfast.model.backoff import PollBackoff
 from holdfast.model.job import Claimed
-from holdfast.work.desk import WAIT
-from holdfast.work.poller import Poller
+from holdfast.worker.desk import WAIT
+from holdfast.worker.poller import Poller
 from tests.running import Heard
 from tests.work.scripted import Bench, Idle, held, suspect
 

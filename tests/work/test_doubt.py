@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from holdfast import Holdfast, State, events
 from holdfast.model.job import Claimed
-from holdfast.model.place import LATE, Place
+from holdfast.model.peers import LATE, Place
 from holdfast.store.postgres.store import PostgresStore
-from holdfast.work.doubt import APART, LONGEST, LOOKS, SHORTEST, Doubt
-from holdfast.work.watchdog import SPREAD, _now
+from holdfast.worker.vain_wakeups import APART, LONGEST, LOOKS, SHORTEST, VainWakeups
+from holdfast.worker.watchdog import SPREAD, _now
 from tests.running import await_state, working
 from tests.waiting import wait_until
 from tests.work.scripted import Bench, held, listening
@@ -39,7 +39,7 @@ class Jobs:
         return self.newest
 
 
-def rests_of(doubt: Doubt, jobs: Jobs, looks: int, *, jobs_a_look: float, every: float = STEP) -> list[float]:
+def rests_of(doubt: VainWakeups, jobs: Jobs, looks: int, *, jobs_a_look: float, every: float = STEP) -> list[float]:
     """How long it rests after each of so many looks in vain."""
     now, rests = 100.0, []
     for look in range(looks):
@@ -52,7 +52,7 @@ def rests_of(doubt: Doubt, jobs: Jobs, looks: int, *, jobs_a_look: float, every:
 
 def test_looks_that_nothing_was_enqueued_for_are_followed_by_growing_rests() -> None:
     jobs = Jobs()
-    rests = rests_of(Doubt(jobs), jobs, 100, jobs_a_look=0.0)
+    rests = rests_of(VainWakeups(jobs), jobs, 100, jobs_a_look=0.0)
     first = 2 * LOOKS - 1
     assert rests[:first] == [0.0] * first, "nothing is held against the first ones"
     assert rests[first : first + 3] == [SHORTEST, 2 * SHORTEST, 4 * SHORTEST]
@@ -63,18 +63,18 @@ def test_looks_that_nothing_was_enqueued_for_are_followed_by_growing_rests() -> 
 @given(jobs_a_look=st.floats(0.6, 50), every=st.floats(0.0001, 10))
 def test_where_jobs_come_it_never_rests_whoever_takes_them(jobs_a_look: float, every: float) -> None:
     jobs = Jobs()
-    assert set(rests_of(Doubt(jobs), jobs, 500, jobs_a_look=jobs_a_look, every=every)) == {0.0}
+    assert set(rests_of(VainWakeups(jobs), jobs, 500, jobs_a_look=jobs_a_look, every=every)) == {0.0}
 
 
 def test_a_wakeup_now_and_then_is_not_held_against_the_sender() -> None:
     jobs = Jobs()
-    assert set(rests_of(Doubt(jobs), jobs, 200, jobs_a_look=0.0, every=1.1 * APART)) == {0.0}
+    assert set(rests_of(VainWakeups(jobs), jobs, 200, jobs_a_look=0.0, every=1.1 * APART)) == {0.0}
     assert jobs.read == 0
 
 
 def test_a_job_found_ends_the_rest_and_so_does_the_news_that_jobs_come() -> None:
     jobs = Jobs()
-    doubt = Doubt(jobs)
+    doubt = VainWakeups(jobs)
     assert rests_of(doubt, jobs, 60, jobs_a_look=0.0)[-1] == LONGEST
     doubt.found()
     assert doubt.until == 0.0
@@ -296,7 +296,7 @@ def test_however_often_peers_are_said_to_have_changed_one_look_is_planned(
     with working(app) as worker:
         wait_until(lambda: worker.desk.poller.listening and worker.watchdog.looked)
         watchdog = worker.watchdog
-        monkeypatch.setattr("holdfast.work.watchdog.CHANCE", Chances())
+        monkeypatch.setattr("holdfast.worker.watchdog.CHANCE", Chances())
         wait_until(lambda: watchdog._look_at > _now() + SPREAD)
         for _ in range(100):
             watchdog.look_soon(SPREAD)

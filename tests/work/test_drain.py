@@ -12,7 +12,7 @@ import pytest
 
 from holdfast import Cancel, Fail, Holdfast, JobContext, Retry, Snooze, State
 from holdfast.model.job import NewJob
-from holdfast.work.neighbours import meeting_place
+from holdfast.worker.neighbours import meeting_place
 from tests.contract.places import raw
 from tests.factories import wants
 from tests.running import working

@@ -13,12 +13,12 @@ from holdfast.model.job import Held
 from holdfast.model.lifecycle import IN_PLACE, TRANSITIONS
 from holdfast.model.outcome import Outcome
 from holdfast.store.base import Exchanged
-from holdfast.work import retention
-from holdfast.work.attempt import Attempt
-from holdfast.work.endings import Endings, Flight
-from holdfast.work.hand import Hand
-from holdfast.work.lane import Meters
-from holdfast.work.telling import Telling
+from holdfast.tasks.attempt import Attempt
+from holdfast.worker import retention
+from holdfast.worker.in_flight import InFlight
+from holdfast.worker.outbox import Flight, Outbox
+from holdfast.worker.outcome_events import OutcomeEvents
+from holdfast.worker.runner_slots import Meters
 from tests.running import HASTY, Heard, MakeApp, working
 from tests.waiting import wait_until
 
@@ -241,8 +241,8 @@ def test_a_lost_outcome_is_no_success(app: Holdfast, heard: Heard) -> None:
 
 
 def test_of_outcomes_recorded_together_only_those_that_count_are_told(app: Holdfast, heard: Heard) -> None:
-    hand = Hand()
-    ends = Endings("w1", app.store, app.settings, hand, Telling("w1", hand), Meters())
+    hand = InFlight()
+    ends = Outbox("w1", app.store, app.settings, hand, OutcomeEvents("w1", hand), Meters())
     mine, lost, already, failed = (Outcome("succeed" if n < 3 else "fail", n, "fence") for n in range(4))
     trip = Flight([mine, lost, already, failed], None, None, [], unsure=False)
     ends.recorded(trip, Exchanged(lost=[lost], already=[already]))
@@ -266,8 +266,8 @@ def test_what_can_not_be_stopped_is_given_back_with_a_line_of_history_if_it_has_
         def has_recorded(self, attempt: Attempt) -> bool:
             return False
 
-    hand = Hand()
-    ends = Endings("w1", app.store, app.settings, hand, Telling("w1", hand), Meters())
+    hand = InFlight()
+    ends = Outbox("w1", app.store, app.settings, hand, OutcomeEvents("w1", hand), Meters())
     ends.give_back(Attempt(Held(1, "fence", "task", "default", b"{}", 1, 3), home=Elsewhere()))
     assert [given_back.attempt for given_back in ends.outcomes] == [outcome]
 
@@ -276,8 +276,8 @@ def test_nothing_is_said_of_single_jobs_when_nobody_listens(monkeypatch: pytest.
     def never(*_: object) -> dict[str, Any]:
         raise AssertionError("made for nobody")
 
-    monkeypatch.setattr("holdfast.work.telling.ended", never)
-    monkeypatch.setattr("holdfast.work.telling.about", never)
+    monkeypatch.setattr("holdfast.worker.outcome_events.ended", never)
+    monkeypatch.setattr("holdfast.worker.outcome_events.about", never)
     assert not events.wanted("succeeded")
     jobs = [by_handler(how)(app) for how in ("succeed", "fail", "reschedule")]
     assert [job.state for job in jobs] == [State.SUCCEEDED, State.FAILED, State.QUEUED]

@@ -13,13 +13,13 @@ import pytest
 
 from holdfast import BadSettings, Holdfast, events
 from holdfast.model.job import NewJob
+from holdfast.runners import event_forwarding
+from holdfast.runners.event_forwarding import Forwarder, Receiver
+from holdfast.runners.pooled_process import Process
+from holdfast.runners.process_pool import Pool
+from holdfast.runners.wire import Happened, ToRunner
 from holdfast.settings import Settings
-from holdfast.work.runners import forward
-from holdfast.work.runners.forward import Forwarder, Receiver
-from holdfast.work.runners.pool import Pool
-from holdfast.work.runners.process import Process
-from holdfast.work.runners.wire import Happened, ToRunner
-from holdfast.work.worker import Worker
+from holdfast.worker.worker import Worker
 from tests.running import Heard
 from tests.waiting import wait_until
 
@@ -112,8 +112,8 @@ def test_all_goes_to_one_process_until_that_is_gone_then_to_another(forwarder: F
 
 
 def test_what_finds_no_room_is_dropped_and_counted(forwarder: Forwarder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forward, "ROOM", 1000)
-    monkeypatch.setattr(forward, "BATCH", 400)
+    monkeypatch.setattr(event_forwarding, "ROOM", 1000)
+    monkeypatch.setattr(event_forwarding, "BATCH", 400)
     runner = Runner()
     forwarder.announced(None)
     emit(*range(10_000))
@@ -130,15 +130,15 @@ def test_what_finds_no_room_is_dropped_and_counted(forwarder: Forwarder, monkeyp
 def test_a_listener_that_never_returns_is_logged_meanwhile_and_at_the_end(
     forwarder: Forwarder, heard: Heard, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(forward, "ROOM", 1000)
-    monkeypatch.setattr(forward, "BATCH", 400)
+    monkeypatch.setattr(event_forwarding, "ROOM", 1000)
+    monkeypatch.setattr(event_forwarding, "BATCH", 400)
     runner = Runner()
     forwarder.announced(None)
     emit(*range(30))
     forwarder.send([runner])
     emit(*range(10_000))
     assert logged(caplog) == [1], "not once for each"
-    monkeypatch.setattr(forward, "LOG_EVERY", 0.0)
+    monkeypatch.setattr(event_forwarding, "LOG_EVERY", 0.0)
     emit(1)
     assert len(logged(caplog)) == 2
     forwarder.close(0.0)

@@ -16,8 +16,8 @@ import pytest
 from holdfast import Holdfast, JobContext, Refused, State
 from holdfast.store.sqlite.connect import path_of
 from holdfast.store.sqlite.gate import holder_of
-from holdfast.work import context, offload
-from holdfast.work.offload import at_once, in_thread
+from holdfast.tasks import context, offload
+from holdfast.tasks.offload import at_once, in_thread
 from tests.running import Heard, working
 from tests.waiting import wait_until
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 
 from holdfast.store.base import Store
-from holdfast.work.attempt import Attempt
-from holdfast.work.heartbeat import Heartbeat
+from holdfast.tasks.attempt import Attempt
+from holdfast.worker.heartbeat import Heartbeat
 from tests.factories import LEASE, claim, new_job, ref
 from tests.running import Heard
 

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from holdfast import BadSettings, Crashed, Holdfast, JobFailed, JobInfo, State
+from holdfast.runners import isolated_process
+from holdfast.runners.isolated import IsolatedRunner
+from holdfast.runners.kernel import process_of
+from holdfast.runners.wire import ASKS
 from holdfast.settings import Settings
-from holdfast.work.runners import solo
-from holdfast.work.runners.isolated import IsolatedRunner
-from holdfast.work.runners.kernel import process_of
-from holdfast.work.runners.wire import ASKS
 from tests.running import Heard, await_state, working
 from tests.waiting import wait_until
 from tests.work import isolated_app as app
@@ -327,9 +327,9 @@ def test_many_threads_of_an_attempt_can_ask_at_once_and_get_large_answers(hf: Ho
 
 def test_what_cannot_begin_says_why(hf: Holdfast, monkeypatch: pytest.MonkeyPatch, heard: Heard) -> None:
     """Without the variables it needs, for instance."""
-    from holdfast.work import isolating
+    from holdfast.runners import isolating_group
 
-    monkeypatch.setattr(isolating, "reference_of", lambda app: "tests.work.nowhere:hf")
+    monkeypatch.setattr(isolating_group, "reference_of", lambda app: "tests.work.nowhere:hf")
     job = app.adouble.using(max_attempts=1).enqueue(1)
     with working(hf):
         await_state(job, State.FAILED, timeout=PATIENCE)
@@ -342,7 +342,7 @@ def test_what_cannot_begin_says_why(hf: Holdfast, monkeypatch: pytest.MonkeyPatc
 def test_a_system_without_room_for_a_process_costs_no_attempt(
     hf: Holdfast, monkeypatch: pytest.MonkeyPatch, heard: Heard
 ) -> None:
-    monkeypatch.setattr(solo, "PROGRAM", ["/does/not/exist"])
+    monkeypatch.setattr(isolated_process, "PROGRAM", ["/does/not/exist"])
     job = app.adouble.enqueue(1)
     with working(hf):
         wait_until(lambda: [e for e in heard.of("unavailable") if "no process could be started" in e["error"]])

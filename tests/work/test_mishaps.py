@@ -20,9 +20,9 @@ from holdfast.model.outcome import Outcome
 from holdfast.settings import Settings
 from holdfast.store.base import Store
 from holdfast.store.sqlite import connect as sqlite_connect
-from holdfast.work import endings
-from holdfast.work.neighbours import Neighbours
-from holdfast.work.watchdog import Watchdog
+from holdfast.worker import outbox
+from holdfast.worker.neighbours import Neighbours
+from holdfast.worker.watchdog import Watchdog
 from tests.factories import new_job, wants
 from tests.running import troubled, working
 from tests.waiting import wait_until
@@ -99,7 +99,7 @@ def test_a_handler_that_meets_an_absent_database_is_not_charged(hf: Holdfast, mo
             raise StoreUnavailable("away")
         return "done"
 
-    monkeypatch.setattr("holdfast.work.runners.decide.OUTAGE_DELAY", 0.0)
+    monkeypatch.setattr("holdfast.runners.decide.OUTAGE_DELAY", 0.0)
     job = asks.enqueue()
     hf.drain()
     assert tries == [1, 1]
@@ -108,7 +108,7 @@ def test_a_handler_that_meets_an_absent_database_is_not_charged(hf: Holdfast, mo
 
 
 def test_a_checkpoint_waits_out_an_outage(hf: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.work.context.OUTAGE_WAIT", 0.01)
+    monkeypatch.setattr("holdfast.tasks.context.OUTAGE_WAIT", 0.01)
     save, failures = hf.store.checkpoint, [StoreUnavailable("away"), StoreUnavailable("still away")]
 
     def checkpoint(*args: Any) -> tuple[bool, bool]:
@@ -267,7 +267,7 @@ def test_a_checkpoint_of_the_log_that_can_t_be_made_fails_no_commit_and_is_not_t
 
 @postgres_only
 def test_one_row_locked_by_someone_stops_nobody_else(hf: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(endings, "LOCKED", 0.5)
+    monkeypatch.setattr(outbox, "LOCKED", 0.5)
     started, go_on = threading.Event(), threading.Event()
 
     @hf.task
@@ -307,7 +307,7 @@ def test_a_drain_is_not_over_because_one_look_failed(hf: Holdfast, monkeypatch: 
     def task() -> None: ...
 
     task.enqueue()
-    monkeypatch.setattr("holdfast.work.flights.error_delay", lambda attempt: 0.01)
+    monkeypatch.setattr("holdfast.worker.exchange.error_delay", lambda attempt: 0.01)
     failures = [StoreUnavailable("away")]
 
     def before(finished: Sequence[Outcome]) -> None:
@@ -371,7 +371,7 @@ def test_a_look_that_was_held_up_rescues_nobody(monkeypatch: pytest.MonkeyPatch)
             rescues[0] += 1
             return []
 
-    monkeypatch.setattr("holdfast.work.watchdog._now", lambda: now[0])
+    monkeypatch.setattr("holdfast.worker.watchdog._now", lambda: now[0])
     settings = Settings(lease=6.0)
     watchdog = Watchdog(
         "w",

@@ -12,8 +12,8 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.store.base import Store
-from holdfast.work.neighbours import Alone, Neighbours, meet, meeting_place
-from holdfast.work.tasks import Task
+from holdfast.tasks.task import Task
+from holdfast.worker.neighbours import Alone, Neighbours, meet, meeting_place
 from tests.crash.fleet import Fleet, a_fleet
 from tests.doctor.examined import complaints
 from tests.running import Heard, working

@@ -10,10 +10,10 @@ import pytest
 
 from holdfast.errors import OutcomeUnknown, RowLocked, StoreUnavailable, ValueRefused
 from holdfast.model.job import Claimed, Wants
-from holdfast.work.attempt import Attempt
-from holdfast.work.endings import TRIP
-from holdfast.work.flights import LONGEST
-from holdfast.work.pace import FARTHEST
+from holdfast.tasks.attempt import Attempt
+from holdfast.worker.exchange import LONGEST
+from holdfast.worker.outbox import TRIP
+from holdfast.worker.prefetch import FARTHEST
 from tests.work.scripted import Backlog, Bench, held
 
 SLOTS = 100

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from holdfast.model.job import Claimed
-from holdfast.model.place import LATE, Place
-from holdfast.work.desk import ONCE_MORE
+from holdfast.model.peers import LATE, Place
+from holdfast.worker.desk import ONCE_MORE
 from tests.work.scripted import Bench, ScriptedEar, held, listening
 
 HERE = ("default", "greet", 0)

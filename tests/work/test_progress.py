@@ -11,7 +11,7 @@ import pytest
 
 from holdfast import Holdfast, HoldfastError, JobContext, State
 from holdfast.model.job import Held
-from holdfast.work.attempt import Attempt
+from holdfast.tasks.attempt import Attempt
 from tests.running import MakeApp, await_state, working
 from tests.waiting import wait_until
 

@@ -14,8 +14,8 @@ import pytest
 
 from holdfast import Holdfast, Job, State
 from holdfast.settings import Settings
-from holdfast.work import desk as desk_module
-from holdfast.work.desk import TOO_LATE
+from holdfast.worker import desk as desk_module
+from holdfast.worker.desk import TOO_LATE
 from tests.contract.places import raw
 from tests.running import HASTY, await_state, working
 from tests.waiting import wait_until

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast import Holdfast, State
 from holdfast.settings import Settings
-from holdfast.store.postgres import looks
+from holdfast.store.postgres import claim_floors
 from holdfast.store.postgres.store import PostgresStore
 from tests.contract.places import raw
 from tests.running import await_state, working
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.parametrize("engine", ["postgres"])
 def slow(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every look counts as slow, and every survey finds very many entries; they come once in two seconds."""
     for name, value in {"SLOW": -1.0, "IN_A_ROW": 1, "MANY_ENTRIES": -1, "REST": 0.0, "LEAST_REST": 2.0}.items():
-        monkeypatch.setattr(looks, name, value)
+        monkeypatch.setattr(claim_floors, name, value)
 
 
 def insert_an_old_job(settings: Settings) -> None:
@@ -38,7 +38,7 @@ def insert_an_old_job(settings: Settings) -> None:
 def test_a_drain_ends_only_when_nothing_is_due(
     hasty: Holdfast, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(looks, "LEAST_REST", 1e9)
+    monkeypatch.setattr(claim_floors, "LEAST_REST", 1e9)
 
     @hasty.task(name="note")
     def note(n: int) -> None: ...

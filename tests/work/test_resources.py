@@ -31,10 +31,10 @@ from holdfast import (
 )
 from holdfast.model.job import Held
 from holdfast.model.outcome import Error, Outcome
-from holdfast.work import hooks
-from holdfast.work.context import info_of
-from holdfast.work.hooks import Hooks
-from holdfast.work.telling import tell_errored, tell_lost
+from holdfast.tasks import hooks
+from holdfast.tasks.attempt_events import tell_errored, tell_lost
+from holdfast.tasks.context import info_of
+from holdfast.tasks.hooks import Hooks
 from tests.running import Heard, troubled, working
 from tests.waiting import wait_until
 

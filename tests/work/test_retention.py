@@ -7,8 +7,8 @@ import math
 import pytest
 
 from holdfast import Holdfast, JobContext, State
-from holdfast.work import retention
-from holdfast.work.retention import Retention
+from holdfast.worker import retention
+from holdfast.worker.retention import Retention
 
 
 def test_finished_jobs_are_taken_off_the_list_in_batches_and_now_and_then(

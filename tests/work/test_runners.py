@@ -18,10 +18,10 @@ import pytest
 
 from holdfast import Holdfast, JobContext, State, events
 from holdfast.model.job import Held
-from holdfast.work.attempt import Attempt
-from holdfast.work.desk import Desk
-from holdfast.work.runners.loop import LoopRunner
-from holdfast.work.runners.threads import ThreadRunner
+from holdfast.runners.event_loop import LoopRunner
+from holdfast.runners.threads import ThreadRunner
+from holdfast.tasks.attempt import Attempt
+from holdfast.worker.desk import Desk
 from tests.running import Heard, await_state, working
 from tests.waiting import wait_until
 

@@ -16,19 +16,19 @@ from pathlib import Path
 import pytest
 
 from holdfast import Limits
+from holdfast.model.environment import child_environment
 from holdfast.model.limits import NO_LIMITS
-from holdfast.work.runners import kernel, reaper
-from holdfast.work.runners.capture import Capture
-from holdfast.work.runners.end import End
-from holdfast.work.runners.kernel import OutOfMemory, Process, process_of
-from holdfast.work.runners.settle import CPU_GRACE, Terms
-from holdfast.work.runners.spawn import Child, all_reaped, reap_adopted, spawn
-from holdfast.work.runners.surroundings import surroundings
+from holdfast.runners import kernel, reaper
+from holdfast.runners.capture import Capture
+from holdfast.runners.child_setup import CPU_GRACE, Terms
+from holdfast.runners.exit_status import End
+from holdfast.runners.kernel import OutOfMemory, Process, process_of
+from holdfast.runners.spawn import Child, all_reaped, reap_adopted, spawn
 from tests.waiting import wait_until
 
 Start = Callable[..., Child]
 
-PROGRAM = "import sys; from holdfast.work.runners.settle import settle; settle(sys.argv[-1]); exec(sys.argv[1])"
+PROGRAM = "import sys; from holdfast.runners.child_setup import settle; settle(sys.argv[-1]); exec(sys.argv[1])"
 # Starts a process that leaves its group, loses its parent and forgets its environment.
 RUNAWAY = """
 import os, sys, time
@@ -55,7 +55,7 @@ def start() -> Iterator[Start]:
         terms = Terms(parent=0, limits=limits, no_new_privs=True, umask=0o077)
         child = spawn(
             [sys.executable, "-c", PROGRAM, textwrap.dedent(code)],
-            env=surroundings(os.environ), terms=terms, output=output, **options,  # type: ignore[arg-type]
+            env=child_environment(os.environ), terms=terms, output=output, **options,  # type: ignore[arg-type]
         )  # fmt: skip
         started.append(child)
         return child
@@ -116,7 +116,7 @@ def test_a_kill_of_our_own_is_known_as_ours(start: Start) -> None:
 
 def test_a_kill_by_the_kernel_for_want_of_memory_is_told_as_such(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel's counter is read from where it may stand; a real kill needs a group with a limit (tests/crash)."""
-    from holdfast.work.runners import spawn as module
+    from holdfast.runners import spawn as module
 
     counts = iter([OutOfMemory(4, "container"), OutOfMemory(5, "container")])
     monkeypatch.setattr(module, "out_of_memory", lambda: next(counts))
@@ -272,7 +272,7 @@ def test_a_child_that_lives_long_is_not_taken_for_one_with_its_number(
     start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Numbers come round again after a million children."""
-    from holdfast.work.runners import spawn as module
+    from holdfast.runners import spawn as module
 
     ready = tmp_path / "ready"
     old = start(f"import time; open({str(ready)!r}, 'w').close(); time.sleep(600)")
@@ -338,8 +338,8 @@ def test_a_child_dies_with_its_parent_although_it_holds_the_gil(tmp_path: Path) 
     busy = f"import re, os; open({str(ready)!r}, 'w').write(str(os.getpid())); re.match('(a*)*b', 'a' * 60)"
     parent_code = f"""
 import os, sys
-from holdfast.work.runners.settle import Terms
-from holdfast.work.runners.spawn import spawn
+from holdfast.runners.child_setup import Terms
+from holdfast.runners.spawn import spawn
 spawn([sys.executable, "-c", {PROGRAM!r}, {busy!r}], env=os.environ, terms=Terms(parent=0))
 import time; time.sleep(600)
 """
@@ -451,10 +451,10 @@ def test_its_environment_is_an_allow_list() -> None:
         "HOLDFAST_URL": "sqlite:///x", "DATABASE_URL": "postgresql://x", "PGPASSWORD": "y", "API_TOKEN": "z",
     }  # fmt: skip
     kept = {"PATH", "LC_ALL", "PYTHONPATH", "HOME"}
-    assert surroundings(ours).keys() == kept
-    assert surroundings(ours, ["REGION", "NOT_SET"]).keys() == kept | {"REGION"}
-    assert surroundings(ours, ["DATABASE_URL"]).keys() == kept
-    assert surroundings(ours, ["API_TOKEN"], database=True).keys() == kept | {
+    assert child_environment(ours).keys() == kept
+    assert child_environment(ours, ["REGION", "NOT_SET"]).keys() == kept | {"REGION"}
+    assert child_environment(ours, ["DATABASE_URL"]).keys() == kept
+    assert child_environment(ours, ["API_TOKEN"], database=True).keys() == kept | {
         "API_TOKEN",
         "HOLDFAST_URL",
         "DATABASE_URL",

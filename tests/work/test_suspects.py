@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.work.suspects import FIRST_PACE, LONGEST, Turns
+from holdfast.worker.suspects import FIRST_PACE, LONGEST, Turns
 
 
 def test_they_come_again_one_after_the_other() -> None:

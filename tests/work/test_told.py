@@ -6,8 +6,8 @@ import pytest
 
 from holdfast.errors import StoreUnavailable
 from holdfast.model.job import Claimed, Wants
-from holdfast.work.desk import ONCE_MORE
-from holdfast.work.lane import FEW
+from holdfast.worker.desk import ONCE_MORE
+from holdfast.worker.runner_slots import FEW
 from tests.work.scripted import Bench, held
 
 HERE = ("default", "greet", 0)

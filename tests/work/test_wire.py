@@ -15,9 +15,9 @@ import pytest
 
 from holdfast.model.job import Held
 from holdfast.model.outcome import Error, Outcome
-from holdfast.work.runners.lone import uninterrupted
-from holdfast.work.runners.process import Process
-from holdfast.work.runners.wire import (
+from holdfast.runners.isolated_child import uninterrupted
+from holdfast.runners.pooled_process import Process
+from holdfast.runners.wire import (
     CHUNK,
     LAST,
     Done,

@@ -19,8 +19,8 @@ from holdfast.errors import HoldfastError, SchemaOutdated, StoreError, StoreUnav
 from holdfast.model.backoff import POLL_TRIES
 from holdfast.model.outcome import Outcome
 from holdfast.store.base import Ear
-from holdfast.work import flights, retention
-from holdfast.work.worker import AFTER_GRACE
+from holdfast.worker import exchange, retention
+from holdfast.worker.worker import AFTER_GRACE
 from tests.contract.places import raw
 from tests.factories import wants
 from tests.running import HASTY, Heard, await_state, troubled, working
@@ -176,7 +176,7 @@ def test_a_poll_error_never_ends_the_worker(
     make_app: Callable[..., Holdfast], monkeypatch: pytest.MonkeyPatch, heard: Heard
 ) -> None:
     app = make_app(poll_base=0.01, poll_max=0.02)
-    monkeypatch.setattr(flights, "error_delay", lambda attempt: 0.01)
+    monkeypatch.setattr(exchange, "error_delay", lambda attempt: 0.01)
     app.task(name="task")(lambda: "done")
     trouble: list[Exception] = [
         StoreError("permission denied"), RuntimeError("a bug"), *[StoreUnavailable("away")] * (POLL_TRIES + 1),

@@ -12,6 +12,6 @@ def isolated_job_ms(place: Place, jobs: int) -> float:
     """One after another, jobs that do nothing: what is left is the process, its imports, and its end."""
     ids = [int(hf.store.enqueue(NewJob(task="alone", args=b"{}")).id) for _ in range(jobs)]
     seen = range(ids[0], ids[-1] + 1)
-    with working(app="holdfast.bench.lone_app:hf", isolated=1) as workers:
+    with working(app="holdfast.bench.isolated_app:hf", isolated=1) as workers:
         wait_until(lambda: not place.unfinished(seen), workers)
     return 1000 * place.seconds_worked(seen) / jobs

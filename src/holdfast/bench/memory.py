@@ -14,7 +14,7 @@ from typing import Any
 from holdfast.bench.app import PAD, hf, noop
 from holdfast.bench.place import Place
 from holdfast.bench.workers import PATIENCE, environment, rss_mb, wait_until, working
-from holdfast.work.tasks import Bound
+from holdfast.tasks.task import Bound
 
 LOOKS = 20  # at the worker's memory, over the whole drain
 SLOWEST = 1_000  # jobs a second; slower than that, and the drain is given up

@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable
 
 from holdfast.model.job import Held
-from holdfast.work.attempt import Attempt
-from holdfast.work.context import JobContext
+from holdfast.tasks.attempt import Attempt
+from holdfast.tasks.context import JobContext
 
 CALLS = 200_000
 

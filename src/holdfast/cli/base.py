@@ -14,6 +14,7 @@ from typing import Any
 import click
 import msgspec
 
+from holdfast.app_loader import find_app, open_app
 from holdfast.errors import (
     BadArguments,
     BadSettings,
@@ -26,7 +27,6 @@ from holdfast.errors import (
     UnknownTask,
     WaitTimeout,
 )
-from holdfast.finding import find_app, open_app
 from holdfast.harmless import UNSAFE, block, harmless
 from holdfast.redact import scrub
 

@@ -9,10 +9,10 @@ from difflib import get_close_matches
 import click
 from click.shell_completion import get_completion_class
 
+from holdfast.app import Holdfast
+from holdfast.app_loader import looked_at
 from holdfast.cli.base import app_argument, cli, output_option, print_data, print_table, talk, url_option
-from holdfast.client import Holdfast
 from holdfast.errors import HoldfastError
-from holdfast.finding import looked_at
 from holdfast.settings import redact
 
 

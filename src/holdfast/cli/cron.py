@@ -11,7 +11,7 @@ from holdfast.cli.base import ago, cli, open_app, output_option, print_data, pri
 from holdfast.cli.queues import moment, pausing, user
 from holdfast.errors import BadSettings
 from holdfast.model.cron import CronRecord
-from holdfast.model.words import named
+from holdfast.model.text import named
 
 
 @cli.group()

@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
 
+from holdfast.app_loader import applications
 from holdfast.cli.base import app_argument, cli, queues_option, talk
 from holdfast.errors import BadSettings
-from holdfast.finding import applications
+from holdfast.runners.kernel import PDEATHSIG, prctl
 from holdfast.settings import load_settings, redact, sources
 from holdfast.signals import stop_signals
-from holdfast.work.runners.kernel import PDEATHSIG, prctl
 
 LOOK = 0.5  # seconds between looks at the files
 PATIENCE = 5.0  # seconds a worker gets to finish what it runs, before that is given back

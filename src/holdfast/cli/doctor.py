@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from holdfast.app_loader import looked_at
 from holdfast.cli.base import app_argument, cli, output_option, print_data, say, talk, url_option
-from holdfast.finding import looked_at
 
 if TYPE_CHECKING:
     from holdfast.doctor import Finding

@@ -11,7 +11,7 @@ import msgspec
 from holdfast.cli.base import cli, find_app, output_option, print_data, talk, to_json, url_option
 from holdfast.errors import BadArguments
 from holdfast.model.filter import duration
-from holdfast.work.tasks import Task
+from holdfast.tasks.task import Task
 
 
 @cli.command()

@@ -10,6 +10,7 @@ import click
 import msgspec
 from msgspec.structs import asdict
 
+from holdfast.app import Holdfast
 from holdfast.cli.base import (
     ago,
     cli,
@@ -24,12 +25,11 @@ from holdfast.cli.base import (
     to_json,
     url_option,
 )
-from holdfast.client import Holdfast
 from holdfast.harmless import block
 from holdfast.model.filter import ALL, STATES, Filter, parse
 from holdfast.model.job import JobRecord, Progress, StepRecord
 from holdfast.model.lifecycle import State
-from holdfast.model.words import nearest
+from holdfast.model.text import nearest
 from holdfast.redact import hide_secrets
 from holdfast.store.find import WINDOW
 

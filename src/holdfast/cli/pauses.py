@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from holdfast.cli.base import cli, open_app, output_option, print_data, print_table, talk, url_option
 from holdfast.cli.queues import held, moment, paused, pausing, told, user
 from holdfast.model.job import COUNTED, Pause
-from holdfast.model.standing import meant, text
-from holdfast.model.words import named, plural, quoted
+from holdfast.model.pause_filter import meant, text
+from holdfast.model.text import named, plural, quoted
 
 HOW = {"queue": "queues resume {}", "task": "tasks resume {}", "cron": "cron resume {}", "filter": "resume {}"}
 

@@ -11,6 +11,7 @@ from typing import Any
 import click
 from msgspec.structs import asdict
 
+from holdfast.app import Holdfast
 from holdfast.cli.base import (
     ago,
     cli,
@@ -23,11 +24,10 @@ from holdfast.cli.base import (
     talk,
     url_option,
 )
-from holdfast.client import Holdfast
 from holdfast.errors import BadArguments
 from holdfast.model.filter import duration
 from holdfast.model.job import COUNTED, Depth, Pause
-from holdfast.model.words import named, plural
+from holdfast.model.text import named, plural
 
 Row = dict[str, Any]
 

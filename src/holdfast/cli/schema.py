@@ -6,8 +6,8 @@ from contextlib import closing
 
 import click
 
+from holdfast.app import Holdfast
 from holdfast.cli.base import app_argument, cli, find_app, output_option, print_data, talk, url_option
-from holdfast.client import Holdfast
 from holdfast.errors import BadArguments
 from holdfast.settings import Settings, load_settings
 from holdfast.store import open_store

@@ -8,7 +8,7 @@ import click
 
 from holdfast.cli.base import cli, open_app, output_option, plain, print_data, say, url_option
 from holdfast.harmless import harmless
-from holdfast.people import STACK_TIMEOUT
+from holdfast.operations import STACK_TIMEOUT
 
 
 @cli.command()

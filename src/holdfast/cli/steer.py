@@ -13,18 +13,18 @@ from typing import Any
 import click
 from msgspec.structs import asdict, astuple, replace
 
+from holdfast.app import Holdfast
 from holdfast.cli.base import open_app, output_option, print_data, say, talk, url_option
 from holdfast.cli.jobs import hint_at_names, jobs, print_jobs
 from holdfast.cli.queues import user
-from holdfast.client import Holdfast
 from holdfast.errors import BadArguments, JobNotFound, Refused
 from holdfast.model.filter import DERIVED, BadFilter, Filter, duration, parse
 from holdfast.model.job import Changed
 from holdfast.model.lifecycle import FINISHED, IN_PLACE, REQUESTS, TRANSITIONS, State
-from holdfast.people import changes
+from holdfast.operations import changes
 from holdfast.store.base import Store
 from holdfast.store.find import CHUNK
-from holdfast.work.options import by_of, reason_of
+from holdfast.tasks.options import by_of, reason_of
 
 CAP = 10_000  # jobs counted before asking
 SHOWN = 5

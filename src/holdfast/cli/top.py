@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from holdfast.app import Holdfast
 from holdfast.cli.base import cli, open_app, output_option, queues_option, split, talk, to_json, url_option
-from holdfast.client import Holdfast
 from holdfast.errors import StoreError
 
 if TYPE_CHECKING:

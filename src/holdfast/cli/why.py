@@ -19,8 +19,8 @@ from holdfast.cli.base import (
     url_option,
 )
 from holdfast.errors import BadSettings
+from holdfast.model.text import plural
 from holdfast.model.why import QueueWhy, Reason, Why
-from holdfast.model.words import plural
 
 NOT_FOUND = 3  # as of every command that does not find its job
 

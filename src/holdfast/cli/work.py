@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast import logs
+from holdfast.app import Holdfast
+from holdfast.app_loader import named_app
 from holdfast.cli.base import (
     app_argument,
     cli,
@@ -21,18 +23,16 @@ from holdfast.cli.base import (
     to_json,
     url_option,
 )
-from holdfast.client import Holdfast
 from holdfast.errors import HoldfastError
-from holdfast.finding import named_app
 from holdfast.model.job import Processed
-from holdfast.model.words import plural
+from holdfast.model.text import plural
 from holdfast.redact import scrub
 from holdfast.settings import load_settings
 from holdfast.signals import Signals, Stopped, signals
-from holdfast.work.options import names_of
+from holdfast.tasks.options import names_of
 
 if TYPE_CHECKING:
-    from holdfast.work.worker import Worker
+    from holdfast.worker.worker import Worker
 
 log_format_option = click.option(
     "--log-format", type=click.Choice(["text", "json"]),
@@ -112,9 +112,9 @@ def start(
 ) -> Worker:  # fmt: skip
     """The worker a command line means, which signals stop. With processes of its own for handlers it imports no
     application."""
-    from holdfast.work.isolating import isolating  # other commands need no worker
-    from holdfast.work.runners.pool import Pool
-    from holdfast.work.worker import Worker
+    from holdfast.runners.isolating_group import isolating  # other commands need no worker
+    from holdfast.runners.process_pool import Pool
+    from holdfast.worker.worker import Worker
 
     settings["processes"] = processes
     known = load_settings(processes=processes, log_format=settings["log_format"])

@@ -22,7 +22,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from holdfast.demo.app import charge, crunch, doomed, flaky, greet, hf, shrink
 from holdfast.model.job import WorkerRecord
 from holdfast.model.lifecycle import FINISHED, State
-from holdfast.work.tasks import Bound
+from holdfast.tasks.task import Bound
 
 WORKERS = 3
 LONGEST = 90.0  # seconds after which something is wrong

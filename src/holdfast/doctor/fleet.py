@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 
 from holdfast.doctor.finding import Finding, Limits, ok, warning
+from holdfast.model.text import in_words, plural, to_serve
 from holdfast.model.unserved import Unserved, unserved
-from holdfast.model.words import in_words, plural, to_serve
 from holdfast.settings import Settings
 from holdfast.store.base import Store
-from holdfast.work.neighbours import Alone, meeting_place
+from holdfast.worker.neighbours import Alone, meeting_place
 
 NAMED = 10  # of each kind that are named one by one
 

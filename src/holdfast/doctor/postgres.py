@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from holdfast.doctor.finding import Finding, Limits, error, ok, warning
-from holdfast.model.words import in_words, plural
+from holdfast.model.text import in_words, plural
 from holdfast.settings import Settings
 from holdfast.store.base import Store
 

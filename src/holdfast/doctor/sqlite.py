@@ -10,7 +10,7 @@ from pathlib import Path
 
 from holdfast.doctor.finding import Finding, Limits, error, ok, warning
 from holdfast.errors import HoldfastError
-from holdfast.model.words import quoted
+from holdfast.model.text import quoted
 from holdfast.settings import Settings
 from holdfast.store.base import Store
 from holdfast.store.sqlite.connect import NETWORK_FILE_SYSTEMS, file_system_of, path_of

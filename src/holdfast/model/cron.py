@@ -18,7 +18,7 @@ from typing import Any, Literal, get_args
 import msgspec
 
 from holdfast.errors import BadSettings
-from holdfast.model.words import nearest
+from holdfast.model.text import nearest
 
 CatchUp = Literal["none", "latest", "all"]
 CATCH_UP: tuple[CatchUp, ...] = get_args(CatchUp)

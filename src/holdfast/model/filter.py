@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from holdfast.errors import BadArguments
 from holdfast.model.lifecycle import State
-from holdfast.model.words import nearest
+from holdfast.model.text import nearest
 
 DERIVED = ("scheduled", "retrying")  # how a queued job that lies ahead is shown: not tried yet, or tried before
 STATES = (*(state.value for state in State), *DERIVED)

@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast.errors import StoreError
 from holdfast.model.lifecycle import State
-from holdfast.model.place import Place
+from holdfast.model.peers import Place
 
 DEFAULT_QUEUE = "default"
 DEFAULT_MAX_ATTEMPTS = 3

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from holdfast.model.job import Waiting, WorkerRecord
-from holdfast.model.words import nearest
+from holdfast.model.text import nearest
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from holdfast.model.facts import Facts, WorkerFacts
 from holdfast.model.job import Pause
 from holdfast.model.lifecycle import FINISHED, State
 from holdfast.model.rescue import runs_isolated
-from holdfast.model.words import in_words, moment_in_words, named, nearest, plural, to_serve
+from holdfast.model.text import in_words, moment_in_words, named, nearest, plural, to_serve
 
 PATIENCE = 5.0  # seconds in which a handler that looks now and then has seen a request
 TURN = 1.0  # seconds one may keep others from writing before that is worth telling

@@ -34,15 +34,15 @@ from holdfast.model.job import (
 )
 from holdfast.model.lifecycle import State
 from holdfast.model.outcome import Error, Outcome, Progress, Verb
-from holdfast.model.place import Place
+from holdfast.model.peers import Place
 from holdfast.store.crons import KeepsCrons
 from holdfast.store.depth import depths
 from holdfast.store.find import page
-from holdfast.store.reading import JobId as JobId
-from holdfast.store.reading import Row as Row
+from holdfast.store.operator_verbs import OperatorVerbs
+from holdfast.store.reads import JobId as JobId
+from holdfast.store.reads import Row as Row
 from holdfast.store.rescues import TakesBack
-from holdfast.store.stacks import KeepsStacks
-from holdfast.store.steering import Steers
+from holdfast.store.stack_requests import KeepsStacks
 
 if TYPE_CHECKING:
     from holdfast.store.permits import Permits
@@ -113,7 +113,7 @@ class Ear(Protocol):
     def close(self) -> None: ...
 
 
-class Store(TakesBack, Steers, KeepsCrons, KeepsStacks):
+class Store(TakesBack, OperatorVerbs, KeepsCrons, KeepsStacks):
     """Where jobs are kept."""
 
     can_listen: bool = False  # can it wake a sleeping worker?

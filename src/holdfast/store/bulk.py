@@ -14,14 +14,14 @@ from holdfast.store.find import chunks
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from holdfast.store.reading import JobId, Row
-    from holdfast.store.steering import Steers
+    from holdfast.store.operator_verbs import OperatorVerbs
+    from holdfast.store.reads import JobId, Row
 
 LOCKED = 3  # jobs of a chunk that may be locked before we give up: each makes us wait
 
 
 def bulk(
-    store: Steers, verb: str, filter: Filter, *, told: Callable[[Changed], None] | None = None, **parameters: Any
+    store: OperatorVerbs, verb: str, filter: Filter, *, told: Callable[[Changed], None] | None = None, **parameters: Any
 ) -> Changed:
     """How many jobs were changed, were not in a state for it, or run and were asked. `told` hears of each chunk."""
     changed = refused = asked = 0
@@ -37,7 +37,7 @@ def bulk(
     return Changed(changed, refused, asked)
 
 
-def _one_by_one(store: Steers, verb: str, ids: Sequence[JobId], parameters: dict[str, Any]) -> list[Row]:
+def _one_by_one(store: OperatorVerbs, verb: str, ids: Sequence[JobId], parameters: dict[str, Any]) -> list[Row]:
     """Someone holds a lock on one of them, two wait for each other, or one is refused: then each by itself. Those that
     can be changed are, before a lock is complained of."""
     done: list[Row] = []

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from holdfast.model.cron import CronRecord, Step, correlation_of, cron_tag
-from holdfast.store.reading import Reading, Row
+from holdfast.store.reads import Reading, Row
 
 if TYPE_CHECKING:
     from holdfast.store.base import Transaction

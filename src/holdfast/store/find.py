@@ -11,7 +11,7 @@ from holdfast.model.filter import DERIVED, Filter, as_json
 from holdfast.model.job import Page
 
 if TYPE_CHECKING:
-    from holdfast.store.reading import JobId, Reading
+    from holdfast.store.reads import JobId, Reading
 
 STEP = 10_000  # ids looked through by one statement
 WINDOW = 100_000  # ids, or failures, looked through for one page

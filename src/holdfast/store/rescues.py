@@ -12,7 +12,7 @@ from holdfast.model.job import Held, Rescued, correlated
 from holdfast.model.lifecycle import State
 from holdfast.model.outcome import Crash
 from holdfast.model.rescue import verdict
-from holdfast.store.reading import JobId, Reading, Row
+from holdfast.store.reads import JobId, Reading, Row
 
 if TYPE_CHECKING:
     from holdfast.store.base import Ref, Transaction

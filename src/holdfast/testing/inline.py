@@ -10,20 +10,20 @@ from contextlib import contextmanager
 from contextvars import copy_context
 from typing import Any, TypeVar
 
-from holdfast.client import Holdfast
-from holdfast.handle import Job
-from holdfast.work.attempt import Attempt
-from holdfast.work.context import JobContext, current, working
-from holdfast.work.desk import Desk
-from holdfast.work.runners.inline import InlineRunner
-from holdfast.work.tasks import Bound
+from holdfast.app import Holdfast
+from holdfast.job import Job
+from holdfast.runners.inprocess import InProcessRunner
+from holdfast.tasks.attempt import Attempt
+from holdfast.tasks.context import JobContext, current, working
+from holdfast.tasks.task import Bound
+from holdfast.worker.desk import Desk
 
 R = TypeVar("R")
 
 NAME = "inline"  # the worker, as it is written on a job
 
 
-class CallerRunner(InlineRunner):
+class CallerRunner(InProcessRunner):
     """Runs attempts where it is told to start them. Remembers what each job's handler raised, if it did."""
 
     def __init__(self, app: Holdfast, desk: Desk) -> None:

@@ -15,21 +15,21 @@ from typing import Any
 import msgspec
 
 from holdfast import events
-from holdfast.client import Holdfast
+from holdfast.app import Holdfast
 from holdfast.errors import BadArguments
-from holdfast.handle import Job
+from holdfast.job import Job
 from holdfast.model.job import Held, JobRecord, Wants
 from holdfast.model.lifecycle import State
 from holdfast.model.outcome import given_back
 from holdfast.store import open_store
+from holdfast.tasks.context import in_handler
+from holdfast.tasks.options import names_of
+from holdfast.tasks.task import Enqueuer, Task
 from holdfast.testing.clock import Clock, Duration
 from holdfast.testing.inline import Inline
 from holdfast.testing.matching import as_json, fits, matches
 from holdfast.testing.words import blocking, listed, told
-from holdfast.work.context import in_handler
-from holdfast.work.options import names_of
-from holdfast.work.tasks import Enqueuer, Task
-from holdfast.work.worker import Worker
+from holdfast.worker.worker import Worker
 
 ENDS = ("succeed", "fail", "reschedule", "release", "park", "stop")
 PAGE = 500

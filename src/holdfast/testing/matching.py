@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast.model.job import JobRecord
 from holdfast.model.payload import Unfit, encode
-from holdfast.work.options import Options, aware, seconds
+from holdfast.tasks.options import Options, aware, seconds
 
 
 def matches(given: dict[str, Any], wanted: dict[str, Any]) -> bool:

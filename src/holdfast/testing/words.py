@@ -7,7 +7,7 @@ from datetime import datetime
 
 import msgspec
 
-from holdfast.client import Holdfast
+from holdfast.app import Holdfast
 from holdfast.model.job import JobRecord
 from holdfast.model.lifecycle import State
 from holdfast.model.why import Reason, Why

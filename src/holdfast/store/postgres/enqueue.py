@@ -18,18 +18,18 @@ from holdfast import events
 from holdfast.errors import BadSettings, OutcomeUnknown, StoreUnavailable
 from holdfast.model.job import Enqueued, NewJob
 from holdfast.model.lifecycle import State
-from holdfast.model.place import TIMES
+from holdfast.model.peers import TIMES
 from holdfast.settings import Settings
 from holdfast.store.base import Row, Store
-from holdfast.store.foreign import aunderlying, underlying
 from holdfast.store.pool import Pool
 from holdfast.store.postgres.connect import NOT_ALLOWED, Connection, cut_off, translate, translated
 from holdfast.store.postgres.copy import BEGIN, COPIED, END, CopyRows
+from holdfast.store.postgres.enqueue_connection import EnqueueConnection
 from holdfast.store.postgres.notify import Notifier, few, lane_wakeup
-from holdfast.store.postgres.post import Post
 from holdfast.store.postgres.session import Unanswered, limited
 from holdfast.store.statements import Statements
 from holdfast.store.steps import Steps, arun_steps, asks_for_more, keyed_steps, run_steps
+from holdfast.store.user_connection import aunderlying, underlying
 
 CHUNK = 2_500  # jobs sent in the first COPY
 LARGEST = 10_000  # in later ones, unless they are large
@@ -46,7 +46,7 @@ class PostgresEnqueue(Store):
     _schema: str
     settings: Settings
     _clock: Callable[[], datetime] | None
-    _posts: Pool[Post]
+    _posts: Pool[EnqueueConnection]
     _given_up: set[int]  # the server's processes whose answer to an enqueue came too late
     _notifier: Notifier
 

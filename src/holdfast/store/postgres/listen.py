@@ -11,10 +11,10 @@ from contextlib import contextmanager
 from psycopg import pq
 
 from holdfast.errors import StoreUnavailable
-from holdfast.model.place import Place
+from holdfast.model.peers import Place
 from holdfast.settings import Settings
 from holdfast.store.postgres.connect import Connection, ready, shares_sessions, translated
-from holdfast.store.postgres.trip import Trip
+from holdfast.store.postgres.exchange import Trip
 
 SELF_CHECK = 5.0  # seconds a new listener has to hear itself
 MARK = "s"

@@ -21,10 +21,10 @@ from psycopg import pq
 
 from holdfast import events
 from holdfast.errors import StoreError
-from holdfast.model.place import CHANNELS
+from holdfast.model.peers import CHANNELS
 from holdfast.store.postgres.connect import Connection, ready
 from holdfast.store.postgres.copy import array
-from holdfast.store.postgres.crowd import Crowd
+from holdfast.store.postgres.wakeup_rate import WakeupRate
 
 SEND = b"select pg_notify(c, p) from unnest($1::text[], $2::text[]) as w (c, p)"
 IDLE = 10.0  # seconds without a wake-up after which thread and connection are given up
@@ -43,7 +43,7 @@ def lane_wakeup(queue: str, task: str, priority: int) -> str:
 
 
 def few(channel: str, number: int | str = "") -> str:
-    """The channel of this number, for wake-ups that concern a few workers (model/place.py). Without one: any of them;
+    """The channel of this number, for wake-ups that concern a few workers (model/peers.py). Without one: any of them;
     which, is decided when the wake-up is sent."""
     return f"{channel}:{number}"
 
@@ -74,7 +74,7 @@ class Notifier:
         self._rest_until = 0.0
         self._send_at = 0.0  # what waits, if no job takes it along before
         self._without = 0  # jobs since the last one
-        self._crowd = Crowd()
+        self._crowd = WakeupRate()
         self._finalized = False  # this process has been told to flush at its end
 
     def send(self, wakeups: Iterable[tuple[str, str]]) -> None:

@@ -14,13 +14,14 @@ import psycopg
 from holdfast.errors import LeaseLost, OutcomeUnknown, Steer, StoreError
 from holdfast.model.job import Claimed, Look, Request, Thing
 from holdfast.model.outcome import Outcome, Progress
-from holdfast.model.place import CHANNELS, Place
+from holdfast.model.peers import CHANNELS, Place
 from holdfast.settings import Settings
 from holdfast.store.base import JobId, Ref, Row, Transaction, success
 from holdfast.store.migrate import OLDEST_CODE, check_version, misfit, pending, turn
 from holdfast.store.permits import Permits
 from holdfast.store.pool import Pool
 from holdfast.store.postgres.catalogue import found_and_fresh
+from holdfast.store.postgres.claim_floors import Survey
 from holdfast.store.postgres.connect import (
     LOCK_TIMEOUT,
     Connection,
@@ -31,14 +32,13 @@ from holdfast.store.postgres.connect import (
     usable,
 )
 from holdfast.store.postgres.enqueue import PostgresEnqueue
-from holdfast.store.postgres.line import Line
+from holdfast.store.postgres.enqueue_connection import EnqueueConnection
+from holdfast.store.postgres.exchange import CLAIMS, ENDINGS, SUCCESSES, Trip, held, numbers
+from holdfast.store.postgres.floor_surveys import Surveys
 from holdfast.store.postgres.listen import PostgresEar, begin_to_listen, listen
-from holdfast.store.postgres.looks import Survey
 from holdfast.store.postgres.notify import Notifier, few
-from holdfast.store.postgres.post import Post
+from holdfast.store.postgres.pipeline import Pipeline
 from holdfast.store.postgres.primary import Primary
-from holdfast.store.postgres.surveys import Surveys
-from holdfast.store.postgres.trip import CLAIMS, ENDINGS, SUCCESSES, Trip, held, numbers
 from holdfast.store.statements import Statements, source
 
 MIGRATION_TURN = 60  # seconds to wait while another process migrates
@@ -84,7 +84,9 @@ class PostgresStore(PostgresEnqueue):
         self.channels = [few(self.channel, number) for number in range(CHANNELS)]
         self.listen_everywhere = ";".join(f'listen "{name}"' for name in (self.channel, *self.channels)).encode()
         self._pool: Pool[Connection] = Pool(self._connect, usable, usable)
-        self._posts: Pool[Post] = Pool(self._open_post, Post.in_order, Post.usable)
+        self._posts: Pool[EnqueueConnection] = Pool(
+            self._open_post, EnqueueConnection.in_order, EnqueueConnection.usable
+        )
         self._trips: Pool[Trip] = Pool(self._open_trip, Trip.usable, Trip.usable)
         self._given_up = set()
         self._surveys = Surveys(self._survey)
@@ -105,10 +107,12 @@ class PostgresStore(PostgresEnqueue):
         self._on(connection, lambda connection: begin_to_listen(connection, channel, notify, self.settings))
         return connection
 
-    def _open_post(self) -> Post:
+    def _open_post(self) -> EnqueueConnection:
         enqueue, _ = self._numbers(self.statements["enqueue"])
         fixed = self._clock is None
-        return self._on(self._connect(), lambda connection: Post(connection, enqueue, self._values, fixed=fixed))
+        return self._on(
+            self._connect(), lambda connection: EnqueueConnection(connection, enqueue, self._values, fixed=fixed)
+        )
 
     def _open_trip(self) -> Trip:
         return self._trip_on(self._connect())
@@ -127,8 +131,10 @@ class PostgresStore(PostgresEnqueue):
             ),
         )  # fmt: skip
 
-    def _open_aside(self, statements: Mapping[str, bytes]) -> Line:
-        return self._on(self._connect(), lambda connection: Line(connection, statements, prepare=self.settings.prepare))
+    def _open_aside(self, statements: Mapping[str, bytes]) -> Pipeline:
+        return self._on(
+            self._connect(), lambda connection: Pipeline(connection, statements, prepare=self.settings.prepare)
+        )
 
     def _on(self, connection: Connection, begin: Callable[[Connection], T]) -> T:
         """Begin to use a new connection; what fails leaves none behind."""

@@ -16,10 +16,10 @@ from holdfast.errors import BadSettings, ValueRefused
 from holdfast.model.job import MAX_PRIORITY, MIN_PRIORITY, Enqueued, NewJob
 from holdfast.settings import Settings
 from holdfast.store.base import Row, Store
-from holdfast.store.foreign import underlying
 from holdfast.store.sqlite.connect import PLACE_LOOK, Connection, is_transient, translate
 from holdfast.store.statements import Statements
 from holdfast.store.steps import Steps, keyed_steps, run_steps
+from holdfast.store.user_connection import underlying
 
 CHUNK = 5_000  # jobs kept at a time
 

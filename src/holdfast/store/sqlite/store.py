@@ -24,6 +24,7 @@ from holdfast.store.base import (
     success,
 )
 from holdfast.store.migrate import OLDEST_CODE, check_version, misfit, pending
+from holdfast.store.operator_verbs import forget
 from holdfast.store.pool import Pool
 from holdfast.store.sqlite.catalogue import fresh, parts, things
 from holdfast.store.sqlite.connect import (
@@ -38,11 +39,10 @@ from holdfast.store.sqlite.connect import (
     translated,
 )
 from holdfast.store.sqlite.enqueue import Stamp, stored
+from holdfast.store.sqlite.exchange import SqliteTrip, as_text, seconds_until
 from holdfast.store.sqlite.gate import holder_of
-from holdfast.store.sqlite.trip import SqliteTrip, as_text, seconds_until
 from holdfast.store.sqlite.watch import Watch
 from holdfast.store.statements import Statements
-from holdfast.store.steering import forget
 
 
 class SqliteStore(SqliteTrip):

@@ -95,7 +95,7 @@ create unique index jobs_key on @jobs (task, key) where holds_key;
 -- Whoever inserts jobs by a statement of its own wakes the workers when it commits: other programs, COPY, and `conn=`. Our
 -- own sessions say that they notify (connect.py) and do so after the commit: NOTIFY inside a transaction makes commits
 -- queue for one lock. There is none for updates: claims write the same columns, and if the setting got lost, workers
--- would wake each other without end. A few workers listen on each of 64 channels (holdfast/model/place.py): so one job does
+-- would wake each other without end. A few workers listen on each of 64 channels (holdfast/model/peers.py): so one job does
 -- not wake all of them.
 create function @wake() returns trigger language plpgsql as $$
 begin

@@ -1,0 +1,436 @@
+"""Holdfast, the object users hold: each public verb, one short method. Those of who operates it are in people.py."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, overload
+
+import msgspec
+
+from holdfast import events
+from holdfast.errors import UNGUARDED, BadArguments, BadSettings, SchemaOutdated, StoreUnavailable, UnknownTask
+from holdfast.job import Job
+from holdfast.model.cron import CatchUp
+from holdfast.model.job import DEFAULT_MAX_ATTEMPTS, DEFAULT_QUEUE, Enqueued, NewJob, Processed
+from holdfast.model.limits import Limits
+from holdfast.model.retry import DEFAULT_RETRY, RetryLike, retry_policy
+from holdfast.model.text import nearest, plural
+from holdfast.operations import People
+from holdfast.settings import load_settings, sources
+from holdfast.store import open_store
+from holdfast.store.base import Store
+from holdfast.tasks.context import JobContext, current
+from holdfast.tasks.hooks import ErrorHook, Hook, Hooks, checked_error_hook
+from holdfast.tasks.offload import in_thread
+from holdfast.tasks.options import Isolation, Seconds, names_of, task_defaults
+from holdfast.tasks.resources import Resource, Use
+from holdfast.tasks.task import AsyncTask, Bound, SyncTask, Task
+from holdfast.waiters import Waiters
+
+if TYPE_CHECKING:
+    from holdfast.runners.group import InProcessGroup
+    from holdfast.runners.inprocess import InProcessRunner
+    from holdfast.worker.worker import Worker
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+H = TypeVar("H", bound=Hook)
+E = TypeVar("E", bound=ErrorHook)
+
+
+class Holdfast(People):
+    """An application: its tasks, and the database its jobs are kept in.
+
+    `Holdfast("sqlite:///jobs.db")` or `Holdfast("postgresql://…")`; without a URL, HOLDFAST_URL or the settings file
+    decide. Further keyword arguments are settings."""
+
+    def __init__(self, url: str | None = None, **settings: Any) -> None:
+        try:
+            self.settings = load_settings(url=url, **settings)
+            self.sources = sources(url=url, **settings)
+        except TypeError as error:
+            raise BadSettings(str(error).replace("Settings.__init__()", "Holdfast")) from None
+        self.tasks: dict[str, Task[..., Any]] = {}
+        self._names: dict[str, str] = {}  # name or alias -> the task it belongs to
+        self._resources: list[Resource[Any]] = []
+        self._hooks = Hooks()
+        self._opening = threading.Lock()
+        self._store: Store | None = None
+
+    # -- tasks -----------------------------------------------------------------------------------------------------
+
+    @overload
+    def task(self, function: Callable[Concatenate[JobContext, P], Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...  # type: ignore[overload-overlap]
+    @overload
+    def task(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...  # type: ignore[overload-overlap]
+    @overload
+    def task(self, function: Callable[Concatenate[JobContext, P], R], /) -> SyncTask[P, R]: ...
+    @overload
+    def task(self, function: Callable[P, R], /) -> SyncTask[P, R]: ...
+    @overload
+    def task(
+        self,
+        *,
+        name: str | None = None,
+        queue: str = DEFAULT_QUEUE,
+        priority: int = 0,
+        max_attempts: int = DEFAULT_MAX_ATTEMPTS,
+        retry: RetryLike = DEFAULT_RETRY,
+        timeout: Seconds | None = None,
+        progress_timeout: Seconds | None = None,
+        isolation: Isolation | None = None,
+        limits: Limits | None = None,
+        env: Sequence[str] = (),
+        database: bool = False,
+        reuse: Seconds | Literal["forever"] | None = None,
+        aliases: Sequence[str] = (),
+        tags: Sequence[str] = (),
+        cron: str | None = None,
+        timezone: str | None = None,
+        catch_up: CatchUp | None = None,
+    ) -> TaskDecorator: ...
+
+    def task(self, function: Callable[..., Any] | None = None, **options: Any) -> Any:
+        """Declare a task. Its stored name is the function's name, or `name=`; never its module's path. `aliases=` keep
+        jobs running that were enqueued under an earlier name. `cron=` enqueues it by a schedule, in `timezone=` (UTC);
+        `catch_up=` says which ticks are made up for after a downtime: "none", the "latest" (so by default) or "all".
+        `isolation="process"` gives each attempt a process of its own, within `limits=`, with little of the worker's
+        environment but what `env=` names, and without the database unless `database=True`."""
+        if function is not None and not callable(function):
+            raise BadSettings(
+                f"@task takes options by name, as in @task(queue=…), not {function!r:.80}", number="HF1111"
+            )
+        decorator = TaskDecorator(self, options)
+        return decorator if function is None else decorator(function)
+
+    def declare(self, function: Callable[..., Any], options: dict[str, Any]) -> Task[..., Any]:
+        given: dict[str, Any] = {
+            "queue": DEFAULT_QUEUE, "priority": 0, "max_attempts": DEFAULT_MAX_ATTEMPTS, "retry": DEFAULT_RETRY,
+            "timeout": None, "reuse": None, "aliases": (), "tags": (), "name": None,
+            "cron": None, "timezone": None, "catch_up": None,
+            "progress_timeout": None, "isolation": None, "limits": None, "env": (), "database": False,
+        }  # fmt: skip
+        unknown = options.keys() - given.keys()
+        if unknown:
+            raise BadSettings(
+                f"@task has no option {', '.join(sorted(unknown))}; it takes {', '.join(sorted(given))}",
+                number="HF1111",
+            )
+        given.update(options)
+        given["retry"] = retry_policy(given["retry"])
+        defaults = task_defaults(function, **given)
+        for name in (defaults.name, *defaults.aliases):
+            if name in self._names:
+                raise BadSettings(
+                    f"the task name {name!r} is taken by {self._names[name]!r}: give one of them name=…",
+                    number="HF1111",
+                )
+        kind = AsyncTask if inspect.iscoroutinefunction(function) else SyncTask
+        task: Task[..., Any] = kind(self, function, defaults)
+        self.tasks[task.name] = task
+        self._names.update(dict.fromkeys((defaults.name, *defaults.aliases), defaults.name))
+        return task
+
+    def find_task(self, name: str) -> Task[..., Any]:
+        try:
+            return self.tasks[self._names[name]]
+        except KeyError:
+            known = ", ".join(sorted(self.tasks)) or "none"
+            near = nearest(name, self._names)
+            hint = f" (perhaps {near[0]!r})" if near else ""
+            raise UnknownTask(f"there is no task {name!r} in this application; declared: {known}{hint}") from None
+
+    # -- resources and hooks -----------------------------------------------------------------------------------------
+
+    @overload
+    def resource(self, function: Callable[..., AsyncIterator[T]], /) -> Resource[T]: ...
+    @overload
+    def resource(self, function: Callable[..., Coroutine[Any, Any, T]], /) -> Resource[T]: ...
+    @overload
+    def resource(self, function: Callable[..., Iterator[T]], /) -> Resource[T]: ...
+    @overload
+    def resource(self, function: Callable[..., T], /) -> Resource[T]: ...
+
+    def resource(self, function: Callable[..., Any], /) -> Any:
+        """Declare what a worker opens once for its handlers. The function returns it, or yields it once and closes it
+        after that; it may be asynchronous."""
+        resource: Resource[Any] = Resource(function)
+        self._resources.append(resource)
+        return resource
+
+    @property
+    def injected(self) -> Any:
+        """As the default of a handler's parameter: a worker passes the resource that gives what the parameter is
+        annotated as. `open_pool.injected` names one instead."""
+        return Use(None)
+
+    def on_start(self, hook: H) -> H:
+        """Call this when a process that runs handlers starts, before it takes jobs."""
+        self._hooks.start.append(hook)
+        return hook
+
+    def on_stop(self, hook: H) -> H:
+        """Call this when a process that runs handlers stops, after its last job."""
+        self._hooks.stop.append(hook)
+        return hook
+
+    def on_error(self, hook: E) -> E:
+        """Call this with the job and the exception whenever an attempt errors, times out or ends with its process, and
+        with None and the exception when a poll fails."""
+        self._hooks.error.append(checked_error_hook(hook))
+        return hook
+
+    def secrets(self, task: str) -> frozenset[str]:
+        """The arguments of a task that are not to be shown: marked as Secret, or named so."""
+        return self.find_task(task).secrets if task in self._names else frozenset()
+
+    # -- the store ---------------------------------------------------------------------------------------------------
+
+    @property
+    def store(self) -> Store:
+        """The open store. On SQLite the schema is made when it is first needed; PostgreSQL wants `holdfast migrate`."""
+        if self._store is None:
+            with self._opening:
+                if self._store is None:
+                    self._store = self._opened()
+        return self._store
+
+    def _opened(self) -> Store:
+        _refuse_while_importing()
+        store = open_store(self.settings)
+        try:
+            self._fit(store)
+        except BaseException:
+            store.close()
+            raise
+        return store
+
+    def _fit(self, store: Store) -> None:
+        try:
+            store.check()
+        except SchemaOutdated:
+            if not self.settings.url.startswith("sqlite"):
+                raise
+            # Only now: migrating writes, and the caller may have a transaction open that no other writer gets past.
+            try:
+                store.migrate()
+            except StoreUnavailable as error:
+                raise StoreUnavailable(
+                    f"the tables for jobs can't be made now: {error}. "
+                    "Call hf.migrate() or `holdfast migrate` before you open a transaction of your own"
+                ) from None
+
+    def reconfigure(self, **settings: Any) -> None:
+        """Change settings of an application that is declared already: the command line over the code."""
+        self.close()
+        if "lease" in settings:
+            settings.setdefault("heartbeat", 0.0)  # a quarter of the new one
+        self.settings = replace(self.settings, **settings)
+        self.sources |= dict.fromkeys(settings, "argument")
+
+    def migrate(self) -> list[str]:
+        """Bring the database's schema up to date; returns what was applied."""
+        _refuse_while_importing()
+        with closing(open_store(self.settings)) as store:
+            return store.migrate()
+
+    def close(self) -> None:
+        """Let go of the database's connections; wake-ups under way are sent first."""
+        if self._store is not None:
+            self._store.close()
+            self._store = None
+
+    def __enter__(self) -> Holdfast:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # -- enqueue -----------------------------------------------------------------------------------------------------
+
+    def submit(self, bound: Bound[R]) -> Job[R]:
+        store = self.store
+        self._refuse_in_transaction(bound.conn)
+        done = store.enqueue(bound.new) if bound.conn is None else store.enqueue_on(bound.conn, bound.new)
+        _tell(bound, done)
+        return Job(self, done.id, bound.task.name, created=done.created)
+
+    def _refuse_in_transaction(self, conn: Any = None) -> None:
+        context = current.get()
+        if context is not None and context.shuts_out(self.settings, conn):
+            raise BadSettings(
+                "this handler has a transaction open, and SQLite one writer: enqueue within it, using(conn=tx.conn)",
+                number="HF1112",
+            )
+
+    async def asubmit(self, bound: Bound[R]) -> Job[R]:
+        if bound.conn is None:
+            return await in_thread(self, self.submit, bound)
+        self._refuse_in_transaction(bound.conn)
+        done = await self.store.aenqueue_on(bound.conn, bound.new)
+        _tell(bound, done)
+        return Job(self, done.id, bound.task.name, created=done.created)
+
+    def enqueue_many(self, jobs: Iterable[Bound[R]]) -> list[Job[R]]:
+        """Keep many jobs, all or none: `hf.enqueue_many(task.bind(x) for x in xs)`."""
+        return [
+            Job(self, done.id, task, done.created)
+            for chunk, tasks in self._stream(jobs)
+            for done, task in zip(chunk, tasks, strict=True)
+        ]
+
+    def enqueue_stream(self, jobs: Iterable[Bound[Any]]) -> int:
+        """As enqueue_many, for streams too long to keep a handle on each; returns how many were enqueued."""
+        return sum(len(chunk) for chunk, _ in self._stream(jobs))
+
+    async def aenqueue_many(self, jobs: Iterable[Bound[R]]) -> list[Job[R]]:
+        return await in_thread(self, self.enqueue_many, jobs)
+
+    def _stream(self, jobs: Iterable[Bound[Any]]) -> Iterator[tuple[list[Enqueued], list[str]]]:
+        self._refuse_in_transaction()
+        # Answers come in the order of the jobs within what the store calls a chunk.
+        names: list[str] = []
+        telling = events.wanted("enqueued")
+        created: Counter[str] = Counter()
+
+        def news() -> Iterator[NewJob]:
+            for bound in jobs:
+                if not isinstance(bound, Bound):
+                    raise BadArguments(
+                        f"enqueue_many takes tasks with their arguments, task.bind(…), not {bound!r:.80}"
+                    )
+                if bound.conn is not None:
+                    raise BadSettings(
+                        "enqueue_many uses a transaction of its own: conn= is not possible here", number="HF1112"
+                    )
+                names.append(bound.task.name)
+                yield bound.new
+
+        for chunk in self.store.enqueue_many(news()):
+            tasks = names[: len(chunk)]
+            del names[: len(chunk)]
+            if telling:
+                created.update(task for done, task in zip(chunk, tasks, strict=True) if done.created)
+            yield chunk, tasks
+        for task, count in created.items():
+            events.emit("enqueued", count=count, task=task, committed=True)
+
+    # -- work ----------------------------------------------------------------------------------------------------------
+
+    def crew(self, *, isolated: bool = False) -> InProcessGroup:
+        """Who runs this application's handlers in this process: for workers and runner processes. `isolated`: those of
+        tasks that ask for a process of their own, too."""
+        from holdfast.runners.group import InProcessGroup
+
+        return InProcessGroup(
+            self.store, self.settings, self.tasks.values(), resources=self._resources, hooks=self._hooks,
+            isolated=isolated,
+        )  # fmt: skip
+
+    def crew_for(self, task: str, store: Store, threads: type[InProcessRunner]) -> InProcessGroup:
+        """The same for a process that is there for one attempt of this task."""
+        from holdfast.runners.group import InProcessGroup
+
+        return InProcessGroup(
+            store, self.settings, [self.find_task(task)], resources=self._resources, hooks=self._hooks, isolated=True,
+            threads=threads,
+        )  # fmt: skip
+
+    def withhold(self, store: Any) -> None:
+        """Have this in the place of the store: for a process that is not to have the database."""
+        self._store = store
+
+    def worker(self, queues: Iterable[str] | None = None) -> Worker:
+        """A worker for this application: `hf.worker().run()`."""
+        from holdfast.runners.isolating_group import isolating, reference_of  # who only enqueues does not need it
+        from holdfast.worker.worker import Worker
+
+        served = None if queues is None else names_of("worker: queues", queues)
+        crew = isolating(self.crew(), lambda: reference_of(self), self.store, self.settings)
+        return Worker(self.store, self.settings, crew, queues=served)
+
+    def drain(
+        self, queues: Iterable[str] | None = None, *, seconds: float | None = None, jobs: int | None = None
+    ) -> Processed:
+        """Work here until nothing is due, or for so many seconds, or until so many jobs were claimed (one that is tried
+        again counts again). Returns how many jobs finished: succeeded, failed for good or cancelled; its `attempts`
+        and `failed` say more."""
+        return self.worker(queues).drain(seconds=seconds, jobs=jobs)
+
+    def decode_result(self, task: str, data: bytes | None) -> Any:
+        if data is None:
+            return None
+        if task in self._names:
+            return self.find_task(task).signature.result(data)
+        return msgspec.json.decode(data)
+
+    # -- waiting -------------------------------------------------------------------------------------------------------
+
+    def expecting(self, id: str, wake: Callable[[], object]) -> AbstractContextManager[None]:
+        """Calls `wake`, on another thread, whenever this job may have finished."""
+        return self._hub.expecting(id, wake)
+
+    @cached_property
+    def _hub(self) -> Waiters:
+        return Waiters(lambda: self.store)
+
+    def __repr__(self) -> str:
+        return f"<Holdfast {self.settings.shown_url}: {len(self.tasks)} {plural('task', len(self.tasks))}>"
+
+
+class TaskDecorator:
+    """What `@hf.task(…)` gives: turns a function into a task of the same signature, less its context."""
+
+    def __init__(self, app: Holdfast, options: dict[str, Any]) -> None:
+        self._app = app
+        self._options = options
+
+    @overload
+    def __call__(  # type: ignore[overload-overlap]
+        self, function: Callable[Concatenate[JobContext, P], Coroutine[Any, Any, R]], /
+    ) -> AsyncTask[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...  # type: ignore[overload-overlap]
+    @overload
+    def __call__(self, function: Callable[Concatenate[JobContext, P], R], /) -> SyncTask[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> SyncTask[P, R]: ...
+
+    def __call__(self, function: Callable[..., Any], /) -> Any:
+        return self._app.declare(function, self._options)
+
+
+_importing = False
+
+
+@contextmanager
+def importing() -> Iterator[None]:
+    """While this is open an application is being imported by a runner process or a command. Each of them would repeat
+    whatever the module does with the database, so that is refused."""
+    global _importing
+    _importing = True
+    try:
+        yield
+    finally:
+        _importing = False
+
+
+def _refuse_while_importing() -> None:
+    if _importing:
+        raise BadSettings(
+            "an application can't use its database, or start a worker, while it is imported to run its jobs",
+            number=UNGUARDED,
+        )
+
+
+def _tell(bound: Bound[Any], done: Enqueued) -> None:
+    if done.created and events.wanted("enqueued"):
+        # On the caller's own transaction it is not committed yet.
+        events.emit("enqueued", count=1, task=bound.task.name, job=done.id, committed=bound.conn is None)

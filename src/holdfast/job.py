@@ -1,0 +1,229 @@
+"""Job: what an enqueue returns. Knows its id; asks the database for the rest."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Generator, Sequence
+from contextlib import suppress
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import msgspec
+
+from holdfast.errors import BadArguments, HoldfastError, JobFailed, RightMissing, StoreUnavailable, WaitTimeout
+from holdfast.model.job import AttemptRecord, JobRecord, Progress, StepRecord
+from holdfast.model.lifecycle import State
+from holdfast.model.outcome import Error
+from holdfast.redact import MARKS
+from holdfast.tasks.context import in_handler
+from holdfast.tasks.offload import in_thread
+from holdfast.tasks.options import by_of, reason_of
+
+if TYPE_CHECKING:
+    from holdfast.app import Holdfast
+    from holdfast.model.stack import Stack
+    from holdfast.model.why import Reason
+
+R_co = TypeVar("R_co", covariant=True)
+
+FIRST_WAIT, LONGEST_WAIT, GROWTH = 0.02, 2.0, 1.6  # seconds between two looks, while no notification comes
+
+
+class Job(Generic[R_co]):
+    """A job in the database. `id` is text; `created` is False if an equal job (same key) was there already."""
+
+    __slots__ = ("__weakref__", "_app", "_record", "created", "id", "task")
+
+    def __init__(self, app: Holdfast, id: str, task: str, created: bool = True) -> None:
+        self._app = app
+        self.id = id
+        self.task = task
+        self.created = created
+        self._record: JobRecord | None = None
+
+    def refresh(self) -> JobRecord:
+        """Read the job's row."""
+        self._record = self._app.store.get(self.id)
+        return self._record
+
+    @property
+    def state(self) -> State:
+        """The state as of now."""
+        return self.refresh().state
+
+    @property
+    def args(self) -> Any:
+        """The arguments by name, as they are kept: JSON values."""
+        kept = msgspec.json.decode(self.refresh().args)
+        return {name: value for name, value in kept.items() if name != MARKS} if isinstance(kept, dict) else kept
+
+    @property
+    def result(self) -> R_co:
+        """What a succeeded job returned; JobFailed if it ended otherwise, HoldfastError if it has not ended."""
+        known = self._record
+        # Success is final; a failed or cancelled job may have been retried since.
+        return self._outcome(known if known is not None and known.state is State.SUCCEEDED else self.refresh())
+
+    @property
+    def error(self) -> Error | None:
+        """The last error of a job that has not succeeded, if there was one."""
+        record = self.refresh()
+        if not record.error_code:
+            return None
+        code = record.error_code
+        traceback = next((a.traceback for a in reversed(self.attempts) if a.error_code == code), None)
+        return Error(code, record.error_message or "", traceback)
+
+    @property
+    def attempts(self) -> list[AttemptRecord]:
+        """The attempts that did not succeed, or left output."""
+        return self._app.store.attempts(self.id)
+
+    def wait(self, timeout: float | timedelta | None = None) -> R_co:
+        """Wait until the job has finished; returns its result, raises JobFailed or WaitTimeout."""
+        self._refuse_in_handler()
+        patience = _Patience(timeout)
+        woken = threading.Event()
+        self._ask_to_be_told()
+        with self._app.expecting(self.id, woken.set):
+            while not ((record := self._look(patience)) and record.finished):
+                if woken.wait(patience.pause(record)):
+                    woken.clear()
+                    patience.renew()
+        return self._outcome(record)
+
+    async def await_(self, timeout: float | timedelta | None = None) -> R_co:  # noqa: ASYNC109 - the same as of `wait`
+        """`wait` without blocking the loop, and without keeping a thread: thousands may be awaited at once."""
+        self._refuse_in_handler()
+        patience = _Patience(timeout)
+        import asyncio  # it takes long to import, and many never await
+
+        woken, loop = asyncio.Event(), asyncio.get_running_loop()
+        await in_thread(self._app, self._ask_to_be_told)
+        with self._app.expecting(self.id, lambda: loop.call_soon_threadsafe(woken.set)):
+            while not ((record := await asyncio.to_thread(self._look, patience)) and record.finished):
+                pause = patience.pause(record)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(pause):
+                        await woken.wait()
+                    woken.clear()
+                    patience.renew()
+        return self._outcome(record)
+
+    def _ask_to_be_told(self) -> None:
+        with suppress(StoreUnavailable, RightMissing):  # away just now, or not for us to ask: then looking has to do
+            self._app.store.await_finish(self.id)
+
+    def _look(self, patience: _Patience) -> JobRecord | None:
+        """The job as it is; None while the database is away: whoever waits for a job waits that out, too."""
+        try:
+            return self.refresh()
+        except StoreUnavailable as error:
+            patience.trouble = error
+            return None
+
+    def __await__(self) -> Generator[Any, None, R_co]:
+        return self.await_().__await__()
+
+    def why(self) -> list[Reason]:
+        """Why it does not run, or what became of it: every reason that holds, in order."""
+        return self._app.why(self.id)
+
+    def stack(self, *, timeout: float | timedelta = 10.0) -> Stack:
+        """Where its handler is right now, while it runs: its calls, or its awaits, without the values of variables."""
+        return self._app.stack(self.id, timeout=timeout)
+
+    @property
+    def progress(self) -> Progress | None:
+        """How far it is: items done, total, note, rate, time left; None: its handler has not told."""
+        return self.refresh().progress
+
+    @property
+    def steps(self) -> list[StepRecord]:
+        """The durable steps (`ctx.step`) that are done."""
+        return self._app.store.steps(self.id)
+
+    def pause(self, reason: str | None = None, *, by: str | None = None) -> State:
+        """Hold it until `resume`. While it runs that is a request: it parks when its handler looks."""
+        return self._app.store.pause(self.id, reason_of("pause", reason), by_of("pause", by))
+
+    def resume(self) -> State:
+        return self._app.store.resume(self.id)
+
+    def cancel(self, reason: str | None = None, *, by: str | None = None) -> State:
+        """End it. While it runs that is a request: it stops when its handler looks."""
+        return self._app.store.cancel(self.id, reason_of("cancel", reason), by_of("cancel", by))
+
+    def change(
+        self,
+        *,
+        priority: int | None = None,
+        delay: float | timedelta | None = None,
+        run_at: datetime | None = None,
+        tags: Sequence[str] | None = None,
+    ) -> State:
+        """Change priority, due time or tags while it is queued."""
+        return self._app.change(self.id, priority=priority, delay=delay, run_at=run_at, tags=tags)
+
+    def retry(self) -> State:
+        return self._app.store.retry(self.id)
+
+    def delete(self) -> State:
+        """Forget it and its history, once it has finished."""
+        return self._app.store.delete(self.id, unfinished=False)
+
+    def _refuse_in_handler(self) -> None:
+        if in_handler():
+            raise HoldfastError(
+                f"a handler can't wait for job {self.id}: it would hold its slot while the other may need one; "
+                "enqueue a follow-up job instead",
+                number="HF1306",
+            )
+
+    def _outcome(self, record: JobRecord) -> R_co:
+        if record.state is State.SUCCEEDED:
+            result: R_co = self._app.decode_result(self.task, record.result)
+            return result
+        if not record.finished:
+            raise HoldfastError(
+                f"job {self.id} is {record.state.value}: it has no result yet (use wait)", number="HF1307"
+            )
+        why = record.error_message or "no reason was kept"
+        raise JobFailed(f"job {self.id} {record.state.value}: {why}", code=record.error_code, job_id=self.id)
+
+    def __repr__(self) -> str:
+        return f"<Job {self.id}: {self.task}>"
+
+
+def _checked(timeout: float | timedelta | None) -> float | None:
+    """In seconds. What is left of a deadline may be less than nothing."""
+    if isinstance(timeout, timedelta):
+        timeout = timeout.total_seconds()
+    number = isinstance(timeout, int | float) and not isinstance(timeout, bool) and timeout == timeout
+    if timeout is not None and not number:
+        raise BadArguments(f"wait: timeout must be seconds (a number or a timedelta) or None, not {timeout!r:.80}")
+    return None if timeout is None else max(0.0, timeout)
+
+
+class _Patience:
+    """How long to wait between two looks at a job: longer and longer, unless a wake-up came, and never past the end."""
+
+    def __init__(self, timeout: float | timedelta | None) -> None:
+        self._timeout = _checked(timeout)
+        self._deadline = None if self._timeout is None else time.monotonic() + self._timeout
+        self.trouble: StoreUnavailable | None = None  # why the last look saw nothing
+        self.renew()
+
+    def renew(self) -> None:
+        self._next = FIRST_WAIT
+
+    def pause(self, record: JobRecord | None) -> float:
+        pause, self._next = self._next, min(self._next * GROWTH, LONGEST_WAIT)
+        if self._deadline is None:
+            return pause
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            seen = f"job {record.id} is {record.state.value}" if record else f"nothing is known of it: {self.trouble}"
+            raise WaitTimeout(f"{seen} after {self._timeout:g} s; it goes on")
+        return min(pause, left)

@@ -1,0 +1,95 @@
+"""What comes from a handler's process, checked where it arrives in the worker: cleaned, without secrets, and cut to
+what is kept. The process has done the same before it sent it, by the same functions. But a handler can write to the
+line itself: what it sends must neither make a trip to the database fail nor show what nobody should read."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from holdfast import errors
+from holdfast.errors import HoldfastError
+from holdfast.model.job import Held
+from holdfast.model.outcome import Error, Outcome, Verb, bounded, kept, returned
+from holdfast.model.payload import Unfit as UnfitValue
+from holdfast.model.payload import checked
+from holdfast.model.stack import shown, taken
+from holdfast.redact import Hide, Hiding
+from holdfast.runners.decide import unfit_result
+from holdfast.runners.wire import Garbled, Unfit
+from holdfast.tasks.attempt import Attempt
+
+# What the history says of an attempt that ended so. (None: it succeeded, or never began.)
+WORDS: dict[Verb, tuple[str | None, ...]] = {
+    "succeed": (None,),
+    "fail": ("errored", "timed_out"),
+    "reschedule": ("errored", "timed_out"),
+    "release": (None, "released", "snoozed"),
+    "park": ("parked",),
+    "stop": ("cancelled",),
+}
+
+
+class Arrivals:
+    def __init__(self, *, max_result: int, url: str) -> None:
+        self._max_result = max_result
+        self._url = url
+
+    def hiding(self, held: Held) -> Hide:
+        """Takes secrets out of texts of this job. (Which arguments are marked as secret is stored beside them.)"""
+        return Hiding(held.args, (), self._url)
+
+    def returned(self, held: Held, result: bytes | None) -> Outcome:
+        """A handler returned this. What can't be kept fails its job, as if that had been found out over there."""
+        if result is None:
+            return returned(held, None)
+        try:
+            return returned(held, checked(result, limit=self._max_result))
+        except UnfitValue as unfit:
+            return unfit_result(held, unfit)
+
+    def kept(self, value: bytes) -> bytes:
+        """A checkpoint, or what a step returned."""
+        try:
+            return checked(value, limit=self._max_result)
+        except UnfitValue as unfit:
+            raise HoldfastError(f"this can't be kept: {unfit}", number="HF1308") from None
+
+    def outcome(self, held: Held, said: Outcome | None) -> Outcome | None:
+        """What follows this attempt. Only what there is to say about it is taken over."""
+        if said is None:
+            return None
+        if (said.id, said.fence) != (held.id, held.fence):
+            raise Garbled("spoke for another attempt")
+        if said.attempt not in WORDS[said.verb] or (said.verb in ("fail", "reschedule") and said.error is None):
+            raise Garbled("sent an outcome that makes no sense")
+        if said.verb == "succeed":
+            decided = self.returned(held, said.result)
+        else:
+            error = None if said.error is None else kept(said.error, self.hiding(held))
+            delay = bounded(said.delay)
+            decided = Outcome(said.verb, held.id, held.fence, said.attempt, delay=delay, error=error)
+        return replace(decided, recorded=True) if said.recorded else decided
+
+    def stack(self, held: Held, said: str) -> str:
+        try:
+            found = taken(said)
+        except (ValueError, RecursionError):
+            raise Garbled("sent a stack that can't be read") from None
+        hide = self.hiding(held)
+        return replace(found, thread=shown(found.thread, hide), text=shown(found.text, hide)).encoded()
+
+    def unfit(self, said: Unfit, args: bytes = b"null") -> HoldfastError:
+        """Why a process could not begin: the error that it met."""
+        told = kept(Error(said.number, said.message), Hiding(args, (), self._url))
+        kind = getattr(errors, said.kind, None)
+        if not (isinstance(kind, type) and issubclass(kind, HoldfastError) and kind.__init__ is HoldfastError.__init__):
+            kind = HoldfastError
+        return kind(told.message, number=told.code)
+
+
+def span(attempt: Attempt, started: float, ended: float, now: float) -> tuple[float, float]:
+    """When it began and ended (monotonic; 0: not at all). Nothing ran before it was claimed, nor after now."""
+    if not started > 0:
+        return 0.0, 0.0
+    started = min(started, now) if started >= attempt.taken else attempt.taken
+    return started, min(ended, now) if ended >= started else started

@@ -1,0 +1,134 @@
+"""From what a handler did to the outcome of its attempt. None: there is nothing to record, the lease was lost."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from msgspec.structs import replace
+
+from holdfast.errors import LeaseLost, StoreUnavailable
+from holdfast.model.job import Held
+from holdfast.model.outcome import (
+    NOT_COMMITTED,
+    Error,
+    Outcome,
+    describe,
+    errored,
+    given_back,
+    kept,
+    parked,
+    raised,
+    returned,
+    stopped,
+)
+from holdfast.model.payload import Unfit, encode
+from holdfast.model.retry import DEFAULT_RETRY, RetryPolicy
+from holdfast.redact import Hide, scrub
+from holdfast.store.user_connection import is_cut_off
+from holdfast.tasks.attempt import Attempt, StopAttempt
+from holdfast.tasks.manifest import TaskInfo
+from holdfast.tasks.signature import UnfitArguments
+
+OUTAGE_DELAY = 5.0  # seconds until a job is tried again whose handler met a database that was away
+
+
+def on_return(attempt: Attempt, value: Any, policy: RetryPolicy, *, max_result: int) -> Outcome | None:
+    held = attempt.held
+    if attempt.recorded:
+        told = Error(NOT_COMMITTED, "ctx.succeed() was called, but its transaction was not committed")
+        return replace(errored(held, RuntimeError(told.message), policy, told, "errored"), recorded=True)
+    if attempt.reason == "lost":
+        return None
+    if attempt.told and value is None:
+        return obeyed(attempt, policy)
+    if value is None:
+        return returned(held, None)
+    try:
+        return returned(held, encode(value, limit=max_result))
+    except Unfit as unfit:
+        return unfit_result(held, unfit)
+
+
+def unfit_result(held: Held, unfit: Unfit) -> Outcome:
+    # It would be the same again: failing at once costs only this job.
+    told = kept(Error("RESULT_UNFIT", f"its result can't be kept: {unfit}"))
+    return Outcome("fail", held.id, held.fence, "errored", error=told)
+
+
+def on_raise(attempt: Attempt, error: BaseException, policy: RetryPolicy, hide: Hide = scrub) -> Outcome | None:
+    if attempt.reason == "lost":
+        return None
+    outcome = obeyed(attempt, policy) if _stopped(attempt, error) else _raised(attempt, error, policy, hide)
+    if attempt.recorded and outcome is not None:
+        return replace(outcome, recorded=True)  # the desk looks whether that was committed, and tells
+    return outcome
+
+
+def _stopped(attempt: Attempt, error: BaseException) -> bool:
+    """Did it end because it was asked to? A task group wraps what its tasks raised."""
+    if isinstance(error, BaseExceptionGroup):
+        return all(_stopped(attempt, one) for one in error.exceptions)
+    return isinstance(error, StopAttempt) or (attempt.must_stop and _is_cancelled(error))
+
+
+def _is_outage(error: BaseException) -> bool:
+    """A task group wraps what its tasks raised."""
+    if isinstance(error, BaseExceptionGroup):
+        outages = [one for one in error.exceptions if _is_outage(one)]
+        return bool(outages) and all(one in outages or _is_cancelled(one) for one in error.exceptions)
+    return isinstance(error, StoreUnavailable)
+
+
+def _is_cancelled(error: BaseException) -> bool:
+    """(Who could raise that has imported asyncio, which takes as long as all of ours.)"""
+    asyncio = sys.modules.get("asyncio")
+    return asyncio is not None and isinstance(error, asyncio.CancelledError)
+
+
+def obeyed(attempt: Attempt, policy: RetryPolicy) -> Outcome | None:
+    """The attempt ended because it was asked to."""
+    held = attempt.held
+    match attempt.reason:
+        case "cancel":
+            return stopped(held)
+        case "pause":
+            return parked(held)
+        case "timeout":
+            late = Error("TIMED_OUT", f"it ran longer than its timeout of {attempt.timeout:g} s")
+            return errored(held, TimeoutError(late.message), policy, late, "timed_out")
+        case "stalled":
+            late = Error(
+                "STALLED", "it made no progress" + (f" for {attempt.patience:g} s" if attempt.patience else "")
+            )
+            return errored(held, TimeoutError(late.message), policy, late, "timed_out")
+        case "shutdown":
+            return given_back(held, started=True)
+        case _:
+            return None
+
+
+def forced(attempt: Attempt, info: TaskInfo) -> Outcome | None:
+    """The attempt did not end by itself, so its process was ended: what follows is decided without the application."""
+    outcome = obeyed(attempt, info)
+    if outcome is None or outcome.error is None or outcome.verb != "reschedule" or not info.own_policy:
+        return outcome
+    told = f"{outcome.error.message}; its process had to be ended, so the default wait stands in for its retry policy"
+    return replace(outcome, error=replace(outcome.error, message=told))
+
+
+def _raised(attempt: Attempt, error: BaseException, policy: RetryPolicy, hide: Hide) -> Outcome:
+    held = attempt.held
+    if _is_outage(error) or isinstance(error, LeaseLost) or (attempt.recorded and is_cut_off(error)):
+        # Our own database was away when the handler asked something of it, or when it committed the success that it had
+        # recorded on a connection of its own: nobody is punished for an outage. Nor for a lost lease: if our
+        # store still holds it, another server said that, and if not, it refuses this.
+        return given_back(held, started=True, delay=OUTAGE_DELAY)
+    if isinstance(error, UnfitArguments):
+        told = describe(error, "BAD_ARGUMENTS", hide)
+        return errored(held, error, DEFAULT_RETRY, told, "errored")
+    try:
+        return raised(held, error, policy, hide=hide)
+    except BaseException as broken:  # noqa: BLE001 - a user's classes may raise anything; the job must not be lost for it
+        broken.add_note(f"raised when it was asked what follows {type(error).__name__} in task {held.task}")
+        return raised(held, broken, DEFAULT_RETRY, hide=hide)

@@ -1,0 +1,99 @@
+"""A connection that takes jobs in one at a time, each with its wake-up right behind it: a transaction of its own, sent
+in the same message, which the server begins as soon as the job is committed. Whoever enqueues waits for the job alone;
+what became of the wake-up is read when the connection is used next. So a worker hears of the job before its enqueuer
+could have told it, and inside the job's transaction, where NOTIFY makes commits queue up, there is none."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import psycopg
+from msgspec.structs import replace
+from psycopg import pq
+
+from holdfast.errors import StoreError
+from holdfast.model.job import NewJob
+from holdfast.store.postgres.connect import Connection
+from holdfast.store.postgres.notify import aimed
+from holdfast.store.postgres.pipeline import Pipeline, Values
+
+ARGS = b"[]"  # in the place of a job's own
+KINDS = 1000  # of jobs that are remembered
+
+# A wake-up waits only briefly for the one lock that all of them take: the next job waits behind it. It never waits for
+# the disk, as it writes nothing but its own commit.
+WAKE = b"select set_config('lock_timeout', '50ms', true), pg_notify($1, $2)"
+
+
+class EnqueueConnection(Pipeline):
+    """`columns`: the parameters of `enqueue` for a job, in order. `fixed`: equal jobs always have equal ones."""
+
+    def __init__(
+        self, connection: Connection, enqueue: bytes, columns: Callable[[NewJob], list[Any]], *, fixed: bool
+    ) -> None:
+        super().__init__(connection, {"enqueue": enqueue, "wake": WAKE})
+        self._columns = columns
+        self._kinds: dict[NewJob, Values] | None = {} if fixed else None
+        self._args_at = columns(NewJob(task="", args=ARGS)).index(ARGS.decode())
+        self._wake_sent = False  # its answer is still to be read
+        self._wakeup = ("", "")  # the newest that was sent
+        # Of the newest job: seconds until it was committed, and whether its wake-up was sent along.
+        self.waited, self.along = 0.0, False
+        self.failure: tuple[tuple[str, str], str] | None = None  # a wake-up that could not be sent, and why
+
+    def in_order(self) -> bool:
+        """As far as its answers tell. What happened since the last of them, `usable` finds out."""
+        return self._pgconn.status == pq.ConnStatus.OK and self._unread == self._wake_sent
+
+    def usable(self) -> bool:
+        """The answer to the last wake-up is left unread: there is time for that while the server takes the next job."""
+        return self._hears() and self.in_order()
+
+    def enqueue(self, job: NewJob, wakeup: tuple[str, str], turn: Callable[[tuple[str, str]], bool]) -> int:
+        """Commit one job and return its id; send the wake-up (its channel and text) behind it, if it is its turn. That
+        is asked while the server works already."""
+        self.along = False
+        self.send([("enqueue", self._values(job))])
+        sent = time.monotonic()
+        if turn(wakeup):
+            self.along = True
+            self.send([("wake", self.encoded((aimed(wakeup[0]), wakeup[1])))])
+        self.flush()
+        self._read_wake_answer()
+        if self.along:
+            self._wake_sent, self._wakeup = True, wakeup
+        [answer] = self.answer()
+        self.waited = time.monotonic() - sent
+        id = answer.get_value(0, 0) if answer.ntuples else None
+        if id is None:
+            raise StoreError("the database took the job and kept nothing: is there a trigger on the table of jobs?")
+        return int.from_bytes(id)
+
+    def _values(self, job: NewJob) -> Values:
+        """Jobs of a kind have all but their arguments in common: that is encoded once."""
+        if self._kinds is None:
+            return self.encoded(self._columns(job))
+        kind = replace(job, args=ARGS)
+        common = self._kinds.get(kind)
+        if common is None:
+            common = self.encoded(self._columns(kind))
+            if len(self._kinds) >= KINDS:
+                self._kinds.clear()
+            self._kinds[kind] = common
+        values = common.copy()
+        values[self._args_at] = job.args
+        return values
+
+    def _read_wake_answer(self) -> None:
+        """Of the job before, if one was sent behind it."""
+        if not self._wake_sent:
+            return
+        self._wake_sent = False
+        try:
+            self.answer()
+        except psycopg.Error as error:
+            if not self.in_step(error):
+                raise
+            self.failure = self._wakeup, str(error)

@@ -1,0 +1,188 @@
+"""What an application has called when a worker starts and stops, when an attempt errors, and when a poll fails."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast import errors, events
+from holdfast.errors import BadSettings, Crashed, HoldfastError, LeaseLost, StoreError
+from holdfast.model.outcome import in_words
+from holdfast.tasks.context import JobInfo
+from holdfast.tasks.resources import on_loop
+
+if TYPE_CHECKING:
+    import asyncio
+
+Hook = Callable[[], Any]
+ErrorHook = Callable[[JobInfo | None, BaseException], object]
+
+ERRORS = ("errored", "lease_lost", "poll_failed")  # the events that error hooks hear of
+
+ROOM = 5000  # calls of error hooks that may wait
+TELL_EVERY = 10.0  # seconds between two words about calls that found no room
+
+
+class Hooks(msgspec.Struct, frozen=True):
+    start: list[Hook] = []
+    stop: list[Hook] = []
+    error: list[ErrorHook] = []
+
+    def started(self, loop: asyncio.AbstractEventLoop | None) -> None:
+        """Call what was asked for, in order. One that fails keeps the worker from starting."""
+        for hook in self.start:
+            try:
+                _call(hook, loop)
+            except Exception as error:
+                raise HoldfastError(
+                    f"the start hook {_name(hook)} failed, so this worker takes no jobs (they stay queued): "
+                    f"{type(error).__name__}: {error}"
+                ) from error
+
+    def stopped(self, loop: asyncio.AbstractEventLoop | None) -> None:
+        """In reverse order; one that fails is told, and keeps nobody from stopping."""
+        for hook in reversed(self.stop):
+            try:
+                _call(hook, loop)
+            except Exception as error:  # noqa: BLE001 - a user's code may raise anything
+                events.emit("hook_failed", hook=_name(hook), error=f"{type(error).__name__}: {error}")
+
+    def listen(self, worker: str) -> Callable[[float], None]:
+        """Have the error hooks called for what no handler raised: the worker tells of that. Returns what ends this: it
+        waits so many seconds until they have been called for all of it."""
+        if not self.error:
+            return lambda seconds: None
+        calls = _Calls(self.error)
+
+        def hear(name: str, fields: dict[str, Any]) -> None:
+            if fields.get("worker") != worker or fields.get("raised"):
+                return  # another worker's, or they were called where it was raised
+            if name == "poll_failed":
+                calls.add(None, _restored(fields["error_class"], fields["error"]))
+            elif "task" in fields:
+                calls.add(_job(fields), _error(name, fields))
+
+        unsubscribe = events.subscribe(hear, only=ERRORS)
+
+        def end(seconds: float) -> None:
+            unsubscribe()
+            calls.end(seconds)
+
+        return end
+
+
+class _Calls:
+    """Calls of error hooks, made on a thread of their own: events may be told by the thread that renews leases, and a
+    slow hook must not hold that up."""
+
+    def __init__(self, hooks: Iterable[ErrorHook]) -> None:
+        self._hooks = hooks
+        self._changed = threading.Condition()
+        self._waiting: deque[tuple[JobInfo | None, BaseException]] = deque()
+        self._calling = False
+        self._ended = False
+        self._dropped = 0
+        self._told_at = -math.inf  # monotonic: when dropped ones were last told of
+        threading.Thread(target=self._call, name="holdfast-hooks", daemon=True).start()
+
+    def add(self, job: JobInfo | None, error: BaseException) -> None:
+        """From any thread; never waits."""
+        with self._changed:
+            if len(self._waiting) < ROOM:
+                self._waiting.append((job, error))
+                self._changed.notify_all()
+                return
+            self._dropped += 1
+            if time.monotonic() - self._told_at < TELL_EVERY:
+                return
+        self._tell_dropped()
+
+    def _call(self) -> None:
+        while True:
+            with self._changed:
+                self._calling = False
+                self._changed.notify_all()
+                self._changed.wait_for(lambda: self._waiting or self._ended)
+                if self._ended:
+                    return
+                job, error = self._waiting.popleft()
+                self._calling = True
+            errored(self._hooks, job, error)
+
+    def end(self, seconds: float) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: not self._waiting and not self._calling, seconds)
+            self._ended = True
+            self._dropped += len(self._waiting) + self._calling
+            self._waiting.clear()
+            self._changed.notify_all()
+        self._tell_dropped()
+
+    def _tell_dropped(self) -> None:
+        with self._changed:
+            dropped, self._dropped = self._dropped, 0
+            self._told_at = time.monotonic()
+        if dropped:
+            events.emit("events_dropped", count=dropped)
+
+
+def errored(hooks: Iterable[ErrorHook], job: JobInfo | None, error: BaseException) -> None:
+    for hook in hooks:
+        try:
+            hook(job, error)
+        except BaseException as broken:  # noqa: BLE001 - what a hook raises, sys.exit too, costs the job nothing
+            events.emit("hook_failed", hook=_name(hook), error=in_words(broken))
+
+
+def checked_error_hook(hook: ErrorHook) -> ErrorHook:
+    if inspect.iscoroutinefunction(hook):
+        raise BadSettings(f"on_error: {_name(hook)} must be a plain function: an attempt that ends waits for nobody")
+    return hook
+
+
+def _job(fields: dict[str, Any]) -> JobInfo:
+    return JobInfo(
+        fields["job"], fields["task"], fields["queue"], fields["priority"], fields["max_attempts"],
+        fields["correlation_id"], fields["attempt"],
+    )  # fmt: skip
+
+
+def _error(name: str, fields: dict[str, Any]) -> BaseException:
+    if name == "lease_lost":
+        return LeaseLost("the job was taken over by someone else; what this attempt still does is dropped")
+    code = fields["error_code"]
+    message = fields["error"].removeprefix(f"{code}: ")
+    if code in ("CRASHED", "LOST", "QUARANTINED"):
+        return Crashed(message, code=code)
+    return TimeoutError(message) if code in ("TIMED_OUT", "STALLED") else HoldfastError(message)
+
+
+def _restored(kind: str, text: str) -> BaseException:
+    """An error of ours as it was, from its text; any other as a HoldfastError."""
+    number, _, message = text.partition(" ")
+    found = getattr(errors, kind, None)
+    if isinstance(found, type) and issubclass(found, StoreError):
+        return found(message, number=number)
+    return HoldfastError(f"{kind}: {text}")
+
+
+def _call(hook: Hook, loop: asyncio.AbstractEventLoop | None) -> None:
+    if not inspect.iscoroutinefunction(hook):
+        hook()
+    elif loop is None:
+        import asyncio
+
+        asyncio.run(hook())
+    else:
+        on_loop(hook(), loop).result()
+
+
+def _name(hook: Callable[..., Any]) -> str:
+    return getattr(hook, "__qualname__", None) or repr(hook)

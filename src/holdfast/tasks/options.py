@@ -1,0 +1,238 @@
+"""What a task and an enqueue may be told, checked when it is told."""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal, TypedDict
+
+import msgspec
+
+from holdfast.errors import BadArguments, BadSettings
+from holdfast.model.cron import CATCH_UP, CatchUp, Schedule
+from holdfast.model.environment import of_database
+from holdfast.model.job import DEFAULT_MAX_ATTEMPTS, DEFAULT_QUEUE, FOREVER, MAX_PRIORITY, MIN_PRIORITY
+from holdfast.model.limits import NO_LIMITS, Limits
+from holdfast.model.names import checked_name
+from holdfast.model.retry import DEFAULT_RETRY, RetryPolicy
+
+MAX_NAME = 200  # characters of a task, queue or tag
+MAX_KEY = 1000  # bytes
+MAX_REASON = 4000
+
+Seconds = float | timedelta
+Isolation = Literal["process"]
+
+
+class Options(TypedDict, total=False):
+    """How one enqueue differs from the task's defaults."""
+
+    queue: str
+    priority: int
+    delay: Seconds
+    run_at: datetime
+    expires: Seconds
+    key: str
+    reuse: Seconds | Literal["forever"] | None
+    max_attempts: int
+    tags: typing.Sequence[str]
+    correlation_id: str
+    conn: Any
+
+
+class TaskDefaults(msgspec.Struct, frozen=True):
+    name: str
+    queue: str = DEFAULT_QUEUE
+    priority: int = 0
+    max_attempts: int = DEFAULT_MAX_ATTEMPTS
+    retry: RetryPolicy = DEFAULT_RETRY
+    timeout: float | None = None
+    reuse: float | None = None
+    aliases: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+    schedule: Schedule | None = None
+    catch_up: CatchUp = "latest"
+    progress_timeout: float | None = None
+    isolation: Isolation | None = None
+    limits: Limits = NO_LIMITS
+    env: tuple[str, ...] = ()
+    database: bool = False
+
+
+def checked_options(defaults: TaskDefaults, options: Options) -> dict[str, Any]:
+    """The options of an enqueue, over the task's defaults, as a NewJob takes them."""
+    where = f"{defaults.name}.using"
+    unknown = set(options) - Options.__annotations__.keys()
+    if unknown:
+        raise BadArguments(f"{where}: there is no option {', '.join(sorted(unknown))}")
+    if "delay" in options and "run_at" in options:
+        raise BadArguments(f"{where}: delay and run_at exclude each other")
+    checked = {
+        "queue": name_of(f"{where}: queue", options.get("queue", defaults.queue)),
+        "priority": priority_of(where, options.get("priority", defaults.priority)),
+        "max_attempts": _whole(where, "max_attempts", options.get("max_attempts", defaults.max_attempts), 1, 10_000),
+        "delay": seconds(f"{where}: delay", options.get("delay", 0.0)),
+        "run_at": aware(f"{where}: run_at", options.get("run_at")),
+        "tags": names_of(f"{where}: tags", options.get("tags", defaults.tags)),
+    }
+    if "expires" in options:
+        checked["expires_in"] = seconds(f"{where}: expires", options["expires"])
+    if options.get("key") is not None:
+        checked["key"] = key_of(f"{where}: key", options["key"])
+        checked["reuse"] = reuse_of(where, options["reuse"]) if "reuse" in options else defaults.reuse
+    elif "reuse" in options:
+        raise BadArguments(f"{where}: reuse says how long the result of a key is handed out again, so it needs a key")
+    if options.get("correlation_id") is not None:
+        checked["correlation_id"] = name_of(f"{where}: correlation_id", options["correlation_id"])
+    return checked
+
+
+def seconds(what: str, value: Any) -> float:
+    if isinstance(value, timedelta):
+        value = value.total_seconds()
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 3e9:
+        raise BadArguments(f"{what} must be 0 or more seconds (a number or a timedelta), not {value!r}")
+    return float(value)
+
+
+def reuse_of(where: str, value: Any) -> float | None:
+    if value is None:
+        return None
+    return FOREVER if value == "forever" else seconds(f"{where}: reuse", value)
+
+
+def name_of(what: str, value: Any, *, limit: int = MAX_NAME) -> str:
+    """A name to keep."""
+    return checked_name(what, looked_for(what, value, limit=limit))
+
+
+def looked_for(what: str, value: Any, *, limit: int = MAX_NAME) -> str:
+    """A name of something that is there, perhaps: plain SQL may have written any."""
+    if not isinstance(value, str) or not value or len(value) > limit or "\x00" in value or not _encodable(value):
+        raise BadArguments(f"{what} must be a text of 1 to {limit} characters without NUL, not {value!r:.80}")
+    return str.__str__(value)  # of an enum, say: drivers write those as they are told elsewhere
+
+
+def key_of(what: str, value: Any) -> str:
+    key = name_of(what, value, limit=MAX_KEY)
+    if len(key.encode()) > MAX_KEY:  # it goes into an index
+        raise BadArguments(f"{what} must take at most {MAX_KEY} bytes as UTF-8, not {len(key.encode()):,}")
+    return key
+
+
+def reason_of(verb: str, value: Any) -> str | None:
+    return None if value is None else name_of(f"{verb}: reason", value, limit=MAX_REASON)
+
+
+def by_of(verb: str, value: Any) -> str | None:
+    return None if value is None else name_of(f"{verb}: by", value)
+
+
+def names_of(what: str, values: Any) -> tuple[str, ...]:
+    if isinstance(values, str):  # its characters would be taken one by one
+        raise BadArguments(f"{what} must be a list of texts, not one text: [{values!r:.80}]")
+    if not isinstance(values, Iterable):
+        raise BadArguments(f"{what} must be a list of texts, not {values!r:.80}")
+    return tuple(name_of(what, value) for value in values)
+
+
+def _encodable(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _whole(where: str, name: str, value: Any, least: int, most: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise BadArguments(f"{where}: {name} must be a whole number from {least} to {most}, not {value!r}")
+    return int.__int__(value)
+
+
+def priority_of(where: str, value: Any) -> int:
+    return _whole(where, "priority", value, MIN_PRIORITY, MAX_PRIORITY)
+
+
+def aware(what: str, value: Any) -> datetime | None:
+    if value is None:
+        return None
+    if not isinstance(value, datetime) or value.tzinfo is None:
+        raise BadArguments(f"{what} must be a datetime with a time zone, not {value!r}")
+    try:
+        utc = value.astimezone(UTC)
+        # By its fields: subclasses have ways of their own to write themselves, and years beyond 9999.
+        return datetime(utc.year, utc.month, utc.day, utc.hour, utc.minute, utc.second, utc.microsecond, UTC)
+    except (OverflowError, ValueError):
+        raise BadArguments(f"{what} is {value}, which is beyond the years a datetime can hold in UTC") from None
+
+
+def task_defaults(function: Callable[..., Any], **given: Any) -> TaskDefaults:
+    """What `@hf.task(…)` was told, checked."""
+    name = name_of("a task's name", given.pop("name", None) or getattr(function, "__name__", None))
+    where = f"task {name}"
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise BadSettings(
+            f"{where}: a generator can't be a handler, its values would go nowhere; return them", number="HF1111"
+        )
+    return TaskDefaults(
+        name=name,
+        queue=name_of(f"{where}: queue", given["queue"]),
+        priority=priority_of(where, given["priority"]),
+        max_attempts=_whole(where, "max_attempts", given["max_attempts"], 1, 10_000),
+        retry=given["retry"],
+        reuse=reuse_of(where, given["reuse"]),
+        aliases=tuple(alias for alias in names_of(f"{where}: aliases", given["aliases"]) if alias != name),
+        tags=names_of(f"{where}: tags", given["tags"]),
+        timeout=_time_limit(where, "timeout", given["timeout"]),
+        progress_timeout=_time_limit(where, "progress_timeout", given["progress_timeout"]),
+        **_cron(where, given["cron"], given["timezone"], given["catch_up"]),
+        **_isolation(where, given["isolation"], given["limits"], given["env"], given["database"]),
+    )
+
+
+def _time_limit(where: str, name: str, value: Any) -> float | None:
+    if value is None:
+        return None
+    limit = seconds(f"{where}: {name}", value)
+    if not limit:
+        raise BadArguments(f"{where}: {name} must be more than 0 seconds")
+    return limit
+
+
+def _isolation(where: str, isolation: Any, limits: Any, env: Any, database: Any) -> dict[str, Any]:
+    def refuse(why: str) -> BadSettings:
+        return BadSettings(f"{where}: {why}", number="HF1111")
+
+    if isolation not in (None, "process"):
+        raise refuse(f'isolation is "process" or left out, not {isolation!r:.80}')
+    given = [name for name, value in (("limits", limits), ("env", env), ("database", database)) if value]
+    if given and isolation is None:
+        raise refuse(f'{" and ".join(given)} only mean something with isolation="process"')
+    if limits is not None and not isinstance(limits, Limits):
+        raise refuse(f"limits takes Limits(memory=…, cpu=…, files=…, file_size=…), not {limits!r:.80}")
+    if not isinstance(database, bool):
+        raise refuse(f"database is True or False, not {database!r:.80}")
+    names = names_of(f"{where}: env", env)
+    wrong = [name for name in names if "=" in name or (of_database(name) and not database)]
+    if wrong:
+        if "=" in wrong[0]:
+            raise refuse(f"env names variables of the worker's, without values; not {wrong[0]!r:.80}")
+        raise refuse(f"{wrong[0]} leads to the database: say database=True instead of naming it in env")
+    return {"isolation": isolation, "limits": limits or NO_LIMITS, "env": names, "database": database}
+
+
+def _cron(where: str, cron: Any, timezone: Any, catch_up: Any) -> dict[str, Any]:
+    if cron is None:
+        if timezone is not None or catch_up is not None:
+            raise BadSettings(f"{where}: timezone and catch_up are of use with cron only, as in cron='*/5 * * * *'")
+        return {}
+    if catch_up is not None and catch_up not in CATCH_UP:
+        raise BadSettings(f"{where}: catch_up is one of {', '.join(CATCH_UP)}, not {catch_up!r:.80}")
+    try:
+        schedule = Schedule(cron, "UTC" if timezone is None else timezone)
+    except BadSettings as wrong:
+        raise BadSettings(f"{where}: {wrong.message}") from None
+    return {"schedule": schedule, "catch_up": catch_up or "latest"}

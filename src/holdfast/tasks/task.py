@@ -1,0 +1,148 @@
+"""Tasks: a name, the handler behind it, and its defaults."""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack
+
+import msgspec
+
+from holdfast.errors import BadArguments, BadSettings, HoldfastError
+from holdfast.model.job import NewJob
+from holdfast.tasks.context import JobContext
+from holdfast.tasks.options import Options, TaskDefaults, checked_options
+from holdfast.tasks.signature import Signature
+
+if TYPE_CHECKING:
+    from holdfast.app import Holdfast
+    from holdfast.job import Job
+
+P = ParamSpec("P")
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+
+
+class Bound(Generic[R_co]):  # no struct: that would print its arguments, which may be secret
+    """A task with its arguments, checked and ready to be enqueued."""
+
+    __slots__ = ("conn", "new", "task")
+
+    def __init__(self, task: Task[Any, R_co], new: NewJob, conn: Any = None) -> None:
+        self.task = task
+        self.new = new
+        self.conn = conn
+
+
+class Enqueuer(Generic[P, R]):
+    """A task with options: `.using(…)` gives another, `.enqueue(…)` takes the handler's own arguments."""
+
+    task: Task[P, R]
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._template: NewJob | None = None  # what its jobs have in common
+
+    def using(self, **options: Unpack[Options]) -> Enqueuer[P, R]:
+        """The same task with other options: queue, priority, delay or run_at, expires, key, reuse, max_attempts,
+        tags, correlation_id, conn."""
+        return _Using(self.task, {**self._options, **options})
+
+    def bind(self, *args: P.args, **kwargs: P.kwargs) -> Bound[R]:
+        """The task with these arguments, for `enqueue_many`."""
+        task = self.task
+        payload = task.signature.encode(args, kwargs, limit=task.app.settings.max_args)
+        if self._template is None:
+            self._template = NewJob(task=task.name, args=b"", **checked_options(task.defaults, self._options))
+        return Bound(task, msgspec.structs.replace(self._template, args=payload), self._options.get("conn"))
+
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
+        """Keep a job; it is durable when this returns (or with the transaction given as `conn`)."""
+        return self.task.app.submit(self.bind(*args, **kwargs))
+
+    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
+        return await self.task.app.asubmit(self.bind(*args, **kwargs))
+
+
+class _Using(Enqueuer[P, R]):
+    def __init__(self, task: Task[P, R], options: Options) -> None:
+        super().__init__(options)
+        self.task = task
+        checked_options(task.defaults, options)  # bad options are refused here, where they are written
+
+
+class Task(Enqueuer[P, R]):
+    """A declared task. Calling it runs the handler here and now."""
+
+    def __init__(self, app: Holdfast, function: Callable[..., Any], defaults: TaskDefaults) -> None:
+        super().__init__({})
+        self.task = self
+        self.app = app
+        self.name = defaults.name
+        self.defaults = defaults
+        self.is_async = inspect.iscoroutinefunction(function)
+        self.signature = Signature(self.name, function)
+        self.function = function
+        self.secrets = self.signature.secrets
+        self.schedule = defaults.schedule
+        if self.schedule is not None and self.signature.required:
+            raise BadSettings(
+                f"task {self.name}: nobody passes arguments to a cron's job; give {', '.join(self.signature.required)} "
+                "a default, or put the cron on a task of its own that enqueues this one"
+            )
+        self.__doc__ = function.__doc__
+        self.__name__ = self.name
+
+    @property
+    def function(self) -> Callable[..., Any]:
+        """The handler as it was declared. Tests may put another in its place."""
+        return self._function
+
+    @function.setter
+    def function(self, function: Callable[..., Any]) -> None:
+        self._function = self.__wrapped__ = function
+        # Calls it with stored arguments. One that asks for resources is run `equipped`.
+        self.run = self.signature.caller(self._unequipped if self.signature.uses else function)
+
+    def _unequipped(self, *args: Any, **kwargs: Any) -> Any:
+        raise HoldfastError(f"{self.name} asks for resources ({', '.join(self.signature.uses)}): a worker opens them")
+
+    def equipped(self, values: dict[str, Any]) -> Equipped:
+        """The task with its resources."""
+        return Equipped(self, values)
+
+    def _call(self, *args: Any, **kwargs: Any) -> Any:
+        missing = self.signature.uses.keys() - kwargs.keys()
+        if missing:
+            name = sorted(missing)[0]
+            raise BadArguments(f"{self.name}: a direct call opens no resources; pass it by name, as in {name}=…")
+        if self.signature.takes_context:
+            return self.function(JobContext.detached(self.name), *args, **kwargs)
+        return self.function(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<Task {self.name}: queue {self.defaults.queue}, {self.defaults.max_attempts} attempts>"
+
+
+class Equipped:
+    """A task with the resources its handler asks for."""
+
+    __slots__ = ("defaults", "is_async", "run", "secrets")
+
+    def __init__(self, task: Task[..., Any], values: dict[str, Any]) -> None:
+        self.defaults = task.defaults
+        self.is_async = task.is_async
+        self.secrets = task.secrets
+        self.run = task.signature.caller(partial(task.function, **values))
+
+
+class SyncTask(Task[P, R]):
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return typing.cast(R, self._call(*args, **kwargs))
+
+
+class AsyncTask(Task[P, R]):
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
+        return typing.cast("Coroutine[Any, Any, R]", self._call(*args, **kwargs))

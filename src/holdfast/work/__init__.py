@@ -1,1 +1,0 @@
-"""How jobs get done: processes, threads, time, signals."""

@@ -1,1 +1,0 @@
-"""Where attempts run: an event loop, threads."""

@@ -1,0 +1,64 @@
+"""Crons: one job a tick. Every worker may fire them, none leads: each moves a row on that only one of them can move.
+
+What is fired is what the row says, not what the code of whoever fires it says. The code has its say when a worker
+starts: so in a rolling deploy the newest start decides, once, and workers of both kinds follow it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from msgspec.structs import replace
+
+from holdfast import events
+from holdfast.errors import BadSettings
+from holdfast.model.cron import CronRecord, next_step
+from holdfast.store.base import Store
+from holdfast.tasks.manifest import TaskInfo, cron_of
+
+MARGIN = 0.005  # seconds after a tick to look: clocks of hosts run apart
+
+
+class Crons:
+    def __init__(self, store: Store, tasks: Iterable[TaskInfo], due_in: Callable[[float], None]) -> None:
+        self._store = store
+        self._due_in = due_in
+        self._tasks = [task for task in tasks if task.cron is not None]
+        self.names = tuple(sorted(task.name for task in self._tasks))
+        self.declared = not self._tasks  # the database knows them
+
+    def step(self) -> float | None:
+        """Fire what is due. Returns in how many seconds the next tick falls due; None: there is none to wait for."""
+        if not self._tasks:
+            return None
+        if not self.declared:
+            for task in self._tasks:
+                if task.aliases:
+                    self._store.rename_cron(task.name, task.aliases)
+            self._fire_due()  # what the schedule of before still owes
+            now = self._store.now()
+            for task in self._tasks:
+                self._store.declare_cron(cron_of(task, now))
+            self.declared = True
+        return self._fire_due()
+
+    def _fire_due(self) -> float | None:
+        waits = [self._fire(cron) for cron in self._store.crons() if cron.name in self.names]
+        return min((wait for wait in waits if wait is not None), default=None)
+
+    def _fire(self, cron: CronRecord) -> float | None:
+        try:
+            while step := next_step(cron):
+                job = self._store.fire(cron, step)
+                if job is None and step.tick is not None:
+                    return MARGIN  # another was quicker: see what is left
+                if step.skipped_from is not None:
+                    since = step.skipped_from.isoformat()
+                    events.emit("ticks_missed", cron=cron.name, since=since, catch_up=cron.catch_up)
+                if job is not None and step.tick is not None:
+                    events.emit("fired", cron=cron.name, job=job, tick=step.tick.isoformat())
+                    self._due_in(0.0)
+                cron = replace(cron, next_at=step.next_at, last_at=step.tick or cron.last_at)
+        except BadSettings as error:  # a newer worker's schedule, in a zone this host does not know: others fire it
+            events.emit("cron_unknown", cron=cron.name, error=str(error))
+            return None
+        return (cron.next_at - cron.now).total_seconds() + MARGIN
