@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from holdfast.model.job import Claimed, Held, NewJob, Wants
+from holdfast.model.job import Claimed, ClaimedJob, NewJob, Wants
 from holdfast.model.outcome import Error, Outcome
 from holdfast.store.base import Exchanged, Ref, Store
 
@@ -70,12 +70,12 @@ def a_queued_job(store: Store, **options: Any) -> str:
     return store.enqueue(new_job(**options)).id
 
 
-def a_running_job(store: Store, *, lease: float = LEASE, worker: str = "w1", **options: Any) -> Held:
+def a_running_job(store: Store, *, lease: float = LEASE, worker: str = "w1", **options: Any) -> ClaimedJob:
     """Enqueue a job and claim it, alone. Nothing else may be due in the store."""
     a_queued_job(store, **options)
     [held] = claim(store, lease=lease, worker=worker, tasks=(options.get("task", "greet"),)).jobs
     return held
 
 
-def ref(held: Held) -> Ref:
+def ref(held: ClaimedJob) -> Ref:
     return Ref(held.id, held.fence)

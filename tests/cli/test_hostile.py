@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.harmless import UNSAFE, harmless
 from holdfast.model.cron import CronRecord
-from holdfast.model.job import Held, NewJob
+from holdfast.model.job import ClaimedJob, NewJob
 from holdfast.model.lifecycle import State
 from holdfast.model.outcome import Error
 from holdfast.store.base import Store
@@ -31,7 +31,7 @@ def hostile_rows(store: Store) -> dict[str, str]:
     """Jobs in every state, workers, pauses, crons and steps with such a text wherever a text fits; their ids."""
     new = NewJob(task=HOSTILE, queue=HOSTILE, args=b"{}", key=HOSTILE, tags=(HOSTILE,), correlation_id=HOSTILE)
 
-    def running(key: str) -> tuple[str, Held]:
+    def running(key: str) -> tuple[str, ClaimedJob]:
         store.enqueue(NewJob(task=HOSTILE, queue=HOSTILE, args=b"{}", key=key + HOSTILE, correlation_id=HOSTILE))
         [held] = claim(store, tasks=(HOSTILE,), worker=HOSTILE).jobs
         return str(held.id), held

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import psycopg
 
-from holdfast.model.job import Held
+from holdfast.model.job import ClaimedJob
 from holdfast.model.lifecycle import State
 from holdfast.settings import Settings
 from holdfast.store.base import Ref, Store
@@ -71,7 +71,7 @@ def everything(store: Store, job_id: object) -> tuple[object, object]:
     return store.get(str(job_id)), (store.attempts(str(job_id)), store.steps(str(job_id)))
 
 
-def reclaim(store: Store, job_id: object, **options: Any) -> Held:
+def reclaim(store: Store, job_id: object, **options: Any) -> ClaimedJob:
     [held] = claim(store, **options).jobs
     assert held.id == job_id
     return held

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.model.job import Held
+from holdfast.model.job import ClaimedJob
 from holdfast.model.lifecycle import State
 from holdfast.model.outcome import given_back
 from holdfast.settings import Settings
@@ -24,7 +24,7 @@ ONLY_POSTGRES = pytest.mark.parametrize("engine", ["postgres"])  # where others 
 PLACES = pytest.mark.parametrize("queues", [("default",), ("default", "other")], ids=["one lane", "two lanes"])
 
 
-def ids(jobs: list[Held]) -> list[str]:
+def ids(jobs: list[ClaimedJob]) -> list[str]:
     return [str(job.id) for job in jobs]
 
 

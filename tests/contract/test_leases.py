@@ -7,7 +7,7 @@ import psycopg
 import pytest
 
 from holdfast.errors import LeaseLost
-from holdfast.model.job import Held
+from holdfast.model.job import ClaimedJob
 from holdfast.model.lifecycle import State
 from holdfast.model.outcome import Outcome
 from holdfast.settings import Settings
@@ -291,7 +291,7 @@ def test_success_on_an_asynchronous_connection_is_fenced_the_same(
     store.rescue()
     [heir] = claim(store, worker="heir").jobs
 
-    async def record(held: Held) -> None:
+    async def record(held: ClaimedJob) -> None:
         async with await psycopg.AsyncConnection.connect(settings.url) as connection:
             await store.asucceed_on(connection, ref(held), b'"mine"')
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.model.job import Held
+from holdfast.model.job import ClaimedJob
 from holdfast.model.outcome import Outcome
 from holdfast.model.overview import Rates
 from holdfast.store import overview as module
@@ -129,5 +129,5 @@ def test_a_backlog_that_is_worked_off_has_a_rate(store: Store, clock: Clock) -> 
     assert rates.ended == pytest.approx(SAMPLE / 2, rel=0.3)
 
 
-def _done(job: Held) -> Outcome:
+def _done(job: ClaimedJob) -> Outcome:
     return Outcome("succeed", job.id, job.fence)

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from holdfast.errors import JobNotFound, Refused, StoreError
-from holdfast.model.job import Held
+from holdfast.model.job import ClaimedJob
 from holdfast.model.lifecycle import State
 from holdfast.settings import Settings
 from holdfast.store import statements
@@ -182,7 +182,7 @@ def test_a_pause_and_a_claim_at_once_leave_no_job_between(
     for _ in range(20):
         id = a_queued_job(store)
 
-        def act(number: int, id: str = id) -> State | list[Held]:
+        def act(number: int, id: str = id) -> State | list[ClaimedJob]:
             return own[0].pause(id) if number == 0 else claim(own[1]).jobs
 
         state, taken = at_once(2, act)

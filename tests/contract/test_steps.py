@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from holdfast.errors import LeaseLost
-from holdfast.model.job import Held
+from holdfast.model.job import ClaimedJob
 from holdfast.settings import Settings
 from holdfast.store.base import Store
 from tests.contract.places import at_once, raw, reclaim
@@ -36,29 +36,29 @@ def test_steps_say_what_people_have_asked_meanwhile(store: Store) -> None:
     assert store.keep_step(ref(held), "fetch", b"1") == (True, True)
 
 
-def paused(store: Store, clock: Clock, held: Held) -> None:
+def paused(store: Store, clock: Clock, held: ClaimedJob) -> None:
     store.pause(str(held.id))
     store.park(ref(held))
     store.resume(str(held.id))
 
 
-def rescued(store: Store, clock: Clock, held: Held) -> None:
+def rescued(store: Store, clock: Clock, held: ClaimedJob) -> None:
     clock.advance(LEASE + 1)
     assert store.rescue()
 
 
-def retried(store: Store, clock: Clock, held: Held) -> None:
+def retried(store: Store, clock: Clock, held: ClaimedJob) -> None:
     store.fail(ref(held), BOOM)
     store.retry(str(held.id))
 
 
-def cancelled_and_retried(store: Store, clock: Clock, held: Held) -> None:
+def cancelled_and_retried(store: Store, clock: Clock, held: ClaimedJob) -> None:
     store.cancel(str(held.id))
     store.stop(ref(held))
     store.retry(str(held.id))
 
 
-AGAIN: dict[str, Callable[[Store, Clock, Held], object]] = {
+AGAIN: dict[str, Callable[[Store, Clock, ClaimedJob], object]] = {
     "an error": lambda store, clock, held: store.reschedule(ref(held), 0, BOOM),
     "a release": lambda store, clock, held: store.release(ref(held)),
     "a pause": paused,
@@ -119,7 +119,7 @@ def test_no_step_is_kept_after_a_rescue_that_comes_at_the_same_time(
         held = a_running_job(store)
         clock.advance(LEASE + 1)
 
-        def act(number: int, held: Held = held) -> bool:
+        def act(number: int, held: ClaimedJob = held) -> bool:
             if number == 0:
                 return bool(own[0].rescue())
             try:

@@ -5,18 +5,18 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.model.job import Held
+from holdfast.model.job import ClaimedJob
 from holdfast.model.lifecycle import State
 from holdfast.model.rescue import runs_isolated
 from holdfast.store.base import Store
 from tests.factories import BOOM, LEASE, Clock, a_queued_job, a_running_job, claim, ref, wants
 
 
-def crash_together(store: Store, clock: Clock, jobs: int = 2, times: int = 1, **options: object) -> list[Held]:
+def crash_together(store: Store, clock: Clock, jobs: int = 2, times: int = 1, **options: object) -> list[ClaimedJob]:
     """That many jobs of one claim, whose worker went silent with all of them, so many times in a row."""
     for _ in range(jobs):
         a_queued_job(store, **options)
-    held: list[Held] = []
+    held: list[ClaimedJob] = []
     for _ in range(times):
         held = store.claim(wants(jobs)).jobs
         assert len(held) == jobs

@@ -13,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast.errors import OutcomeUnknown, RowLocked, StoreError, StoreUnavailable, ValueRefused
-from holdfast.model.job import Claimed, Held
+from holdfast.model.job import Claimed, ClaimedJob
 from holdfast.model.lifecycle import State
 from holdfast.model.outcome import Outcome, returned
 from holdfast.settings import Settings
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.parametrize("engine", ["postgres"])
 
 
 @contextmanager
-def locked(settings: Settings, held: Held) -> Iterator[None]:
+def locked(settings: Settings, held: ClaimedJob) -> Iterator[None]:
     """Somebody's open transaction has this job's row: whoever records its outcome waits."""
     with psycopg.connect(settings.url) as someone:
         someone.execute(f'select 1 from "{settings.schema}".jobs where id = %s for update'.encode(), [held.id])
@@ -192,7 +192,7 @@ def test_the_next_trip_may_depart_before_the_last_one_is_recorded(store: Store, 
     assert store.get(second).state is State.RUNNING
 
 
-def taken(trips: Trips) -> list[Held]:
+def taken(trips: Trips) -> list[ClaimedJob]:
     claimed = trips.claimed()
     assert claimed is not None
     return claimed.jobs

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from holdfast import JobContext
-from holdfast.model.job import Held
+from holdfast.model.job import ClaimedJob
 from holdfast.tasks.attempt import Attempt
 
 FLOOD = 2.0  # seconds
@@ -85,5 +85,5 @@ def _said(how: str, attempt: Attempt, *, alone: bool) -> Any:
             raise AssertionError(how)
 
 
-def _outcome(held: Held, verb: str, word: str | None, result: bytes | None, error: Any = None) -> tuple[Any, ...]:
+def _outcome(held: ClaimedJob, verb: str, word: str | None, result: bytes | None, error: Any = None) -> tuple[Any, ...]:
     return verb, held.id, held.fence, word, result, 0.0, error

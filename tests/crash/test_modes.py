@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import HoldfastError
-from holdfast.model.job import Held, NewJob
+from holdfast.model.job import ClaimedJob, NewJob
 from holdfast.model.lifecycle import State
 from holdfast.settings import Settings
 from holdfast.store import open_store
@@ -80,7 +80,7 @@ DISK_FULL = """
 import resource, sys
 from holdfast import Holdfast
 from holdfast.errors import HoldfastError, StoreUnavailable
-from holdfast.model.job import Held, NewJob
+from holdfast.model.job import ClaimedJob, NewJob
 
 app = Holdfast(sys.argv[1])
 store = app.store
@@ -214,7 +214,7 @@ def test_a_child_forked_in_the_middle_of_a_transaction_leaves_it_alone(stores: C
     store.succeed(ref(job))
 
 
-def _claimed(store: Store, count: int) -> list[Held]:
+def _claimed(store: Store, count: int) -> list[ClaimedJob]:
     for chunk in store.enqueue_many([NewJob(task="greet", args=b"{}")] * count):
         assert chunk
     return list(claim(store, count).jobs)

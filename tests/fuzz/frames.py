@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.model.job import Held
+from holdfast.model.job import ClaimedJob
 from holdfast.runners.arrivals import WORDS as WORDS_OF
 
 LONG = 7 * 2**20  # characters, now and then
@@ -46,7 +46,7 @@ ALONE = ("ask", "ask", "ask", "moved", "moved", "here", "began", "over", "unfit"
 class Frames:
     """By one chance, always the same. `tags`: what such a process says; `held`: what it was given, by its numbers."""
 
-    def __init__(self, chance: random.Random, tags: Sequence[str], held: Sequence[tuple[int, Held]]) -> None:
+    def __init__(self, chance: random.Random, tags: Sequence[str], held: Sequence[tuple[int, ClaimedJob]]) -> None:
         self._chance = chance
         self._tags = tags
         self._held = held
@@ -125,7 +125,7 @@ class Frames:
             case _:
                 return [tag, self._anything(1)]
 
-    def _attempt(self) -> tuple[int, Held]:
+    def _attempt(self) -> tuple[int, ClaimedJob]:
         """Mostly one that the process has."""
         number, held = self._chance.choice(self._held)
         return (self._chance.choice(NUMBERS) if self._rarely() else number), held

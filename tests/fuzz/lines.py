@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from holdfast import events
 from holdfast.errors import HoldfastError
-from holdfast.model.job import Held
+from holdfast.model.job import ClaimedJob
 from holdfast.model.outcome import CODE_LIMIT, LONGEST_DELAY, MESSAGE_LIMIT, TRACEBACK_LIMIT, Crash, Error, Outcome
 from holdfast.model.payload import checked
 from holdfast.model.stack import LIMIT as STACK_LIMIT
@@ -161,7 +161,7 @@ def check_progress(attempt: Attempt) -> None:
         check_text(note, NOTE_LIMIT)
 
 
-def check_outcome(held: Held, outcome: Outcome) -> None:
+def check_outcome(held: ClaimedJob, outcome: Outcome) -> None:
     if (outcome.id, outcome.fence) != (held.id, held.fence):
         raise Broken("an outcome of another attempt")
     if outcome.attempt not in WORDS[outcome.verb] or outcome.progress is not None:
@@ -244,14 +244,14 @@ class Lines:
         check_text(found.text, STACK_LIMIT)
         check_text(found.thread, STACK_LIMIT)
 
-    def held(self) -> Held:
+    def held(self) -> ClaimedJob:
         args = msgspec.json.encode({"password": SECRET})
         task = "task" if next(self._ids) % 10 else "own"
-        return Held(next(self._ids), "00000000-0000-0000-0000-000000000001", task, "default", args, 1, 3)
+        return ClaimedJob(next(self._ids), "00000000-0000-0000-0000-000000000001", task, "default", args, 1, 3)
 
     # -- one line ------------------------------------------------------------------------------------------------------
 
-    def talk(self, kind: str, seed: str, held: Callable[[], Held] | None = None) -> None:
+    def talk(self, kind: str, seed: str, held: Callable[[], ClaimedJob] | None = None) -> None:
         """Raises Broken, or whatever the worker's thread would have met."""
         self.ends.outcomes.clear()
         attempts = [Attempt((held or self.held)(), None, 1.0) for _ in range(5 if kind == "pooled" else 1)]

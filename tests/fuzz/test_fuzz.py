@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.model.job import Held
+from holdfast.model.job import ClaimedJob
 from holdfast.model.outcome import Outcome
 from holdfast.runners.wire import Done, Ready, frame
 from holdfast.settings import Settings
@@ -87,7 +87,7 @@ def test_a_process_that_does_not_listen_is_not_given_more_and_more(lines: Lines)
     pool._round()
     given: list[Attempt] = []
     while not one.backlog or len(given) < 10:
-        attempts = [Attempt(Held(len(given), "f1", "task", "default", b"x" * 100_000, 1, 3), taken=1.0)]
+        attempts = [Attempt(ClaimedJob(len(given), "f1", "task", "default", b"x" * 100_000, 1, 3), taken=1.0)]
         lines.ends.left.update(attempts)
         assert one.give(attempts, is_async=False)
         given += attempts

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast.errors import Cancel, Fail, Retry, Snooze
-from holdfast.model.job import Held
+from holdfast.model.job import ClaimedJob
 from holdfast.model.outcome import (
     LONGEST_DELAY,
     MESSAGE_LIMIT,
@@ -29,8 +29,8 @@ POLICY = Fixed((11.0,))
 GIVES_UP = Custom(lambda attempt, error: None)
 
 
-def held(attempt: int = 1, max_attempts: int = 3) -> Held:
-    return Held(7, "fence", "greet", "mail", b"{}", attempt, max_attempts)
+def held(attempt: int = 1, max_attempts: int = 3) -> ClaimedJob:
+    return ClaimedJob(7, "fence", "greet", "mail", b"{}", attempt, max_attempts)
 
 
 # what was raised, attempt, policy -> verb, the history's word, delay, error code

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from holdfast.model.filter import parse
-from holdfast.model.job import Held, Wants
+from holdfast.model.job import ClaimedJob, Wants
 from holdfast.model.outcome import Outcome
 from holdfast.settings import Settings
 from holdfast.store.base import Ref
@@ -222,7 +222,7 @@ def test_a_claim_from_many_lanes_takes_steps_for_what_it_takes(tmp_path: Path, c
             f"select '{TASK}' || (lane % 10), 'q' || (lane / 20), lane / 10 % 2, at, at, '{{}}', '{now}' from jobs"
         )
     steps = Steps(store)
-    taken: list[Held] = []
+    taken: list[ClaimedJob] = []
     spent = steps.of(lambda: taken.extend(claim(store, 100, ahead=WANTED - 100, tasks=LANE_TASKS).jobs))
     store.close()
     assert len(taken) == WANTED

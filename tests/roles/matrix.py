@@ -13,7 +13,7 @@ import psycopg
 
 from holdfast.model.cron import CronRecord, Step
 from holdfast.model.filter import Filter
-from holdfast.model.job import Held
+from holdfast.model.job import ClaimedJob
 from holdfast.model.outcome import Crash, Outcome
 from holdfast.settings import Settings
 from holdfast.store import migrate
@@ -53,7 +53,7 @@ def table() -> str:
 FENCE = "00000000-0000-4000-8000-000000000002"
 QUESTION = "00000000-0000-4000-8000-000000000009"
 RUNNING = Ref(2, FENCE)
-HELD = Held(2, FENCE, "greet", "default", b"{}", 1, 3, 0, None, None, 0, None)
+HELD = ClaimedJob(2, FENCE, "greet", "default", b"{}", 1, 3, 0, None, None, 0, None)
 DUE = datetime(2026, 1, 1, tzinfo=UTC)
 LATER = DUE + timedelta(days=1)
 WAITING, PAUSED, SUCCEEDED, FAILED, BARRED, MEANT = "1", "3", "4", "5", "6", "7"

@@ -13,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast.errors import StoreError, StoreUnavailable, ValueRefused
-from holdfast.model.job import Claimed, Held, Wants
+from holdfast.model.job import Claimed, ClaimedJob, Wants
 from holdfast.model.outcome import Outcome, returned
 from holdfast.model.peers import Place
 from holdfast.settings import Settings
@@ -294,10 +294,10 @@ def listening(bench: Bench) -> None:
     desk.poller.listening = True
 
 
-def held(id: int, fence: str = "f", task: str = "greet") -> Held:
-    return Held(id, fence, task, "default", b"{}", 1, 3)
+def held(id: int, fence: str = "f", task: str = "greet") -> ClaimedJob:
+    return ClaimedJob(id, fence, task, "default", b"{}", 1, 3)
 
 
-def suspect(id: int, fence: str = "f") -> Held:
+def suspect(id: int, fence: str = "f") -> ClaimedJob:
     """A job that was running among others when their process died, twice in a row."""
     return replace(held(id, fence), suspicion=2)

@@ -9,14 +9,14 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast.errors import BadSettings, HoldfastError
-from holdfast.model.job import Held
+from holdfast.model.job import ClaimedJob
 from holdfast.model.outcome import MESSAGE_LIMIT, TRACEBACK_LIMIT, Error, Outcome
 from holdfast.model.stack import Taken, taken
 from holdfast.runners.arrivals import Arrivals, span
 from holdfast.runners.wire import Garbled, Unfit
 from holdfast.tasks.attempt import Attempt
 
-HELD = Held(7, "f1", "task", "default", b'{"card": "4111-1111", "$secret": ["card"]}', 1, 3)
+HELD = ClaimedJob(7, "f1", "task", "default", b'{"card": "4111-1111", "$secret": ["card"]}', 1, 3)
 ARRIVALS = Arrivals(max_result=1000, url="postgresql://u:hunter2@h/d")
 FAILED = Outcome("fail", 7, "f1", "errored", error=Error("BOOM", "it broke", "Traceback"))
 

@@ -14,7 +14,7 @@ from types import FunctionType, ModuleType
 
 import pytest
 
-from holdfast.model.job import Claimed, Held
+from holdfast.model.job import Claimed, ClaimedJob
 from holdfast.model.outcome import (
     CODE_LIMIT,
     MESSAGE_LIMIT,
@@ -106,10 +106,12 @@ def crew(opened: Crew) -> Crew:
 
 
 def echoes(ids: range, fence: str, task: str = "echo") -> list[Attempt]:
-    return [Attempt(Held(id, fence, task, "default", json.dumps({"n": id}).encode(), 1, 3), None, 1.0) for id in ids]
+    return [
+        Attempt(ClaimedJob(id, fence, task, "default", json.dumps({"n": id}).encode(), 1, 3), None, 1.0) for id in ids
+    ]
 
 
-def as_told(held: Held) -> Outcome:
+def as_told(held: ClaimedJob) -> Outcome:
     n = int(held.id)
     if held.task == "echo" and n % 7 == 6:
         return Outcome("release", n, held.fence, "snoozed", delay=60.0)
@@ -146,7 +148,9 @@ def test_numbers_come_round_in_the_middle_of_a_batch(crew: Crew) -> None:
 def test_what_runs_and_what_waits_is_told_apart_and_only_the_latter_comes_back(crew: Crew, tmp_path: Path) -> None:
     process, path = crew.process, tmp_path / "go"
     blocking = [
-        Attempt(Held(id, "f1", "until_told", "default", json.dumps({"path": str(path)}).encode(), 1, 3), None, 1.0)
+        Attempt(
+            ClaimedJob(id, "f1", "until_told", "default", json.dumps({"path": str(path)}).encode(), 1, 3), None, 1.0
+        )
         for id in range(4)
     ]
     waiting = echoes(range(100, 200), "f2")
@@ -177,7 +181,7 @@ def test_what_runs_and_what_waits_is_told_apart_and_only_the_latter_comes_back(c
 def test_one_of_a_batch_can_be_asked_to_stop(crew: Crew, tmp_path: Path) -> None:
     path = tmp_path / "go"
     args = json.dumps({"path": str(path)}).encode()
-    attempts = [Attempt(Held(id, "f1", "until_told", "default", args, 1, 3), None, 1.0) for id in range(3)]
+    attempts = [Attempt(ClaimedJob(id, "f1", "until_told", "default", args, 1, 3), None, 1.0) for id in range(3)]
     crew.coroutines.start(attempts)
     wait_until(lambda: all(crew.process.runs(attempt) for attempt in attempts), timeout=PATIENCE)
     attempts[1].ask("cancel")
@@ -190,7 +194,7 @@ def test_what_ended_is_told_though_the_loop_is_blocked_since(crew: Crew, tmp_pat
     path = tmp_path / "go"
     args = json.dumps({"path": str(path)}).encode()
     [plain] = echoes(range(1), "f1")
-    blocking = Attempt(Held(1, "f1", "block_until_told", "default", args, 1, 3), None, 1.0)
+    blocking = Attempt(ClaimedJob(1, "f1", "block_until_told", "default", args, 1, 3), None, 1.0)
     crew.coroutines.start([plain, blocking])
     assert crew.heard.wait(1) == {0: returned(plain.held, None)}
     path.touch()
@@ -223,7 +227,7 @@ def test_a_runner_forgets_what_has_ended(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_what_is_too_much_for_one_frame_comes_in_several() -> None:
     """Results, errors and notes at their limits, of more attempts than a frame may hold."""
     limit, count = 2**20, 3000
-    held = [Held(number, "f1", "echo", "default", b"{}", 1, 3) for number in range(count)]
+    held = [ClaimedJob(number, "f1", "echo", "default", b"{}", 1, 3) for number in range(count)]
     error = Error("E" * CODE_LIMIT, "\N{SNOWMAN}" * MESSAGE_LIMIT, "\N{PILE OF POO}" * TRACEBACK_LIMIT)
     outcomes = [
         returned(one, b"x" * limit) if int(one.id) < 12 else Outcome("fail", one.id, one.fence, "errored", error=error)
@@ -256,7 +260,7 @@ def test_what_is_too_much_for_one_frame_comes_in_several() -> None:
 
 def test_an_attempt_shows_no_arguments() -> None:
     """An event loop logs what it calls when that goes wrong."""
-    attempt = Attempt(Held(7, "f", "echo", "default", b'{"password": "hunter2"}', 2, 3))
+    attempt = Attempt(ClaimedJob(7, "f", "echo", "default", b'{"password": "hunter2"}', 2, 3))
     assert repr(attempt) == "<Attempt 2 of job 7: waits>"
     attempt.begin()
     attempt.ask("pause")
@@ -265,7 +269,7 @@ def test_an_attempt_shows_no_arguments() -> None:
 
 def test_an_attempt_leaves_nothing_behind() -> None:
     """It is not looked at by the garbage collector: nothing may lead from it back to it, whatever its handler did."""
-    attempt = Attempt(Held(1, "f", "echo", "default", b'{"n": 1}', 1, 3))
+    attempt = Attempt(ClaimedJob(1, "f", "echo", "default", b'{"n": 1}', 1, 3))
     context = JobContext(attempt, None, None)
     context.progress(1, total=2, note="password=hunter2")
     assert attempt.progress == (1, 2, "password=***")

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast import LeaseLost
 from holdfast.errors import StoreUnavailable
-from holdfast.model.job import Held
+from holdfast.model.job import ClaimedJob
 from holdfast.model.retry import DEFAULT_RETRY
 from holdfast.runners.decide import on_raise, on_return
 from holdfast.tasks.attempt import Attempt, Reason, StopAttempt
@@ -16,7 +16,7 @@ from tests.running import Heard
 
 
 def an_attempt(*asked: Reason, told: bool = False) -> Attempt:
-    attempt = Attempt(Held(1, "f", "greet", "default", b"{}", 1, 3), 5.0)
+    attempt = Attempt(ClaimedJob(1, "f", "greet", "default", b"{}", 1, 3), 5.0)
     for reason in asked:
         attempt.ask(reason)
     attempt.told = told

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast import Cancel, Holdfast, Job, JobContext, Retry, Snooze, State, events
-from holdfast.model.job import Held
+from holdfast.model.job import ClaimedJob
 from holdfast.model.lifecycle import IN_PLACE, TRANSITIONS
 from holdfast.model.outcome import Outcome
 from holdfast.store.base import Exchanged
@@ -268,7 +268,7 @@ def test_what_can_not_be_stopped_is_given_back_with_a_line_of_history_if_it_has_
 
     hand = InFlight()
     ends = Outbox("w1", app.store, app.settings, hand, OutcomeEvents("w1", hand), Meters())
-    ends.give_back(Attempt(Held(1, "fence", "task", "default", b"{}", 1, 3), home=Elsewhere()))
+    ends.give_back(Attempt(ClaimedJob(1, "fence", "task", "default", b"{}", 1, 3), home=Elsewhere()))
     assert [given_back.attempt for given_back in ends.outcomes] == [outcome]
 
 

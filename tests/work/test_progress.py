@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast, HoldfastError, JobContext, State
-from holdfast.model.job import Held
+from holdfast.model.job import ClaimedJob
 from holdfast.tasks.attempt import Attempt
 from tests.running import MakeApp, await_state, working
 from tests.waiting import wait_until
@@ -194,7 +194,7 @@ def test_progress_that_is_reported_while_it_is_taken_is_not_lost() -> None:
                 self.done, self.fresh = 30, True
             return seen
 
-    attempt = Reporting(Held(1, "f", "t", "default", b"{}", 1, 3), done=29, fresh=True)
+    attempt = Reporting(ClaimedJob(1, "f", "t", "default", b"{}", 1, 3), done=29, fresh=True)
     assert attempt.news() == (29, None, None)
     assert attempt.news() == (30, None, None)
     assert attempt.news() is None

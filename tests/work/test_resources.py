@@ -29,7 +29,7 @@ from holdfast import (
     StoreError,
     events,
 )
-from holdfast.model.job import Held
+from holdfast.model.job import ClaimedJob
 from holdfast.model.outcome import Error, Outcome
 from holdfast.tasks import hooks
 from holdfast.tasks.attempt_events import tell_errored, tell_lost
@@ -533,7 +533,9 @@ def told_of(worker: str, *events_of_it: tuple[str, dict[str, Any]]) -> list[tupl
     ],
 )  # fmt: skip
 def test_the_error_hook_hears_of_an_attempt_that_its_worker_ended(code: str, kind: type[BaseException]) -> None:
-    held = Held(id="7", fence="f", task="work", queue="default", args=b"{}", attempt=2, max_attempts=3, priority=7)
+    held = ClaimedJob(
+        id="7", fence="f", task="work", queue="default", args=b"{}", attempt=2, max_attempts=3, priority=7
+    )
     outcome = Outcome("fail", held.id, held.fence, "errored", error=Error(code, "so it was"))
     heard: list[tuple[str, dict[str, Any]]] = []
     unsubscribe = events.subscribe(lambda name, fields: heard.append((name, fields)))

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast, JobContext, State, events
-from holdfast.model.job import Held
+from holdfast.model.job import ClaimedJob
 from holdfast.runners.event_loop import LoopRunner
 from holdfast.runners.threads import ThreadRunner
 from holdfast.tasks.attempt import Attempt
@@ -259,7 +259,7 @@ def test_a_loop_ends_in_good_order_when_its_last_slot_ends_in_the_same_moment(hf
     task: Any = hf.task(name="task")(coroutine)
     runner = LoopRunner(1, [task], hf.store, hf.settings)
     runner.finished = lambda attempt, outcome: ended.set()
-    runner.start([Attempt(Held(1, "f", "task", "default", b"{}", 1, 3))])
+    runner.start([Attempt(ClaimedJob(1, "f", "task", "default", b"{}", 1, 3))])
     assert ended.wait(20)
     runner._thread.join(20)
     assert not runner._thread.is_alive()
@@ -279,7 +279,7 @@ def test_who_comes_too_late_to_stop_a_coroutine_meets_no_error(hf: Holdfast) -> 
     task: Any = hf.task(name="task")(coroutine)
     runner = LoopRunner(1, [task], hf.store, hf.settings)
     runner.finished = lambda attempt, outcome: None
-    attempt = Attempt(Held(1, "f", "task", "default", b"{}", 1, 3))
+    attempt = Attempt(ClaimedJob(1, "f", "task", "default", b"{}", 1, 3))
     runner.start([attempt])
     assert began.wait(20)
     runner.close(20.0)
@@ -307,7 +307,7 @@ def test_what_was_asked_of_an_attempt_is_not_asked_of_the_next_in_its_slot(hf: H
     task: Any = hf.task(name="task")(coroutine)
     runner = LoopRunner(1, [task], hf.store, hf.settings)
     runner.finished = lambda attempt, outcome: ended.set() if attempt.held.id == 2 else None
-    first, second = (Attempt(Held(n, "f", "task", "default", b'{"n":%d}' % n, 1, 3)) for n in (1, 2))
+    first, second = (Attempt(ClaimedJob(n, "f", "task", "default", b'{"n":%d}' % n, 1, 3)) for n in (1, 2))
     try:
         runner.start([first, second])
         assert began.wait(20)
@@ -403,7 +403,7 @@ def test_each_attempt_is_run_or_withdrawn_exactly_once(
     sys.setswitchinterval(1e-6)
     try:
         for first in range(0, jobs, batch):
-            held = [Held(n, "f", "task", "default", b'{"n":%d}' % n, 1, 3) for n in range(first, first + batch)]
+            held = [ClaimedJob(n, "f", "task", "default", b'{"n":%d}' % n, 1, 3) for n in range(first, first + batch)]
             before = len(ended)
             runner.start([Attempt(one) for one in held])
             enough, deadline = before + chance.randint(1, batch // 2), time.monotonic() + 20

@@ -21,7 +21,7 @@ from tests.running import MakeApp, working
 from tests.waiting import wait_until
 
 
-class Held:
+class ClaimedJob:
     """Handlers that stay where they are until they are let go."""
 
     def __init__(self) -> None:
@@ -39,8 +39,8 @@ class Held:
 
 
 @pytest.fixture
-def held() -> Iterator[Held]:
-    held = Held()
+def held() -> Iterator[ClaimedJob]:
+    held = ClaimedJob()
     yield held
     held.door.set()
 
@@ -51,7 +51,9 @@ def functions(text: str) -> list[str]:
 
 
 @contextmanager
-def stack_of(app: Holdfast, held: Held, handler: Callable[..., Any], *args: Any) -> Iterator[tuple[Job[Any], Stack]]:
+def stack_of(
+    app: Holdfast, held: ClaimedJob, handler: Callable[..., Any], *args: Any
+) -> Iterator[tuple[Job[Any], Stack]]:
     job: Job[Any] = app.task(name="handler")(handler).enqueue(*args)
     with working(app) as worker:
         wait_until(lambda: worker.desk.poller.listening)
@@ -61,7 +63,7 @@ def stack_of(app: Holdfast, held: Held, handler: Callable[..., Any], *args: Any)
         job.wait(timeout=20)
 
 
-def test_a_synchronous_handler_is_seen_from_itself_inwards(hf: Holdfast, held: Held) -> None:
+def test_a_synchronous_handler_is_seen_from_itself_inwards(hf: Holdfast, held: ClaimedJob) -> None:
     def inner() -> None:
         held.wait_in_thread()
 
@@ -76,7 +78,7 @@ def test_a_synchronous_handler_is_seen_from_itself_inwards(hf: Holdfast, held: H
         assert stack.worker == job.refresh().worker
 
 
-def test_a_coroutine_is_followed_to_its_innermost_await(hf: Holdfast, held: Held) -> None:
+def test_a_coroutine_is_followed_to_its_innermost_await(hf: Holdfast, held: ClaimedJob) -> None:
     async def inner() -> None:
         await held.wait_awaiting()
 
@@ -89,7 +91,7 @@ def test_a_coroutine_is_followed_to_its_innermost_await(hf: Holdfast, held: Held
         assert stack.thread == "holdfast-loop"
 
 
-def test_awaits_are_followed_through_generators_and_awaitables(hf: Holdfast, held: Held) -> None:
+def test_awaits_are_followed_through_generators_and_awaitables(hf: Holdfast, held: ClaimedJob) -> None:
     class Awaitable:
         def __await__(self) -> Any:
             return held.wait_awaiting().__await__()
@@ -111,7 +113,7 @@ def test_awaits_are_followed_through_generators_and_awaitables(hf: Holdfast, hel
 
 
 @pytest.mark.parametrize("way", ["group", "gather", "wait_for"])
-def test_the_tasks_a_handler_started_are_seen_too(hf: Holdfast, held: Held, way: str) -> None:
+def test_the_tasks_a_handler_started_are_seen_too(hf: Holdfast, held: ClaimedJob, way: str) -> None:
     async def child() -> None:
         await held.wait_awaiting()
 
@@ -134,7 +136,7 @@ def test_the_tasks_a_handler_started_are_seen_too(hf: Holdfast, held: Held, way:
         ]
 
 
-def test_a_coroutine_that_blocks_the_loop_is_caught_at_it(hf: Holdfast, held: Held) -> None:
+def test_a_coroutine_that_blocks_the_loop_is_caught_at_it(hf: Holdfast, held: ClaimedJob) -> None:
     def blocks() -> None:
         held.wait_in_thread()
 
@@ -147,7 +149,7 @@ def test_a_coroutine_that_blocks_the_loop_is_caught_at_it(hf: Holdfast, held: He
         assert "It runs just now, and the loop with all else on it waits." in stack.text
 
 
-def test_a_coroutine_that_waits_for_the_loop_says_who_has_it(hf: Holdfast, held: Held) -> None:
+def test_a_coroutine_that_waits_for_the_loop_says_who_has_it(hf: Holdfast, held: ClaimedJob) -> None:
     async def hog() -> None:
         held.wait_in_thread()
 
@@ -164,7 +166,7 @@ def test_a_coroutine_that_waits_for_the_loop_says_who_has_it(hf: Holdfast, held:
         held.door.set()
 
 
-def test_no_value_and_no_secret_is_in_it(hf: Holdfast, held: Held) -> None:
+def test_no_value_and_no_secret_is_in_it(hf: Holdfast, held: ClaimedJob) -> None:
     def handler(card: Secret[str], note: str) -> None:
         local = f"{card} and {note}"
         assert local
@@ -176,7 +178,7 @@ def test_no_value_and_no_secret_is_in_it(hf: Holdfast, held: Held) -> None:
             assert hidden not in stack.text
 
 
-def test_a_deep_recursion_is_told_from_both_ends(hf: Holdfast, held: Held) -> None:
+def test_a_deep_recursion_is_told_from_both_ends(hf: Holdfast, held: ClaimedJob) -> None:
     def even(n: int) -> None:
         odd(n - 1) if n else held.wait_in_thread()
 
@@ -193,7 +195,7 @@ def test_a_deep_recursion_is_told_from_both_ends(hf: Holdfast, held: Held) -> No
         assert "more calls" in stack.text
 
 
-def test_a_job_that_waits_in_its_worker_for_a_slot_says_so(make_app: MakeApp, held: Held) -> None:
+def test_a_job_that_waits_in_its_worker_for_a_slot_says_so(make_app: MakeApp, held: ClaimedJob) -> None:
     app = make_app(threads=1, concurrency=1)
 
     @app.task
@@ -214,7 +216,7 @@ def test_a_job_that_waits_in_its_worker_for_a_slot_says_so(make_app: MakeApp, he
         held.door.set()
 
 
-def test_a_worker_that_is_not_notified_answers_with_its_next_beat(make_app: MakeApp, held: Held) -> None:
+def test_a_worker_that_is_not_notified_answers_with_its_next_beat(make_app: MakeApp, held: ClaimedJob) -> None:
     app = make_app(listen=False, lease=10.0, heartbeat=0.3)
     job: Job[Any] = app.task(name="handler")(held.wait_in_thread).enqueue()
     with working(app):
@@ -224,7 +226,7 @@ def test_a_worker_that_is_not_notified_answers_with_its_next_beat(make_app: Make
         job.wait(timeout=20)
 
 
-def test_an_answer_comes_at_once(make_app: MakeApp, held: Held) -> None:
+def test_an_answer_comes_at_once(make_app: MakeApp, held: ClaimedJob) -> None:
     """The next beat would come after a minute."""
     hf = make_app(lease=240.0)
     job: Job[Any] = hf.task(name="handler")(held.wait_in_thread).enqueue()
@@ -244,7 +246,7 @@ def test_a_job_that_does_not_run_has_no_stack(hf: Holdfast, state: str) -> None:
         job.stack()
 
 
-def test_a_job_that_ends_meanwhile_is_told_so(hf: Holdfast, held: Held) -> None:
+def test_a_job_that_ends_meanwhile_is_told_so(hf: Holdfast, held: ClaimedJob) -> None:
     job: Job[Any] = hf.task(name="handler")(held.wait_in_thread).enqueue()
     with working(hf) as worker:
         assert held.started.acquire(timeout=20)
@@ -265,7 +267,7 @@ def test_a_worker_that_went_silent_is_not_waited_for(hf: Holdfast) -> None:
         job.stack()
 
 
-def test_who_gets_no_answer_is_told_what_that_may_mean(hf: Holdfast, held: Held) -> None:
+def test_who_gets_no_answer_is_told_what_that_may_mean(hf: Holdfast, held: ClaimedJob) -> None:
     job: Job[Any] = hf.task(name="handler")(held.wait_in_thread).enqueue()
     with working(hf) as worker:
         assert held.started.acquire(timeout=20)
@@ -276,7 +278,7 @@ def test_who_gets_no_answer_is_told_what_that_may_mean(hf: Holdfast, held: Held)
         held.door.set()
 
 
-def test_the_heartbeat_goes_on_where_questions_cannot_be_read(hf: Holdfast, held: Held) -> None:
+def test_the_heartbeat_goes_on_where_questions_cannot_be_read(hf: Holdfast, held: ClaimedJob) -> None:
     job: Job[Any] = hf.task(name="handler")(held.wait_in_thread).enqueue()
     with working(hf) as worker:
         assert held.started.acquire(timeout=20)
@@ -290,7 +292,7 @@ def test_the_heartbeat_goes_on_where_questions_cannot_be_read(hf: Holdfast, held
         held.door.set()
 
 
-def test_looking_disturbs_nothing_however_busy_it_is(hf: Holdfast, held: Held) -> None:
+def test_looking_disturbs_nothing_however_busy_it_is(hf: Holdfast, held: ClaimedJob) -> None:
     """From another thread, while calls and tasks come and go: each look finds the handler."""
     seen: Counter[str] = Counter()
 
@@ -328,7 +330,7 @@ def test_looking_disturbs_nothing_however_busy_it_is(hf: Holdfast, held: Held) -
     assert seen == {"coroutine": 100, "thread": 100}
 
 
-def test_a_stack_that_cannot_be_taken_is_told_and_costs_nothing_else(hf: Holdfast, held: Held) -> None:
+def test_a_stack_that_cannot_be_taken_is_told_and_costs_nothing_else(hf: Holdfast, held: ClaimedJob) -> None:
     job: Job[Any] = hf.task(name="handler")(held.wait_in_thread).enqueue()
     with working(hf) as worker:
         assert held.started.acquire(timeout=20)

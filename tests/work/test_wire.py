@@ -13,7 +13,7 @@ from typing import cast
 import msgspec
 import pytest
 
-from holdfast.model.job import Held
+from holdfast.model.job import ClaimedJob
 from holdfast.model.outcome import Error, Outcome
 from holdfast.runners.isolated_child import uninterrupted
 from holdfast.runners.pooled_process import Process
@@ -143,7 +143,7 @@ def test_frames_come_out_whole_however_they_come_in(size: int) -> None:
 def test_who_sends_to_one_that_does_not_listen_never_waits(line: tuple[socket.socket, socket.socket]) -> None:
     ours, theirs = line
     outgoing = Outgoing(ours)
-    jobs = [Held(n, "f", "task", "default", b"x" * 20_000, 1, 3) for n in range(100)]
+    jobs = [ClaimedJob(n, "f", "task", "default", b"x" * 20_000, 1, 3) for n in range(100)]
     told = [Start(0, 1.5, jobs), *(Tell(n, "cancel", False) for n in range(100))]
     sent = [outgoing.send(message) for message in told]  # type: ignore[arg-type]
     assert not any(sent), "the first is larger than the line holds, the others wait behind it"

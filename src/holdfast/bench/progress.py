@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from holdfast.model.job import Held
+from holdfast.model.job import ClaimedJob
 from holdfast.tasks.attempt import Attempt
 from holdfast.tasks.context import JobContext
 
@@ -15,7 +15,7 @@ CALLS = 200_000
 def progress_call_ns(calls: int = CALLS) -> dict[str, float]:
     """Nanoseconds a call of `ctx.progress(n, total=…, note=…)`, of `ctx.progress(n)` and an item of `ctx.track` take,
     less those of the loop around them."""
-    held = Held(1, "0f0e0d0c-0b0a-4908-8706-050403020100", "noop", "default", b"{}", 1, 3)
+    held = ClaimedJob(1, "0f0e0d0c-0b0a-4908-8706-050403020100", "noop", "default", b"{}", 1, 3)
     context = JobContext(Attempt(held), None, None)
 
     def noted() -> None:

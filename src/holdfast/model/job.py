@@ -225,7 +225,7 @@ class AttemptRecord(msgspec.Struct, frozen=True):
     output: str | None
 
 
-class Held(msgspec.Struct, frozen=True, gc=False, array_like=True):
+class ClaimedJob(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A job this worker has claimed: what a runner needs to run it, and the fence that makes its writes count.
     `id` is the store's own kind of id and opaque here; `str(id)` is what people see."""
 
@@ -272,7 +272,7 @@ class Claimed(msgspec.Struct, frozen=True):
     another look may find more (None: none known). `more`: there was more than could be locked just now. `passed`: some
     were left because they may only be taken by a free slot. `switched`: there are pauses by filter."""
 
-    jobs: list[Held] = []
+    jobs: list[ClaimedJob] = []
     next_due: float | None = None
     more: bool = False
     passed: bool = False

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import msgspec
 
 from holdfast.errors import Cancel, Fail, Retry, Snooze, Steer
-from holdfast.model.job import Held
+from holdfast.model.job import ClaimedJob
 from holdfast.model.retry import DEFAULT_RETRY, RetryPolicy
 from holdfast.redact import Hide, scrub
 
@@ -59,12 +59,12 @@ class Crash(msgspec.Struct, frozen=True):
     output: str | None = None  # what it wrote, if it had a process of its own
 
 
-def returned(held: Held, result: bytes | None) -> Outcome:
+def returned(held: ClaimedJob, result: bytes | None) -> Outcome:
     return Outcome("succeed", held.id, held.fence, None, result)
 
 
 def raised(
-    held: Held, error: BaseException, policy: RetryPolicy, *, attempt: str = "errored", hide: Hide = scrub
+    held: ClaimedJob, error: BaseException, policy: RetryPolicy, *, attempt: str = "errored", hide: Hide = scrub
 ) -> Outcome:
     """The handler raised: which verb follows? `hide` takes secrets out of what is kept of the error."""
     match _steering(error):
@@ -90,7 +90,7 @@ def _steering(error: BaseException) -> BaseException:
 
 
 def errored(
-    held: Held, error: BaseException, policy: RetryPolicy, told: Error, attempt: str, hide: Hide = scrub
+    held: ClaimedJob, error: BaseException, policy: RetryPolicy, told: Error, attempt: str, hide: Hide = scrub
 ) -> Outcome:
     """An attempt that went wrong is charged: again later if any are left, else the job fails."""
     if held.attempt >= held.max_attempts:
@@ -114,17 +114,17 @@ def bounded(seconds: Any) -> float:
     return min(max(0.0, float(seconds)), LONGEST_DELAY)
 
 
-def given_back(held: Held, *, started: bool, delay: float = 0.0, recorded: bool = False) -> Outcome:
+def given_back(held: ClaimedJob, *, started: bool, delay: float = 0.0, recorded: bool = False) -> Outcome:
     """Released without charge: at shutdown, or because it could not start soon."""
     attempt = "released" if started else None
     return Outcome("release", held.id, held.fence, attempt, delay=delay, recorded=recorded)
 
 
-def parked(held: Held) -> Outcome:
+def parked(held: ClaimedJob) -> Outcome:
     return Outcome("park", held.id, held.fence, "parked")
 
 
-def stopped(held: Held) -> Outcome:
+def stopped(held: ClaimedJob) -> Outcome:
     """It obeys a cancel: the store knows who asked, and why."""
     return Outcome("stop", held.id, held.fence, "cancelled")
 

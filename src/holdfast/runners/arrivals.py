@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from holdfast import errors
 from holdfast.errors import HoldfastError
-from holdfast.model.job import Held
+from holdfast.model.job import ClaimedJob
 from holdfast.model.outcome import Error, Outcome, Verb, bounded, kept, returned
 from holdfast.model.payload import Unfit as UnfitValue
 from holdfast.model.payload import checked
@@ -34,11 +34,11 @@ class Arrivals:
         self._max_result = max_result
         self._url = url
 
-    def hiding(self, held: Held) -> Hide:
+    def hiding(self, held: ClaimedJob) -> Hide:
         """Takes secrets out of texts of this job. (Which arguments are marked as secret is stored beside them.)"""
         return Hiding(held.args, (), self._url)
 
-    def returned(self, held: Held, result: bytes | None) -> Outcome:
+    def returned(self, held: ClaimedJob, result: bytes | None) -> Outcome:
         """A handler returned this. What can't be kept fails its job, as if that had been found out over there."""
         if result is None:
             return returned(held, None)
@@ -54,7 +54,7 @@ class Arrivals:
         except UnfitValue as unfit:
             raise HoldfastError(f"this can't be kept: {unfit}", number="HF1308") from None
 
-    def outcome(self, held: Held, said: Outcome | None) -> Outcome | None:
+    def outcome(self, held: ClaimedJob, said: Outcome | None) -> Outcome | None:
         """What follows this attempt. Only what there is to say about it is taken over."""
         if said is None:
             return None
@@ -70,7 +70,7 @@ class Arrivals:
             decided = Outcome(said.verb, held.id, held.fence, said.attempt, delay=delay, error=error)
         return replace(decided, recorded=True) if said.recorded else decided
 
-    def stack(self, held: Held, said: str) -> str:
+    def stack(self, held: ClaimedJob, said: str) -> str:
         try:
             found = taken(said)
         except (ValueError, RecursionError):

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from holdfast.errors import LeaseLost, StoreUnavailable
-from holdfast.model.job import Held
+from holdfast.model.job import ClaimedJob
 from holdfast.model.outcome import (
     NOT_COMMITTED,
     Error,
@@ -50,7 +50,7 @@ def on_return(attempt: Attempt, value: Any, policy: RetryPolicy, *, max_result: 
         return unfit_result(held, unfit)
 
 
-def unfit_result(held: Held, unfit: Unfit) -> Outcome:
+def unfit_result(held: ClaimedJob, unfit: Unfit) -> Outcome:
     # It would be the same again: failing at once costs only this job.
     told = kept(Error("RESULT_UNFIT", f"its result can't be kept: {unfit}"))
     return Outcome("fail", held.id, held.fence, "errored", error=told)

@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Meta
 
 from holdfast.errors import HoldfastError
-from holdfast.model.job import STEP_NAME_LIMIT, Held
+from holdfast.model.job import STEP_NAME_LIMIT, ClaimedJob
 from holdfast.model.outcome import LOOKED_AT, MAX_COUNT, Outcome, clean
 from holdfast.redact import scrub
 from holdfast.tasks.attempt import NOTE_LIMIT, Reason
@@ -87,7 +87,7 @@ class Start(msgspec.Struct, frozen=True, array_like=True, tag="start"):
 
     first: int
     taken: float
-    jobs: list[Held]
+    jobs: list[ClaimedJob]
     begin_by: list[float | None] = []
 
 
@@ -175,7 +175,7 @@ class Run(msgspec.Struct, frozen=True, array_like=True, tag="run"):
     app: str
     path: list[str]
     settings: dict[str, Any]
-    held: Held
+    held: ClaimedJob
     timeout: float | None
     patience: float | None
     worker: str

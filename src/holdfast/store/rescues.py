@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
-from holdfast.model.job import Held, Rescued, correlated
+from holdfast.model.job import ClaimedJob, Rescued, correlated
 from holdfast.model.lifecycle import State
 from holdfast.model.outcome import Crash
 from holdfast.model.rescue import verdict
@@ -57,7 +57,7 @@ class TakesBack(Reading):
                 )
             ]
 
-    def holds(self, held: Held) -> bool:
+    def holds(self, held: ClaimedJob) -> bool:
         """Does this job still run under this claim?"""
         rows = self.read("get", id=held.id)
         return bool(rows) and rows[0]["state"] == State.RUNNING and str(rows[0]["fence"]) == held.fence

@@ -9,7 +9,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from holdfast.model.job import Held
+from holdfast.model.job import ClaimedJob
 from holdfast.model.outcome import LOOKED_AT, Progress, clean
 from holdfast.model.speed import Speed
 
@@ -51,7 +51,7 @@ class Attempt(msgspec.Struct, eq=False, gc=False):
     """Made and dropped for every job, so made cheaply: a struct, which the garbage collector does not look at. Hence
     nothing that an attempt refers to may lead back to it, but a home while it has it in hand."""
 
-    held: Held
+    held: ClaimedJob
     timeout: float | None = None  # seconds it may run
     taken: float = 0.0  # monotonic: when it was claimed
     lane: int = 0  # whose slot it takes, as its desk numbers them

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast import events
-from holdfast.model.job import Held, Rescued
+from holdfast.model.job import ClaimedJob, Rescued
 from holdfast.model.lifecycle import State
 from holdfast.model.outcome import Error, Outcome
 from holdfast.tasks.attempt import Attempt
 
 
-def about(held: Held) -> dict[str, Any]:
+def about(held: ClaimedJob) -> dict[str, Any]:
     """What events say of a job in hand."""
     return {
         "job": str(held.id), "task": held.task, "queue": held.queue, "attempt": held.attempt,
@@ -33,7 +33,7 @@ def ended(outcome: Outcome, attempt: Attempt | None) -> dict[str, Any]:
     return told
 
 
-def tell_lost(held: Held, worker: str) -> None:
+def tell_lost(held: ClaimedJob, worker: str) -> None:
     events.emit("lease_lost", **_about(held, held.correlated), worker=worker)
 
 
@@ -43,7 +43,7 @@ def is_told(outcome: Outcome) -> bool:
     return outcome.error is not None and not outcome.recorded and outcome.verb in ("fail", "reschedule")
 
 
-def tell_errored(held: Held, outcome: Outcome, *, worker: str | None = None, log_only: bool = False) -> None:
+def tell_errored(held: ClaimedJob, outcome: Outcome, *, worker: str | None = None, log_only: bool = False) -> None:
     """Tell that an attempt errored, if it did. `worker`: the one that decided so, where the handler could not.
     `log_only`: listeners heard it where it happened."""
     if not is_told(outcome):
@@ -69,7 +69,7 @@ def tell_rescued(job: Rescued, worker: str) -> None:
         events.emit("rescued_elsewhere", job=job.id, worker=job.worker, state=job.state.value)
 
 
-def _about(job: Held | Rescued, correlation_id: str) -> dict[str, Any]:
+def _about(job: ClaimedJob | Rescued, correlation_id: str) -> dict[str, Any]:
     return {
         "job": str(job.id), "task": job.task, "queue": job.queue, "attempt": job.attempt,
         "max_attempts": job.max_attempts, "correlation_id": correlation_id, "priority": job.priority,

@@ -26,7 +26,7 @@ from holdfast.errors import (
     TooManyConnections,
 )
 from holdfast.model.cron import tick_of
-from holdfast.model.job import Held
+from holdfast.model.job import ClaimedJob
 from holdfast.model.outcome import MAX_COUNT
 from holdfast.model.payload import Unfit, decode_checkpoint, encode, encode_checkpoint
 from holdfast.redact import Hiding
@@ -71,7 +71,7 @@ class JobInfo(msgspec.Struct, frozen=True):
         return tick_of(self.task, self.correlation_id)
 
 
-def info_of(held: Held) -> JobInfo:
+def info_of(held: ClaimedJob) -> JobInfo:
     return JobInfo(str(held.id), held.task, held.queue, held.priority, held.max_attempts, held.correlated, held.attempt)
 
 

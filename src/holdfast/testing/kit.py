@@ -18,7 +18,7 @@ from holdfast import events
 from holdfast.app import Holdfast
 from holdfast.errors import BadArguments
 from holdfast.job import Job
-from holdfast.model.job import Held, JobRecord, Wants
+from holdfast.model.job import ClaimedJob, JobRecord, Wants
 from holdfast.model.lifecycle import State
 from holdfast.model.outcome import given_back
 from holdfast.store import open_store
@@ -220,7 +220,7 @@ class Kit:
     def crash(self, job: Job[Any]) -> None:
         """A worker takes this job and is never heard of again: it is rescued by the first `run_due()` after the lease
         has run out, as after `kit.advance("1m")`."""
-        others: list[Held] = []
+        others: list[ClaimedJob] = []
         while found := self._claim_one(job.task):
             if str(found.id) == job.id:
                 break
@@ -230,7 +230,7 @@ class Kit:
         if found is None:
             raise AssertionError(f"no worker would take it: {told(self.app, self.app.store.get(job.id), self.now)}")
 
-    def _claim_one(self, task: str) -> Held | None:
+    def _claim_one(self, task: str) -> ClaimedJob | None:
         fence = str(uuid.uuid4())
         wants = Wants(
             fence=fence, worker=f"crashed-{fence[:8]}", tasks=(task,), limit=1, lease=self.app.settings.lease

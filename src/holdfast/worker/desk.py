@@ -18,7 +18,7 @@ from itertools import repeat
 from msgspec.structs import replace
 
 from holdfast import events
-from holdfast.model.job import Claimed, Held, Wants
+from holdfast.model.job import Claimed, ClaimedJob, Wants
 from holdfast.model.outcome import Crash, Outcome, given_back
 from holdfast.model.peers import LATE, Place
 from holdfast.model.rescue import runs_isolated
@@ -451,7 +451,7 @@ class Desk(Flights):
         flight.unsure = False
         return flight.lane, attempts
 
-    def _but_suspects(self, jobs: list[Held], leased: float = 0.0) -> list[Held]:
+    def _but_suspects(self, jobs: list[ClaimedJob], leased: float = 0.0) -> list[ClaimedJob]:
         """Start the suspects among these, each in a process of its own; returns the other jobs. As many suspects as can
         run may wait for a process; more are given back. So are those on their last attempt: if this worker died
         meanwhile, they would fail without having begun. A worker without such processes runs a suspect among its other
@@ -474,7 +474,7 @@ class Desk(Flights):
             self._give_back(others, [0.0, *self._turns.delays(len(others) - 1, now)])
         return [job for job in jobs if not runs_isolated(job.suspicion)]
 
-    def _give_back(self, jobs: Sequence[Held], delays: Iterable[float] = repeat(0.0)) -> None:
+    def _give_back(self, jobs: Sequence[ClaimedJob], delays: Iterable[float] = repeat(0.0)) -> None:
         """Release these, which have not begun."""
         self.limit = None if self.limit is None else self.limit + len(jobs)
         self.ends.outcomes += [
@@ -526,7 +526,7 @@ class Desk(Flights):
         if not claimed.jobs:
             events.emit("polled", empty_polls=self.poller.empty_polls, wait=wait or 0.0)
 
-    def _wake_others(self, jobs: Sequence[Held]) -> None:
+    def _wake_others(self, jobs: Sequence[ClaimedJob]) -> None:
         """An idle worker is full at once, and there may be more. Unless all were woken just now, they should know."""
         if self._place.count == 1 or time.monotonic() < self._all_woken + ALL_KNOW:
             return
@@ -550,7 +550,9 @@ class Desk(Flights):
         at = time.monotonic() + seconds
         self._look_at = at if self._look_at is None else min(at, self._look_at)
 
-    def _attempts(self, lane: RunnerSlots, jobs: Sequence[Held], asked: float, leased: float = 0.0) -> list[Attempt]:
+    def _attempts(
+        self, lane: RunnerSlots, jobs: Sequence[ClaimedJob], asked: float, leased: float = 0.0
+    ) -> list[Attempt]:
         """`asked`: when we went to fetch them (monotonic). The database said then or later how long they may wait."""
         now, timeouts = time.monotonic(), self._timeouts
         attempts = [Attempt(held, timeouts[held.task], now, lane.number, leased=leased) for held in jobs]
@@ -571,7 +573,7 @@ class Desk(Flights):
         for held in known:
             self._start(held, asked)
 
-    def _start(self, held: Held, asked: float) -> None:
+    def _start(self, held: ClaimedJob, asked: float) -> None:
         """Run what was claimed for us, unless we stop: then it is given back."""
         if not self.claiming:
             self.ends.outcomes.append(given_back(held, started=False))

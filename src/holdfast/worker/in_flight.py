@@ -6,7 +6,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from holdfast.model.job import Held
+from holdfast.model.job import ClaimedJob
 from holdfast.model.outcome import Outcome
 from holdfast.store.base import JobId
 from holdfast.tasks.attempt import Attempt
@@ -39,7 +39,7 @@ class InFlight:
             claim.update({attempt.held.id: attempt for attempt in attempts})
             self._count += len(claim) - before
 
-    def drop(self, ended: Iterable[Held | Outcome]) -> None:
+    def drop(self, ended: Iterable[ClaimedJob | Outcome]) -> None:
         with self._lock:
             claims = self._claims
             for one in ended:

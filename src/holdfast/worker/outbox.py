@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from holdfast import events
 from holdfast.errors import OutcomeUnknown, StoreError
-from holdfast.model.job import Held, Wants
+from holdfast.model.job import ClaimedJob, Wants
 from holdfast.model.lifecycle import State
 from holdfast.model.outcome import NOT_COMMITTED, Crash, Error, Outcome, given_back
 from holdfast.settings import Settings
@@ -90,7 +90,7 @@ class Outbox:
         else:
             self.outcomes.append(outcome)
 
-    def is_given_back(self, held: Held) -> bool:
+    def is_given_back(self, held: ClaimedJob) -> bool:
         return bool(self._given_back) and Ref(held.id, held.fence) in self._given_back
 
     @property
@@ -103,7 +103,7 @@ class Outbox:
             self.outcomes += [outcome for at, outcome in self.blocked if at <= now]
             self.blocked = [(at, outcome) for at, outcome in self.blocked if at > now]
 
-    def forget(self, held: Held) -> None:
+    def forget(self, held: ClaimedJob) -> None:
         """Let go of an attempt without an outcome."""
         self._hand.drop([held])
         if not self._hand.holds(held.fence):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from holdfast import events
-from holdfast.model.job import Held
+from holdfast.model.job import ClaimedJob
 from holdfast.model.outcome import Outcome, Verb, returned
 from holdfast.store.base import Exchanged, Store, by_verb
 from holdfast.tasks.attempt_events import about, ended
@@ -25,7 +25,7 @@ class OutcomeEvents:
             self._doubted = True
             events.emit("woken_in_vain", worker=self._worker, longest=longest)
 
-    def claimed(self, jobs: Sequence[Held]) -> None:
+    def claimed(self, jobs: Sequence[ClaimedJob]) -> None:
         events.emit("claimed", jobs=lambda: [about(held) for held in jobs], count=len(jobs), worker=self._worker)
 
     def recorded(self, outcomes: Sequence[Outcome], others: Sequence[Outcome], done: Exchanged) -> None:
@@ -42,7 +42,7 @@ class OutcomeEvents:
             for outcome in told:
                 self._tell(verb, 1, [outcome], job=str(outcome.id))
 
-    def succeeded(self, held: Held) -> None:
+    def succeeded(self, held: ClaimedJob) -> None:
         """A handler recorded that itself."""
         self._tell("succeed", 1, [returned(held, None)])
 

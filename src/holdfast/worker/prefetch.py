@@ -9,7 +9,7 @@ HEAVIEST = 32_000_000  # bytes of arguments claimed ahead
 FARTHEST = 4_000  # jobs claimed ahead at most: more gain nothing (docs/decisions/0007)
 
 
-class Pace:
+class Prefetch:
     """Two bounds. Each slot takes the next job when it is through with one: so many start within a moment. And what was
     handed out before waited so long: many slots may share one processor, which only the waiting shows."""
 

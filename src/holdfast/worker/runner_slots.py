@@ -7,9 +7,9 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from holdfast.model.job import Held
+from holdfast.model.job import ClaimedJob
 from holdfast.runners.base import Runner
-from holdfast.worker.prefetch import Pace
+from holdfast.worker.prefetch import Prefetch
 
 LaneName = tuple[str, str, int]  # queue, task, priority
 FEW = 100  # jobs after which, and lanes beyond which, the next look is at all lanes
@@ -23,7 +23,7 @@ class RunnerSlots:
     runner: Runner
     tasks: tuple[str, ...]
     number: int  # by which attempts know it
-    pace: Pace = field(default_factory=Pace)
+    pace: Prefetch = field(default_factory=Prefetch)
     look: bool = True
     again: bool = False  # the last look found something: the next trip looks once more
     passed: bool = False  # jobs wait that may only be claimed for a free slot: nothing is claimed ahead of them
@@ -49,7 +49,7 @@ class RunnerSlots:
             known[self.later.popleft()[1]] = None
         return () if everywhere or len(known) > FEW else tuple(known)
 
-    def found(self, jobs: Sequence[Held]) -> None:
+    def found(self, jobs: Sequence[ClaimedJob]) -> None:
         self.again = bool(jobs)
         self.recent = (
             frozenset((job.queue, job.task, job.priority) for job in jobs) if len(jobs) <= FEW else frozenset()

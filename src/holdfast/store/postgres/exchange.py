@@ -16,7 +16,7 @@ import psycopg
 from msgspec.structs import replace
 
 from holdfast.errors import StoreError
-from holdfast.model.job import Claimed, Held, Wants
+from holdfast.model.job import Claimed, ClaimedJob, Wants
 from holdfast.model.outcome import Outcome
 from holdfast.store.base import Exchanged, by_fence, by_verb, goes_on, may_be_lost, with_output, with_progress
 from holdfast.store.postgres.claim_floors import SLACK, ClaimFloors, Recent
@@ -287,9 +287,9 @@ def claimed(fence: str, rows: list[tuple[Any, ...]]) -> Claimed:
     return Claimed([held(fence, row[:11]) for row in rows], next_due, more, passed, switched)
 
 
-def held(fence: str, row: tuple[Any, ...]) -> Held:
+def held(fence: str, row: tuple[Any, ...]) -> ClaimedJob:
     id, task, queue, args, attempt, max_attempts, priority, checkpoint, correlation_id, suspicion, expires_in = row
-    return Held(
+    return ClaimedJob(
         id, fence, task, queue, args, attempt, max_attempts, priority, checkpoint, correlation_id, suspicion, expires_in
     )
 

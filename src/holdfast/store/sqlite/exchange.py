@@ -14,7 +14,7 @@ from typing import Any, cast
 import msgspec
 
 from holdfast.errors import OutcomeUnknown
-from holdfast.model.job import Claimed, Held, Wants
+from holdfast.model.job import Claimed, ClaimedJob, Wants
 from holdfast.model.outcome import Outcome
 from holdfast.store.base import Exchanged, Row, by_fence, by_verb, goes_on, may_be_lost, with_output, with_progress
 from holdfast.store.sqlite.connect import reading_text_as
@@ -139,9 +139,9 @@ class SqliteTrip(SqliteEnqueue):
             self.rows(db, self.statements["lease"], lease)
         return ids, chosen
 
-    def _taken(self, db: sqlite3.Connection, fence: str, ids: list[int]) -> list[Held]:
+    def _taken(self, db: sqlite3.Connection, fence: str, ids: list[int]) -> list[ClaimedJob]:
         """What was claimed, in the order of these ids."""
-        taken: dict[int, Held] = {}
+        taken: dict[int, ClaimedJob] = {}
         try:
             for part in batched(ids, DOCUMENT):
                 [document] = self.rows(db, self.statements["claimed"], {"ids": part, "fence": fence})
@@ -239,20 +239,20 @@ def seconds_until(stored_moment: str, now: datetime) -> float:
     return (datetime.fromisoformat(stored_moment).replace(tzinfo=UTC) - now).total_seconds()
 
 
-def _held(fence: str, row: tuple[Any, ...], now: datetime) -> Held:
+def _held(fence: str, row: tuple[Any, ...], now: datetime) -> ClaimedJob:
     id, task, queue, args, attempt, max_attempts, priority, checkpoint, correlation_id, suspicion, expires_at = row
     checkpoint = None if checkpoint is None else checkpoint.encode()
-    return Held(
+    return ClaimedJob(
         id, fence, task, queue, args.encode(), attempt, max_attempts, priority, checkpoint, correlation_id, suspicion,
         None if expires_at is None else seconds_until(expires_at, now),
     )  # fmt: skip
 
 
-def _looked_up(fence: str, row: tuple[Any, ...], now: datetime) -> Held:
+def _looked_up(fence: str, row: tuple[Any, ...], now: datetime) -> ClaimedJob:
     id, task, queue, args, attempt, max_attempts, priority, checkpoint, correlation_id, suspicion, expires_at = row
     task, queue = task.decode(errors="replace"), queue.decode(errors="replace")
     correlation_id = None if correlation_id is None else correlation_id.decode(errors="replace")
-    return Held(
+    return ClaimedJob(
         id, fence, task, queue, args, attempt, max_attempts, priority, checkpoint, correlation_id, suspicion,
         None if expires_at is None else seconds_until(expires_at.decode(), now),
     )  # fmt: skip
