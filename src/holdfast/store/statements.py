@@ -1,5 +1,6 @@
-"""Loads `<verb>.sql`, once. A statement that serves both databases lives in `sql/`; where they part, each has its
-own file of the same name.
+"""Loads the SQL files, once. Statements that serve both databases live in `sql/`; where the databases differ, each has
+its own in `postgres/` and `sqlite/`, under the same name. A file holds one statement, named like the file, or several
+short ones on one subject, each below a line `-- name: get`.
 
 In the files, `@jobs` is a table of ours, `:name` a parameter, and time is written as
   @now           the database's clock, in conditions
@@ -14,13 +15,14 @@ Each store says what these become.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
 HERE = Path(__file__).parent
 FRAGMENTS = frozenset(["answer", "lanes", "matching", "meant", "taken"])
 
+_NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 _COMMENT = re.compile(r"^\s*--.*\n", re.MULTILINE)
 _TOKEN = re.compile(r"@after\((\w+)\)|@any\((\w+)\)|@(\w+)")
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z]\w*)")
@@ -28,9 +30,19 @@ _PARAMETER = re.compile(r"(?<![:\w]):([a-z]\w*)")
 
 @cache
 def sources(engine: str) -> dict[str, str]:
-    """All at once: the files may be gone, or another version's, when a process that runs for long needs the next."""
-    paths = [*(HERE / "sql").glob("*.sql"), *(HERE / engine).glob("*.sql")]
-    return {path.stem: _COMMENT.sub("", path.read_text("utf-8")).strip().rstrip(";") for path in paths}
+    """All statements by name, read at once: by the time a long-running process needs the next one, its file may be gone
+    or belong to another version."""
+    found: dict[str, str] = {}
+    for path in [*(HERE / "sql").glob("*.sql"), *(HERE / engine).glob("*.sql")]:
+        for name, text in _named(path):
+            assert name not in found, f"two statements are named {name}"
+            found[name] = _COMMENT.sub("", text).strip().rstrip(";")
+    return found
+
+
+def _named(path: Path) -> Iterator[tuple[str, str]]:
+    _, *named = _NAME.split(path.read_text("utf-8"))
+    return zip(named[::2], named[1::2], strict=True) if named else iter([(path.stem, path.read_text("utf-8"))])
 
 
 def source(engine: str, name: str) -> str:

@@ -1,3 +1,6 @@
+-- What the server says of itself, for the doctor and for enqueues that wait.
+
+-- name: server
 -- What the doctor wants to know of the server and of our place on it. Of sessions of others a role sees next to nothing
 -- without pg_read_all_stats, not even of what kind they are (`hidden`).
 with session as (
@@ -14,3 +17,39 @@ select current_setting('server_version') as version,
        (select count(*)::integer from session where client and datname = current_database()) as used_of_database,
        (select count(*)::integer from session where client and usename = current_user) as used_of_role,
        (select count(*)::integer from session where backend_type is null and datname = current_database()) as hidden
+
+-- name: horizon
+-- What keeps vacuum from removing dead rows, or the log from being recycled: open transactions, prepared ones, and
+-- replication slots. (Not by our own clock: by the server's.)
+select 'session' as kind, pid::text as name, application_name as application, usename::text as owner, state,
+       extract(epoch from clock_timestamp() - xact_start)::float8 as seconds, null::bigint as transactions
+  from pg_stat_activity
+ where (datname = current_database() or backend_type = 'walsender') and pid <> pg_backend_pid()
+   and (backend_xmin is not null or backend_xid is not null or state like 'idle in transaction%')
+   and backend_type <> 'autovacuum worker'
+   and xact_start <= clock_timestamp() - make_interval(secs => :seconds::float8)
+union all
+select 'prepared transaction', gid, '', owner::text, 'prepared',
+       extract(epoch from clock_timestamp() - prepared)::float8, null
+  from pg_prepared_xacts
+ where database = current_database() and prepared <= clock_timestamp() - make_interval(secs => :seconds::float8)
+union all
+select 'replication slot', slot_name::text, coalesce(plugin::text, ''), '', case when active then 'active' else 'inactive' end,
+       null, greatest(age(xmin), age(catalog_xmin))::bigint
+  from pg_replication_slots
+ where not active or greatest(age(xmin), age(catalog_xmin)) > :transactions
+ order by 1, 6 desc
+
+-- name: bloat
+-- Dead rows of our tables, by the server's own estimate, and whether they are vacuumed by themselves.
+select s.relname::text as name, s.n_live_tup as live, s.n_dead_tup as dead,
+       coalesce(o.option_value::boolean, true) as autovacuum
+  from pg_stat_user_tables s join pg_class c on c.oid = s.relid
+  left join lateral (select option_value from pg_options_to_table(c.reloptions)
+                      where option_name = 'autovacuum_enabled') o on true
+ where s.schemaname = :schema
+ order by s.relname
+
+-- name: stuck
+-- Which of these processes of the server still wait for a synchronous standby.
+select pid from pg_stat_activity where pid @any(processes) and wait_event = 'SyncRep'

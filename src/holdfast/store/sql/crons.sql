@@ -1,6 +1,56 @@
+-- Crons: one row each.
+
+-- name: crons
 -- Every cron, with its pause, even one that is over: what fell into it is let go.
 select c.name, c.expression, c.timezone, c.catch_up, c.queue, c.priority, c.max_attempts, c.tags, c.next_at, c.last_at,
        p.created_at as paused_at, p.until as paused_until, p.by as paused_by, p.reason as paused_reason, @now as now
   from @crons c
   left join @pauses p on p.kind = 'cron' and p.name = c.name
  order by c.name
+
+-- name: declare_cron
+-- A worker that starts says what its code declares: the newest start decides, all others follow the row. The next tick
+-- changes only with the schedule: else one that is due would be lost.
+insert into @crons (name, expression, timezone, catch_up, queue, priority, max_attempts, tags, next_at)
+values (:name, :expression, :timezone, :catch_up, :queue, :priority, :max_attempts, :tags, :next_at)
+on conflict (name) do update
+   set next_at = case when @crons.expression = excluded.expression and @crons.timezone = excluded.timezone
+                      then @crons.next_at else excluded.next_at end,
+       expression = excluded.expression, timezone = excluded.timezone, catch_up = excluded.catch_up,
+       queue = excluded.queue, priority = excluded.priority, max_attempts = excluded.max_attempts, tags = excluded.tags
+
+-- name: rename_cron
+-- A task was renamed: its cron goes on under the new name, with the ticks it has taken and owes. Unless there is one already.
+update @crons set name = :name
+ where name = :alias and not exists (select 1 from @crons c where c.name = :name)
+
+-- name: rename_pause
+update @pauses set name = :name
+ where kind = 'cron' and name = :alias and not exists (select 1 from @pauses p where p.kind = 'cron' and p.name = :name)
+
+-- name: drop_cron
+delete from @crons where name = :name
+
+-- name: advance_cron
+-- Take a tick: whoever finds the cron as it was read takes it, everyone else finds no row. Ticks only ever go
+-- forward, whatever happens to clocks and expressions: none is taken twice. Without a tick: go on to the next one.
+update @crons
+   set next_at = :next_at, last_at = coalesce(:tick, last_at)
+ where name = :name and next_at = :due and expression = :expression and timezone = :timezone
+   and coalesce(last_at < :tick, true)
+returning name
+
+-- name: skip_cron
+-- A pause ends: what fell into it is let go. A last tick that lies ahead was taken by a clock that was wrong; with it, no
+-- tick would be taken until then.
+update @crons
+   set next_at = :next_at, last_at = case when last_at > @now then null else last_at end
+ where name = :name
+
+-- name: enqueue_cron
+-- The job of a tick, or one out of turn.
+insert into @jobs (queue, task, args, priority, max_attempts, created_at, run_at, ready_at, correlation_id, tags)
+select queue, name, '{}', priority, max_attempts, @clock, coalesce(:tick, @clock), coalesce(:tick, @clock),
+       :correlation_id, tags
+  from @crons where name = :name
+returning id, queue

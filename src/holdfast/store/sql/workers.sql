@@ -1,3 +1,19 @@
+-- Workers that have registered.
+
+-- name: register
+insert into @workers (id, name, host, pid, queues, tasks, crons, slots, lease, started_at, seen_at)
+values (:id, :name, :host, :pid, :queues, :tasks, :crons, :slots, :lease, @clock, @clock)
+
+-- name: unregister
+delete from @workers where id = :id
+
+-- name: workers
 select id, name, host, pid, queues, tasks, crons, slots, lease, started_at, seen_at
   from @workers
  order by started_at, id
+
+-- name: forget_workers
+-- Workers not heard of for long, that hold nothing any more. Leases don't depend on these rows.
+delete from @workers
+ where seen_at < @after(minus_age)
+   and not exists (select 1 from @leases l where l.worker = @workers.id)

@@ -1,3 +1,6 @@
+-- The file and what is in it.
+
+-- name: catalogue
 -- What there is of these tables: they themselves, their columns, indexes and triggers.
 select 'table' as kind, m.name as relation, m.name as name, m.sql as definition
   from sqlite_master m
@@ -12,3 +15,6 @@ union all
 select m.type, m.tbl_name, m.name, m.sql
   from sqlite_master m
  where m.type in ('index', 'trigger') and m.sql is not null and m.tbl_name in (select value from json_each(:tables))
+
+-- name: journal_mode
+pragma journal_mode

@@ -1,8 +1,0 @@
--- The same, with a result each.
-with done as (
-    update @jobs j set state = 'succeeded', finished_at = @clock, error_code = null, error_message = null, result = r.result
-      from unnest(:ids::bigint[], :results::json[]) as r (id, result)
-     where j.id = r.id and j.state = 'running' and j.fence = :fence::uuid
-    returning j.id, j.awaited
-)
-select count(*), array_agg(id) filter (where awaited) from done

@@ -1,1 +1,0 @@
-delete from @attempts where job_id @any(ids)

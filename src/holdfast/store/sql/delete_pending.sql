@@ -1,1 +1,0 @@
-delete from @pending where job_id @any(ids)

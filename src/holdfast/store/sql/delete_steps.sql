@@ -1,1 +1,0 @@
-delete from @steps where job_id @any(ids)

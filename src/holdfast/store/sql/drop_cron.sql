@@ -1,1 +1,0 @@
-delete from @crons where name = :name

@@ -1,0 +1,48 @@
+-- Jobs, read by id or found by a filter.
+
+-- name: get
+select id, queue, task, state, priority, attempt, max_attempts, life, crashes, suspicion, pause_requested,
+       cancel_requested, created_at, run_at, started_at, finished_at, failed_at, expires_at, fence, worker, key,
+       holds_key, correlation_id, tags, args, result, checkpoint, pending, done, total, note, error_code,
+       error_message, asked_at, asked_by, asked_why, progressed_at, rate, barred_by
+  from @jobs
+ where id = :id
+
+-- name: list
+-- These jobs, newest first.
+select id, queue, task, state, priority, attempt, max_attempts, life, crashes, suspicion, pause_requested,
+       cancel_requested, created_at, run_at, started_at, finished_at, failed_at, expires_at, fence, worker, key,
+       holds_key, correlation_id, tags, args, result, checkpoint, pending, done, total, note, error_code,
+       error_message, asked_at, asked_by, asked_why, progressed_at, rate, barred_by
+  from @jobs
+ where id @any(ids)
+ order by id desc
+
+-- name: newest
+-- The newest job before this id: where ids are sparse, a walk leaps over the gap.
+select max(id) as id from @jobs where id < :before
+
+-- name: find
+-- The newest jobs that match, between two ids. The caller bounds how far apart these are.
+select id from @jobs
+ where id < :before and id > :after
+   and @matching
+ order by id desc
+ limit :limit
+
+-- name: find_of
+-- Which of these jobs match.
+select id from @jobs
+ where id @any(ids)
+   and @matching
+ order by id desc
+ limit :limit
+
+-- name: failed_ids
+-- The jobs that failed last. Walks the index of failed jobs.
+select id from @jobs where failed_at is not null order by failed_at desc limit :limit
+
+-- name: await
+-- Someone waits for this job: whoever finishes it says so.
+update @jobs set awaited = true
+ where id = :id and not awaited and state in ('queued', 'running', 'paused')

@@ -1,0 +1,34 @@
+-- What people do with jobs. What is not in a state for it stays as it is.
+
+-- name: cancel
+-- End for good what does not run; of a running job, ask it. A failed job is dismissed: it keeps its error. Who asked
+-- first, and why, is kept.
+update @jobs
+   set state = case when state = 'running' then state else 'cancelled' end,
+       cancel_requested = (state = 'running'),
+       asked_at = case when cancel_requested then asked_at else @clock end,
+       asked_by = case when cancel_requested then coalesce(asked_by, :by) else :by end,
+       asked_why = case when cancel_requested then coalesce(asked_why, :reason) else :reason end,
+       finished_at = case when state = 'running' then null when state = 'failed' then finished_at else @clock end,
+       error_code = case when state in ('queued', 'paused') then 'CANCELLED' else error_code end,
+       error_message = case when state in ('queued', 'paused') then coalesce(:reason, 'cancelled on request')
+                            else error_message end,
+       ready_at = null, barred_by = null, failed_at = null
+ where id @any(ids) and state in ('queued', 'paused', 'failed', 'running')
+returning id, state, queue, awaited
+
+-- name: change
+-- Change priority, due time or tags of a job that waits.
+update @jobs
+   set priority = coalesce(:priority, priority),
+       run_at = coalesce(@after(delay), :run_at, run_at),
+       ready_at = case when ready_at is not null then coalesce(@after(delay), :run_at, run_at) end,
+       tags = coalesce(:tags, tags)
+ where id @any(ids) and state = 'queued'
+returning id, state, queue
+
+-- name: delete
+-- Forget jobs and their history. Not while they run; unfinished ones only if asked for.
+delete from @jobs
+ where id @any(ids) and (state in ('succeeded', 'failed', 'cancelled') or (:unfinished and state <> 'running'))
+returning id, state, queue

@@ -1,2 +1,0 @@
-insert into @workers (id, name, host, pid, queues, tasks, crons, slots, lease, started_at, seen_at)
-values (:id, :name, :host, :pid, :queues, :tasks, :crons, :slots, :lease, @clock, @clock)

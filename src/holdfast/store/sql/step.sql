@@ -1,6 +1,0 @@
--- What a step of a job in hand returned, and what people have asked meanwhile. No row back: the lease was lost. No name:
--- the step was not run yet.
-select s.name, s.result, j.cancel_requested, j.pause_requested
-  from @jobs j
-  left join @steps s on s.job_id = j.id and s.name = :name
- where j.id = :id and j.state = 'running' and j.fence = :fence

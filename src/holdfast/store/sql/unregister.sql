@@ -1,1 +1,0 @@
-delete from @workers where id = :id

@@ -1,1 +1,0 @@
-pragma journal_mode

@@ -1,1 +1,0 @@
-update @workers set seen_at = @clock where id = :worker

@@ -1,0 +1,2 @@
+-- name: seen
+update @workers set seen_at = @clock where id = :worker
