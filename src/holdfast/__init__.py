@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from holdfast.model.limits import Limits
     from holdfast.model.retry import Exponential
     from holdfast.redact import Secret
-    from holdfast.tasks.context import JobContext, JobInfo
+    from holdfast.tasks.context import JobContext
+    from holdfast.tasks.job_info import JobInfo
 
 __all__ = [
     "BadArguments",
@@ -63,7 +64,7 @@ __all__ = [
 # start, and a worker is to hear signals before that.
 _HOMES = {
     "Exponential": "model.retry", "Holdfast": "app", "Job": "job", "JobContext": "tasks.context",
-    "JobInfo": "tasks.context", "Limits": "model.limits", "Secret": "redact", "State": "model.lifecycle",
+    "JobInfo": "tasks.job_info", "Limits": "model.limits", "Secret": "redact", "State": "model.lifecycle",
 }  # fmt: skip
 
 if not TYPE_CHECKING:

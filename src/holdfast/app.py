@@ -25,7 +25,8 @@ from holdfast.operations import People
 from holdfast.settings import load_settings, sources
 from holdfast.store import open_store
 from holdfast.store.base import Store
-from holdfast.tasks.context import JobContext, current
+from holdfast.tasks.context import JobContext
+from holdfast.tasks.current import current_context
 from holdfast.tasks.hooks import ErrorHook, Hook, Hooks, checked_error_hook
 from holdfast.tasks.offload import in_thread
 from holdfast.tasks.options import Isolation, Seconds, names_of, task_defaults
@@ -263,8 +264,8 @@ class Holdfast(People):
         return Job(self, done.id, bound.task.name, created=done.created)
 
     def _refuse_in_transaction(self, conn: Any = None) -> None:
-        context = current.get()
-        if context is not None and context.shuts_out(self.settings, conn):
+        context = current_context.get()
+        if context is not None and context.blocks(self.settings, conn):
             raise BadSettings(
                 "this handler has a transaction open, and SQLite one writer: enqueue within it, using(conn=tx.conn)",
                 number="HF1112",

@@ -16,7 +16,7 @@ from holdfast.model.job import AttemptRecord, JobRecord, Progress, StepRecord
 from holdfast.model.lifecycle import State
 from holdfast.model.outcome import Error
 from holdfast.redact import MARKS
-from holdfast.tasks.context import in_handler
+from holdfast.tasks.current import in_handler
 from holdfast.tasks.offload import in_thread
 from holdfast.tasks.options import by_of, reason_of
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from holdfast.harmless import block, harmless
 from holdfast.redact import hide_secrets, scrub
-from holdfast.tasks.context import current, working
+from holdfast.tasks.current import current_context, current_worker
 
 FIELDS = ("job_id", "task", "queue", "attempt", "worker", "correlation_id")
 
@@ -35,17 +35,17 @@ class JobFilter(logging.Filter):
 
 def job_fields() -> dict[str, Any]:
     """The job that the caller runs for: id, task, queue, attempt, worker, correlation id; None outside of a handler."""
-    context = current.get()
+    context = current_context.get()
     if context is None:
         return dict.fromkeys(FIELDS)
     job = context.job
-    values = (job.id, job.task, job.queue, context.attempt, working.get() or None, job.correlation_id)
+    values = (job.id, job.task, job.queue, context.attempt, current_worker.get() or None, job.correlation_id)
     return dict(zip(FIELDS, values, strict=True))
 
 
 def hide(text: str) -> str:
     """The text without what looks like a secret, nor the secret arguments of the job that the caller runs for."""
-    context = current.get()
+    context = current_context.get()
     return scrub(text) if context is None else context.shown(text)
 
 

@@ -14,8 +14,10 @@ import psycopg
 import pytest
 
 from holdfast import BadSettings, Holdfast, HoldfastError, JobContext, LeaseLost, State, StoreUnavailable
+from holdfast.model.job import ClaimedJob
 from holdfast.settings import Settings
 from holdfast.store.sqlite import connect as sqlite_connect
+from holdfast.tasks.attempt import Attempt
 from tests.running import HASTY, Heard, await_state, take_over, working
 from tests.waiting import wait_until
 
@@ -454,9 +456,8 @@ def test_a_handler_whose_coroutine_is_closed_while_its_transaction_opens_leaves_
         await asyncio.to_thread(opening.wait, 10)
         entering.close()
 
-    context = JobContext.detached("pay")
-    context._store = hf.store
-    transaction = context.transaction()
+    attempt = Attempt(ClaimedJob(1, "f", "pay", "default", b"{}", 1, 3))
+    transaction = JobContext(attempt, hf.store, hf.settings).transaction()
     monkeypatch.setattr(hf.store, "user_transaction", told)
     asyncio.run(closing())
     assert closed.wait(10)

@@ -273,7 +273,7 @@ def test_an_attempt_leaves_nothing_behind() -> None:
     context = JobContext(attempt, None, None)
     context.progress(1, total=2, note="password=hunter2")
     assert attempt.progress == (1, 2, "password=***")
-    left: list[object] = [attempt.hide, attempt.speed, attempt.interrupt, attempt.home]
+    left: list[object] = [attempt.hide, attempt.speed, attempt.interrupt, attempt.remote]
     seen = set()
     while left:
         one = left.pop()

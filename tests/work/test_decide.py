@@ -11,15 +11,15 @@ from holdfast.errors import StoreUnavailable
 from holdfast.model.job import ClaimedJob
 from holdfast.model.retry import DEFAULT_RETRY
 from holdfast.runners.decide import on_raise, on_return
-from holdfast.tasks.attempt import Attempt, Reason, StopAttempt
+from holdfast.tasks.attempt import Attempt, StopAttempt, StopReason
 from tests.running import Heard
 
 
-def an_attempt(*asked: Reason, told: bool = False) -> Attempt:
+def an_attempt(*asked: StopReason, told: bool = False) -> Attempt:
     attempt = Attempt(ClaimedJob(1, "f", "greet", "default", b"{}", 1, 3), 5.0)
     for reason in asked:
         attempt.ask(reason)
-    attempt.told = told
+    attempt.stop_seen = told
     return attempt
 
 
@@ -36,7 +36,9 @@ STOPS = [
     ("reason", "verb", "kept_as"),
     [("pause", "park", "parked"), ("cancel", "stop", "cancelled"), ("timeout", "reschedule", "timed_out")],
 )
-def test_who_ends_because_it_was_asked_to_obeys(error: BaseException, reason: Reason, verb: str, kept_as: str) -> None:
+def test_who_ends_because_it_was_asked_to_obeys(
+    error: BaseException, reason: StopReason, verb: str, kept_as: str
+) -> None:
     outcome = on_raise(an_attempt(reason), error, DEFAULT_RETRY)
     assert outcome is not None
     assert (outcome.verb, outcome.attempt) == (verb, kept_as)
@@ -78,7 +80,7 @@ def test_a_lease_found_lost_by_the_handler_itself_is_not_told_as_its_error(heard
 
 def test_a_stronger_reason_replaces_a_weaker_one_and_never_the_other_way_round() -> None:
     attempt = an_attempt("shutdown")
-    asked: list[Reason] = ["pause", "shutdown", "timeout", "cancel", "pause", "lost", "cancel"]
+    asked: list[StopReason] = ["pause", "shutdown", "timeout", "cancel", "pause", "lost", "cancel"]
     assert [attempt.ask(reason) for reason in asked] == [True, False, True, True, False, True, False]
     assert attempt.reason == "lost"
 

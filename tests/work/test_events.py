@@ -258,7 +258,7 @@ def test_what_can_not_be_stopped_is_given_back_with_a_line_of_history_if_it_has_
     """Also where its handler runs in another process, which tells only at the end that it began."""
 
     class Elsewhere:
-        def tell(self, attempt: Attempt) -> None: ...
+        def stop_requested(self, attempt: Attempt) -> None: ...
 
         def has_begun(self, attempt: Attempt) -> bool:
             return begun
@@ -268,7 +268,7 @@ def test_what_can_not_be_stopped_is_given_back_with_a_line_of_history_if_it_has_
 
     hand = InFlight()
     ends = Outbox("w1", app.store, app.settings, hand, OutcomeEvents("w1", hand), Meters())
-    ends.give_back(Attempt(ClaimedJob(1, "fence", "task", "default", b"{}", 1, 3), home=Elsewhere()))
+    ends.give_back(Attempt(ClaimedJob(1, "fence", "task", "default", b"{}", 1, 3), remote=Elsewhere()))
     assert [given_back.attempt for given_back in ends.outcomes] == [outcome]
 
 
@@ -276,8 +276,8 @@ def test_nothing_is_said_of_single_jobs_when_nobody_listens(monkeypatch: pytest.
     def never(*_: object) -> dict[str, Any]:
         raise AssertionError("made for nobody")
 
-    monkeypatch.setattr("holdfast.worker.outcome_events.ended", never)
-    monkeypatch.setattr("holdfast.worker.outcome_events.about", never)
+    monkeypatch.setattr("holdfast.worker.outcome_events.ended_fields", never)
+    monkeypatch.setattr("holdfast.worker.outcome_events.job_fields", never)
     assert not events.wanted("succeeded")
     jobs = [by_handler(how)(app) for how in ("succeed", "fail", "reschedule")]
     assert [job.state for job in jobs] == [State.SUCCEEDED, State.FAILED, State.QUEUED]

@@ -16,7 +16,7 @@ import pytest
 from holdfast import Holdfast, JobContext, Refused, State
 from holdfast.store.sqlite.connect import path_of
 from holdfast.store.sqlite.gate import holder_of
-from holdfast.tasks import context, offload
+from holdfast.tasks import handler_transaction, offload
 from holdfast.tasks.offload import at_once, in_thread
 from tests.running import Heard, working
 from tests.waiting import wait_until
@@ -146,7 +146,7 @@ def test_an_end_without_a_thread_to_spare_is_made_all_the_same(monkeypatch: pyte
 def test_a_long_transaction_is_warned_of(
     make_app: Callable[..., Holdfast], heard: Heard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(context, "LONG", 0.05)
+    monkeypatch.setattr(handler_transaction, "LONG", 0.05)
     app = make_app()
 
     @app.task

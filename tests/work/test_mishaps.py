@@ -108,7 +108,7 @@ def test_a_handler_that_meets_an_absent_database_is_not_charged(hf: Holdfast, mo
 
 
 def test_a_checkpoint_waits_out_an_outage(hf: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.tasks.context.OUTAGE_WAIT", 0.01)
+    monkeypatch.setattr("holdfast.tasks.lease_writes.OUTAGE_WAIT", 0.01)
     save, failures = hf.store.checkpoint, [StoreUnavailable("away"), StoreUnavailable("still away")]
 
     def checkpoint(*args: Any) -> tuple[bool, bool]:

@@ -195,9 +195,9 @@ def test_progress_that_is_reported_while_it_is_taken_is_not_lost() -> None:
             return seen
 
     attempt = Reporting(ClaimedJob(1, "f", "t", "default", b"{}", 1, 3), done=29, fresh=True)
-    assert attempt.news() == (29, None, None)
-    assert attempt.news() == (30, None, None)
-    assert attempt.news() is None
+    assert attempt.new_progress() == (29, None, None)
+    assert attempt.new_progress() == (30, None, None)
+    assert attempt.new_progress() is None
 
 
 def test_a_note_is_cut_and_cleaned_whenever_it_is_passed_on(hf: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:

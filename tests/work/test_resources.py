@@ -32,9 +32,9 @@ from holdfast import (
 from holdfast.model.job import ClaimedJob
 from holdfast.model.outcome import Error, Outcome
 from holdfast.tasks import hooks
-from holdfast.tasks.attempt_events import tell_errored, tell_lost
-from holdfast.tasks.context import info_of
+from holdfast.tasks.attempt_events import emit_errored, emit_lost
 from holdfast.tasks.hooks import Hooks
+from holdfast.tasks.job_info import info_of
 from tests.running import Heard, troubled, working
 from tests.waiting import wait_until
 
@@ -539,9 +539,9 @@ def test_the_error_hook_hears_of_an_attempt_that_its_worker_ended(code: str, kin
     outcome = Outcome("fail", held.id, held.fence, "errored", error=Error(code, "so it was"))
     heard: list[tuple[str, dict[str, Any]]] = []
     unsubscribe = events.subscribe(lambda name, fields: heard.append((name, fields)))
-    tell_errored(held, outcome, worker="w1")
-    tell_errored(held, outcome)  # by the handler itself: the hooks were called where it was raised
-    tell_lost(held, "w1")
+    emit_errored(held, outcome, worker="w1")
+    emit_errored(held, outcome)  # by the handler itself: the hooks were called where it was raised
+    emit_lost(held, "w1")
     unsubscribe()
     assert told_of("w2", *heard) == [], "another worker's"
     (job, error), (again, lost) = told_of("w1", *heard)

@@ -40,7 +40,7 @@ def on_return(attempt: Attempt, value: Any, policy: RetryPolicy, *, max_result: 
         return replace(errored(held, RuntimeError(told.message), policy, told, "errored"), recorded=True)
     if attempt.reason == "lost":
         return None
-    if attempt.told and value is None:
+    if attempt.stop_seen and value is None:
         return obeyed(attempt, policy)
     if value is None:
         return returned(held, None)

@@ -17,7 +17,8 @@ from holdfast.runners.stacks import of_coroutine
 from holdfast.settings import Settings
 from holdfast.store.base import Store
 from holdfast.tasks.attempt import Attempt
-from holdfast.tasks.context import JobContext, current, working
+from holdfast.tasks.context import JobContext
+from holdfast.tasks.current import current_context, current_worker
 from holdfast.tasks.hooks import ErrorHook
 from holdfast.tasks.task import Task
 
@@ -38,7 +39,7 @@ class Slot:
 
     def stop(self, attempt: Attempt) -> None:
         if self.attempt is attempt:
-            attempt.told = True
+            attempt.stop_seen = True
             self.task.cancel()
 
     def start_afresh(self) -> None:
@@ -132,8 +133,8 @@ class LoopRunner(InProcessRunner):
             self._open_slot()
 
     async def _slot(self) -> None:
-        current.set(None)
-        working.set(self.worker)
+        current_context.set(None)
+        current_worker.set(self.worker)
         clean = copy_context()
         slot = Slot(self._loop)
         self._places[slot.task] = slot
@@ -175,7 +176,7 @@ class LoopRunner(InProcessRunner):
         task = self._handlers[held.task]
         plain = False
         context = JobContext(attempt, self._store, self._settings, task.secrets)
-        current.set(context)
+        current_context.set(context)
         try:
             running = task.run(context, held.args)
             value = await (running if attempt.timeout is None else self._limited(attempt, running))
@@ -192,7 +193,7 @@ class LoopRunner(InProcessRunner):
             if slot.task.cancelling():
                 slot.start_afresh()
             attempt.end()
-            current.set(None)
+            current_context.set(None)
         if plain:
             self.succeeded(attempt)
         else:

@@ -18,9 +18,10 @@ from holdfast.runners.unstarted import Waiting
 from holdfast.settings import Settings
 from holdfast.store.base import Store
 from holdfast.tasks.attempt import Attempt
-from holdfast.tasks.attempt_events import about, tell_errored
-from holdfast.tasks.context import JobContext, info_of
+from holdfast.tasks.attempt_events import emit_errored, job_fields
+from holdfast.tasks.context import JobContext
 from holdfast.tasks.hooks import ErrorHook, errored
+from holdfast.tasks.job_info import info_of
 from holdfast.tasks.manifest import manifest_of
 from holdfast.tasks.options import TaskDefaults
 from holdfast.tasks.task import Task
@@ -99,10 +100,10 @@ class InProcessRunner(Waiting):
         """The same outcome; if it is an error, listeners and the application's hooks have heard of it. Not of a lost
         lease: the store will refuse the outcome, and the desk tell of that."""
         if isinstance(error, LeaseLost) and outcome is not None:
-            events.emit("lease_doubted", **about(attempt.held))
+            events.emit("lease_doubted", **job_fields(attempt.held))
         if outcome is None or outcome.error is None or isinstance(error, LeaseLost):
             return outcome
-        tell_errored(attempt.held, outcome)
+        emit_errored(attempt.held, outcome)
         unsure = outcome.recorded and error is None  # it may have succeeded
         if self._on_error and not unsure and outcome.attempt in ("errored", "timed_out"):
             if outcome.attempt == "timed_out":

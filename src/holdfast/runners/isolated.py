@@ -43,7 +43,7 @@ from holdfast.runners.wire import (
 from holdfast.settings import Settings
 from holdfast.store.base import Ref, Store
 from holdfast.tasks.attempt import Attempt
-from holdfast.tasks.attempt_events import tell_errored
+from holdfast.tasks.attempt_events import emit_errored
 from holdfast.tasks.manifest import Manifest, TaskInfo
 
 TICK = 0.1  # seconds between looks at attempts that were asked to stop
@@ -238,7 +238,7 @@ class IsolatedRunner(Waiting):
         except Exception:
             solo.kill()  # it ends without having begun, which is told
             raise
-        attempt.home = self
+        attempt.remote = self
         attempt.hide = self._arrivals.hiding(attempt.held)
 
     def _run(self, solo: IsolatedProcess) -> Run:
@@ -252,7 +252,7 @@ class IsolatedRunner(Waiting):
             solo.database, attempt.begin_by,
         )  # fmt: skip
 
-    def tell(self, attempt: Attempt) -> None:
+    def stop_requested(self, attempt: Attempt) -> None:
         """It was asked to stop: what follows is done on our own thread."""
         self._wake()
 
@@ -340,7 +340,7 @@ class IsolatedRunner(Waiting):
             self._remove(solo.directory)
         if isinstance(outcome, Outcome):
             told = solo.has_told
-            tell_errored(solo.attempt.held, outcome, worker=None if told else self._worker, log_only=told)
+            emit_errored(solo.attempt.held, outcome, worker=None if told else self._worker, log_only=told)
         self._let_go(solo, outcome)
 
     def _remove(self, directory: str) -> None:
@@ -355,7 +355,7 @@ class IsolatedRunner(Waiting):
     def _let_go(self, solo: IsolatedProcess, outcome: Outcome | Crash | None) -> None:
         self._unwatch(solo)
         attempt = solo.attempt
-        attempt.home = None
+        attempt.remote = None
         if attempt.started:
             attempt.end()
         with self._gone:

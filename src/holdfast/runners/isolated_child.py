@@ -43,7 +43,8 @@ from holdfast.runners.wire import (
 )
 from holdfast.store.base import Store
 from holdfast.tasks.attempt import Attempt, StopAttempt
-from holdfast.tasks.context import JobContext, current, working
+from holdfast.tasks.context import JobContext
+from holdfast.tasks.current import current_context, current_worker
 
 CLOSING = 10.0  # seconds to put resources away (the worker waits no longer)
 TICK = 0.5  # seconds between reports of progress
@@ -71,7 +72,7 @@ class MainThreadRunner(InProcessRunner):
     def start(self, attempts: Sequence[Attempt]) -> None:
         [self._attempt] = attempts
         signal.signal(signal.SIGTERM, self._interrupted)
-        working.set(self.worker)
+        current_worker.set(self.worker)
         self._run(self._attempt)
 
     def close(self, timeout: float) -> None:
@@ -90,7 +91,7 @@ class MainThreadRunner(InProcessRunner):
         attempt.interrupt = self._interrupt
         task = self._handlers[attempt.held.task]
         context = JobContext(attempt, self._store, self._settings, task.secrets)
-        current.set(context)
+        current_context.set(context)
         try:
             self._interruptible = True
             try:
@@ -114,7 +115,7 @@ class MainThreadRunner(InProcessRunner):
     def _interrupted(self, number: int, frame: object) -> None:
         if self._interruptible and self._attempt.forced and self._attempt.must_stop:
             self._interruptible = False  # once: what it does to clean up goes on
-            self._attempt.told = True
+            self._attempt.stop_seen = True
             raise StopAttempt(self._attempt.reason)
 
 
@@ -212,7 +213,7 @@ class IsolatedChild:
 
     def _report_progress(self) -> None:
         with self._sending:  # whoever comes second has the newer
-            if (progress := self.attempt.news()) is not None:
+            if (progress := self.attempt.new_progress()) is not None:
                 say(self._line, Moved([(0, *progress)]))
 
     def finished(self, attempt: Attempt, outcome: Outcome | None) -> None:

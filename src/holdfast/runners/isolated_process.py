@@ -25,7 +25,7 @@ from holdfast.runners.spawn import spawn
 from holdfast.runners.wire import ASKS, Garbled, Hearing, Outgoing, Tell, ToWorker
 from holdfast.settings import Settings
 from holdfast.tasks.attempt import Attempt
-from holdfast.tasks.attempt_events import is_told
+from holdfast.tasks.attempt_events import is_error
 from holdfast.tasks.manifest import TaskInfo
 
 TERM = 5.0  # seconds after SIGTERM until SIGKILL
@@ -120,7 +120,7 @@ class IsolatedProcess:
 
     def moved(self, progress: Progress) -> None:
         self._progress = progress
-        self.attempt.reached(progress)
+        self.attempt.set_progress(progress)
 
     def asks(self) -> None:
         """It asks for something more. Its own code waits for answers before it asks again, and takes them in."""
@@ -199,7 +199,7 @@ class IsolatedProcess:
     @property
     def has_told(self) -> bool:
         """Did its process tell listeners and hooks of an error, whether or not that is what counts?"""
-        return self._outcome is not None and is_told(self._outcome)
+        return self._outcome is not None and is_error(self._outcome)
 
     def _decided(self, end: End, said: str | None) -> Outcome | Crash | None:
         attempt = self.attempt

@@ -208,7 +208,7 @@ class Child:
         told, others, since = [], [], self._reported_at
         self._reported_at = monotonic()
         for attempt in list(self._in_hand.values()):
-            if (progress := attempt.news()) is not None:
+            if (progress := attempt.new_progress()) is not None:
                 told.append((attempt.number, *progress))
             elif attempt.moved > since:
                 others.append(attempt.number)

@@ -144,7 +144,7 @@ class Process:
             self._mark_waiting(first, end)
             for number, attempt in enumerate(attempts, first):
                 attempt.number = number
-                attempt.home = self
+                attempt.remote = self
                 attempt.is_async = is_async
             self._in_hand.update(zip(range(first, end), attempts, strict=True))
             self._loads[is_async] += len(attempts)
@@ -161,7 +161,7 @@ class Process:
             self._wake()
         for attempt in attempts:
             if attempt.reason is not None:
-                self.tell(attempt)  # asked in the very moment it was given
+                self.stop_requested(attempt)  # asked in the very moment it was given
         return True
 
     def check_given(self, numbers: Iterable[int]) -> None:
@@ -209,7 +209,7 @@ class Process:
     def reached(self, number: int, done: int, total: int | None, note: str | None) -> None:
         """An attempt reports how far it is."""
         if (attempt := self._in_hand.get(number)) is not None:
-            attempt.reached((done, total, note))
+            attempt.set_progress((done, total, note))
             self._far[number] = f" (at {done})" if total is None else f" (at {done} of {total})"
 
     def how_far(self, attempt: Attempt) -> str:
@@ -228,7 +228,7 @@ class Process:
             self._timed.clear()
             return left
 
-    def tell(self, attempt: Attempt) -> None:
+    def stop_requested(self, attempt: Attempt) -> None:
         self.asked = True
         self.send(Tell(attempt.number, attempt.reason, attempt.forced))
         self._wake()

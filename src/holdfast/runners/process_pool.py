@@ -31,7 +31,7 @@ from holdfast.runners.wire import Back, Done, Garbled, Heard, Hello, Here, Moved
 from holdfast.settings import Settings
 from holdfast.signals import Stopped
 from holdfast.tasks.attempt import Attempt
-from holdfast.tasks.attempt_events import tell_errored
+from holdfast.tasks.attempt_events import emit_errored
 from holdfast.tasks.manifest import Manifest
 
 TICK = 0.2  # seconds between looks at attempts that were asked to stop
@@ -338,7 +338,7 @@ class Pool:
                 attempts.append(attempt)
                 outcomes.append(outcome)
             else:
-                tell_errored(attempt.held, outcome, worker=self._worker)
+                emit_errored(attempt.held, outcome, worker=self._worker)
                 self._ends.finished(attempt, outcome)
         if attempts:
             self._ends.succeeded(attempts, outcomes)
@@ -412,7 +412,7 @@ class Pool:
         if outcome is None:
             return None
         outcome = replace(outcome, recorded=process.has_recorded(attempt))
-        tell_errored(attempt.held, outcome, worker=self._worker)
+        emit_errored(attempt.held, outcome, worker=self._worker)
         return outcome
 
     def _enforce(self, process: Process) -> None:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.model.stack import Taken
 from holdfast.tasks.attempt import Attempt
-from holdfast.tasks.context import current
+from holdfast.tasks.current import current_context
 
 if TYPE_CHECKING:
     import asyncio
@@ -110,7 +110,7 @@ def _started_by(attempt: Attempt, task: asyncio.Task[Any], loop: asyncio.Abstrac
     mine, id = [], str(attempt.held.id)
     for other in asyncio.all_tasks(loop):
         context = _context_of(other)
-        known = None if context is None else context.get(current)
+        known = None if context is None else context.get(current_context)
         if other is not task and known is not None and (known.job.id, known.fence) == (id, attempt.held.fence):
             mine.append(other)
     return sorted(mine, key=lambda one: (len(one.get_name()), one.get_name()))
@@ -118,7 +118,7 @@ def _started_by(attempt: Attempt, task: asyncio.Task[Any], loop: asyncio.Abstrac
 
 def _whose(task: asyncio.Task[Any] | None) -> str:
     context = None if task is None else _context_of(task)
-    known = None if context is None else context.get(current)
+    known = None if context is None else context.get(current_context)
     return "something else" if known is None else f"job {known.job.id} ({known.job.task})"
 
 

@@ -13,7 +13,8 @@ from holdfast.runners.stacks import of_thread
 from holdfast.settings import Settings
 from holdfast.store.base import Store
 from holdfast.tasks.attempt import Attempt
-from holdfast.tasks.context import JobContext, current, working
+from holdfast.tasks.context import JobContext
+from holdfast.tasks.current import current_context, current_worker
 from holdfast.tasks.hooks import ErrorHook
 from holdfast.tasks.task import Task
 
@@ -60,7 +61,7 @@ class ThreadRunner(InProcessRunner):
         return self._taken(attempt, thread.name, text)
 
     def _serve(self) -> None:
-        working.set(self.worker)
+        current_worker.set(self.worker)
         me = threading.get_ident()
         while True:
             self._calls.get()
@@ -80,7 +81,7 @@ class ThreadRunner(InProcessRunner):
         attempt.begin()
         task = self._handlers[attempt.held.task]
         context = JobContext(attempt, self._store, self._settings, task.secrets)
-        current.set(context)
+        current_context.set(context)
         try:
             value = task.run(context, attempt.held.args)
         except BaseException as error:  # noqa: BLE001 - whatever a handler raises is its attempt's outcome

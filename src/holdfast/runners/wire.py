@@ -22,7 +22,7 @@ from holdfast.errors import HoldfastError
 from holdfast.model.job import STEP_NAME_LIMIT, ClaimedJob
 from holdfast.model.outcome import LOOKED_AT, MAX_COUNT, Outcome, clean
 from holdfast.redact import scrub
-from holdfast.tasks.attempt import NOTE_LIMIT, Reason
+from holdfast.tasks.attempt import NOTE_LIMIT, StopReason
 from holdfast.tasks.manifest import TaskInfo
 
 LENGTH = struct.Struct("!I")
@@ -95,7 +95,7 @@ class Tell(msgspec.Struct, frozen=True, array_like=True, tag="tell"):
     """An attempt should stop. `forced`: its grace is over."""
 
     number: int
-    reason: Reason | None
+    reason: StopReason | None
     forced: bool
 
 

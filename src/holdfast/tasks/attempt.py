@@ -1,5 +1,5 @@
-"""One attempt in hand: what is to run, and what it has been told. Shared between the desk, the heartbeat and the
-runner that runs it."""
+"""One attempt in flight: the job it runs, how far it is, and why it should stop. Shared between the desk, the heartbeat
+and the runner."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from holdfast.model.speed import Speed
 
 NOTE_LIMIT = 1_000  # characters kept of a progress note
 
-Reason = Literal["lost", "cancel", "pause", "timeout", "stalled", "shutdown"]
+StopReason = Literal["lost", "cancel", "pause", "timeout", "stalled", "shutdown"]
 
-# The first reason that came stays, unless a stronger one comes: who lost the lease has nothing more to record.
-STRENGTH: dict[Reason | None, int] = {
+# The first reason stays unless a stronger one follows. A lost lease is the strongest: nothing more may be recorded.
+STRENGTH: dict[StopReason | None, int] = {
     None: 0,
     "shutdown": 1,
     "pause": 2,
@@ -30,74 +30,74 @@ STRENGTH: dict[Reason | None, int] = {
 
 
 class StopAttempt(BaseException):
-    """Unwinds a handler that was asked to stop. Not an Exception, so that a handler's own `except Exception` lets
-    it pass."""
+    """Unwinds a handler that was asked to stop. Not an Exception, so that a handler's `except Exception` does not catch
+    it."""
 
 
-class Home(Protocol):
-    """A runner elsewhere, as an attempt in its hands knows it."""
+class Remote(Protocol):
+    """The other process that an attempt was given to."""
 
-    def tell(self, attempt: Attempt) -> None:
-        """It was asked to stop."""
+    def stop_requested(self, attempt: Attempt) -> None:
+        """The attempt should stop, or must stop now: pass that on."""
 
     def has_begun(self, attempt: Attempt) -> bool:
         """Has its handler been called?"""
 
     def has_recorded(self, attempt: Attempt) -> bool:
-        """Has its handler recorded its success itself, or is about to?"""
+        """Has its handler recorded success itself, or is it about to?"""
 
 
 class Attempt(msgspec.Struct, eq=False, gc=False):
-    """Made and dropped for every job, so made cheaply: a struct, which the garbage collector does not look at. Hence
-    nothing that an attempt refers to may lead back to it, but a home while it has it in hand."""
+    """Created and dropped for every job, so it must be cheap: a struct that the garbage collector does not track.
+    Therefore nothing that an attempt refers to may lead back to it, except `remote` while it is set."""
 
     held: ClaimedJob
     timeout: float | None = None  # seconds it may run
     taken: float = 0.0  # monotonic: when it was claimed
-    lane: int = 0  # whose slot it takes, as its desk numbers them
-    number: int = 0  # by which a runner elsewhere knows it
-    home: Home | None = None  # that runner
-    is_async: bool = False  # as that runner counts it
-    reason: Reason | None = None  # why it should stop
-    asked_at: float = 0.0  # monotonic: when it was asked to
-    told: bool = False  # the handler knows
-    forced: bool = False  # its grace is over: it is stopped at the next opportunity
+    lane: int = 0  # the runner whose slot it takes, as the desk numbers runners
+    number: int = 0  # its number in the process it was given to
+    remote: Remote | None = None  # that process; None: it runs in this one
+    is_async: bool = False  # which slots of that process it takes
+    reason: StopReason | None = None  # why it should stop
+    asked_at: float = 0.0  # monotonic: when it was asked to stop
+    stop_seen: bool = False  # its handler knows that it should stop
+    forced: bool = False  # its grace is over: it stops at the next opportunity
     started: float = 0.0  # monotonic; 0: not yet
     ended: float = 0.0
-    moved: float = 0.0  # monotonic: when it last reported or saved progress, as far as that was noticed
+    moved: float = 0.0  # monotonic: when it last reported or saved progress, as far as we noticed
     patience: float | None = None  # seconds without progress after which it counts as stalled
     recorded: bool = False  # the handler recorded its success itself
     done: int | None = None  # items, as the handler reports them; None: it reported nothing
-    fresh: bool = False  # it reported something that was not passed on yet; set after what it reported
+    fresh: bool = False  # progress was reported and not passed on yet; set after the values
     total: int | None = None
     note: str | None = None
-    hide: Callable[[str], str] | None = None  # takes secrets out of the note
-    speed: Speed | None = None  # of its progress, as far as it was written
-    interrupt: Callable[[Attempt], None] | None = None  # how its runner stops it, if it can
-    leased: float = 0.0  # monotonic: its lease is no older than that
-    begin_by: float | None = None  # monotonic: after that it has expired, and is given back instead
+    hide: Callable[[str], str] | None = None  # removes secrets from the note
+    speed: Speed | None = None  # of the progress written so far
+    interrupt: Callable[[Attempt], None] | None = None  # stops the handler, where the runner can do that
+    leased: float = 0.0  # monotonic: its lease is no older than this
+    begin_by: float | None = None  # monotonic: after this it has expired and is given back instead
 
-    def ask(self, reason: Reason) -> bool:
-        """Ask it to stop. False: it had been asked for as strong a reason before."""
+    def ask(self, reason: StopReason) -> bool:
+        """Ask it to stop. False: it was already asked for an equally strong reason."""
         if STRENGTH[reason] <= STRENGTH[self.reason]:
             return False
         self.reason = reason
         self.asked_at = time.monotonic()
-        if self.home is not None:
-            self.home.tell(self)
+        if self.remote is not None:
+            self.remote.stop_requested(self)
         if reason != "shutdown" or self.forced:
             self.stop_now()
         return True
 
     def lose(self) -> bool:
-        """Its lease is gone: ask it to stop for that. True: this is news that we have to tell."""
+        """Its lease is gone: ask it to stop for that. True: this process has to report the loss."""
         return self.ask("lost")
 
     def force(self) -> None:
         """Its grace is over."""
         self.forced = True
-        if self.home is not None:
-            self.home.tell(self)
+        if self.remote is not None:
+            self.remote.stop_requested(self)
         self.stop_now()
 
     def stop_now(self) -> None:
@@ -106,17 +106,27 @@ class Attempt(msgspec.Struct, eq=False, gc=False):
 
     @property
     def not_to_begin(self) -> bool:
-        """Was it asked to stop, or has it expired, before it began? Then it is given back."""
-        return self.reason is not None or (self.begin_by is not None and time.monotonic() >= self.begin_by)
+        """Was it asked to stop, or did it expire, before it began? Then it is given back."""
+        return self.reason is not None or self.has_expired
+
+    @property
+    def has_expired(self) -> bool:
+        return self.begin_by is not None and time.monotonic() >= self.begin_by
 
     @property
     def must_stop(self) -> bool:
         return self.reason is not None and (self.reason != "shutdown" or self.forced)
 
+    def raise_if_stopping(self, *, at_shutdown: bool = False) -> None:
+        """Raise StopAttempt in a handler that must stop. `at_shutdown`: also during the grace of a shutdown."""
+        if self.must_stop or (at_shutdown and self.reason is not None):
+            self.stop_seen = True
+            raise StopAttempt(self.reason)
+
     @property
     def progress(self) -> Progress | None:
-        """How far the work is, as it is to be kept; None: its handler has not said. Secrets are looked for here, not
-        where it is reported: that may be done a million times a second, this is done once."""
+        """How far the work is, as it is stored; None: the handler has not said. Secrets are removed here and not where
+        progress is reported: a handler may report a million times a second, this is read once."""
         if self.done is None:
             return None
         note = self.note
@@ -124,30 +134,30 @@ class Attempt(msgspec.Struct, eq=False, gc=False):
             note = self.hide(clean(note[:LOOKED_AT]))[:NOTE_LIMIT]
         return self.done, self.total, note
 
-    def news(self) -> Progress | None:
-        """The progress that was reported since the last call. The flag is cleared before the values are read, and set
-        after they are written: so what a handler reports meanwhile is passed on now or by the next call."""
+    def new_progress(self) -> Progress | None:
+        """What was reported since the last call. The flag is cleared before the values are read and set after they are
+        written, so a report made meanwhile is passed on now or by the next call."""
         if not self.fresh:
             return None
         self.fresh = False
         return self.progress
 
-    def reached(self, progress: Progress) -> None:
-        """A runner elsewhere passes on how far it is."""
+    def set_progress(self, progress: Progress) -> None:
+        """Take over what another process reports."""
         self.done, self.total, self.note = progress
         self.fresh = True
 
     def record(self, value: bool) -> None:
-        """The handler records its success itself; False: that was not committed."""
+        """The handler records its success itself. False: that was not committed."""
         self.recorded = value
 
     @property
     def has_begun(self) -> bool:
-        return self.started > 0 or (self.home is not None and self.home.has_begun(self))
+        return self.started > 0 or (self.remote is not None and self.remote.has_begun(self))
 
     @property
     def has_recorded(self) -> bool:
-        return self.recorded or (self.home is not None and self.home.has_recorded(self))
+        return self.recorded or (self.remote is not None and self.remote.has_recorded(self))
 
     def begin(self) -> None:
         self.started = time.monotonic()

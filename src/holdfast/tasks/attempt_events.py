@@ -1,4 +1,4 @@
-"""What events say of attempts: in flight, ended, errored, or with their lease lost."""
+"""The events about attempts: errored, rescued, or with their lease lost; and the fields that describe one."""
 
 from __future__ import annotations
 
@@ -11,56 +11,56 @@ from holdfast.model.outcome import Error, Outcome
 from holdfast.tasks.attempt import Attempt
 
 
-def about(held: ClaimedJob) -> dict[str, Any]:
-    """What events say of a job in hand."""
+def job_fields(held: ClaimedJob) -> dict[str, Any]:
+    """What events say of a job in flight."""
     return {
         "job": str(held.id), "task": held.task, "queue": held.queue, "attempt": held.attempt,
         "max_attempts": held.max_attempts, "correlation_id": held.correlated,
     }  # fmt: skip
 
 
-def ended(outcome: Outcome, attempt: Attempt | None) -> dict[str, Any]:
+def ended_fields(outcome: Outcome, attempt: Attempt | None) -> dict[str, Any]:
     """What events say of an attempt that ended."""
-    told: dict[str, Any] = {"job": str(outcome.id)}
+    fields: dict[str, Any] = {"job": str(outcome.id)}
     if attempt is not None:
-        told |= about(attempt.held)
+        fields |= job_fields(attempt.held)
         if attempt.started and attempt.ended:
-            told["seconds"] = attempt.ended - attempt.started
+            fields["seconds"] = attempt.ended - attempt.started
     if outcome.error is not None:
-        told |= {"error_code": outcome.error.code, "error": outcome.error.message}
+        fields |= {"error_code": outcome.error.code, "error": outcome.error.message}
     if outcome.delay:
-        told["delay"] = outcome.delay
-    return told
+        fields["delay"] = outcome.delay
+    return fields
 
 
-def tell_lost(held: ClaimedJob, worker: str) -> None:
-    events.emit("lease_lost", **_about(held, held.correlated), worker=worker)
+def emit_lost(held: ClaimedJob, worker: str) -> None:
+    events.emit("lease_lost", **_fields(held, held.correlated), worker=worker)
 
 
-def is_told(outcome: Outcome) -> bool:
-    """Does `tell_errored` tell of this one? Of a success that its handler may have recorded nothing is said until that
-    is known."""
+def is_error(outcome: Outcome) -> bool:
+    """Does `emit_errored` report this one? A success that the handler may have recorded itself is not reported before
+    that is known."""
     return outcome.error is not None and not outcome.recorded and outcome.verb in ("fail", "reschedule")
 
 
-def tell_errored(held: ClaimedJob, outcome: Outcome, *, worker: str | None = None, log_only: bool = False) -> None:
-    """Tell that an attempt errored, if it did. `worker`: the one that decided so, where the handler could not.
-    `log_only`: listeners heard it where it happened."""
-    if not is_told(outcome):
+def emit_errored(held: ClaimedJob, outcome: Outcome, *, worker: str | None = None, log_only: bool = False) -> None:
+    """Report that an attempt errored, if it did. `worker`: the one that decided so, where the handler could not.
+    `log_only`: the listeners were called in the process where it happened."""
+    if not is_error(outcome):
         return
     assert outcome.error is not None
-    fields = _error(_about(held, held.correlated), outcome.verb, outcome.error, worker)
+    fields = _error(_fields(held, held.correlated), outcome.verb, outcome.error, worker)
     if log_only:
         events.write_log("errored", fields)
     else:
         events.emit("errored", **fields)
 
 
-def tell_rescued(job: Rescued, worker: str) -> None:
-    """`worker`: who took it back."""
+def emit_rescued(job: Rescued, worker: str) -> None:
+    """`worker`: the one that rescued it."""
     verb = "fail" if job.state is State.FAILED else "rescue"
     error = Error(job.error_code, job.error_message)
-    events.emit("errored", **_error(_about(job, job.correlation_id), verb, error, worker))
+    events.emit("errored", **_error(_fields(job, job.correlation_id), verb, error, worker))
     if job.state is State.QUEUED:
         events.emit("rescued", job=job.id, attempt=job.attempt, max_attempts=job.max_attempts, worker=job.worker)
     elif job.state is State.FAILED:
@@ -69,14 +69,14 @@ def tell_rescued(job: Rescued, worker: str) -> None:
         events.emit("rescued_elsewhere", job=job.id, worker=job.worker, state=job.state.value)
 
 
-def _about(job: ClaimedJob | Rescued, correlation_id: str) -> dict[str, Any]:
+def _fields(job: ClaimedJob | Rescued, correlation_id: str) -> dict[str, Any]:
     return {
         "job": str(job.id), "task": job.task, "queue": job.queue, "attempt": job.attempt,
         "max_attempts": job.max_attempts, "correlation_id": correlation_id, "priority": job.priority,
     }  # fmt: skip
 
 
-def _error(about: dict[str, Any], verb: str, error: Error, worker: str | None) -> dict[str, Any]:
-    """What `errored` says. `raised`: by the handler; else its worker tells, who is named."""
-    told = {"verb": verb, "error_code": error.code, "error": f"{error.code}: {error.message}"}
-    return {**about, **told, "raised": worker is None, **({} if worker is None else {"worker": worker})}
+def _error(fields: dict[str, Any], verb: str, error: Error, worker: str | None) -> dict[str, Any]:
+    """What `errored` says. `raised`: by the handler; otherwise the worker that reports it is named."""
+    said = {"verb": verb, "error_code": error.code, "error": f"{error.code}: {error.message}"}
+    return {**fields, **said, "raised": worker is None, **({} if worker is None else {"worker": worker})}

@@ -1,7 +1,7 @@
-"""Durable steps: what one returned is kept under its job, and it is not run again, whichever attempt comes to it.
+"""Durable steps: what a step returned is kept with its job, and no later attempt runs it again.
 
-What a handler gets back is always what was kept, read as the function's return hint says, also when the step was run
-just now: so a handler that works once works the same after a crash."""
+A handler always gets back what was kept, read by the function's return hint, even when the step ran just now. So a
+handler that works once works the same after a crash."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import sys
 import typing
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -18,18 +18,69 @@ from holdfast import events
 from holdfast.errors import HoldfastError
 from holdfast.model.job import STEP_NAME_LIMIT
 from holdfast.model.payload import Unfit, encode
+from holdfast.tasks.lease_writes import LeaseWrites
 from holdfast.tasks.offload import through
-
-if TYPE_CHECKING:
-    from holdfast.tasks.context import JobContext
 
 NUMBER = "HF1315"
 
 
-class Step:
-    """One step of an attempt, from the look whether it was done before to keeping what it returned."""
+class Steps:
+    """The steps of one attempt."""
 
-    def __init__(self, context: JobContext, name: str, function: Callable[..., Any]) -> None:
+    __slots__ = ("_job", "_names", "_writes")
+
+    def __init__(self, writes: LeaseWrites | None, job: str) -> None:
+        """`writes` is None for a handler that is called directly: nothing is kept then."""
+        self._writes = writes
+        self._job = job
+        self._names: set[str] = set()  # used in this attempt
+
+    def run(self, name: str, function: Callable[..., Any], call: Callable[[], Any]) -> Any:
+        step = Step(self._writes, self._job, name, function)
+        step.refuse_coroutine()
+        self._take(name)
+        try:
+            data = step.found()
+            return step.value(step.keep(call()) if data is None else data)
+        except Exception:
+            self._names.discard(name)
+            raise
+
+    async def arun(self, name: str, function: Callable[..., Any], call: Callable[[], Any]) -> Any:
+        import asyncio
+
+        step = Step(self._writes, self._job, name, function)
+        self._take(name)
+        try:
+            data = await step.afound()
+            if data is None:
+                value = call() if step.is_async else await asyncio.to_thread(call)
+                if inspect.isawaitable(value):
+                    value = await value
+                # The step is done: its result is kept first, whatever is requested of the job at this moment.
+                data = await through(step.akeep(value))
+            return step.value(data)
+        except Exception:
+            self._names.discard(name)
+            raise
+
+    def _take(self, name: str) -> None:
+        """A name is taken until its step fails: then it may be tried again."""
+        if name in self._names:
+            raise HoldfastError(
+                f"step {name!r} of job {self._job} was used before in this attempt: its result would "
+                f"be handed out for both; give each step a name of its own, in a loop f'{name} {{n}}'",
+                number=NUMBER,
+            )
+        self._names.add(name)
+
+
+class Step:
+    """One step, from the look whether it was done before to keeping what it returned. A result is looked up and kept
+    however long the database is away: the work was done, and should not be done again. A pause or cancel takes effect
+    before a step runs, and after its result was kept."""
+
+    def __init__(self, writes: LeaseWrites | None, job: str, name: str, function: Callable[..., Any]) -> None:
         if not isinstance(name, str) or not name.strip() or len(name) > STEP_NAME_LIMIT or "\x00" in name:
             raise HoldfastError(
                 f"a step needs a name of 1 to {STEP_NAME_LIMIT} characters, as in ctx.step('charge', charge, order), "
@@ -42,149 +93,98 @@ class Step:
                 "without brackets after it",
                 number=NUMBER,
             )
-        self._context = context
+        self._writes = writes
+        self._job = job
         self._name = name
         self._function = function
         self._kept: bytes | None = None
 
-    def begin(self) -> None:
-        """The name is taken, until the step fails."""
-        names = self._context._step_names()
-        if self._name in names:
-            raise HoldfastError(
-                f"step {self._name!r} of job {self._context.job.id} was used before in this attempt: its result would "
-                f"be handed out for both; give each step a name of its own, in a loop f'{self._name} {{n}}'",
-                number=NUMBER,
-            )
-        names.add(self._name)
-
-    def failed(self) -> None:
-        """It may be tried again under the same name."""
-        self._context._step_names().discard(self._name)
-
-    # Each of the two asks the database in two colours. What is found is kept however long the database is away: it was
-    # done, and should not be done again. A pause or cancel takes effect before a step is run, and after it was kept.
-
     def found(self) -> bytes | None:
         """What it returned in an earlier attempt."""
-        if self._context._store is not None:
-            self._context._under_lease(self._look, "a step")
-            self._context._stop_if_asked(also_at_shutdown=self._kept is None)
+        if (writes := self._writes) is not None:
+            writes.write(partial(self._look_up, writes), "a step")
+            writes.attempt.raise_if_stopping(at_shutdown=self._kept is None)
         return self._kept
 
     async def afound(self) -> bytes | None:
-        if self._context._store is not None:
-            await self._context._aunder_lease(self._look, "a step")
-            self._context._stop_if_asked(also_at_shutdown=self._kept is None)
+        if (writes := self._writes) is not None:
+            await writes.awrite(partial(self._look_up, writes), "a step")
+            writes.attempt.raise_if_stopping(at_shutdown=self._kept is None)
         return self._kept
 
-    def _look(self) -> tuple[bool, bool]:
-        store = self._context._store
-        assert store is not None
-        self._kept, cancel, pause = store.step(self._context._ref(), self._name)
+    def _look_up(self, writes: LeaseWrites) -> tuple[bool, bool]:
+        self._kept, cancel, pause = writes.store.step(writes.ref, self._name)
         return cancel, pause
 
     def keep(self, value: Any) -> bytes:
         """Keep what it returned."""
         data = self._encoded(value)
-        if self._context._store is not None:
-            self._context._under_lease(partial(self._keep, data), "a step")
-            self._context._stop_if_asked(also_at_shutdown=True)
+        if (writes := self._writes) is not None:
+            writes.write(partial(self._keep, writes, data), "a step")
+            writes.attempt.raise_if_stopping(at_shutdown=True)
         return data
 
     async def akeep(self, value: Any) -> bytes:
         data = self._encoded(value)
-        if self._context._store is not None:
-            await self._context._aunder_lease(partial(self._keep, data), "a step")
-            self._context._stop_if_asked(also_at_shutdown=True)
+        if (writes := self._writes) is not None:
+            await writes.awrite(partial(self._keep, writes, data), "a step")
+            writes.attempt.raise_if_stopping(at_shutdown=True)
         return data
 
     def _encoded(self, value: Any) -> bytes:
-        context = self._context
-        limit = sys.maxsize if context._settings is None else context._settings.max_result
+        limit = sys.maxsize if self._writes is None else self._writes.settings.max_result
         try:
             return encode(value, limit=limit)
         except Unfit as unfit:
             raise HoldfastError(
-                f"what step {self._name!r} of job {context.job.id} returned can't be kept: {unfit}", number="HF1308"
+                f"what step {self._name!r} of job {self._job} returned can't be kept: {unfit}", number="HF1308"
             ) from None
 
-    def _keep(self, data: bytes) -> tuple[bool, bool]:
-        store = self._context._store
-        assert store is not None
-        asked = store.keep_step(self._context._ref(), self._name, data)
-        events.emit("stepped", job=self._context.job.id, step=self._name)
-        return asked
+    def _keep(self, writes: LeaseWrites, data: bytes) -> tuple[bool, bool]:
+        requests = writes.store.keep_step(writes.ref, self._name, data)
+        events.emit("stepped", job=self._job, step=self._name)
+        return requests
 
     def value(self, data: bytes) -> Any:
-        """What was kept, as the function's return hint says."""
+        """What was kept, read by the function's return hint."""
         hint = _return_hint(self._function)
         try:
             return msgspec.json.decode(data, type=hint)
         except msgspec.DecodeError as error:
             raise HoldfastError(
-                f"what is kept of step {self._name!r} of job {self._context.job.id} is not what the return hint of "
-                f"{_named(self._function)} says: {error}",
+                f"what is kept of step {self._name!r} of job {self._job} is not what the return hint of "
+                f"{_name_of(self._function)} says: {error}",
                 number="HF1309",
             ) from None
 
     @property
     def is_async(self) -> bool:
-        return inspect.iscoroutinefunction(_beneath(self._function))
+        return inspect.iscoroutinefunction(_unwrapped(self._function))
 
     def refuse_coroutine(self) -> None:
         if self.is_async:
             raise HoldfastError(
-                f"{_named(self._function)} is asynchronous: await ctx.astep({self._name!r}, …) instead of ctx.step",
+                f"{_name_of(self._function)} is asynchronous: await ctx.astep({self._name!r}, …) instead of ctx.step",
                 number=NUMBER,
             )
 
 
-def run(step: Step, call: Callable[[], Any]) -> Any:
-    step.refuse_coroutine()
-    step.begin()
-    try:
-        data = step.found()
-        return step.value(step.keep(call()) if data is None else data)
-    except Exception:
-        step.failed()
-        raise
-
-
-async def arun(step: Step, call: Callable[[], Any]) -> Any:
-    import asyncio
-
-    step.begin()
-    try:
-        data = await step.afound()
-        if data is None:
-            value = call() if step.is_async else await asyncio.to_thread(call)
-            if inspect.isawaitable(value):
-                value = await value
-            # It was done: whatever is asked of the job in this very moment, that is kept first.
-            data = await through(step.akeep(value))
-        return step.value(data)
-    except Exception:
-        step.failed()
-        raise
-
-
 def _return_hint(function: Callable[..., Any]) -> Any:
-    """Any: it has none, or one that JSON can't be read as."""
+    """Any: there is no hint, or JSON can't be read as it."""
     try:
-        hint = typing.get_type_hints(_beneath(function), include_extras=True).get("return", Any)
+        hint = typing.get_type_hints(_unwrapped(function), include_extras=True).get("return", Any)
         msgspec.json.Decoder(hint)
     except (NameError, TypeError, AttributeError):
         return Any
     return hint
 
 
-def _beneath(function: Any) -> Any:
-    """What was written: beneath partials, decorators, tasks."""
+def _unwrapped(function: Any) -> Any:
+    """The function as it was written, without partials, decorators and tasks around it."""
     while isinstance(function, partial):
         function = function.func
     return inspect.unwrap(function)
 
 
-def _named(function: Callable[..., Any]) -> str:
+def _name_of(function: Callable[..., Any]) -> str:
     return getattr(function, "__qualname__", None) or repr(function)[:80]

@@ -14,7 +14,8 @@ from holdfast.app import Holdfast
 from holdfast.job import Job
 from holdfast.runners.inprocess import InProcessRunner
 from holdfast.tasks.attempt import Attempt
-from holdfast.tasks.context import JobContext, current, working
+from holdfast.tasks.context import JobContext
+from holdfast.tasks.current import current_context, current_worker
 from holdfast.tasks.task import Bound
 from holdfast.worker.desk import Desk
 
@@ -41,8 +42,8 @@ class CallerRunner(InProcessRunner):
         attempt.begin()
         task = self._handlers[attempt.held.task]
         context = JobContext(attempt, self._store, self._settings, task.secrets)
-        current.set(context)
-        working.set(NAME)
+        current_context.set(context)
+        current_worker.set(NAME)
         raised: BaseException | None = None
         try:
             value = task.run(context, attempt.held.args)

@@ -22,7 +22,7 @@ from holdfast.model.job import ClaimedJob, JobRecord, Wants
 from holdfast.model.lifecycle import State
 from holdfast.model.outcome import given_back
 from holdfast.store import open_store
-from holdfast.tasks.context import in_handler
+from holdfast.tasks.current import in_handler
 from holdfast.tasks.options import names_of
 from holdfast.tasks.task import Enqueuer, Task
 from holdfast.testing.clock import Clock, Duration

@@ -14,7 +14,7 @@ from holdfast.model.job import Request
 from holdfast.model.speed import Speed
 from holdfast.store.base import Ref, Store
 from holdfast.tasks.attempt import Attempt
-from holdfast.tasks.attempt_events import tell_lost
+from holdfast.tasks.attempt_events import emit_lost
 from holdfast.worker.periodic import Loop
 
 TICK = 1.0  # seconds between writes of progress and looks at the clock of handlers with a timeout
@@ -144,12 +144,12 @@ class Heartbeat:
         in_hand = set(self._in_hand()) if attempts else set()
         for attempt in attempts:
             if attempt in in_hand and not attempt.ended and not attempt.has_recorded and attempt.ask("lost"):
-                tell_lost(attempt.held, self._worker)
+                emit_lost(attempt.held, self._worker)
 
     def _write_progress(self, attempts: list[Attempt]) -> None:
         for attempt in attempts:
             # Once it has ended, its outcome says how far it came.
-            progress = None if attempt.ended else attempt.news()
+            progress = None if attempt.ended else attempt.new_progress()
             if progress is None:
                 continue
             attempt.moved = time.monotonic()

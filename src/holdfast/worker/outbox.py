@@ -18,7 +18,7 @@ from holdfast.model.outcome import NOT_COMMITTED, Crash, Error, Outcome, given_b
 from holdfast.settings import Settings
 from holdfast.store.base import Exchanged, Ref, Store, goes_on
 from holdfast.tasks.attempt import Attempt
-from holdfast.tasks.attempt_events import tell_errored, tell_lost, tell_rescued
+from holdfast.tasks.attempt_events import emit_errored, emit_lost, emit_rescued
 from holdfast.worker.in_flight import InFlight
 from holdfast.worker.outcome_events import OutcomeEvents
 from holdfast.worker.runner_slots import Meters, RunnerSlots
@@ -129,7 +129,7 @@ class Outbox:
             outcome = replace(outcome, recorded=False)
             if self._store.holds(held):
                 raised = outcome.error is not None and outcome.error.code != NOT_COMMITTED
-                tell_errored(held, outcome, worker=None if raised else self._worker)
+                emit_errored(held, outcome, worker=None if raised else self._worker)
             self.outcomes.append(outcome)
         self.to_verify.popleft()
 
@@ -149,7 +149,7 @@ class Outbox:
         self._meters.jobs += sum(1 for job in taken if job.state in (State.FAILED, State.CANCELLED))
         self._meters.failed += sum(1 for job in taken if job.state is State.FAILED)
         for job in taken:
-            tell_rescued(job, self._worker)
+            emit_rescued(job, self._worker)
         self._store.tell([job.queue for job in taken])
 
     # -- by the exchange ---------------------------------------------------------------------------------------------
@@ -195,7 +195,7 @@ class Outbox:
                 if attempt is None:
                     events.emit("lease_lost", job=str(outcome.id), worker=self._worker)
                 else:
-                    tell_lost(attempt.held, self._worker)
+                    emit_lost(attempt.held, self._worker)
         if outcomes:
             events.emit("recorded", count=len(outcomes))
         if done.awaited:

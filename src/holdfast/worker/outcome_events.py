@@ -9,7 +9,7 @@ from holdfast import events
 from holdfast.model.job import ClaimedJob
 from holdfast.model.outcome import Outcome, Verb, returned
 from holdfast.store.base import Exchanged, Store, by_verb
-from holdfast.tasks.attempt_events import about, ended
+from holdfast.tasks.attempt_events import ended_fields, job_fields
 from holdfast.worker.in_flight import InFlight
 
 
@@ -26,7 +26,7 @@ class OutcomeEvents:
             events.emit("woken_in_vain", worker=self._worker, longest=longest)
 
     def claimed(self, jobs: Sequence[ClaimedJob]) -> None:
-        events.emit("claimed", jobs=lambda: [about(held) for held in jobs], count=len(jobs), worker=self._worker)
+        events.emit("claimed", jobs=lambda: [job_fields(held) for held in jobs], count=len(jobs), worker=self._worker)
 
     def recorded(self, outcomes: Sequence[Outcome], others: Sequence[Outcome], done: Exchanged) -> None:
         """For each verb among these, for each job where it failed; while they are still in hand. `others`: those that
@@ -51,7 +51,7 @@ class OutcomeEvents:
     ) -> None:
         def jobs() -> list[dict[str, Any]]:
             found = [outcome for outcome in outcomes if outcome.verb == verb and outcome not in but]
-            return [ended(outcome, self._hand.get(outcome.id, outcome.fence)) for outcome in found]
+            return [ended_fields(outcome, self._hand.get(outcome.id, outcome.fence)) for outcome in found]
 
         events.emit(events.VERBS[verb], jobs=jobs, count=count, worker=self._worker, **fields)
 

@@ -17,7 +17,7 @@ from holdfast.model.job import Look
 from holdfast.model.peers import Place
 from holdfast.settings import Settings
 from holdfast.store.base import Store
-from holdfast.tasks.attempt_events import tell_rescued
+from holdfast.tasks.attempt_events import emit_rescued
 from holdfast.worker.cron import Crons
 from holdfast.worker.neighbours import Neighbours
 from holdfast.worker.outcome_events import expire
@@ -215,7 +215,7 @@ class Watchdog:
         ):
             self.rescued += len(rescued)
             for job in rescued:
-                tell_rescued(job, self._worker)
+                emit_rescued(job, self._worker)
             self._store.tell([job.queue for job in rescued])
             self._due_in(0.0)
 

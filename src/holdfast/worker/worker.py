@@ -217,10 +217,10 @@ class Worker:
         whatever it still does is fenced off."""
         for attempt in self.desk.undecided():
             attempt.force()
-        self._turn_until(lambda: not any(a.interrupt or a.home for a in self.desk.undecided()), self._left() / 3)
-        if any(attempt.home for attempt in self.desk.undecided()):
+        self._turn_until(lambda: not any(a.interrupt or a.remote for a in self.desk.undecided()), self._left() / 3)
+        if any(attempt.remote for attempt in self.desk.undecided()):
             self._crew.abandon(self._left() / 3)
-            self._turn_until(lambda: not any(attempt.home for attempt in self.desk.undecided()), self._left() / 4)
+            self._turn_until(lambda: not any(attempt.remote for attempt in self.desk.undecided()), self._left() / 4)
         for attempt in self.desk.undecided():
             if attempt.ask("lost"):
                 events.emit("unstoppable", job=str(attempt.held.id), task=attempt.held.task)

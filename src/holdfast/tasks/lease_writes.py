@@ -1,0 +1,94 @@
+"""What an attempt writes to the store while it runs: checkpoints, steps, its success. All under its lease."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from holdfast.errors import BadSettings, LeaseLost, StoreUnavailable
+from holdfast.store.base import Ref
+from holdfast.tasks.attempt import Attempt
+from holdfast.tasks.attempt_events import emit_lost
+from holdfast.tasks.current import current_worker
+from holdfast.tasks.offload import in_thread
+
+if TYPE_CHECKING:
+    from holdfast.settings import Settings
+    from holdfast.store.base import Store
+
+OUTAGE_WAIT = 1.0  # seconds between two tries while the database is away
+
+Write = Callable[[], tuple[bool, bool]]  # returns what people have requested meanwhile: (cancel, pause)
+
+
+class LeaseWrites:
+    """One attempt's access to the store."""
+
+    __slots__ = ("attempt", "open_on", "settings", "store")
+
+    def __init__(self, attempt: Attempt, store: Store, settings: Settings) -> None:
+        self.attempt = attempt
+        self.store = store
+        self.settings = settings
+        self.open_on: Any = None  # the connection of an open `ctx.transaction()` block
+
+    @property
+    def ref(self) -> Ref:
+        return Ref(self.attempt.held.id, self.attempt.held.fence)
+
+    def write(self, write: Write, what: str) -> None:
+        """Repeat this until it is done, however long the database is away: an outage is not the job's fault, and its
+        lease outlasts one."""
+        self.refuse_in_transaction(what)
+        while not self._try(write):
+            self.attempt.raise_if_stopping()
+            time.sleep(OUTAGE_WAIT)
+
+    async def awrite(self, write: Write, what: str) -> None:
+        """The same for coroutines. No thread is occupied while the database is away."""
+        import asyncio
+
+        self.refuse_in_transaction(what)
+        while not await in_thread(self.store, self._try, write):
+            self.attempt.raise_if_stopping()
+            await asyncio.sleep(OUTAGE_WAIT)
+
+    def refuse_in_transaction(self, what: str) -> None:
+        """On SQLite a second connection would wait for the handler's own transaction, which waits for this."""
+        if self.open_on is not None and self.settings.url.startswith("sqlite"):
+            raise BadSettings(
+                f"this handler has a transaction open, and SQLite one writer: {what} comes before ctx.transaction()",
+                number="HF1112",
+            )
+
+    def _try(self, write: Write) -> bool:
+        """False: the database is away."""
+        attempt = self.attempt
+        try:
+            cancel, pause = write()
+        except LeaseLost:
+            if attempt.recorded:
+                return True  # it has succeeded: there is nothing left to save
+            if attempt.lose():
+                emit_lost(attempt.held, current_worker.get())
+            attempt.raise_if_stopping()
+        except StoreUnavailable:
+            return False
+        else:
+            attempt.moved = time.monotonic()
+            if cancel:
+                attempt.ask("cancel")
+            elif pause:
+                attempt.ask("pause")
+        return True
+
+    def blocks(self, settings: Settings, conn: Any) -> bool:
+        """Is a transaction block open on the SQLite file that these settings name, on another connection than this?"""
+        if self.open_on is None or self.open_on is conn:
+            return False
+        if not self.settings.url.startswith("sqlite") or not settings.url.startswith("sqlite"):
+            return False
+        from holdfast.store.sqlite.connect import path_of
+
+        return path_of(self.settings) == path_of(settings)
