@@ -89,10 +89,10 @@ sbom: $(VENV)/ready-audit ## what comes along with the wheel, as CycloneDX JSON 
 	$(BIN)/python -m scripts.sbom dist/holdfast.cdx.json
 
 bench: $(VENV)/ready ## measure this machine: raw limits, ourselves, ratios, bars (about 4 minutes)
-	$(BIN)/holdfast bench
+	$(BIN)/python -m bench
 
 bench-long: $(VENV)/ready ## also million-row tables, memory and a pinned snapshot (about half an hour)
-	$(BIN)/holdfast bench --long
+	$(BIN)/python -m bench --long
 
 bench-peers: $(VENV)/ready ## measure other job systems beside ours, in turns: who wins each row (about 20 minutes)
 	$(BIN)/python -m bench.peers

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
-from holdfast.embedded import PORT, EmbeddedPostgres
+from bench.embedded import PORT, EmbeddedPostgres
 
 FAST: dict[str, Any] = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
 ROLES_PASSWORD = secrets.token_hex(16)  # of the roles that tests make

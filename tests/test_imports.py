@@ -20,7 +20,6 @@ MAY_IMPORT = {
     "events": {"errors", "harmless", "redact"},
     "model": {"errors", "harmless", "redact"},
     "settings": {"errors", "model", "redact"},
-    "embedded": {"errors"},
     "store": {"errors", "events", "model", "redact", "settings"},
     "tasks": {"errors", "events", "model", "redact", "settings", "store"},
     "runners": {"errors", "events", "model", "redact", "settings", "signals", "store", "tasks"},
@@ -47,8 +46,8 @@ MAY_IMPORT = {
 
 @pytest.mark.parametrize("part", sorted(MAY_IMPORT))
 def test_imports_point_one_way(part: str) -> None:
-    place = SOURCE / part
-    files = list(place.rglob("*.py")) if place.is_dir() else [place.with_suffix(".py")]
+    target = SOURCE / part
+    files = list(target.rglob("*.py")) if target.is_dir() else [target.with_suffix(".py")]
     found = {name for file in files for name in _parts_imported(ast.parse(file.read_text()))}
     assert files
     assert found - {part} <= MAY_IMPORT[part]
@@ -95,7 +94,7 @@ def test_a_process_for_one_attempt_brings_no_database_and_no_event_loop() -> Non
     """It is waited for: each of these would be half as much again. A handler that is a coroutine brings its loop."""
     code = (
         "from holdfast import isolated_main, app_loader; from holdfast.runners import isolating_group; "
-        "from holdfast.runners import isolated_child, store_proxy, wire; import holdfast.bench.isolated_app"
+        "from holdfast.runners import isolated_child, store_proxy, wire; import bench.isolated_app"
     )
     assert not loaded_by(code) & (HEAVY | FOR_PEOPLE | {"tempfile", "shutil"})
 

@@ -11,7 +11,7 @@ from typing import Protocol
 
 import psycopg
 
-from holdfast.embedded import EmbeddedPostgres
+from bench.embedded import EmbeddedPostgres
 
 
 class Database(Protocol):

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from holdfast.bench import enqueue, growth, idle, latency, pinned, place, workers
-from holdfast.bench.bars import LIMITS, RATIOS
-from holdfast.bench.report import NAMES, SQLITE_NAMES, report
-from holdfast.bench.run import measure
-from holdfast.bench.sizes import Sizes
-from holdfast.cli import cli
-from holdfast.embedded import EmbeddedPostgres
+from bench import enqueue, growth, idle, latency, pinned, target, workers
+from bench.__main__ import main
+from bench.bars import LIMITS, RATIOS
+from bench.embedded import EmbeddedPostgres
+from bench.report import NAMES, SQLITE_NAMES, report
+from bench.run import measure
+from bench.sizes import Sizes
 from tests.servers import FAST
 
 TINY = Sizes(
@@ -48,7 +48,7 @@ def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pinned, "PROBE_EVERY", 0.01)
     monkeypatch.setattr(workers, "LOOK_EVERY", 0.02)
     monkeypatch.setattr(enqueue, "ENQUEUERS", 4)
-    monkeypatch.setattr(place, "EmbeddedPostgres", lambda: EmbeddedPostgres(18, **FAST))
+    monkeypatch.setattr(target, "EmbeddedPostgres", lambda: EmbeddedPostgres(18, **FAST))
 
 
 @pytest.mark.parametrize(("engine", "rounds"), [("sqlite", 2), ("postgres", 1)])
@@ -121,8 +121,8 @@ def all_is_told(engine: str, document: dict[str, Any]) -> None:
 
 def test_the_command_prints_one_document_and_leaves_out_what_takes_long(capfd: pytest.CaptureFixture[str]) -> None:
     """One, whatever the processes that it starts have to say."""
-    command = "bench --engine sqlite --jobs 100 --rounds 1 --steady 1 --idle 1 --json"
-    cli(command.split(), standalone_mode=False)
+    command = "--engine sqlite --jobs 100 --rounds 1 --steady 1 --idle 1 --json"
+    main(command.split(), standalone_mode=False)
     document = json.loads(capfd.readouterr().out)
     assert set(document) == {"machine", "versions", "settings", "sqlite"}
     assert document["settings"]["sizes"]["jobs"] == 100

@@ -10,30 +10,30 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from holdfast.bench import bars, enqueue, growth, idle
-from holdfast.bench.app import hf
-from holdfast.bench.drain import drain
-from holdfast.bench.importing import import_ms
-from holdfast.bench.isolated import isolated_job_ms
-from holdfast.bench.latency import percentiles
-from holdfast.bench.place import Place, PostgresPlace, opened
-from holdfast.bench.readings import Readings
-from holdfast.bench.workers import WorkerProcess, wait_until
+from bench import bars, enqueue, growth, idle
+from bench.app import hf
+from bench.drain import drain
+from bench.importing import import_ms
+from bench.isolated import isolated_job_ms
+from bench.latency import percentiles
+from bench.readings import Readings
+from bench.target import PostgresTarget, Target, opened
+from bench.workers import WorkerProcess, wait_until
 from holdfast.errors import HoldfastError
 from tests.crash.fleet import children_of
 from tests.servers import shared_postgres
 
 
 @pytest.fixture
-def place(engine: str) -> Iterator[Place]:
-    with opened(engine, shared_postgres()) as place:
-        yield place
+def target(engine: str) -> Iterator[Target]:
+    with opened(engine, shared_postgres()) as target:
+        yield target
 
 
-def test_a_drain_is_timed_from_the_first_start_to_the_last_finish(place: Place) -> None:
-    place.fill(20)  # worked, too, but not counted
-    ids = place.fill(80)
-    drained = drain(place, ids)
+def test_a_drain_is_timed_from_the_first_start_to_the_last_finish(target: Target) -> None:
+    target.fill(20)  # worked, too, but not counted
+    ids = target.fill(80)
+    drained = drain(target, ids)
     jobs = [hf.store.get(str(id)) for id in ids]
     assert {job.state for job in jobs} == {"succeeded"}
     began = min(job.started_at for job in jobs if job.started_at)
@@ -41,9 +41,9 @@ def test_a_drain_is_timed_from_the_first_start_to_the_last_finish(place: Place) 
     assert drained.rate == pytest.approx(80 / (ended - began).total_seconds())
 
 
-def test_a_process_of_its_own_costs_some_milliseconds_a_job(place: Place) -> None:
-    assert 10 < isolated_job_ms(place, 3) < 10_000
-    assert place.rows("select count(*) from @jobs where state = 'succeeded'") == [(3,)]
+def test_a_process_of_its_own_costs_some_milliseconds_a_job(target: Target) -> None:
+    assert 10 < isolated_job_ms(target, 3) < 10_000
+    assert target.rows("select count(*) from @jobs where state = 'succeeded'") == [(3,)]
 
 
 def test_an_import_costs_some_milliseconds_and_leaves_no_compiled_files(
@@ -63,44 +63,44 @@ def test_growth_tells_how_much_of_a_rate_or_a_time_is_kept_pair_by_pair() -> Non
     assert medians["drain_with_1m_both_to_fresh"] == medians["claim_ms_with_1m_both_to_fresh"] == 0.9
 
 
-def test_a_place_beside_another_leaves_it_as_it_is(place: Place) -> None:
-    place.fill(3)
-    with place.beside() as other:
+def test_a_target_beside_another_leaves_it_as_it_is(target: Target) -> None:
+    target.fill(3)
+    with target.beside() as other:
         other.fill(2)
         assert other.rows("select count(*) from @jobs") == [(2,)]
-        place.use()
-        assert place.rows("select count(*) from @jobs") == [(3,)]
-        assert place.fill(1)[0] == 4
+        target.use()
+        assert target.rows("select count(*) from @jobs") == [(3,)]
+        assert target.fill(1)[0] == 4
         other.use()
         assert other.fill(1)[0] == 3
-    assert place.fill(1)[0] == 5
+    assert target.fill(1)[0] == 5
 
 
-def test_a_place_begins_anew(place: Place) -> None:
-    ids = place.fill(3)
-    assert place.unfinished(ids) == 3
-    assert not place.is_finished(ids[-1])
-    place.fresh()
-    assert place.rows("select count(*) from @jobs") == [(0,)]
+def test_a_target_begins_anew(target: Target) -> None:
+    ids = target.fill(3)
+    assert target.unfinished(ids) == 3
+    assert not target.is_finished(ids[-1])
+    target.fresh()
+    assert target.rows("select count(*) from @jobs") == [(0,)]
 
 
 @pytest.mark.parametrize("engine", ["postgres"], indirect=True)
-def test_no_schema_is_left_behind(place: PostgresPlace) -> None:
+def test_no_schema_is_left_behind(target: PostgresTarget) -> None:
     query = "select count(*) from pg_namespace where nspname like 'bench\\_%'"
-    with psycopg.connect(place.url) as db:
+    with psycopg.connect(target.url) as db:
         before = db.execute(query).fetchone()
-        place.close()
+        target.close()
         after = db.execute(query).fetchone()
     assert before is not None
     assert after == (before[0] - 1,)
-    place.__init__(place.url, own_server=False)  # type: ignore[misc]
+    target.__init__(target.url, own_server=False)  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("engine", ["postgres"], indirect=True)
-def test_enqueuers_that_shall_not_notify_do_not(place: PostgresPlace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_enqueuers_that_shall_not_notify_do_not(target: PostgresTarget, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(enqueue, "ENQUEUERS", 1)
-    place.fresh()
-    with enqueue.enqueuers() as one, psycopg.connect(place.url, autocommit=True) as listener:
+    target.fresh()
+    with enqueue.enqueuers() as one, psycopg.connect(target.url, autocommit=True) as listener:
         channel: str = hf.store.channel  # type: ignore[attr-defined]
         listener.execute(hf.store.listen_everywhere)  # type: ignore[attr-defined]
 
@@ -114,7 +114,7 @@ def test_enqueuers_that_shall_not_notify_do_not(place: PostgresPlace, monkeypatc
 
 
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
-def test_a_worker_that_ended_is_not_waited_for(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_that_ended_is_not_waited_for(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOLDFAST_CONCURRENCY", "0")
     worker = WorkerProcess()
     with pytest.raises(HoldfastError, match="concurrency must be 1 or more"):
@@ -124,7 +124,7 @@ def test_a_worker_that_ended_is_not_waited_for(place: Place, monkeypatch: pytest
 
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 @pytest.mark.parametrize("processes", [0, 2])
-def test_a_workers_cpu_time_is_that_of_its_processes(place: Place, processes: int) -> None:
+def test_a_workers_cpu_time_is_that_of_its_processes(target: Target, processes: int) -> None:
     worker = WorkerProcess(processes=processes)
     try:
         wait_until(lambda: bool(hf.store.workers()), [worker])
@@ -143,26 +143,26 @@ def kernels_view(pids: list[int]) -> float:
 
 
 def test_statements_of_new_sessions_are_counted_on_a_private_server() -> None:
-    with opened("postgres", None) as place:
-        assert isinstance(place, PostgresPlace)
-        with idle._logging(place):
-            before = idle._logged(place)
+    with opened("postgres", None) as target:
+        assert isinstance(target, PostgresTarget)
+        with idle._logging(target):
+            before = idle._logged(target)
             assert before is not None
-            with psycopg.connect(place.url, autocommit=True) as db:
+            with psycopg.connect(target.url, autocommit=True) as db:
                 for n in range(3):
                     db.execute("select %s::int", (n,))
                 db.execute("begin")
                 db.execute("commit")
-            assert idle._logged(place) == before + 5
-        with psycopg.connect(place.url, autocommit=True) as db:
+            assert idle._logged(target) == before + 5
+        with psycopg.connect(target.url, autocommit=True) as db:
             db.execute("select 1")
-        assert idle._logged(place) == before + 5
+        assert idle._logged(target) == before + 5
 
 
 @pytest.mark.parametrize("engine", ["postgres"], indirect=True)
-def test_settings_of_a_foreign_server_are_left_alone(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_of_a_foreign_server_are_left_alone(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(idle, "SETTLE", 0.0)
-    assert idle.idle(place, 0.1)["idle_statements_per_minute"] is None
+    assert idle.idle(target, 0.1)["idle_statements_per_minute"] is None
 
 
 def test_percentiles_and_medians() -> None:

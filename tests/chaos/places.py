@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import psycopg
 
-from holdfast.embedded import EmbeddedPostgres
+from bench.embedded import EmbeddedPostgres
 from tests.chaos.evidence import Database
 
 # What is kept of each version of a job.

@@ -10,9 +10,9 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
+from bench.embedded import installed
 from holdfast import Holdfast
 from holdfast.doctor import Level, examine
-from holdfast.embedded import installed
 from holdfast.errors import StoreError
 from tests.servers import own_postgres
 

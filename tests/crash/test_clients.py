@@ -9,8 +9,8 @@ from typing import Any
 import psycopg
 import pytest
 
+from bench.embedded import EmbeddedPostgres
 from holdfast import Fail, Holdfast, Job, JobContext, State
-from holdfast.embedded import EmbeddedPostgres
 from holdfast.errors import OutcomeUnknown
 from holdfast.settings import Settings
 from holdfast.store import open_store

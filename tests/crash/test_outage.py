@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.embedded import EmbeddedPostgres
+from bench.embedded import EmbeddedPostgres
 from holdfast.model.job import JobRecord
 from holdfast.model.lifecycle import State
 from holdfast.settings import Settings

@@ -12,7 +12,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from holdfast.embedded import EmbeddedPostgres
+from bench.embedded import EmbeddedPostgres
 from holdfast.model.job import JobRecord, NewJob
 from holdfast.model.lifecycle import State
 from holdfast.settings import Settings

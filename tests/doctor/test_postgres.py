@@ -10,10 +10,10 @@ from datetime import UTC, datetime, timedelta
 import psycopg
 import pytest
 
+from bench.embedded import EmbeddedPostgres
 from holdfast import Holdfast
 from holdfast.doctor import Level, fleet
 from holdfast.doctor.postgres import CONNECTIONS
-from holdfast.embedded import EmbeddedPostgres
 from holdfast.settings import Settings
 from holdfast.store import open_store
 from tests.contract.places import raw

@@ -16,7 +16,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from holdfast.embedded import _free_port
+from bench.embedded import _free_port
 from tests.servers import host_and_port
 from tests.waiting import wait_until
 

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import psycopg
 
-from holdfast.embedded import EmbeddedPostgres
+from bench.embedded import EmbeddedPostgres
 from holdfast.model.job import NewJob
 from holdfast.settings import Settings
 from holdfast.store import open_store

@@ -11,7 +11,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from holdfast.embedded import EmbeddedPostgres
+from bench.embedded import EmbeddedPostgres
 from holdfast.errors import OutcomeUnknown, StoreUnavailable
 from holdfast.model.job import NewJob
 from holdfast.settings import Settings

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.embedded import EmbeddedPostgres
+from bench.embedded import EmbeddedPostgres
 from holdfast.errors import StoreUnavailable
 from holdfast.settings import Settings
 from holdfast.store import open_store

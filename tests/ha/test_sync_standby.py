@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from bench.embedded import EmbeddedPostgres
 from holdfast import Holdfast
-from holdfast.embedded import EmbeddedPostgres
 from holdfast.errors import OutcomeUnknown, StoreUnavailable
 from holdfast.store.postgres.enqueue import STUCK
 from tests.crash.fleet import direct_children_of

@@ -2,8 +2,10 @@
 
 from holdfast.cli import early  # isort: skip - it comes first
 from holdfast.cli import (
+    bench,
     config,
     cron,
+    demo,
     dev,
     doctor,
     enqueue,
@@ -11,7 +13,6 @@ from holdfast.cli import (
     pauses,
     queues,
     schema,
-    show,
     stack,
     steer,
     top,
@@ -22,8 +23,8 @@ from holdfast.cli.base import cli
 from holdfast.signals import leave_if_heeded
 
 __all__ = [
-    "cli", "config", "cron", "dev", "doctor", "early", "enqueue", "jobs", "main", "pauses", "queues", "schema", "show",
-    "stack", "steer", "top", "why", "work",
+    "bench", "cli", "config", "cron", "demo", "dev", "doctor", "early", "enqueue", "jobs", "main", "pauses", "queues",
+    "schema", "stack", "steer", "top", "why", "work",
 ]  # fmt: skip
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.bench.growth import keys as growth_keys
+from bench.growth import keys as growth_keys
 
 NAMES = {
     "raw_cycle": "raw cycle (claim and complete by UPDATE), jobs/s",

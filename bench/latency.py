@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from holdfast.bench.app import RECORD, timed
-from holdfast.bench.workers import WorkerProcess, all_up, wait_until, working
+from bench.app import RECORD, timed
+from bench.workers import WorkerProcess, all_up, wait_until, working
 
 PICKUP_EVERY = 0.04  # seconds
 SPREAD = 0.618  # of that, by which the calls are moved against each other, so that they keep no step with any poll

@@ -14,10 +14,10 @@ from contextlib import contextmanager
 
 import psycopg
 
-from holdfast.bench.app import hf
-from holdfast.bench.latency import Load, loaded, percentiles
-from holdfast.bench.place import PostgresPlace
-from holdfast.bench.sizes import Sizes
+from bench.app import hf
+from bench.latency import Load, loaded, percentiles
+from bench.sizes import Sizes
+from bench.target import PostgresTarget
 from holdfast.model.job import NewJob, Wants
 from holdfast.store.base import Ref
 
@@ -42,13 +42,13 @@ class Probes:
         store.succeed(Ref(job.id, wants.fence))
 
 
-def pinned_snapshot(place: PostgresPlace, sizes: Sizes) -> dict[str, float]:
+def pinned_snapshot(target: PostgresTarget, sizes: Sizes) -> dict[str, float]:
     window = min(WINDOW, sizes.pinned_seconds / 2)
     with loaded() as load:
         with _busy(load, sizes.steady_rate) as probes:
             time.sleep(window)
             ends = {"baseline": time.monotonic_ns()}
-            with psycopg.connect(place.url) as elsewhere:
+            with psycopg.connect(target.url) as elsewhere:
                 elsewhere.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
                 elsewhere.execute("select count(*) from pg_class")  # from here on it has a snapshot
                 time.sleep(sizes.pinned_seconds)

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import IO, Any
 
-from holdfast.bench.app import PAD, hf, noop
-from holdfast.bench.raw import rate
-from holdfast.bench.workers import environment
+from bench.app import PAD, hf, noop
+from bench.raw import rate
+from bench.workers import environment
 
 ENQUEUERS = 16
 
@@ -61,7 +61,7 @@ def enqueuers() -> Iterator[Enqueuers]:
     store: Any = hf.store
     with psycopg.connect(hf.settings.url, autocommit=True) as listener, ExitStack() as stack:
         listener.execute(store.listen_everywhere)
-        command = [sys.executable, "-m", "holdfast.bench.enqueue"]
+        command = [sys.executable, "-m", "bench.enqueue"]
         processes = []
         for _ in range(ENQUEUERS):
             process = subprocess.Popen(  # noqa: S603 - our own arguments

@@ -12,22 +12,22 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from holdfast.bench.app import hf
-from holdfast.bench.bars import Figures, bars, ratios
-from holdfast.bench.drain import drain, drain_held
-from holdfast.bench.enqueue import enqueue_bulk, enqueue_one, enqueuers
-from holdfast.bench.growth import growth
-from holdfast.bench.growth import keys as growth_keys
-from holdfast.bench.idle import idle
-from holdfast.bench.importing import import_ms
-from holdfast.bench.isolated import isolated_job_ms
-from holdfast.bench.latency import loaded, pickup, under_load
-from holdfast.bench.memory import stream_memory, worker_memory
-from holdfast.bench.place import Place, PostgresPlace, opened
-from holdfast.bench.progress import progress_call_ns
-from holdfast.bench.raw import raw_of
-from holdfast.bench.readings import Readings
-from holdfast.bench.sizes import Sizes
+from bench.app import hf
+from bench.bars import Figures, bars, ratios
+from bench.drain import drain, drain_held
+from bench.enqueue import enqueue_bulk, enqueue_one, enqueuers
+from bench.growth import growth
+from bench.growth import keys as growth_keys
+from bench.idle import idle
+from bench.importing import import_ms
+from bench.isolated import isolated_job_ms
+from bench.latency import loaded, pickup, under_load
+from bench.memory import stream_memory, worker_memory
+from bench.progress import progress_call_ns
+from bench.raw import raw_of
+from bench.readings import Readings
+from bench.sizes import Sizes
+from bench.target import PostgresTarget, Target, opened
 
 
 def measure(engines: Sequence[str], *, url: str | None = None, sizes: Sizes | None = None) -> dict[str, Any]:
@@ -39,70 +39,70 @@ def measure(engines: Sequence[str], *, url: str | None = None, sizes: Sizes | No
     }
     for engine in engines:
         _say(f"{engine}: setting up")
-        with opened(engine, url) as place:
-            document["versions"] |= place.versions()
-            document["settings"][engine] = place.server_settings()
-            document[engine] = _measure_engine(place, sizes)
+        with opened(engine, url) as target:
+            document["versions"] |= target.versions()
+            document["settings"][engine] = target.server_settings()
+            document[engine] = _measure_engine(target, sizes)
     return document
 
 
-def _measure_engine(place: Place, sizes: Sizes) -> Figures:
+def _measure_engine(target: Target, sizes: Sizes) -> Figures:
     readings = Readings()
     for n in range(sizes.rounds):
-        _say(f"{place.engine}: raw limits and ourselves in turn, round {n + 1} of {sizes.rounds}")
-        _round(place, sizes, readings)
-    if place.engine == "postgres":
-        _say(f"{place.engine}: many enqueuers")
-        place.fresh()
+        _say(f"{target.engine}: raw limits and ourselves in turn, round {n + 1} of {sizes.rounds}")
+        _round(target, sizes, readings)
+    if target.engine == "postgres":
+        _say(f"{target.engine}: many enqueuers")
+        target.fresh()
         with enqueuers() as many:
             for _ in range(sizes.rounds):
                 readings.add("enqueuers_16", many.compare(2 * sizes.singles))
     for n in range(sizes.rounds):
-        _say(f"{place.engine}: latency, round {n + 1} of {sizes.rounds}")
-        place.fresh()
+        _say(f"{target.engine}: latency, round {n + 1} of {sizes.rounds}")
+        target.fresh()
         with loaded() as load:
             readings.add("pickup_ms", pickup(load, sizes.pickups))
             readings.add("latency_under_load_ms", under_load(load, sizes.steady_rate, sizes.steady_seconds))
-    seconds = sizes.idle_seconds / (1 if place.engine == "postgres" else 3)  # on SQLite there is only its CPU to read
-    _say(f"{place.engine}: an idle worker, for {seconds:g} s")
-    place.fresh()
-    once = idle(place, seconds) | _long(place, sizes, readings)
+    seconds = sizes.idle_seconds / (1 if target.engine == "postgres" else 3)  # on SQLite there is only its CPU to read
+    _say(f"{target.engine}: an idle worker, for {seconds:g} s")
+    target.fresh()
+    once = idle(target, seconds) | _long(target, sizes, readings)
     figures = readings.medians() | once
     return figures | {
-        "ratios": ratios(place.engine, figures),
-        "bars": bars(place.engine, figures),
+        "ratios": ratios(target.engine, figures),
+        "bars": bars(target.engine, figures),
         "spread": readings.spread(),
     }
 
 
-def _long(place: Place, sizes: Sizes, readings: Readings) -> Figures:
+def _long(target: Target, sizes: Sizes, readings: Readings) -> Figures:
     """What takes minutes; null where it isn't asked for."""
     once: Figures = {"worker_memory": None, "stream_memory": None}
-    if place.engine == "postgres":
+    if target.engine == "postgres":
         once["pinned_snapshot"] = None
     if not sizes.long:
         return dict.fromkeys(growth_keys()) | once
-    _say(f"{place.engine}: with {sizes.crowd:,} rows")
-    growth(place, sizes, readings)
-    _say(f"{place.engine}: memory over {sizes.crowd:,} jobs")
-    place.fresh()
+    _say(f"{target.engine}: with {sizes.crowd:,} rows")
+    growth(target, sizes, readings)
+    _say(f"{target.engine}: memory over {sizes.crowd:,} jobs")
+    target.fresh()
     once["stream_memory"] = stream_memory(sizes.crowd)
-    once["worker_memory"] = worker_memory(place, sizes.crowd)
-    if isinstance(place, PostgresPlace):
-        from holdfast.bench.pinned import pinned_snapshot
+    once["worker_memory"] = worker_memory(target, sizes.crowd)
+    if isinstance(target, PostgresTarget):
+        from bench.pinned import pinned_snapshot
 
-        _say(f"{place.engine}: a snapshot pinned for {sizes.pinned_seconds:g} s")
-        place.fresh()
-        once["pinned_snapshot"] = pinned_snapshot(place, sizes)
+        _say(f"{target.engine}: a snapshot pinned for {sizes.pinned_seconds:g} s")
+        target.fresh()
+        once["pinned_snapshot"] = pinned_snapshot(target, sizes)
     return once
 
 
-def _round(place: Place, sizes: Sizes, readings: Readings) -> None:
-    raw = raw_of(place)
-    place.fresh()
+def _round(target: Target, sizes: Sizes, readings: Readings) -> None:
+    raw = raw_of(target)
+    target.fresh()
     readings.add("raw_cycle", raw.cycle(sizes.jobs))
-    place.fresh()
-    drained = drain(place, place.fill(sizes.jobs))
+    target.fresh()
+    drained = drain(target, target.fill(sizes.jobs))
     readings.add("drain", drained.rate)
     readings.add("rss_mb", drained.rss_mb)
     for name, workers, processes in (
@@ -112,10 +112,10 @@ def _round(place: Place, sizes: Sizes, readings: Readings) -> None:
         ("drain_one_process", 1, 1),
         ("drain_two_processes", 1, 2),
     ):
-        place.fresh()
-        readings.add(name, drain_held(place, place.fill(sizes.compared), workers, processes))
-    place.fresh()
-    readings.add("isolated_job_ms", isolated_job_ms(place, sizes.isolated))
+        target.fresh()
+        readings.add(name, drain_held(target, target.fill(sizes.compared), workers, processes))
+    target.fresh()
+    readings.add("isolated_job_ms", isolated_job_ms(target, sizes.isolated))
     readings.add("progress_call_ns", progress_call_ns())
     readings.add("import_ms", import_ms())
     for name, work, jobs in (
@@ -124,8 +124,8 @@ def _round(place: Place, sizes: Sizes, readings: Readings) -> None:
         ("raw_copy", raw.copy, sizes.bulk),
         ("enqueue_bulk", enqueue_bulk, sizes.bulk),
     ):
-        place.fresh()
-        place.settle()
+        target.fresh()
+        target.settle()
         readings.add(name, work(jobs))
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
-from holdfast.bench.place import ARGS, Place, PostgresPlace, SqlitePlace
+from bench.target import ARGS, PostgresTarget, SqliteTarget, Target
 from holdfast.store.sqlite.enqueue import stored
 
 
@@ -35,30 +35,30 @@ class Raw(Protocol):
         ...
 
 
-def raw_of(place: Place) -> Raw:
-    if isinstance(place, SqlitePlace):
-        return RawSqlite(place)
-    assert isinstance(place, PostgresPlace)
-    return RawPostgres(place)
+def raw_of(target: Target) -> Raw:
+    if isinstance(target, SqliteTarget):
+        return RawSqlite(target)
+    assert isinstance(target, PostgresTarget)
+    return RawPostgres(target)
 
 
 class RawSqlite:
     batch = 1_000
 
-    def __init__(self, place: SqlitePlace) -> None:
-        self._place = place
+    def __init__(self, target: SqliteTarget) -> None:
+        self._target = target
 
     def cycle(self, jobs: int) -> float:
-        self._place.fill(jobs)
-        self._place.settle()
-        db = self._place.db
-        claim = self._place.sql(
+        self._target.fill(jobs)
+        self._target.settle()
+        db = self._target.db
+        claim = self._target.sql(
             "update @jobs set state = 'running', fence = ?, worker = 'raw', started_at = run_at, "
             "attempt = attempt + 1, ready_at = null where id in (select id from @jobs indexed by @jobs_ready "
             "where ready_at is not null and queue = 'default' and task = 'noop' and priority = 0 "
             "order by ready_at, id limit ?) returning id, args"
         )
-        finish = self._place.sql(
+        finish = self._target.sql(
             "update @jobs set state = 'succeeded', finished_at = run_at "
             "where id = ? and state = 'running' and fence = ?"
         )
@@ -79,11 +79,11 @@ class RawSqlite:
 
     def insert(self, jobs: int) -> float:
         insert, row = self._insert(), self._row()
-        return rate(jobs, lambda: [self._place.db.execute(insert, row) for _ in range(jobs)])
+        return rate(jobs, lambda: [self._target.db.execute(insert, row) for _ in range(jobs)])
 
     def copy(self, jobs: int) -> float:
         insert, row = self._insert(), self._row()
-        db = self._place.db
+        db = self._target.db
 
         def work() -> None:
             db.execute("begin immediate")
@@ -93,7 +93,7 @@ class RawSqlite:
         return rate(jobs, work)
 
     def _insert(self) -> str:
-        return self._place.sql(
+        return self._target.sql(
             "insert into @jobs (queue, task, args, created_at, run_at, ready_at) values ('default', 'noop', ?, ?, ?, ?)"
         )
 
@@ -105,24 +105,24 @@ class RawSqlite:
 class RawPostgres:
     batch = 500
 
-    def __init__(self, place: PostgresPlace) -> None:
-        self._place = place
+    def __init__(self, target: PostgresTarget) -> None:
+        self._target = target
 
     def cycle(self, jobs: int) -> float:
-        self._place.fill(jobs)
-        self._place.settle()
-        claim = self._place.sql(
+        self._target.fill(jobs)
+        self._target.settle()
+        claim = self._target.sql(
             "with picked as materialized (select id from @jobs where ready_at is not null and queue = 'default' and "
             "task = 'noop' and priority = 0 and ready_at <= statement_timestamp() order by queue, task, priority, "
             "ready_at, id limit :n for update skip locked) update @jobs j set state = 'running', fence = :fence, "
             "worker = 'raw', started_at = clock_timestamp(), attempt = attempt + 1, ready_at = null from picked "
             "where j.id = picked.id returning j.id, j.args::text"
         ).encode()
-        finish = self._place.sql(
+        finish = self._target.sql(
             "update @jobs set state = 'succeeded', finished_at = clock_timestamp() where id = any(:ids) and "
             "state = 'running' and fence = :fence"
         ).encode()
-        db = self._place.db
+        db = self._target.db
 
         def work() -> None:
             while True:
@@ -135,15 +135,15 @@ class RawPostgres:
         return rate(jobs, work)
 
     def insert(self, jobs: int) -> float:
-        insert = self._place.sql("insert into @jobs (queue, task, args) values ('default', 'noop', :args)").encode()
-        db = self._place.db
+        insert = self._target.sql("insert into @jobs (queue, task, args) values ('default', 'noop', :args)").encode()
+        db = self._target.db
         return rate(jobs, lambda: [db.execute(insert, {"args": ARGS}, prepare=True) for _ in range(jobs)])
 
     def copy(self, jobs: int) -> float:
-        copy = self._place.sql("copy @jobs (queue, task, args) from stdin").encode()
+        copy = self._target.sql("copy @jobs (queue, task, args) from stdin").encode()
 
         def work() -> None:
-            with self._place.db.cursor() as cursor, cursor.copy(copy) as rows:
+            with self._target.db.cursor() as cursor, cursor.copy(copy) as rows:
                 for _ in range(jobs):
                     rows.write_row(("default", "noop", ARGS))
 

@@ -11,9 +11,9 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from holdfast.bench.app import PAD, hf, noop
-from holdfast.bench.place import Place
-from holdfast.bench.workers import PATIENCE, environment, rss_mb, wait_until, working
+from bench.app import PAD, hf, noop
+from bench.target import Target
+from bench.workers import PATIENCE, environment, rss_mb, wait_until, working
 from holdfast.tasks.task import Bound
 
 LOOKS = 20  # at the worker's memory, over the whole drain
@@ -22,25 +22,25 @@ SLOWEST = 1_000  # jobs a second; slower than that, and the drain is given up
 
 def stream_memory(jobs: int) -> dict[str, float]:
     """Of an enqueue_stream of so many jobs, in a process of its own. They stay queued."""
-    command = [sys.executable, "-m", "holdfast.bench.memory", str(jobs)]
+    command = [sys.executable, "-m", "bench.memory", str(jobs)]
     began = time.monotonic()
     done = subprocess.run(command, env=environment(), stdout=subprocess.PIPE, text=True, check=True)  # noqa: S603
     early, late = map(float, done.stdout.split())
     return _flat(early, late) | {"rate": jobs / (time.monotonic() - began)}
 
 
-def worker_memory(place: Place, jobs: int) -> dict[str, float]:
+def worker_memory(target: Target, jobs: int) -> dict[str, float]:
     """Of one worker over so many jobs, which are queued: after a tenth of them, and the most from then on."""
-    [(first,)] = place.rows("select min(id) from @jobs where ready_at is not null")
-    place.settle()
+    [(first,)] = target.rows("select min(id) from @jobs where ready_at is not null")
+    target.settle()
     with working() as workers:
         sizes = []
         for part in range(1, LOOKS + 1):
             last = first + jobs * part // LOOKS - 1
-            wait_until(lambda last=last: place.is_finished(last), workers, PATIENCE + jobs / SLOWEST)  # type: ignore[misc]
+            wait_until(lambda last=last: target.is_finished(last), workers, PATIENCE + jobs / SLOWEST)  # type: ignore[misc]
             sizes.append(workers[0].rss_mb())
     settled = sizes[LOOKS // 10 - 1 :]
-    return _flat(settled[0], max(settled)) | {"rate": jobs / place.seconds_worked(range(first, first + jobs))}
+    return _flat(settled[0], max(settled)) | {"rate": jobs / target.seconds_worked(range(first, first + jobs))}
 
 
 def _flat(early: float, late: float) -> dict[str, float]:

@@ -16,8 +16,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from holdfast import embedded
-from holdfast.embedded import EmbeddedPostgres
+from bench import embedded
+from bench.embedded import EmbeddedPostgres
 from holdfast.errors import BadSettings
 from tests.servers import own_postgres
 

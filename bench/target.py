@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.bench.app import PAD, hf, noop
-from holdfast.embedded import EmbeddedPostgres
+from bench.app import PAD, hf, noop
+from bench.embedded import EmbeddedPostgres
 from holdfast.store.sqlite.connect import LOG_LIMIT
 from holdfast.store.sqlite.enqueue import stored
 
@@ -24,7 +24,7 @@ ARGS = f'{{"pad":"{PAD}"}}'
 SERVER_SETTINGS = ("fsync", "synchronous_commit", "full_page_writes", "wal_level", "shared_buffers", "max_wal_size")
 
 
-class Place(ABC):
+class Target(ABC):
     """One engine. `words` are what its SQL has for `{json}`, `{uuid}` and `{series}` (of :n rows)."""
 
     engine: str
@@ -39,11 +39,11 @@ class Place(ABC):
         """Begin anew: empty tables as the migrations make them."""
 
     @abstractmethod
-    def another(self) -> Place:
+    def another(self) -> Target:
         """One more, on the same server or disk."""
 
     @contextmanager
-    def beside(self) -> Iterator[Place]:
+    def beside(self) -> Iterator[Target]:
         """One more for a while, fresh. Whichever is to be measured next must be told `use`."""
         other = self.another()
         try:
@@ -108,7 +108,7 @@ class Place(ABC):
         return float((_instant(ended) - _instant(began)).total_seconds())
 
 
-class SqlitePlace(Place):
+class SqliteTarget(Target):
     engine = "sqlite"
     words = {  # noqa: RUF012 - a constant
         "json": ":args",
@@ -128,8 +128,8 @@ class SqlitePlace(Place):
     def use(self) -> None:
         hf.reconfigure(url=f"sqlite:///{self._path}")
 
-    def another(self) -> Place:
-        return SqlitePlace(Path(tempfile.mkdtemp(dir=self._directory)))
+    def another(self) -> Target:
+        return SqliteTarget(Path(tempfile.mkdtemp(dir=self._directory)))
 
     def fresh(self) -> None:
         self.close()
@@ -162,7 +162,7 @@ class SqlitePlace(Place):
                 path.unlink()
 
 
-class PostgresPlace(Place):
+class PostgresTarget(Target):
     engine = "postgres"
     words = {"json": ":args::json", "uuid": "gen_random_uuid()", "series": "generate_series(1, :n)"}  # noqa: RUF012
     db: psycopg.Connection
@@ -179,8 +179,8 @@ class PostgresPlace(Place):
     def use(self) -> None:
         hf.reconfigure(url=self.url, schema=self._schema)
 
-    def another(self) -> Place:
-        return PostgresPlace(self.url, own_server=self.own_server)
+    def another(self) -> Target:
+        return PostgresTarget(self.url, own_server=self.own_server)
 
     def fresh(self) -> None:
         self._drop()
@@ -224,22 +224,22 @@ class PostgresPlace(Place):
 
 
 @contextmanager
-def opened(engine: str, url: str | None) -> Iterator[Place]:
+def opened(engine: str, url: str | None) -> Iterator[Target]:
     """A place on this engine, gone without a trace at the end. `url`: a PostgreSQL to use; else a private one."""
     with ExitStack() as stack:
         stack.callback(setattr, hf, "settings", hf.settings)
-        place: Place
+        target: Target
         if engine == "sqlite":
-            place = SqlitePlace(Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-bench-"))))
+            target = SqliteTarget(Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-bench-"))))
         elif url is not None:
-            place = PostgresPlace(url, own_server=False)
+            target = PostgresTarget(url, own_server=False)
         else:
             server = EmbeddedPostgres()
             stack.callback(server.destroy)
-            place = PostgresPlace(server.url, own_server=True)
-        stack.callback(place.close)
-        place.fresh()
-        yield place
+            target = PostgresTarget(server.url, own_server=True)
+        stack.callback(target.close)
+        target.fresh()
+        yield target
 
 
 def _instant(stored: Any) -> datetime:

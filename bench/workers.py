@@ -13,18 +13,20 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from holdfast.bench.app import TIMES, hf
+from bench.app import TIMES, hf
 from holdfast.errors import HoldfastError
 
-APP = "holdfast.bench.app:hf"
+APP = "bench.app:hf"
+ROOT = Path(__file__).parents[1]  # where workers find this package
 PATIENCE = 120.0  # seconds without any progress after which a run is given up
 LOOK_EVERY = 0.1  # seconds
 
 
 def environment(times: Path | None = None) -> dict[str, str]:
-    """What a process of ours needs to know to work on the same place."""
+    """What a process of ours needs to know to work on the same target."""
     where = {"HOLDFAST_URL": hf.settings.url, "HOLDFAST_SCHEMA": hf.settings.schema}
-    return {**os.environ, **where, **({} if times is None else {TIMES: str(times)})}
+    path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return {**os.environ, **where, "PYTHONPATH": path, **({} if times is None else {TIMES: str(times)})}
 
 
 class WorkerProcess:

@@ -10,12 +10,12 @@ import statistics
 import time
 import uuid
 
-from holdfast.bench.app import hf, noop
-from holdfast.bench.drain import drain
-from holdfast.bench.enqueue import enqueue_bulk, enqueue_one
-from holdfast.bench.place import ARGS, Place
-from holdfast.bench.readings import Readings
-from holdfast.bench.sizes import Sizes
+from bench.app import hf, noop
+from bench.drain import drain
+from bench.enqueue import enqueue_bulk, enqueue_one
+from bench.readings import Readings
+from bench.sizes import Sizes
+from bench.target import ARGS, Target
 from holdfast.model.job import DEFAULT_QUEUE, Wants
 
 INSERT = (
@@ -46,25 +46,25 @@ def keys() -> list[str]:
     ]
 
 
-def growth(place: Place, sizes: Sizes, readings: Readings) -> None:
+def growth(target: Target, sizes: Sizes, readings: Readings) -> None:
     for kind in CROWDS:
-        with place.beside() as crowded:
+        with target.beside() as crowded:
             crowded.leave_unanalysed()
             for text, whose in CROWDS[kind]:
                 _load(crowded, text, whose, sizes)
             waits = (QUEUED, HERE) in CROWDS[kind]
             for _ in range(PAIRS * sizes.rounds):
-                place.use()
-                place.fresh()
-                fresh = {"drain": drain(place, _filled(place, sizes)).rate}
+                target.use()
+                target.fresh()
+                fresh = {"drain": drain(target, _filled(target, sizes)).rate}
                 crowded.use()
                 ids = _first_queued(crowded, sizes) if waits else _filled(crowded, sizes)
                 _compare(kind, fresh, {"drain": drain(crowded, ids, analyse=False).rate}, readings)
                 crowded.vacuum()
             for _ in range(PAIRS * sizes.rounds):
-                place.use()
-                place.fresh()
-                fresh = _enqueue_and_claim(place, sizes, analyse=True)
+                target.use()
+                target.fresh()
+                fresh = _enqueue_and_claim(target, sizes, analyse=True)
                 crowded.use()
                 _compare(kind, fresh, _enqueue_and_claim(crowded, sizes, analyse=False), readings)
 
@@ -78,36 +78,36 @@ def _compare(kind: str, fresh: Read, crowded: Read, readings: Readings) -> None:
         readings.add(f"{figure}_{_name(kind)}_to_fresh", kept)
 
 
-def _enqueue_and_claim(place: Place, sizes: Sizes, *, analyse: bool) -> Read:
+def _enqueue_and_claim(target: Target, sizes: Sizes, *, analyse: bool) -> Read:
     read = {}
     for name, work, jobs in (
         ("enqueue_one", enqueue_one, sizes.singles),
         ("claim_ms", _claim_ms, sizes.singles // 10),  # of those
         ("enqueue_bulk", enqueue_bulk, sizes.bulk),
     ):
-        place.settle(analyse=analyse)
+        target.settle(analyse=analyse)
         read[name] = work(jobs)
     return read
 
 
-def _load(place: Place, text: str, whose: tuple[str, str], sizes: Sizes) -> None:
+def _load(target: Target, text: str, whose: tuple[str, str], sizes: Sizes) -> None:
     queue, task = whose
-    place.rows(text.format(**place.words), args=ARGS, n=sizes.crowd, queue=queue, task=task)
+    target.rows(text.format(**target.words), args=ARGS, n=sizes.crowd, queue=queue, task=task)
 
 
-def _filled(place: Place, sizes: Sizes) -> range:
+def _filled(target: Target, sizes: Sizes) -> range:
     """So many jobs, and half as many behind them, as where a million wait: a worker claims ahead, and that costs time
     before the last one is done."""
-    return place.fill(sizes.jobs * 3 // 2)[: sizes.jobs]
+    return target.fill(sizes.jobs * 3 // 2)[: sizes.jobs]
 
 
-def _first_queued(place: Place, sizes: Sizes) -> range:
+def _first_queued(target: Target, sizes: Sizes) -> range:
     """Of a crowd, those that come next: jobs are taken in the order of their ids. A worker goes on until it is stopped:
     where it left too few, there comes another crowd."""
-    [(taken,)] = place.rows("select coalesce(max(id), 0) from @jobs where attempt > 0")
-    [(left,)] = place.rows("select count(*) from @jobs where id > :taken", taken=taken)
+    [(taken,)] = target.rows("select coalesce(max(id), 0) from @jobs where attempt > 0")
+    [(left,)] = target.rows("select count(*) from @jobs where id > :taken", taken=taken)
     if left < sizes.jobs:
-        _load(place, QUEUED, HERE, sizes)
+        _load(target, QUEUED, HERE, sizes)
     return range(taken + 1, taken + 1 + sizes.jobs)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.bench.growth import CROWDS, FIGURES
+from bench.growth import CROWDS, FIGURES
 
 Figures = dict[str, Any]  # of one engine
 Figure = Callable[[Figures], float | None]  # None: not measured

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast.bench.app import hf
-from holdfast.bench.place import Place
-from holdfast.bench.workers import all_up, wait_until, working
+from bench.app import hf
+from bench.target import Target
+from bench.workers import all_up, wait_until, working
 from holdfast.model.job import DEFAULT_QUEUE
 
 
@@ -16,23 +16,23 @@ class Drained:
     rss_mb: float  # of the worker, when it was done
 
 
-def drain(place: Place, ids: range, *, analyse: bool = True) -> Drained:
+def drain(target: Target, ids: range, *, analyse: bool = True) -> Drained:
     """One plain worker, started when the jobs are there. Jobs beyond `ids` it works or not: they don't count."""
-    place.settle(analyse=analyse)
+    target.settle(analyse=analyse)
     with working() as workers:
-        wait_until(lambda: place.is_finished(ids[-1]), workers)
-        wait_until(lambda: not place.unfinished(ids), workers)
+        wait_until(lambda: target.is_finished(ids[-1]), workers)
+        wait_until(lambda: not target.unfinished(ids), workers)
         rss = workers[0].rss_mb()
-    return Drained(len(ids) / place.seconds_worked(ids), rss)
+    return Drained(len(ids) / target.seconds_worked(ids), rss)
 
 
-def drain_held(place: Place, ids: range, count: int, processes: int | None = None) -> float:
+def drain_held(target: Target, ids: range, count: int, processes: int | None = None) -> float:
     """So many workers on one queue, which is held until all are up: none works while another still starts."""
     hf.pause(queue=DEFAULT_QUEUE)
-    place.settle()
+    target.settle()
     with working(count, processes=processes) as workers:
         all_up(workers)
         hf.resume(queue=DEFAULT_QUEUE)
-        wait_until(lambda: place.is_finished(ids[-1]), workers)
-        wait_until(lambda: not place.unfinished(ids), workers)
-    return len(ids) / place.seconds_worked(ids)
+        wait_until(lambda: target.is_finished(ids[-1]), workers)
+        wait_until(lambda: not target.unfinished(ids), workers)
+    return len(ids) / target.seconds_worked(ids)
