@@ -10,6 +10,7 @@ from typing import Any
 from holdfast.model.job import Claimed, ClaimedJob, NewJob, Wants
 from holdfast.model.outcome import Error, Outcome
 from holdfast.store.base import Exchanged, Ref, Store
+from holdfast.worker.filter_pauses import FilterPauses
 
 MINUTE = 60.0
 HOUR = 3600.0
@@ -64,6 +65,18 @@ def trip(
 
 def claim(store: Store, limit: int = 1, **options: Any) -> Claimed:
     return store.claim(wants(limit, **options))
+
+
+def claim_as_a_desk(
+    store: Store, wanted: Wants, pauses: FilterPauses | None = None
+) -> tuple[Claimed, list[ClaimedJob]]:
+    """A claim, and those of its jobs that may start: what a pause means is given back as held."""
+    found = store.claim(wanted)
+    free, held = (pauses or FilterPauses(store)).split(found.jobs, found.filter_version)
+    done = store.exchange(held, None)
+    assert not done.requeued
+    assert not done.lost
+    return found, free
 
 
 def a_queued_job(store: Store, **options: Any) -> str:

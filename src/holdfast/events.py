@@ -36,8 +36,8 @@ VERBS: dict[str, str] = {
     "progress": "progressed", "step": "stepped", "succeed": "succeeded", "fail": "failed", "reschedule": "rescheduled",
     "release": "released", "park": "parked", "stop": "stopped", "rescue": "rescued", "expire": "expired",
     "pause": "paused", "resume": "resumed", "cancel": "cancelled", "retry": "retried", "change": "changed",
-    "delete": "deleted", "purge": "purged", "hold": "held", "let_go": "let_go",
-    "free": "freed",
+    "delete": "deleted", "purge": "purged", "add_pause": "held",
+    "drop_pause": "let_go", "let_go": "freed",
 }  # fmt: skip
 
 # event -> level and text. Texts that other systems match word for word keep their wording.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast, overload
 from holdfast.errors import BadArguments, BadSettings, UnknownTask
 from holdfast.job import Job
 from holdfast.model.cron import CronRecord, goes_on_at
-from holdfast.model.filter import ALL, BadFilter, Filter, parse
+from holdfast.model.filter import BadFilter, Filter, parse
 from holdfast.model.job import Changed, Page, Pause, QueueSummary, summed
 from holdfast.model.lifecycle import State
 from holdfast.model.pause_filter import meant, text
@@ -124,18 +124,18 @@ class People:
         for kind, name in (("queue", queue), ("task", task), ("cron", cron)):
             if name is not None:
                 name_of(f"the name of a {kind}", name)
-        kind, name, jobs = _which(queue, task, cron, where)
+        kind, name = _which(queue, task, cron, where)
         by = by_of("pause", by)
         reason = reason_of("pause", reason)
         if kind == "cron":
             self._cron(name)
         if isinstance(until, timedelta):
-            self.store.hold(kind, name, by=by, reason=reason, delay=seconds("pause: until", until), filter=jobs)
+            self.store.add_pause(kind, name, by=by, reason=reason, delay=seconds("pause: until", until))
         else:
             until = aware("pause: until", until)
             if until is not None and until <= self.store.now():
                 raise BadArguments(f"pause: until {until.isoformat()} is past: a pause needs an end that lies ahead")
-            self.store.hold(kind, name, by=by, reason=reason, until=until, filter=jobs)
+            self.store.add_pause(kind, name, by=by, reason=reason, until=until)
         return None
 
     @overload
@@ -160,11 +160,11 @@ class People:
         if filter is not None:
             _alone(filter, queue, task, cron, where)
             return self.store.bulk("resume", _some(filter))
-        kind, name, _ = _which(queue, task, cron, where)
+        kind, name = _which(queue, task, cron, where)
         next_at = None
         if kind == "cron":
             next_at = goes_on_at(self._cron(name))
-        return self.store.let_go(kind, name, next_at=next_at)
+        return self.store.drop_pause(kind, name, next_at=next_at)
 
     def pauses(self) -> list[Pause]:
         """What is paused: queues, tasks, crons, and filters with the number of jobs they have set aside."""
@@ -248,8 +248,8 @@ def changes(
 
 def _which(
     queue: str | None, task: str | None, cron: str | None, where: str | Mapping[str, Any] | None
-) -> tuple[str, str, Filter]:
-    """What is paused: its kind, its name, and if that is a filter, which jobs it means."""
+) -> tuple[str, str]:
+    """What is paused: its kind and its name."""
     named = {
         kind: looked_for(f"the name of a {kind}", name)
         for kind, name in (("queue", queue), ("task", task), ("cron", cron))
@@ -261,10 +261,10 @@ def _which(
         filter = meant(where or "", queue=named.get("queue"), task=named.get("task"))
         one = [("queue", name) for name in filter.queues] + [("task", name) for name in filter.tasks]
         if filter.args or len(one) > 1:
-            return "filter", text(filter), filter
+            return "filter", text(filter)
         named = dict(one)
     [(kind, name)] = named.items()
-    return kind, name, ALL
+    return kind, name
 
 
 def _some(text: str) -> Filter:

@@ -44,7 +44,7 @@ def hostile_rows(store: Store) -> dict[str, str]:
     store.pause(runs, HOSTILE, HOSTILE)
     queued = store.enqueue(new).id
     for kind in ("queue", "task"):
-        store.hold(kind, HOSTILE, by=HOSTILE, reason=HOSTILE)
+        store.add_pause(kind, HOSTILE, by=HOSTILE, reason=HOSTILE)
     store.declare_cron(
         CronRecord(
             name=HOSTILE, expression="0 0 * * *", timezone="UTC", catch_up="latest", queue=HOSTILE, priority=0,
@@ -54,7 +54,7 @@ def hostile_rows(store: Store) -> dict[str, str]:
     store.register(
         id=HOSTILE, name=HOSTILE, host=HOSTILE, pid=1, queues=[HOSTILE, "x"], tasks=[HOSTILE + "x"], slots=1, lease=1e6
     )
-    store.hold("cron", HOSTILE, by=HOSTILE, reason=HOSTILE)
+    store.add_pause("cron", HOSTILE, by=HOSTILE, reason=HOSTILE)
     return {"failed": failed, "runs": runs, "queued": queued}
 
 
@@ -115,7 +115,7 @@ NAME = "two words; $(touch pwned) 'x' [b]"
 
 def test_printed_commands_name_what_they_are_about(shell: Shell, kept: Store) -> None:
     id = kept.enqueue(NewJob(task="greet", queue=NAME, args=b"{}")).id
-    kept.hold("queue", NAME)
+    kept.add_pause("queue", NAME)
     for text in (shell("why", id).stdout, shell("pauses").stdout, shell("queues", "pause", NAME).stderr):
         [command] = re.findall(r"holdfast queues resume .*?(?= lets it go|\s*$)", text, re.MULTILINE)
         assert shlex.split(command) == ["holdfast", "queues", "resume", NAME]

@@ -31,7 +31,7 @@ def test_jobs_with_certain_arguments_are_paused_shown_and_let_go(shell: Shell, k
     assert "holdfast resume 'task:double args.n:42'" in table
     assert "by ops: a bug, ends in 60m" in table
     assert "2 jobs beside these, set aside by the pause of task:double args.n:42" in shell("queues", "list").stderr
-    assert [job["barred_by"] for job in shell.json("jobs", "list", f"id:{later}")] == ["task:double args.n:42"]
+    assert [job["held_by"] for job in shell.json("jobs", "list", f"id:{later}")] == ["pause:task:double args.n:42"]
     assert "queued (paused)" in shell("jobs", "list", f"id:{later}").stdout
     wrong = shell("resume", "args.n:42").stderr
     assert wrong == "args.n:42 was not paused; these are: task:double args.n:42\n"

@@ -15,7 +15,7 @@ from tests.factories import BOOM, a_queued_job, a_running_job, ref
 JOB = """id queue task state priority attempt max_attempts life crashes suspicion pause_requested cancel_requested
 created_at run_at started_at finished_at failed_at expires_at fence worker key holds_key correlation_id tags args result
 checkpoint pending done total note error_code error_message asked_at
-asked_by asked_why progressed_at rate progress barred_by"""
+asked_by asked_why progressed_at rate progress held_by"""
 DEPTH = "due scheduled running failed pending pending_running capped oldest_due_at oldest_due_seconds workers paused"
 
 # command -> the keys of its document, or of each of its rows
@@ -47,7 +47,7 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
     store.migrate()
     store.fail(ref(a_running_job(store)), BOOM)
     a_queued_job(store)
-    store.hold("queue", "default", by="ops", reason="because")
+    store.add_pause("queue", "default", by="ops", reason="because")
     store.register(id="w~1", name="w", host="h", pid=1, queues=None, tasks=["greet"], slots=3)
     yield Shell(directory, settings)
     store.close()

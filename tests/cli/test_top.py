@@ -71,7 +71,7 @@ def test_where_there_is_no_terminal_one_frame_is_printed(shell: Shell, kept: Sto
     kept.progress(ref(a_running_job(kept, queue="mail")), 30, 40, "nearly [there]\nreally \x1b[31m")
     a_queued_job(kept, queue=long)
     a_queued_job(kept, queue="mail", delay=HOUR)
-    kept.hold("queue", "mail", by="ops", reason="because")
+    kept.add_pause("queue", "mail", by="ops", reason="because")
     for arguments in (["top"], ["top", "--once"]):
         said = shell(*arguments, NO_COLOR="").stdout
         assert "\x1b" not in said
@@ -92,7 +92,7 @@ def test_an_empty_database_says_so(shell: Shell, kept: Store) -> None:
 
 
 def test_the_document_tells_it_to_programs(shell: Shell, kept: Store, worker: subprocess.Popen[str]) -> None:
-    kept.hold("queue", "pages", by="ops")
+    kept.add_pause("queue", "pages", by="ops")
     seen = shell.json("top")
     [queue], [up], [job], [pause] = seen["queues"], seen["workers"], seen["running"], seen["pauses"]
     assert [set(part) for part in (seen, queue, up, job)] == [set(keys.split()) for keys in (SEEN, QUEUE, WORKER, JOB)]

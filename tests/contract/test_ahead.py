@@ -240,11 +240,11 @@ def test_one_lane_keeps_later_attempts_of_what_began_in_time(store: Store, clock
 def test_one_lane_open_beside_a_paused_one(store: Store, kind: str, name: str) -> None:
     held_up = a_queued_job(store, queue="mail", task="scan", priority=50)
     due = [a_queued_job(store) for _ in range(2)]
-    store.hold(kind, name)
+    store.add_pause(kind, name)
     assert ids(claim(store, 1, ahead=5, tasks=TASKS).jobs) == due
     claimed = claim(store, 1, ahead=5, tasks=TASKS)
     assert (claimed.jobs, claimed.passed, claimed.more) == ([], False, False)
-    store.let_go(kind, name)
+    store.drop_pause(kind, name)
     assert ids(claim(store, 1, ahead=5, tasks=TASKS).jobs) == [held_up]
 
 

@@ -180,15 +180,15 @@ def test_names_are_data(store: Store, name: str) -> None:
 def test_a_paused_queue_or_task_takes_no_new_attempts(store: Store, clock: Clock, kind: str, name: str) -> None:
     held_up = a_queued_job(store, queue="mail", task="scan", priority=50)
     other = a_queued_job(store, queue="web", task="greet")
-    store.hold(kind, name, by="usr", reason="the mail server is down")
+    store.add_pause(kind, name, by="usr", reason="the mail server is down")
     [pause] = store.pauses()
     assert (pause.kind, pause.name, pause.by, pause.reason, pause.until) == (
         kind, name, "usr", "the mail server is down", None,
     )  # fmt: skip
     assert pause.created_at == clock.now
     assert ids(store) == [other]
-    assert store.let_go(kind, name) is True
-    assert store.let_go(kind, name) is False
+    assert store.drop_pause(kind, name) is True
+    assert store.drop_pause(kind, name) is False
     assert store.pauses() == []
     assert ids(store) == [held_up]
 
@@ -197,9 +197,9 @@ def test_a_paused_queue_or_task_takes_no_new_attempts(store: Store, clock: Clock
 def test_a_pause_with_an_end_ends_by_itself(store: Store, clock: Clock, by: str) -> None:
     id = a_queued_job(store, queue="mail")
     if by == "until":
-        store.hold("queue", "mail", until=clock.now + timedelta(seconds=MINUTE))
+        store.add_pause("queue", "mail", until=clock.now + timedelta(seconds=MINUTE))
     else:
-        store.hold("queue", "mail", delay=MINUTE)
+        store.add_pause("queue", "mail", delay=MINUTE)
     [pause] = store.pauses()
     assert pause.until == clock.now + timedelta(seconds=MINUTE)
     claimed = claim(store)
@@ -212,22 +212,22 @@ def test_a_pause_with_an_end_ends_by_itself(store: Store, clock: Clock, by: str)
 
 def test_what_runs_goes_on_in_a_paused_queue(store: Store) -> None:
     held = a_running_job(store, queue="mail")
-    store.hold("queue", "mail")
+    store.add_pause("queue", "mail")
     store.succeed(ref(held))
     assert store.get(str(held.id)).state is State.SUCCEEDED
 
 
 def test_pausing_again_replaces_who_why_and_until(store: Store) -> None:
-    store.hold("task", "greet", by="usr", reason="first", delay=MINUTE)
-    store.hold("task", "greet", by="bob", reason="second")
+    store.add_pause("task", "greet", by="usr", reason="first", delay=MINUTE)
+    store.add_pause("task", "greet", by="bob", reason="second")
     [pause] = store.pauses()
     assert (pause.by, pause.reason, pause.until) == ("bob", "second", None)
 
 
 def test_a_queue_and_a_task_of_the_same_name_are_two_things(store: Store) -> None:
     a_queued_job(store, task="greet", queue="mail")
-    store.hold("queue", "greet")
-    store.hold("task", "mail")
+    store.add_pause("queue", "greet")
+    store.add_pause("task", "mail")
     assert len(ids(store)) == 1
 
 
@@ -264,7 +264,7 @@ def test_a_claim_that_took_something_tells_of_the_next_one_in_the_same_lane(stor
 def test_the_end_of_a_pause_counts_as_a_due_time(store: Store) -> None:
     a_queued_job(store, queue="mail")
     a_queued_job(store, delay=HOUR)
-    store.hold("queue", "mail", delay=20)
+    store.add_pause("queue", "mail", delay=20)
     assert next_due(store) == pytest.approx(20)
 
 

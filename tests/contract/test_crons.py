@@ -211,7 +211,7 @@ def test_one_who_has_seen_the_schedule_of_before_does_not_fire_it(store: Store, 
 
 def test_a_pause_is_seen_with_who_and_why_and_lets_ticks_go(store: Store, clock: Clock) -> None:
     declare(store)
-    store.hold("cron", "report", by="ops", reason="provider down", delay=HOUR)
+    store.add_pause("cron", "report", by="ops", reason="provider down", delay=HOUR)
     clock.advance(5 * MINUTE)
     cron = the_cron(store)
     assert cron.paused
@@ -227,10 +227,10 @@ def test_a_pause_is_seen_with_who_and_why_and_lets_ticks_go(store: Store, clock:
 
 def test_a_resumed_cron_goes_on_with_its_next_tick(store: Store, clock: Clock) -> None:
     declare(store)
-    store.hold("cron", "report")
+    store.add_pause("cron", "report")
     clock.advance(12 * MINUTE)  # and no worker was there meanwhile
-    assert store.let_go("cron", "report", next_at=the_cron(store).upcoming(1)[0])
-    assert not store.let_go("cron", "report", next_at=START + timedelta(days=9))
+    assert store.drop_pause("cron", "report", next_at=the_cron(store).upcoming(1)[0])
+    assert not store.drop_pause("cron", "report", next_at=START + timedelta(days=9))
     assert fire(store) == []
     assert the_cron(store).next_at == START + timedelta(minutes=15)
 
@@ -244,15 +244,15 @@ def test_a_cron_whose_clock_was_far_ahead_once_is_brought_back_by_pausing_and_re
     assert len(fire(store)) == 1
     clock.advance(-30 * 365 * 24 * HOUR + 6 * MINUTE)
     assert fire(store) == []
-    store.hold("cron", "report")
-    store.let_go("cron", "report", next_at=the_cron(store).schedule.after(clock.now))
+    store.add_pause("cron", "report")
+    store.drop_pause("cron", "report", next_at=the_cron(store).schedule.after(clock.now))
     clock.advance(5 * MINUTE)
     assert len(fire(store)) == 1
 
 
 def test_a_paused_cron_holds_back_no_job_of_its_task(store: Store) -> None:
     declare(store)
-    store.hold("cron", "report")
+    store.add_pause("cron", "report")
     store.run_cron("report")
     assert len(claim(store, tasks=("report",)).jobs) == 1
 

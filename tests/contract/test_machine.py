@@ -877,10 +877,10 @@ class JobMachine(RuleBasedStateMachine):
     )
     def hold_or_let_go(self, place: tuple[str, str], delay: float | str | None) -> None:
         if isinstance(delay, str):
-            assert self.store.let_go(*place) is (place in self.book.pauses)
+            assert self.store.drop_pause(*place) is (place in self.book.pauses)
             self.book.pauses.pop(place, None)
         else:
-            self.store.hold(*place, delay=delay)
+            self.store.add_pause(*place, delay=delay)
             self.book.pauses[place] = None if delay is None else self.now + timedelta(seconds=delay)
         self.check("nothing")
 

@@ -33,8 +33,8 @@ def test_it_tells_what_waits_runs_failed_and_is_paused(store: Store, clock: Cloc
     second = a_running_job(store)
     store.cancel(str(second.id))
     a_queued_job(store, queue="mail")
-    store.hold("queue", "mail", by="ops", reason="because")
-    store.hold("task", "greet")
+    store.add_pause("queue", "mail", by="ops", reason="because")
+    store.add_pause("task", "greet")
     seen = overview(store)
     assert [(d.queue, d.due, d.running, d.failed) for d in seen.depths] == [
         ("default", 0, {"w1": 1}, 0), ("mail", 1, {"w1": 1}, 1),
@@ -55,7 +55,7 @@ def test_it_can_be_of_some_queues_only(store: Store) -> None:
     for queue in ("mail", "news"):
         store.fail(ref(a_running_job(store, queue=queue)), BOOM)
         a_running_job(store, queue=queue)
-        store.hold("queue", queue)
+        store.add_pause("queue", queue)
     for queue in ("mail", "news"):
         a_queued_job(store, queue=queue)
     seen = overview(store, ["mail"])

@@ -234,11 +234,11 @@ def test_every_return_to_queued_wakes_and_so_do_requests(store: Store, settings:
         reclaim(store, held.id)
         store.cancel(str(held.id))
         assert heard() == "r"
-        store.hold("queue", "mail")
-        store.let_go("queue", "mail")
+        store.add_pause("queue", "mail")
+        store.drop_pause("queue", "mail")
         assert heard() == "qmail"
-        store.hold("task", "greet")
-        store.let_go("task", "greet")
+        store.add_pause("task", "greet")
+        store.drop_pause("task", "greet")
         assert heard() == "q", "whichever queue its jobs wait in"
 
 

@@ -16,7 +16,6 @@ import pytest
 
 from holdfast import events
 from holdfast.errors import StoreUnavailable
-from holdfast.model.filter import parse
 from holdfast.model.job import Wants
 from holdfast.model.lifecycle import State
 from holdfast.settings import Settings
@@ -38,7 +37,7 @@ from holdfast.store.postgres.claim_floors import (
 )
 from holdfast.store.postgres.store import PostgresStore
 from tests.contract.places import raw
-from tests.factories import BOOM, LEASE, Clock, a_queued_job, claim, ref, wants
+from tests.factories import BOOM, LEASE, Clock, a_queued_job, claim, claim_as_a_desk, ref, wants
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.parametrize("engine", ["postgres"])
@@ -214,7 +213,7 @@ def test_jobs_of_others_are_left_alone(narrow: PostgresStore) -> None:
 def test_what_came_during_a_pause_is_taken_when_it_ends(
     narrow: PostgresStore, clock: Clock, kind: str, name: str
 ) -> None:
-    narrow.hold(kind, name, delay=30)
+    narrow.add_pause(kind, name, delay=30)
     id = a_queued_job(narrow)
     for told in ((), [HERE]):
         clock.advance(10)
@@ -226,13 +225,14 @@ def test_what_came_during_a_pause_is_taken_when_it_ends(
 
 
 def test_what_a_pause_by_filter_set_aside_is_found_by_the_next_survey(narrow: PostgresStore, clock: Clock) -> None:
-    narrow.hold("filter", "task:greet", filter=parse("task:greet"))
+    narrow.add_pause("filter", "task:greet")
     id, other = a_queued_job(narrow), a_queued_job(narrow, task="scan")
-    assert ids(narrow, 5) == [other]
-    assert narrow.get(id).barred_by == "task:greet"
+    _, free = claim_as_a_desk(narrow, wants(5, tasks=TASKS))
+    assert [str(job.id) for job in free] == [other]
+    assert narrow.get(id).held_by == "pause:task:greet"
     clock.advance(20)
     assert not ids(narrow)
-    narrow.let_go("filter", "task:greet")
+    narrow.drop_pause("filter", "task:greet")
     assert not ids(narrow)
     survey(narrow)
     assert ids(narrow) == [id]
@@ -293,14 +293,14 @@ def test_what_people_put_back_or_move_is_found_by_the_next_survey(
     narrow: PostgresStore, clock: Clock, verb: str
 ) -> None:
     id = a_queued_job(narrow)
-    narrow.pause(id) if verb == "resume" else narrow.hold("task", "greet")
+    narrow.pause(id) if verb == "resume" else narrow.add_pause("task", "greet")
     clock.advance(5)
     assert not ids(narrow)
     if verb == "resume":
         narrow.resume(id)
     else:
         narrow.change(id, priority=3)
-        narrow.let_go("task", "greet")
+        narrow.drop_pause("task", "greet")
     survey(narrow)
     assert ids(narrow) == [id]
 

@@ -89,12 +89,12 @@ def test_a_paused_queue_or_task_gives_nothing_until_its_pause_ends(
 ) -> None:
     id = a_queued_job(store)
     for kind, name in (("queue", "default"), ("task", "greet")):
-        store.hold(kind, name, delay=60)
+        store.add_pause(kind, name, delay=60)
         assert not claim(store, told=told).jobs
-        store.let_go(kind, name)
-    store.hold("queue", "default", delay=60)
-    store.hold("queue", "another")
-    store.hold("task", "default")
+        store.drop_pause(kind, name)
+    store.add_pause("queue", "default", delay=60)
+    store.add_pause("queue", "another")
+    store.add_pause("task", "default")
     clock.advance(61)
     assert ids(claim(store, told=told)) == [id]
 

@@ -13,7 +13,6 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as checking
 from hypothesis import strategies as st
 
-from holdfast.model.filter import parse
 from holdfast.model.why import Reason, Why
 from holdfast.settings import Settings
 from holdfast.store import open_store
@@ -63,9 +62,9 @@ def test_a_rescheduled_job_says_which_attempt_comes_when_and_what_went_wrong(sto
 def test_pauses_tell_who_why_and_until_when_and_all_that_hold_are_told(store: Store, clock: Clock) -> None:
     register(store, lease=HOUR)
     job = a_queued_job(store, queue="mail", delay=30)
-    store.hold("queue", "mail", by="ops", reason="provider down", delay=MINUTE)
-    store.hold("task", "greet")
-    store.hold("queue", "other")
+    store.add_pause("queue", "mail", by="ops", reason="provider down", delay=MINUTE)
+    store.add_pause("task", "greet")
+    store.add_pause("queue", "other")
     scheduled, queue, task = why(store, job)
     assert scheduled.code is Why.SCHEDULED
     assert (queue.code, queue.details["by"], queue.details["reason"]) == (Why.QUEUE_PAUSED, "ops", "provider down")
@@ -82,7 +81,7 @@ def test_a_pause_by_filter_is_named_whether_the_job_was_set_aside_yet_or_not(sto
     theirs, other = b'{"customer":42}', b'{"customer":7}'
     before = a_queued_job(store, args=theirs)
     filter = "args.customer:42"
-    store.hold("filter", filter, filter=parse(filter), by="ana", reason="their API is down", delay=MINUTE)
+    store.add_pause("filter", filter, by="ana", reason="their API is down", delay=MINUTE)
     after, free = a_queued_job(store, args=theirs), a_queued_job(store, args=other)
     for job in (before, after):
         reason = only(store, job)
@@ -98,7 +97,7 @@ def test_a_pause_by_filter_is_named_whether_the_job_was_set_aside_yet_or_not(sto
     clock.advance(MINUTE)
     [over] = [reason for reason in why(store, before) if reason.code is Why.FILTER_PAUSED]
     assert "is over: a worker's watchdog lets it go within seconds" in over.text
-    store.free()
+    store.let_go()
     assert Why.FILTER_PAUSED not in codes(why(store, before))
 
 
@@ -387,7 +386,7 @@ def make(place: Place, drawn: list[Any], held_back: list[Any], fleet: list[AWork
                     "where id = ?", int(id),
                 )  # fmt: skip
     for (kind, name), seconds in held_back:
-        store.hold(kind, name, delay=seconds)
+        store.add_pause(kind, name, delay=seconds)
     for number, worker in enumerate(fleet):
         if worker.silent:
             store.register(

@@ -160,7 +160,7 @@ def test_a_dropped_check_is_missed_by_what_it_says(healthy: Settings) -> None:
 def test_an_index_that_could_not_be_built_is_altered(healthy: Settings) -> None:
     """As a `create index concurrently` that failed leaves it: there, and of no use."""
     with raw(healthy) as sql:
-        sql(f"update pg_index set indisvalid = false where indexrelid = '\"{healthy.schema}\".jobs_barred'::regclass")
+        sql(f"update pg_index set indisvalid = false where indexrelid = '\"{healthy.schema}\".jobs_held'::regclass")
     finding = only(healthy)
     assert finding.code == "HF4102"
     assert "not valid" in finding.found

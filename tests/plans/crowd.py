@@ -42,7 +42,7 @@ class Kind:
     fence: str = "null"
     key: str = "null"
     holds_key: str = "null"
-    barred_by: str = "null"
+    held_by: str = "null"
 
 
 # One share is a thousandth of a million: 100,000 jobs of each state, and beside them a million that may not be taken.
@@ -52,7 +52,7 @@ KINDS = {
     "cancelled": Kind(100, "cancelled", finished_at="{past}"),
     "running": Kind(100, "running", attempt="1", fence="{fence}", key="'r' || {n}", holds_key="true"),
     "paused": Kind(200, "paused"),
-    "set aside": Kind(200, "queued", barred_by=f"'{FILTER}'"),
+    "held": Kind(200, "queued", held_by=f"'pause:{FILTER}'"),
     "unserved": Kind(150, "queued", task=UNSERVED, ready_at="{past}"),
     "in a paused queue": Kind(100, "queued", queue=PAUSED_QUEUE, ready_at="{past}"),
     "of a paused task": Kind(100, "queued", task=PAUSED_TASK, ready_at="{past}"),
@@ -62,7 +62,7 @@ KINDS = {
 }
 COLUMNS = (
     "state", "task", "queue", "priority", "attempt", "run_at", "ready_at", "finished_at", "failed_at", "expires_at",
-    "fence", "key", "holds_key", "barred_by",
+    "fence", "key", "holds_key", "held_by",
 )  # fmt: skip
 
 

@@ -46,7 +46,7 @@ def fill(connection: Connection, store: PostgresStore, scale: int) -> None:
         f"from (select fence, id from {schema}.jobs where state = 'running' limit 1000) r group by fence".encode()
     )
     for kind_, name in (("queue", PAUSED_QUEUE), ("task", PAUSED_TASK)):
-        store.hold(kind_, name)
+        store.add_pause(kind_, name)
 
 
 @dataclass(frozen=True)

@@ -7,18 +7,18 @@ import json
 import time
 import uuid
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import psycopg
 import pytest
 
-from holdfast.model.filter import Filter, parse
+from holdfast.model.filter import Filter
 from holdfast.model.job import NewJob, Wants
 from holdfast.model.outcome import Outcome, returned
 from holdfast.settings import Settings
 from holdfast.store.base import Ref
-from holdfast.store.find import arguments, parameters
+from holdfast.store.find import parameters
 from holdfast.store.postgres.claim_floors import NONE_NEW, Recent
 from holdfast.store.postgres.exchange import ENDINGS, lane_wanted, wanted
 from holdfast.store.postgres.store import PostgresStore
@@ -68,11 +68,11 @@ def test_statements_look_at_a_bounded_part_of_a_crowded_table(version: int, scal
             complaints = [f"never analysed, {told}" for told in unbounded(connection, cases(connection, store))]
             connection.execute("analyze")
             complaints += [f"analysed, {told}" for told in unbounded(connection, cases(connection, store))]
-            with store.transaction() as tx:  # store.hold would set aside what waits
-                tx.rows("hold", **pause_by_filter())
+            with store.transaction() as tx:  # store.add_pause would hold what waits
+                tx.rows("add_pause", **pause_by_filter())
             complaints += [f"with a pause, {told}" for told in unbounded(connection, cases_of_a_pause(store))]
             with store.transaction() as tx:
-                tx.rows("let_go", kind="filter", name=FILTER)
+                tx.rows("drop_pause", kind="filter", name=FILTER)
             # Now many are due: what was learned about the table is wrong.
             crowd_the_front(connection, store)
             told_of = [*claims_where_told(store), *claims_from_floors(store, age=7200)]
@@ -113,7 +113,7 @@ def cases(connection: Connection, store: PostgresStore) -> list[Case]:
     fence, worker, ids = found
     one = {"id": ids[0], "fence": fence}
     told = {"error_code": "Boom", "error_message": "it broke"}
-    ending = {**one, **told, "outcome": "errored", "delay": 5.0, "traceback": None, "output": None}
+    ending = {**one, **told, "outcome": "errored", "delay": 5.0, "traceback": None, "output": None, "held_by": None}
     rescue = {
         **one, **told, "state": "queued", "attempt": 1, "crashes": 1, "suspicion": 0,
     }  # fmt: skip
@@ -175,29 +175,29 @@ def cases(connection: Connection, store: PostgresStore) -> list[Case]:
 
 
 def pause_by_filter() -> dict[str, Any]:
-    return {
-        "kind": "filter", "name": FILTER, "queues": None, "tasks": None, "arguments": arguments(parse(FILTER)),
-        "by": None, "reason": None, "until": None, "delay": None,
-    }  # fmt: skip
+    return {"kind": "filter", "name": FILTER, "by": None, "reason": None, "until": None, "delay": None}
+
+
+def one_held() -> dict[str, Any]:
+    told = dict.fromkeys(("error_code", "error_message", "outcome", "traceback", "output"))
+    return {**told, "id": 5, "fence": str(uuid.UUID(int=5)), "delay": 0.0}
 
 
 def cases_of_a_pause(store: PostgresStore) -> list[Case]:
-    """What it set aside is not looked at; what is picked is looked at once more."""
+    """What it holds is not looked at."""
     statements = store.statements
     lane = {"queue": QUEUE, "task": UNSERVED, "priority": 0, "after_at": "2001-01-01", "after_id": 0, "limit": 100}
     ids = {"ids": array(range(5, 15))}
     return [
         *claims(store, limit=10, rows=50, pages=200),
-        *(replace(case, text=statements["claim_switched"]) for case in claims(store, limit=10, rows=80, pages=250)),
-        *(replace(case, text=statements["claim_from_switched"]) for case in claims_where_told(store)),
-        *(replace(case, text=statements["claim_recent_switched"]) for case in claims_from_floors(store, age=120)),
         Case("look", statements["look"], {**scope(None), "worker": "me", "crons": ["a", "b"], "open": True}, pages=150),
-        Case("barred_by", statements["barred_by"], {}),
-        Case("barred_ids", statements["barred_ids"], {"name": FILTER, "limit": 20}),
-        Case("bar", statements["bar"], ids),
-        Case("free", statements["free"], ids),
+        Case("standing_filters", statements["standing_filters"], {}),
+        Case("ended_holds", statements["ended_holds"], {}),
+        Case("held_jobs", statements["held_jobs"], {"held_by": f"pause:{FILTER}", "limit": 20}),
+        Case("hold", statements["hold"], {**ids, "held_by": f"pause:{FILTER}", "instead_of": None}),
+        Case("let_go", statements["let_go"], {**ids, "held_by": f"pause:{FILTER}"}),
+        Case("release", store._with_history("release"), {**one_held(), "held_by": f"pause:{FILTER}"}),
         Case("lane_page", statements["lane_page"], lane, rows=250, pages=400),
-        Case("filters_of", statements["filters_of"], {"id": 5}),
         Case("pauses", statements["pauses"], {"most": 100}, rows=110, pages=300),
     ]
 

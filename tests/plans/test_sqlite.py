@@ -13,12 +13,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.model.filter import parse
 from holdfast.model.job import ClaimedJob, Wants
 from holdfast.model.outcome import Outcome
 from holdfast.settings import Settings
 from holdfast.store.base import Ref
-from holdfast.store.find import arguments
 from holdfast.store.sqlite.enqueue import stored
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.store.why import why
@@ -78,8 +76,8 @@ def fill(store: SqliteStore, clock: Clock, scale: int) -> None:
             "(select fence, id from holdfast_jobs where state = 'running' limit 1000) group by fence",
             (stored(clock.now.replace(year=2031)),),
         )
-    store.hold("queue", PAUSED_QUEUE)
-    store.hold("task", PAUSED_TASK)
+    store.add_pause("queue", PAUSED_QUEUE)
+    store.add_pause("task", PAUSED_TASK)
 
 
 def insert(db: sqlite3.Connection, many: int, columns: str, values: str, now: str) -> None:
@@ -117,11 +115,8 @@ def test_statements_take_a_bounded_number_of_steps_on_a_crowded_table(store: Sql
         complaints += [f"{told}: {line}" for line in unbounded(store, steps)]
         with store.user_transaction() as db:
             db.execute("analyze")
-    with store.transaction() as tx:  # store.hold would set aside what waits
-        tx.rows(
-            "hold", kind="filter", name=FILTER, queues=None, tasks=None, arguments=arguments(parse(FILTER)),
-            by=None, reason=None, until=None, delay=None,
-        )  # fmt: skip
+    with store.transaction() as tx:  # store.add_pause would hold what waits
+        tx.rows("add_pause", kind="filter", name=FILTER, by=None, reason=None, until=None, delay=None)
     complaints += [f"with a pause: {line}" for line in paused(store, steps)]
     crowd_the_front(store, clock)
     complaints += [f"busy: {line}" for line in busy(store, steps)]
@@ -168,7 +163,7 @@ def paused(store: SqliteStore, steps: Steps) -> Iterator[str]:
         "claim": (9000, lambda: claim_and_give_back(store, wants(10, tasks=(TASK, PAUSED_TASK), held=1))),
         "pauses": (400_000, store.pauses),  # counts up to 10,000
         "look through a lane": (20_000, lambda: store.read("lane_page", **lane)),
-        "free nobody": (1500, store.free),
+        "let go of nobody": (1500, store.let_go),
         "why": (60_000, lambda: why(store, "5")),
     }
     for name, (allowed, act) in acts.items():
@@ -235,7 +230,7 @@ STATEMENTS = (
     "succeed", "succeed_on", "recorded", "renew", "requests", "drop_leases", "leased_jobs", "rescue", "expire",
     "fail", "reschedule", "release", "park", "stop", "checkpoint", "progress", "pause", "resume", "cancel", "retry",
     "change", "delete", "get", "list", "newest", "find", "find_of", "failed_ids", "failed_depth",
-    "barred_by", "barred_ids", "filters_of", "bar", "free", "pauses",
+    "ended_holds", "held_jobs", "hold", "let_go", "standing_filters", "pauses",
     "running_depth", "every_lane", "running", "failed_lately", "lately",
     "purge", "purge_step",
 )  # fmt: skip

@@ -76,8 +76,8 @@ insert into {{s}}.jobs (id, queue, task, args, state, ready_at, finished_at, key
      values (4, 'default', 'greet', '{{}}', 'succeeded', null, now() - interval '90 d', 'done', true, '{FENCE}');
 insert into {{s}}.jobs (id, queue, task, args, state, ready_at, finished_at, failed_at, pending)
      values (5, 'default', 'greet', '{{}}', 'failed', null, now(), now(), 1);
-insert into {{s}}.jobs (id, queue, task, args, ready_at, barred_by)
-     values (6, 'default', 'greet', '{{}}', null, 'gone');
+insert into {{s}}.jobs (id, queue, task, args, ready_at, held_by)
+     values (6, 'default', 'greet', '{{}}', null, 'pause:gone');
 insert into {{s}}.jobs (id, queue, task, args) values (7, 'meant', 'greet', '{{}}');
 insert into {{s}}.leases values ('{FENCE}', 'w1', now() + interval '1 h', 1, '{{2}}');
 insert into {{s}}.attempts (job_id, fence, life, number, outcome, ended_at)
@@ -86,7 +86,7 @@ insert into {{s}}.steps values (2, 'first', 1, 1, now(), '1');
 insert into {{s}}.pending values (5);
 insert into {{s}}.workers (id, name, host, pid, tasks, slots, lease, started_at, seen_at)
      values ('w1', 'w1', 'here', 1, '{{greet}}', 1, 20, now(), now());
-insert into {{s}}.pauses (kind, name, queues, created_at) values ('filter', 'queue:meant', '{{meant}}', now());
+insert into {{s}}.pauses (kind, name, created_at) values ('filter', 'queue:meant', now());
 insert into {{s}}.pauses (kind, name, created_at) values ('queue', 'held', now());
 insert into {{s}}.crons values ('tick', '0 0 * * *', 'UTC', 'none', 'default', 0, 3, '{{}}', '{DUE.isoformat()}', null);
 insert into {{s}}.stacks (id, job_id, fence, asked_at) values ('{QUESTION}', 2, '{FENCE}', now());
@@ -212,8 +212,8 @@ VERBS: dict[str, tuple[str, Act]] = {
     "rename_cron": (RUN, lambda s, _: s.rename_cron("tock", ["tick"])),
     "fire": (RUN, lambda s, _: s.fire(CRON, Step(DUE, LATER))),
     "answer_stack": (RUN, lambda s, _: s.answer_stack(2, FENCE, "here")),
-    "free": (RUN, lambda s, _: s.free()),
-    "clear_heads": (RUN, lambda s, _: s.clear_heads()),
+    "let_go": (RUN, lambda s, _: s.let_go()),
+    "hold_heads": (RUN, lambda s, _: s.hold_heads()),
     "await_finish": (STEER, lambda s, _: s.await_finish(WAITING)),
     "pause": (STEER, lambda s, _: s.pause(WAITING)),
     "resume": (STEER, lambda s, _: s.resume(PAUSED)),
@@ -223,8 +223,8 @@ VERBS: dict[str, tuple[str, Act]] = {
     "delete": (STEER, lambda s, _: s.delete(SUCCEEDED)),
     "act": (STEER, lambda s, _: s.act("pause", [1])),
     "bulk": (STEER, lambda s, _: s.bulk("cancel", Filter(queues=("default",)))),
-    "hold": (STEER, lambda s, _: s.hold("queue", "default")),
-    "let_go": (STEER, lambda s, _: s.let_go("queue", "held")),
+    "add_pause": (STEER, lambda s, _: s.add_pause("queue", "default")),
+    "drop_pause": (STEER, lambda s, _: s.drop_pause("queue", "held")),
     "run_cron": (STEER, lambda s, _: s.run_cron("tick")),
     "asking_stack": (STEER, _ask_for_stack),
     "read": (READ, lambda s, _: s.read("get", id=1)),

@@ -72,6 +72,8 @@ class Script:
         self.claims: dict[str, Claimed] = {}
         self.told_all: list[str] = []
         self.newest_id = 0
+        self.filters: list[str] = []  # of pauses that stand
+        self.unreadable: list[Exception] = []  # raised when they are read
         self.hints: list[tuple[str, tuple[str, int] | None, float]] = []
         self.refuse: Callable[[Sequence[Outcome]], bool] = lambda outcomes: False
 
@@ -96,6 +98,12 @@ class Script:
 
     def claim_of(self, fence: str) -> Claimed:
         return self.claims.get(fence, Claimed())
+
+    def read(self, name: str) -> list[dict[str, Any]]:
+        assert name == "standing_filters"
+        if self.unreadable:
+            raise self.unreadable.pop(0)
+        return [{"version": 1, "name": name, "ends_in": None} for name in (*self.filters, None)]
 
     def notify(self, queues: Iterable[str] = (), finished: Iterable[JobId] = ()) -> None:
         self.told_all += queues

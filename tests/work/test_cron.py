@@ -177,7 +177,7 @@ def test_pausing_lets_ticks_go_and_resuming_goes_on_with_the_next(hf: Holdfast) 
 def test_who_ends_a_pause_that_is_over_lets_go_of_what_fell_into_it_alone(hf: Holdfast) -> None:
     hf.task(cron="0 0 * * *", name="daily", catch_up="all")(lambda: None)
     cron = the_cron(hf, "daily")
-    hf.store.hold("cron", "daily", until=cron.now - timedelta(days=3))
+    hf.store.add_pause("cron", "daily", until=cron.now - timedelta(days=3))
     set_back(hf, "daily", 86400 * 5)
     assert hf.resume(cron="daily")
     assert hf.drain() == 3

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable
 from holdfast.model.backoff import PollBackoff
-from holdfast.model.job import Claimed
+from holdfast.model.job import Claimed, Wants
 from holdfast.worker.desk import WAIT
 from holdfast.worker.poller import Poller
 from tests.running import Heard
@@ -333,3 +333,45 @@ def test_a_suspect_whose_claim_had_an_unknown_outcome_is_known_for_one(bench: Be
     bench.store.claims[wants.fence] = Claimed([suspect(7, wants.fence)])
     bench.desk.turn()
     assert [attempt.held.id for attempt in (bench.other if solo else bench.runner).running] == [7]
+
+
+# -- pauses by filter ------------------------------------------------------------------------------------
+
+
+def test_what_a_pause_by_filter_means_is_given_back_as_held_before_it_starts(bench: Bench) -> None:
+    bench.store.filters = ["args.n:42"]
+    theirs, other = replace(held(1), args=b'{"n":42}'), replace(held(2), args=b'{"n":7}')
+    bench.store.answers = [Claimed([theirs, other], filter_version=1)]
+    bench.desk.turn()
+    assert [attempt.held.id for attempt in bench.runner.running] == [2]
+    bench.desk.turn()
+    [outcome] = bench.store.recorded
+    assert (outcome.verb, outcome.id, outcome.held_by, outcome.attempt) == ("release", 1, "pause:args.n:42", None)
+
+
+def test_jobs_given_back_as_held_do_not_count_for_a_budget(bench: Bench) -> None:
+    bench.store.filters = ["args.n:42"]
+    bench.desk.limit = 2
+    bench.store.answers = [Claimed([replace(held(1), args=b'{"n":42}'), held(2)], filter_version=1)]
+    bench.desk.turn()
+    assert bench.desk.limit == 1
+
+
+def test_while_the_pauses_can_t_be_read_nothing_starts_and_nothing_is_lost(bench: Bench) -> None:
+    bench.store.filters = ["args.n:42"]
+    theirs, other = replace(held(1, "f1"), args=b'{"n":42}'), held(2, "f1")
+    bench.store.unreadable = [StoreUnavailable("gone"), StoreUnavailable("gone")]
+
+    def answer(wants: Wants | None) -> Claimed:
+        assert wants is not None
+        found = Claimed([theirs, other])
+        bench.store.claims[wants.fence] = found
+        return replace(found, filter_version=1)
+
+    bench.store.answers = [answer]
+    bench.desk.turn()
+    assert bench.runner.running == []
+    while bench.store.unreadable or not bench.store.recorded:
+        bench.desk.turn()
+    assert [attempt.held.id for attempt in bench.runner.running] == [2]
+    assert [(outcome.id, outcome.held_by) for outcome in bench.store.recorded] == [(1, "pause:args.n:42")]

@@ -22,7 +22,7 @@ from holdfast.worker.runner_slots import Meters
 from tests.running import HASTY, Heard, MakeApp, working
 from tests.waiting import wait_until
 
-BESIDES = {"enqueue", "renew", "purge", "hold", "let_go", "free"}  # verbs that are no transition of one job
+BESIDES = {"enqueue", "renew", "purge", "add_pause", "drop_pause", "let_go"}  # verbs that are no transition of one job
 
 
 def work(ctx: JobContext, how: str) -> str:
@@ -153,8 +153,8 @@ DOING: dict[str, Callable[[Holdfast], Job[Any] | None]] = {
     "checkpoint": by_handler("checkpoint"), "step": by_handler("step"), "progress": watched("progress", "progressed"),
     "park": watched("park", "parked"), "renew": watched("renew", "renewed"), "rescue": rescued, "expire": expired,
     "purge": purged, "pause": asked("pause"), "resume": asked("pause", "resume"), "cancel": asked("cancel"),
-    "retry": asked("cancel", "retry"), "change": asked("change"), "delete": asked("cancel", "delete"), "hold": held,
-    "let_go": let_go, "free": freed,
+    "retry": asked("cancel", "retry"), "change": asked("change"), "delete": asked("cancel", "delete"),
+    "add_pause": held, "drop_pause": let_go, "let_go": freed,
 }  # fmt: skip
 
 

@@ -151,7 +151,7 @@ def show_job(id: str, output: str, url: str | None) -> None:
 
 def shown_state(job: JobRecord) -> str:
     """The state, in the words people use for a queued job that lies ahead."""
-    if job.barred_by is not None:
+    if job.held_by is not None:
         return "queued (paused)"
     if job.state is State.QUEUED and job.run_at > datetime.now(UTC):
         return "retrying" if job.attempt else "scheduled"

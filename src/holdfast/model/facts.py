@@ -70,7 +70,7 @@ class Facts:
     queue_pause: Pause | None = None
     task_pause: Pause | None = None
     filter_pauses: tuple[Pause, ...] = ()  # those that mean it
-    barred_by: str | None = None  # the one that set it aside
+    held_by: str | None = None  # what holds it, as the job says
     workers: tuple[WorkerFacts, ...] = ()
     ahead: int | None = None  # jobs due before it, up to POSITIONS; None: not counted
     estimate: float | None = None  # seconds until those are gone, at the pace of late

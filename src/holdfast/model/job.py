@@ -88,7 +88,7 @@ class JobRecord(msgspec.Struct, frozen=True):
     asked_why: str | None
     progressed_at: datetime | None
     rate: float | None
-    barred_by: str | None  # the pause by filter that holds it
+    held_by: str | None  # what keeps it from being claimed while it is queued: `pause:<filter>`
 
     @property
     def finished(self) -> bool:
@@ -270,13 +270,14 @@ class Wants(msgspec.Struct, frozen=True, kw_only=True):
 class Claimed(msgspec.Struct, frozen=True):
     """What a claim brought. `next_due`: seconds until the next job that this worker could take falls due, or until
     another look may find more (None: none known). `more`: there was more than could be locked just now. `passed`: some
-    were left because they may only be taken by a free slot. `switched`: there are pauses by filter."""
+    were left because they may only be taken by a free slot. `filter_version`: that of the pauses by filter when it was
+    made (None: not known); whoever starts the jobs goes by them."""
 
     jobs: list[ClaimedJob] = []
     next_due: float | None = None
     more: bool = False
     passed: bool = False
-    switched: bool = False
+    filter_version: int | None = None
 
 
 class Processed(int):
@@ -327,9 +328,9 @@ class Rescued(msgspec.Struct, frozen=True):
 class Look(msgspec.Struct, frozen=True):
     """What the watchdog sees, in seconds from now: when the next lease ends, when the next job and the next tick of a
     cron fall due; whether there are leases to rescue or queued jobs past their expiry; of pauses by filter, when the
-    next one ends, whether there are any (`switched`), and whether jobs are set aside by some that are over (`freed`);
-    whether the schema has changed under this code and no longer serves it; the worker's place among its peers; and
-    whether the worker stands among them at all (`known`): after a failover it may not."""
+    next one ends and whether there are any (`filter_pauses`); whether jobs are held by something that has ended
+    (`ended_holds`); whether the schema has changed under this code and no longer serves it; the worker's place among
+    its peers; and whether the worker is registered at all (`known`): after a failover it may not be."""
 
     next_lease_end: float | None
     next_due: float | None
@@ -337,16 +338,16 @@ class Look(msgspec.Struct, frozen=True):
     expired_jobs: bool
     next_tick: float | None = None
     next_pause_end: float | None = None
-    switched: bool = False
-    freed: bool = False
+    filter_pauses: bool = False
+    ended_holds: bool = False
     misfit: StoreError | None = None
     place: Place = Place()
     known: bool = True
 
 
 class Pause(msgspec.Struct, frozen=True):
-    """A queue or a task that takes no new attempts, or a cron that lets its ticks go, or a filter whose jobs are set
-    aside, with who asked, why, and until when. `jobs`: how many a filter has set aside, counted up to a cap."""
+    """A queue or a task that takes no new attempts, a cron that skips its ticks, or a filter whose jobs are held, with
+    who asked, why, and until when. `jobs`: how many a filter holds, counted up to a cap."""
 
     kind: str
     name: str

@@ -48,6 +48,7 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True, gc=False):
     output: str | None = None  # what it wrote, if it had a process of its own
     recorded: bool = False  # the handler says it recorded its success itself; this is what follows if that's not so
     progress: Progress | None = None  # how far it came, if its handler reported that
+    held_by: str | None = None  # of a release: what keeps the job from being claimed again
 
 
 class Crash(msgspec.Struct, frozen=True):

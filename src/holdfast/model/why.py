@@ -14,6 +14,7 @@ from typing import Any
 from holdfast.model.facts import Facts, WorkerFacts
 from holdfast.model.job import Pause
 from holdfast.model.lifecycle import FINISHED, State
+from holdfast.model.pause_filter import pause_of
 from holdfast.model.rescue import runs_isolated
 from holdfast.model.text import in_words, moment_in_words, named, nearest, plural, to_serve
 
@@ -222,14 +223,15 @@ def _waiting(facts: Facts) -> Iterator[Reason]:
     for pause in facts.filter_pauses:
         what, resume = f"jobs with {pause.name} are", f"resume {named(pause.name)}"
         yield _paused(Why.FILTER_PAUSED, what, pause, facts.now, resume, {"filter": pause.name})
-    if facts.barred_by is not None and facts.barred_by not in {pause.name for pause in facts.filter_pauses}:
+    hold = None if facts.held_by is None else pause_of(facts.held_by)
+    if hold is not None and hold not in {pause.name for pause in facts.filter_pauses}:
         up = (
             "a worker's watchdog lets it go within seconds"
             if facts.workers
             else "the next worker that starts lets it go"
         )
-        text = f"the pause of {facts.barred_by}, which had set it aside, is over: {up}"
-        yield Reason(Why.FILTER_PAUSED, text, details={"filter": facts.barred_by, "over": True})
+        text = f"the pause of {hold}, which had set it aside, is over: {up}"
+        yield Reason(Why.FILTER_PAUSED, text, details={"filter": hold, "over": True})
     yield from _held_up(facts)
     able = facts.able
     if not able:

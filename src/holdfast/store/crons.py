@@ -41,7 +41,7 @@ class KeepsCrons(Reading):
                 tx.rows("rename_cron", name=name, alias=alias)
                 tx.rows("rename_pause", name=name, alias=alias)
                 tx.rows("drop_cron", name=alias)
-                tx.rows("let_go", kind="cron", name=alias)
+                tx.rows("drop_pause", kind="cron", name=alias)
 
     def fire(self, cron: CronRecord, step: Step) -> str | None:
         """Take a tick and enqueue its job, both or neither; None: another took it, or there was none to take."""

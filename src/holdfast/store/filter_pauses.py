@@ -1,49 +1,84 @@
-"""A pause by filter: jobs it means are set aside, out of the claim's sight, so that however many there are, they stand
-in front of nobody. Those that wait when it begins are set aside here; those that come later, by the claim that would
-have taken them. When it is over, by its end or by people, they go back to their old places.
+"""Pauses by filter, as the store keeps them. A job that such a pause means is held: it stays queued, `held_by` names
+the pause, and with `ready_at` null it is not in the claim's index. So however many jobs are held, no claim reads them.
 
-What `bar` promises, once the pause itself is committed: every job it means that waited then is set aside, or was taken
-by a claim before. A claim under way holds a lock on what it takes; whoever sets that aside waits for it. One that
-begins later sees the pause."""
+Jobs that wait when the pause begins are held here, page by page. Those that come later are claimed like any others; the
+desk gives them back as held before they start (worker/filter_pauses.py). When a pause has ended, by its own time or by
+an operator, each of its jobs is judged again: another pause may mean it; otherwise it returns to its old place.
+
+Once `pause` has returned, no claim that began after it starts a job the pause means. A claim that began before it has a
+lock on what it takes, and whoever holds the waiting jobs waits for that lock. A claim that begins later reads the new
+version of the filter pauses together with its jobs, and the desk reads the pauses before it starts any of them."""
 
 from __future__ import annotations
 
+import random
+from collections import defaultdict
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from holdfast.errors import RowLocked, StoreUnavailable
-from holdfast.model.filter import Filter
+from holdfast.model.pause_filter import PauseFilter, pause_meaning
 from holdfast.store.bulk import LOCKED
 from holdfast.store.find import CHUNK
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from holdfast.store.base import Transaction
     from holdfast.store.operator_verbs import OperatorVerbs
-    from holdfast.store.reads import JobId, Row
+    from holdfast.store.reads import JobId, Reading, Row
 
-PAGE = 1000  # jobs of a lane looked at by one statement
+PAGE = 1000  # jobs of a lane read by one statement
 LANES = 1_000_000
 BEFORE_ALL = datetime(1000, 1, 1, tzinfo=UTC)
 
 
-def bar(store: OperatorVerbs, filter: Filter, *, most: int | None = None) -> int:
-    """Set aside what waits and is meant; returns how many. `most`: about so many, and only from the heads of lanes, for
-    who sees to it that none stands in front of others."""
-    barred = 0
+@dataclass(frozen=True)
+class StandingFilters:
+    """The pauses by filter in force, the version of the whole, and seconds until the first of them ends by itself."""
+
+    version: int
+    pauses: tuple[PauseFilter, ...]
+    ends_in: float | None
+
+
+def standing_filters(store: Reading) -> StandingFilters:
+    return _standing(store.read("standing_filters"))
+
+
+def _standing(rows: Sequence[Row]) -> StandingFilters:
+    pauses = (PauseFilter.named(row["name"]) for row in rows if row["name"] is not None)
+    ends = [row["ends_in"] for row in rows if row["ends_in"] is not None]
+    return StandingFilters(
+        rows[0]["version"], tuple(pause for pause in pauses if pause is not None), min(ends, default=None)
+    )
+
+
+def changed(tx: Transaction) -> None:
+    """Give the filter pauses a new version, in the transaction that changes them. A random one: a counter could repeat
+    itself after a failover or a restore, and a desk would then go by what it knew before."""
+    tx.rows("change_filters", version=random.getrandbits(62))
+
+
+def hold_waiting(store: OperatorVerbs, *, name: str | None = None, most: int | None = None) -> int:
+    """Hold the waiting jobs that a pause means (only the one named, if given); returns how many. With `most`: about so
+    many, and only from the heads of lanes, so that they don't block the jobs behind them."""
+    pauses = [pause for pause in standing_filters(store).pauses if name in (None, pause.name)]
+    count = 0
     locked: list[RowLocked] = []
-    for ids in _waiting(store, filter, heads=most is not None):
-        if most is not None and barred >= most:
+    for pause, ids in _waiting(store, pauses, heads=most is not None):
+        if most is not None and count >= most:
             break
         for start in range(0, len(ids), CHUNK):
-            done, trouble = _set_aside(store, ids[start : start + CHUNK])
-            barred += done
+            done, trouble = _hold(store, pause, ids[start : start + CHUNK])
+            count += done
             locked += trouble
             if len(locked) >= LOCKED:
                 raise _complaint(locked)
     if locked:
         raise _complaint(locked)
-    return barred
+    return count
 
 
 def _complaint(locked: list[RowLocked]) -> RowLocked:
@@ -53,37 +88,50 @@ def _complaint(locked: list[RowLocked]) -> RowLocked:
     )
 
 
-def _waiting(store: OperatorVerbs, filter: Filter, *, heads: bool) -> Iterator[list[JobId]]:
-    for lane in store.read("every_lane", lanes=LANES, most=0):
+def _waiting(
+    store: OperatorVerbs, pauses: Sequence[PauseFilter], *, heads: bool
+) -> Iterator[tuple[PauseFilter, list[JobId]]]:
+    """The ready jobs that these pauses mean, lane by lane. `heads`: a lane is left at its first page without any."""
+    for lane in store.read("every_lane", lanes=LANES, most=0) if pauses else ():
         place = {name: lane[name] for name in ("queue", "task", "priority")}
-        if (filter.queues and place["queue"] not in filter.queues) or (
-            filter.tasks and place["task"] not in filter.tasks
-        ):
-            continue
+        possible = [pause for pause in pauses if pause.may_mean(place["queue"], place["task"])]
         after_at, after_id = store.instant(BEFORE_ALL), 0
         rows: list[Row] = [{}] * PAGE
-        while len(rows) == PAGE:
+        while possible and len(rows) == PAGE:
             rows = store.read("lane_page", **place, after_at=after_at, after_id=after_id, limit=PAGE)
-            meant = [row["id"] for row in rows if row["meant"]]
-            yield meant
+            held = _judged(store, rows, possible)
+            yield from ((pause, ids) for pause, ids in held.items() if pause is not None)
             if rows:
                 after_at, after_id = rows[-1]["ready_at"], rows[-1]["id"]
-            if heads and not meant:
+            if heads and held.keys() <= {None}:
                 break
 
 
-def _set_aside(store: OperatorVerbs, ids: Sequence[JobId]) -> tuple[int, list[RowLocked]]:
-    if not ids:
-        return 0, []
+def _judged(
+    store: Reading, rows: Sequence[Row], pauses: Sequence[PauseFilter]
+) -> dict[PauseFilter | None, list[JobId]]:
+    """The ids of these jobs by the pause that means them."""
+    found: dict[PauseFilter | None, list[JobId]] = defaultdict(list)
+    for row in rows:
+        args = store.json(row["args"]) or b""
+        found[pause_meaning(row["queue"], row["task"], args, pauses)].append(row["id"])
+    return found
+
+
+def _hold(store: OperatorVerbs, pause: PauseFilter, ids: Sequence[JobId]) -> tuple[int, list[RowLocked]]:
+    def hold(some: Sequence[JobId]) -> int:
+        with store.transaction() as tx:
+            return len(tx.rows("hold", ids=list(some), held_by=pause.hold, instead_of=None))
+
     try:
-        return _bar(store, ids), []
+        return hold(ids), []
     except StoreUnavailable:
         pass
-    # Someone holds a lock on one of them, or two wait for each other: then each by itself.
+    # Someone has a lock on one of them, or two transactions wait for each other: then one job at a time.
     done, locked = 0, []
     for id in ids:
         try:
-            done += _bar(store, [id])
+            done += hold([id])
         except RowLocked as error:
             locked.append(error)
             if len(locked) == LOCKED:
@@ -91,21 +139,19 @@ def _set_aside(store: OperatorVerbs, ids: Sequence[JobId]) -> tuple[int, list[Ro
     return done, locked
 
 
-def _bar(store: OperatorVerbs, ids: Sequence[JobId]) -> int:
+def let_go(store: OperatorVerbs) -> tuple[int, list[str]]:
+    """Judge a bounded number of jobs again whose hold has ended; returns how many, and the queues of those that are
+    ready now. Call again while it returns any."""
+    judged, queues = 0, []
     with store.transaction() as tx:
-        return len(tx.rows("bar", ids=list(ids)))
-
-
-def free(store: OperatorVerbs) -> tuple[int, list[str]]:
-    """Let go of a bounded number of jobs whose pause is over, or gone; returns how many, and the queues of those that
-    go on: what another pause means is set aside by that one. Call again while it returns any."""
-    looked_at, queues = 0, []
-    with store.transaction() as tx:
-        for pause in tx.rows("barred_by"):
-            if not pause["stands"] and looked_at < CHUNK:
-                ids = [row["id"] for row in tx.rows("barred_ids", name=pause["name"], limit=CHUNK - looked_at)]
-                rows = tx.rows("free", ids=ids)
-                again = {row["id"] for row in tx.rows("bar", ids=ids)}
-                queues += [row["queue"] for row in rows if row["id"] not in again]
-                looked_at += len(ids)
-    return looked_at, queues
+        ended = [row["held_by"] for row in tx.rows("ended_holds")]
+        pauses = _standing(tx.rows("standing_filters")).pauses if ended else ()
+        for held_by in ended:
+            rows = tx.rows("held_jobs", held_by=held_by, limit=CHUNK - judged) if judged < CHUNK else []
+            judged += len(rows)
+            for pause, ids in _judged(store, rows, pauses).items():
+                if pause is not None:
+                    tx.rows("hold", ids=ids, held_by=pause.hold, instead_of=held_by)
+                else:
+                    queues += [row["queue"] for row in tx.rows("let_go", ids=ids, held_by=held_by)]
+    return judged, queues

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast import events
 from holdfast.errors import Refused, ValueRefused
-from holdfast.model.filter import ALL, Filter
+from holdfast.model.filter import Filter
 from holdfast.model.job import Changed
 from holdfast.model.lifecycle import FINISHED, IN_PLACE, REQUESTS, TRANSITIONS, State
 from holdfast.store.bulk import bulk
-from holdfast.store.filter_pauses import bar, free
-from holdfast.store.find import arguments, chunks
+from holdfast.store.filter_pauses import changed, hold_waiting, let_go
+from holdfast.store.find import chunks
 from holdfast.store.reads import JobId, Reading, Row
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ class OperatorVerbs(Reading):
             events.emit(events.VERBS[verb], job=str(row["id"]), queue=row["queue"], state=row["state"])
         return rows
 
-    def hold(
+    def add_pause(
         self,
         kind: str,
         name: str,
@@ -133,38 +133,38 @@ class OperatorVerbs(Reading):
         reason: str | None = None,
         until: datetime | None = None,
         delay: float | None = None,
-        filter: Filter = ALL,
     ) -> int:
-        """Pause a queue, a task or what a filter means: no new attempts start, whichever worker looks. What runs
-        goes on. Returns how many jobs a filter has set aside."""
+        """Pause a queue, a task, a cron or the jobs that a filter means: no new attempts start, whichever worker looks.
+        What runs goes on. Returns how many jobs are held by a filter's pause."""
         with self.transaction() as tx:
-            tx.rows(
-                "hold", kind=kind, name=name, by=by, reason=reason, until=self.instant(until), delay=delay,
-                queues=list(filter.queues) or None, tasks=list(filter.tasks) or None, arguments=arguments(filter),
-            )  # fmt: skip
+            tx.rows("add_pause", kind=kind, name=name, by=by, reason=reason, until=self.instant(until), delay=delay)
+            if kind == "filter":
+                changed(tx)
         events.emit("held", kind=kind, name=name, by=by, reason=reason)
-        return bar(self, filter) if kind == "filter" else 0
+        return hold_waiting(self, name=name) if kind == "filter" else 0
 
-    def free(self) -> int:
-        """Let go of jobs set aside by a pause by filter that is over: a bounded batch. Call while it returns any."""
-        looked_at, queues = free(self)
+    def hold_heads(self, most: int = 10_000) -> int:
+        """Hold the jobs at the heads of lanes that pauses by filter mean, about so many; returns how many."""
+        return hold_waiting(self, most=most)
+
+    def let_go(self) -> int:
+        """Let go of jobs whose hold has ended, a bounded batch; returns how many. Call again while it returns any."""
+        judged, queues = let_go(self)
         if queues:
             self.notify(set(queues))
             events.emit("freed", count=len(queues))
-        return looked_at
+        return judged
 
-    def clear_heads(self, most: int = 10_000) -> int:
-        """Set aside what pauses by filter mean of the jobs that are due first, about so many; returns how many."""
-        return bar(self, ALL, most=most)
-
-    def let_go(self, kind: str, name: str, *, next_at: datetime | None = None) -> bool:
+    def drop_pause(self, kind: str, name: str, *, next_at: datetime | None = None) -> bool:
         """End the pause of a queue, a task, a filter or a cron (it goes on with this tick). False: there was none."""
         with self.transaction() as tx:
-            ended = bool(tx.rows("let_go", kind=kind, name=name))
+            ended = bool(tx.rows("drop_pause", kind=kind, name=name))
+            if ended and kind == "filter":
+                changed(tx)
             if ended and next_at is not None:
                 tx.rows("skip_cron", name=name, next_at=self.instant(next_at))
         if ended:
-            while kind == "filter" and self.free():
+            while kind == "filter" and self.let_go():
                 pass
             # A task's jobs may wait in any queue; an empty name wakes everyone.
             self.notify([name if kind == "queue" else ""])

@@ -108,12 +108,13 @@ class Reading(ABC):
         """Who keeps all others from writing right now. None: nobody, or this database has no such thing."""
         return None
 
-    def pauses(self) -> list[Pause]:
+    def pauses(self, *, count: bool = True) -> list[Pause]:
+        """What is paused. `count`: with the number of jobs that a filter holds."""
         return [
             Pause(
                 **{**row, "until": self.moment(row["until"]), "created_at": _known(self.moment(row["created_at"]))}
             )
-            for row in self.read("pauses", most=COUNTED + 1)
+            for row in self.read("pauses", most=COUNTED + 1 if count else 0)
         ]  # fmt: skip
 
     def workers(self) -> list[WorkerRecord]:

@@ -7,9 +7,9 @@ In the files, `@jobs` is a table of ours, `:name` a parameter, and time is writt
   @clock         the database's clock, in SET lists
   @after(name)   that clock plus the parameter's seconds
   @any(name)     after a column: it is one of the parameter's list
-  @lanes         the fragment `lanes.sql`, shared by claim and look; so `@taken` and `@answer`, shared by claims,
-                 `@matching`, by what finds jobs, and `@meant`, by what a pause sets aside
-Each store says what these become.
+Each store says what these become. What several statements share is said once and put in where it is named:
+  @lanes         a fragment: the file `lanes.sql` (FRAGMENTS)
+  @stands(p)     a condition on the row `p` (CONDITIONS)
 """
 
 from __future__ import annotations
@@ -20,11 +20,15 @@ from functools import cache
 from pathlib import Path
 
 HERE = Path(__file__).parent
-FRAGMENTS = frozenset(["answer", "lanes", "matching", "meant", "taken"])
+FRAGMENTS = frozenset(["answer", "ended_hold", "lanes", "matching", "taken"])
+CONDITIONS = {
+    # This pause is in force.
+    "stands": "({row}.until is null or {row}.until > @now)",
+}
 
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 _COMMENT = re.compile(r"^\s*--.*\n", re.MULTILINE)
-_TOKEN = re.compile(r"@after\((\w+)\)|@any\((\w+)\)|@(\w+)")
+_TOKEN = re.compile(rf"@(after|any|{'|'.join(CONDITIONS)})\((\w+)\)|@(\w+)")
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z]\w*)")
 
 
@@ -98,11 +102,13 @@ class Statements:
         return _TOKEN.sub(self._replace, text)
 
     def _replace(self, match: re.Match[str]) -> str:
-        after, any_of, word = match.groups()
-        if after:
-            return self._after(after)
-        if any_of:
-            return self._any_of(any_of)
+        function, argument, word = match.groups()
+        if function == "after":
+            return self._after(argument)
+        if function == "any":
+            return self._any_of(argument)
+        if function:
+            return self.fill(CONDITIONS[function].format(row=argument))
         if word in FRAGMENTS:
             return self.fill(source(self._engine, word))
         return self._words.get(word) or self._table(word)

@@ -10,6 +10,7 @@ from holdfast.errors import JobNotFound
 from holdfast.model.facts import Facts, WorkerFacts
 from holdfast.model.job import Pause, heard_of
 from holdfast.model.lifecycle import State
+from holdfast.model.pause_filter import PauseFilter, pause_meaning
 from holdfast.model.why import (
     POSITIONS,
     QueueWhy,
@@ -20,6 +21,7 @@ from holdfast.model.why import (
     reasons,
 )
 from holdfast.store.base import JobId, Row, Store
+from holdfast.store.filter_pauses import standing_filters
 
 WINDOW = 10_000  # jobs of a queue a summary looks at, of each kind
 PACE_JOBS = 1000  # jobs looked at to tell how quickly they go
@@ -38,7 +40,7 @@ def why(store: Store, job_id: str, *, position: bool = True) -> list[Reason]:
         return not_found(job_id, store.shown_url, rows[0]["newest"])
     facts = replace(facts_of(store, rows), writing=store.writing())
     if facts.state in (State.QUEUED, State.PAUSED):
-        facts = replace(facts, filter_pauses=tuple(_filters(store, key)))
+        facts = replace(facts, filter_pauses=tuple(_meaning(store, job_id)))
     if position and facts.state is State.QUEUED and facts.due and facts.able:
         facts = _with_position(store, facts, key, rows[0]["due_at"])
     return reasons(facts)
@@ -46,7 +48,7 @@ def why(store: Store, job_id: str, *, position: bool = True) -> list[Reason]:
 
 def why_queue(store: Store, queue: str, *, window: int = WINDOW) -> QueueWhy:
     """What the jobs of a queue wait for, counted by reason over a bounded window."""
-    kinds = store.read("why_queue", queue=queue, most=window)
+    kinds = _kinds(store, queue, window)
     counts: dict[Why, ReasonCount] = {}
     for kind in kinds:
         for reason in why(store, str(kind["example"]), position=False):
@@ -65,6 +67,19 @@ def why_queue(store: Store, queue: str, *, window: int = WINDOW) -> QueueWhy:
     return QueueWhy(queue, seen, waiting < window, window, sorted(counts.values(), key=lambda c: order[c.code]))
 
 
+def _kinds(store: Store, queue: str, window: int) -> list[Row]:
+    """The jobs of a queue, counted by what may keep them waiting, each kind with one job as an example."""
+    pauses = standing_filters(store).pauses
+    kinds: dict[tuple[Any, ...], Row] = {}
+    for row in store.read("why_queue", queue=queue, most=window, judged=bool(pauses)):
+        args = row.pop("args")
+        pause = None if args is None else pause_meaning(queue, row["task"], args.encode(), pauses)
+        jobs, example = row.pop("jobs"), row.pop("example")
+        kind = kinds.setdefault((*row.values(), pause), {**row, "jobs": 0, "example": example})
+        kind["jobs"] += jobs
+    return sorted(kinds.values(), key=lambda kind: (-kind["jobs"], kind["task"]))
+
+
 def facts_of(store: Store, rows: list[Row]) -> Facts:
     """The rows of why.sql as values."""
     job = rows[0]
@@ -75,7 +90,7 @@ def facts_of(store: Store, rows: list[Row]) -> Facts:
     moments = ("expires_at", "finished_at", "lease_ends_at", "asked_at")
     plain = (
         "queue", "task", "attempt", "max_attempts", "priority", "error_code", "error_message", "holder", "asked_by",
-        "asked_why", "barred_by", "suspicion",
+        "asked_why", "held_by", "suspicion",
     )  # fmt: skip
     flags = ("cancel_requested", "pause_requested")
     values: dict[str, Any] = {
@@ -103,11 +118,14 @@ def _pause(store: Store, kind: str, name: str, row: Row) -> Pause | None:
     return Pause(kind, name, by, reason, store.moment(until), since)
 
 
-def _filters(store: Store, key: JobId) -> Iterator[Pause]:
-    for row in store.read("filters_of", id=key):
-        since = store.moment(row["created_at"])
-        assert since is not None
-        yield Pause("filter", row["name"], row["by"], row["reason"], store.moment(row["until"]), since)
+def _meaning(store: Store, job_id: str) -> Iterator[Pause]:
+    """The pauses by filter that mean this job."""
+    pauses = [pause for pause in store.pauses(count=False) if pause.kind == "filter"]
+    job = store.get(job_id) if pauses else None
+    for pause in pauses:
+        filter = PauseFilter.named(pause.name)
+        if job is not None and filter is not None and filter.means(job.queue, job.task, job.args):
+            yield pause
 
 
 def _alive(store: Store, row: Row) -> bool:

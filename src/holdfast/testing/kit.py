@@ -29,6 +29,7 @@ from holdfast.testing.clock import Clock, Duration
 from holdfast.testing.inline import Inline
 from holdfast.testing.matching import as_json, fits, matches
 from holdfast.testing.words import blocking, listed, told
+from holdfast.worker.filter_pauses import FilterPauses
 from holdfast.worker.worker import Worker
 
 ENDS = ("succeed", "fail", "reschedule", "release", "park", "stop")
@@ -235,7 +236,10 @@ class Kit:
         wants = Wants(
             fence=fence, worker=f"crashed-{fence[:8]}", tasks=(task,), limit=1, lease=self.app.settings.lease
         )  # fmt: skip
-        return next(iter(self.app.store.claim(wants).jobs), None)
+        claimed = self.app.store.claim(wants)
+        free, held = FilterPauses(self.app.store).split(claimed.jobs, claimed.filter_version)
+        self.app.store.exchange(held, None, [fence] if held else [])
+        return next(iter(free), None)
 
     def __repr__(self) -> str:
         return f"<Kit of {self.app!r} at {self.now.isoformat()}>"

@@ -27,6 +27,7 @@ from holdfast.settings import Settings
 from holdfast.store.base import Ear, Ref, Store
 from holdfast.tasks.attempt import Attempt
 from holdfast.worker.exchange import CONTENDED, Flights
+from holdfast.worker.filter_pauses import FilterPauses
 from holdfast.worker.in_flight import InFlight
 from holdfast.worker.outbox import TRIP, Flight, Outbox
 from holdfast.worker.outcome_events import OutcomeEvents, expire
@@ -57,6 +58,7 @@ class Desk(Flights):
         self._lane_of: dict[str, RunnerSlots] = {}
         self._solo: RunnerSlots | None = None
         self._turns = Turns()
+        self._filter_pauses = FilterPauses(store)
         self._hand = InFlight()
         self._telling = OutcomeEvents(worker, self._hand)
         self._done: deque[tuple[Attempt, Outcome | Crash | None]] = deque()
@@ -446,10 +448,18 @@ class Desk(Flights):
     def _take(self, flight: Flight, claimed: Claimed) -> tuple[RunnerSlots, list[Attempt]]:
         """What a trip claimed is in hand from now on."""
         assert flight.lane is not None
-        others = self._but_suspects(claimed.jobs, flight.departed)
+        others = self._but_suspects(self._but_held(claimed), flight.departed)
         attempts = self._attempts(flight.lane, others, flight.departed, leased=flight.departed)
         flight.unsure = False
         return flight.lane, attempts
+
+    def _but_held(self, claimed: Claimed) -> list[ClaimedJob]:
+        """Give back as held what a pause by filter means; returns the other jobs."""
+        free, held = self._filter_pauses.split(claimed.jobs, claimed.filter_version)
+        if held:
+            self.limit = None if self.limit is None else self.limit + len(held)
+            self.ends.outcomes += held
+        return free
 
     def _but_suspects(self, jobs: list[ClaimedJob], leased: float = 0.0) -> list[ClaimedJob]:
         """Start the suspects among these, each in a process of its own; returns the other jobs. As many suspects as can
@@ -567,10 +577,11 @@ class Desk(Flights):
         """A commit's reply was lost: did that claim happen? Then its jobs are ours to run, or to give back."""
         fence, asked = self._unknown[0], time.monotonic()
         claimed = self._store.claim_of(fence)
-        self._unknown.pop(0)
         known = [held for held in claimed.jobs if self._hand.get(held.id, held.fence) is None]
+        free = self._but_held(replace(claimed, jobs=known))
+        self._unknown.pop(0)
         self.limit = None if self.limit is None else max(0, self.limit - len(known))
-        for held in known:
+        for held in free:
             self._start(held, asked)
 
     def _start(self, held: ClaimedJob, asked: float) -> None:

@@ -102,7 +102,7 @@ class Watchdog:
         """Do all that the database's clock says is due, at once: for who knows that no other worker is alive."""
         self._rescue(by_expiry=True)
         expire(self._store)
-        self._free()
+        self._let_go()
         self._retention.walk()
 
     def _step(self) -> float:
@@ -195,9 +195,9 @@ class Watchdog:
         if look.expired_jobs:
             expire(self._store)
         self._look_at = _now() + self._next_look(look)
-        if look.freed:
-            self._free(_now() + AGAIN)
-        if look.switched and self._store.clear_heads():
+        if look.ended_holds:
+            self._let_go(_now() + AGAIN)
+        if look.filter_pauses and self._store.hold_heads():
             self._look_at = min(self._look_at, _now() + AGAIN)
         self.looked = True
 
@@ -219,9 +219,9 @@ class Watchdog:
             self._store.tell([job.queue for job in rescued])
             self._due_in(0.0)
 
-    def _free(self, until: float = float("inf")) -> None:
-        """Let go of what is set aside by a pause that is over. As long as that takes is too long not to look."""
-        while self._store.free():
+    def _let_go(self, until: float = float("inf")) -> None:
+        """Let go of jobs whose hold has ended. If there are very many, look again in between."""
+        while self._store.let_go():
             self._due_in(0.0)
             if _now() > until:
                 self._look_at = _now() + MARGIN

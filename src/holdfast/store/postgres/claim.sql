@@ -10,15 +10,11 @@
 -- ids, not by a join: the estimates of what the lanes bring are far off, and a join would be planned as one with the
 -- whole table. `coalesce` there keeps the planner from going by another index than that of the ids.
 --
--- Where pauses by filter stand, it takes nothing and says so (`switched`). Then it is sent once more with what sets aside
--- those that they mean (barred.sql) in the place of `@barred`: so that costs nothing where there are none.
+-- It knows pauses of queues and tasks. Pauses by filter are judged by who claims: it tells their version.
 with recursive
 @lanes,
-switch as materialized (
-    select name, queues, tasks, arguments from paused where kind = 'filter'
-),
 due as materialized (
-    select * from open_lane where ready_at <= @now and @may_take
+    select * from open_lane where ready_at <= @now
 ),
 -- Where one lane alone is due, its jobs are locked as the index brings them.
 only_lane as materialized (
@@ -91,9 +87,8 @@ picked as materialized (
     select id, fresh, row_number() over () as rank
       from (select * from straight union all select * from merged) found
 ),
-@barred
 chosen as (
-    select c.id from picked c where (c.rank <= :limit or c.fresh) and @unbarred
+    select c.id from picked c where (c.rank <= :limit or c.fresh)
 ),
 @taken
 @answer
@@ -121,8 +116,8 @@ select null, null, null, null, null, null, null, null, null, null, null,
                                 and (j.expires_at is null or j.attempt > 0 or j.expires_at > @now)
                               order by j.queue, j.task, j.priority, j.ready_at, j.id limit :n) there)
             else false end,
-       exists (select 1 from picked where rank > :limit and not fresh) or @any_barred,
-       exists (select 1 from switch)
+       exists (select 1 from picked where rank > :limit and not fresh),
+       (select filter_version from @meta)
   -- A claim of jobs that may be tried again does not wait until it is on disk: should the server crash in that moment,
   -- they are queued as before, and the fence keeps out whoever had claimed them.
   from (select case when not exists (select 1 from picked where not fresh)

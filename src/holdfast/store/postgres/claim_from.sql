@@ -1,14 +1,10 @@
 -- As claim, from lanes that a worker was told of: what it does not know, it need not find.
-with switch as materialized (
-    select name, queues, tasks, arguments from @pauses where kind = 'filter' and (until is null or until > @now)
-),
-told as materialized (
+with told as materialized (
     select l.queue, l.task, l.priority
       from unnest(:lane_queues::text[], :lane_tasks::text[], :lane_priorities::smallint[]) l (queue, task, priority)
      where not exists (select 1 from @pauses p
                         where ((p.kind = 'queue' and p.name = l.queue) or (p.kind = 'task' and p.name = l.task))
-                          and (p.until is null or p.until > @now))
-       and @may_take
+                          and @stands(p))
 ),
 candidate as materialized (
     select c.id, told.priority, c.ready_at
@@ -28,17 +24,16 @@ picked as materialized (
              order by j.priority desc, j.ready_at, j.id
              limit :n for update of j skip locked) found
 ),
-@barred
 chosen as (
-    select c.id from picked c where (c.rank <= :limit or c.fresh) and @unbarred
+    select c.id from picked c where (c.rank <= :limit or c.fresh)
 ),
 @taken
 @answer
 union all
 select null, null, null, null, null, null, null, null, null, null, null, null,
        (select count(*) from picked) < least((select count(*) from candidate), :n),
-       exists (select 1 from picked where rank > :limit and not fresh) or @any_barred,
-       exists (select 1 from switch)
+       exists (select 1 from picked where rank > :limit and not fresh),
+       (select filter_version from @meta)
   -- As in claim: where all may be tried again, the commit does not wait for the disk.
   from (select case when not exists (select 1 from picked where not fresh)
                     then set_config('synchronous_commit', 'off', true) end) hasty

@@ -2,9 +2,8 @@
 -- Its jobs are locked as the index brings them. Where a pause stands it takes nothing. It tells the
 -- same in every row; where it took nothing, in one that has no job.
 with pause as materialized (
-    select p.kind = 'filter' as filter from @pauses p
-     where (p.kind = 'filter' or (p.kind = 'queue' and p.name = :queue) or (p.kind = 'task' and p.name = :task))
-       and (p.until is null or p.until > @now)
+    select 1 from @pauses p
+     where ((p.kind = 'queue' and p.name = :queue) or (p.kind = 'task' and p.name = :task)) and @stands(p)
 ),
 picked as materialized (
     select id, fresh, row_number() over () as rank
@@ -21,9 +20,9 @@ chosen as (
 ),
 @taken
 select t.id, t.task, t.queue, t.args, t.attempt, t.max_attempts, t.priority, t.checkpoint, t.correlation_id,
-       t.suspicion, t.expires_in, null::float8 as next_due, false as more, info.passed, info.switched
+       t.suspicion, t.expires_in, null::float8 as next_due, false as more, info.passed, info.filter_version
   from (select exists (select 1 from picked where rank > :limit and not fresh) as passed,
-               exists (select 1 from pause where filter) as switched,
+               (select filter_version from @meta) as filter_version,
                -- As in claim: where all may be tried again, the commit does not wait for the disk.
                case when not exists (select 1 from picked where not fresh)
                     then set_config('synchronous_commit', 'off', true) end as hasty

@@ -6,10 +6,7 @@
 -- with the due time of the first job left in it, or now: its next floor. (One more than is wanted of a lane is always read,
 -- so there is one left where not all were taken.) Null: it was not to be taken from.
 with paused as materialized (
-    select kind, name, until from @pauses where until is null or until > @now
-),
-switch as materialized (
-    select name, queues, tasks, arguments from @pauses where kind = 'filter' and (until is null or until > @now)
+    select kind, name, until from @pauses p where @stands(p)
 ),
 new as materialized (
     select id, queue, task, priority, ready_at from @jobs where id > :newest order by id limit 1000
@@ -32,7 +29,6 @@ open_lane as materialized (
     select * from lane
      where not exists (select 1 from paused p
                         where (p.kind = 'queue' and p.name = lane.queue) or (p.kind = 'task' and p.name = lane.task))
-       and @may_take
 ),
 candidate as materialized (
     select c.id, c.ready_at, open_lane.priority, open_lane.n
@@ -52,9 +48,8 @@ picked as materialized (
              order by j.priority desc, j.ready_at, j.id
              limit :n for update of j skip locked) found
 ),
-@barred
 chosen as (
-    select c.id from picked c where (c.rank <= :limit or c.fresh) and @unbarred
+    select c.id from picked c where (c.rank <= :limit or c.fresh)
 ),
 remaining as materialized (
     select n, min(ready_at) as first from candidate where id not in (select id from chosen) group by n
@@ -76,8 +71,8 @@ select coalesce((select max(id) from new), :newest::bigint), null, null,
             union all
             select min(until) from paused) upcoming),
        (select count(*) from picked) < least((select count(*) from candidate), :n),
-       exists (select 1 from picked where rank > :limit and not fresh) or @any_barred,
-       exists (select 1 from switch)
+       exists (select 1 from picked where rank > :limit and not fresh),
+       (select filter_version from @meta)
   -- As in claim: where all may be tried again, the commit does not wait for the disk.
   from (select case when not exists (select 1 from picked where not fresh)
                     then set_config('synchronous_commit', 'off', true) end) hasty

@@ -26,10 +26,7 @@ from holdfast.store.postgres.pipeline import Pipeline, Statement
 
 ENDINGS = ("fail", "reschedule", "release", "park", "stop")
 SUCCESSES = ("progress", "succeed", "succeed_with", "output", "drop_leases")
-CLAIMS = (
-    "claim", "claim_switched", "claim_lane", "claim_from", "claim_from_switched", "claim_recent",
-    "claim_recent_switched",
-)  # fmt: skip
+CLAIMS = ("claim", "claim_lane", "claim_from", "claim_recent")
 
 Numbered = tuple[bytes, tuple[str, ...]]  # a statement with its parameters by number, and their names in that order
 Recording = list[tuple[list[Outcome], Statement]]  # which outcomes each statement records
@@ -37,12 +34,11 @@ Recording = list[tuple[list[Outcome], Statement]]  # which outcomes each stateme
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A claim as it is sent. `look`: from these floors on. `past_pauses`: it sets aside what pauses by filter mean."""
+    """A claim as it is sent. `look`: from these floors on."""
 
     wants: Wants
     looks: ClaimFloors
     look: Recent | None
-    past_pauses: bool
     began: float
     statement: Statement
 
@@ -80,7 +76,6 @@ class Trip(Pipeline):
         self._clock = clock
         self._surveys = surveys
         self._is_recorded = is_recorded
-        self._switched = False  # pauses by filter stood when we last looked
         self._under_way: deque[UnderWay] = deque()
 
     def depart(self, finished: Sequence[Outcome], wants: Wants | None, drained: Sequence[str]) -> None:
@@ -152,9 +147,9 @@ class Trip(Pipeline):
         super().close()
 
     def _claimed(self, claim: Claim, done: Exchanged, *, only: bool = False) -> bool:
-        """Read what a claim brought. True: it took nothing, for pauses by filter that stand or many
-        jobs that others have locked, and is to be made once more with regard to that. What the server refuses is
-        told beside what else was sent, or raised if this is the only thing."""
+        """Read what a claim brought. True: it took nothing because others have many jobs locked, and is to be made once
+        more without floors. What the server refuses is noted beside what else was sent, or raised if this is the only
+        thing."""
         try:
             rows = self.rows(self.answer()[0])
         except psycopg.Error as error:
@@ -164,15 +159,12 @@ class Trip(Pipeline):
             return False
         newest, lanes = rows[-1][0], rows[-1][3]
         done.claimed = claimed(claim.wants.fence, rows)
-        self._switched = done.claimed.switched
         if claim.look is not None:
             claim.looks.looked(claim.wants, claim.look, json.loads(lanes or b"[]"), newest)
             due, wait = done.claimed.next_due, claim.looks.wait(claim.look)
             done.claimed = replace(done.claimed, next_due=wait if due is None else min(due, wait))
         elif not claim.wants.told and not claim.wants.thorough:
             claim.looks.looked_everywhere(claim.wants, monotonic() - claim.began)
-        if self._switched and not claim.past_pauses:
-            return True
         return claim.look is not None and not claim.wants.told and claim.looks.needs_everywhere(done.claimed)
 
     def _statement(self, name: str, **parameters: Any) -> Statement:
@@ -183,14 +175,9 @@ class Trip(Pipeline):
     def _claim(self, wants: Wants, *, everywhere: bool = False) -> Claim:
         looks = self._surveys.looks(wants)
         look = None if wants.thorough or (everywhere and not wants.told) else looks.next(wants)
-        name = self._claim_name(wants, look)
+        name = "claim_recent" if look else ("claim", "claim_lane", "claim_from")[min(2, len(wants.told))]
         statement = self._statement(name, **(lane_wanted(wants) if name == "claim_lane" else wanted(wants, look)))
-        return Claim(wants, looks, look, self._switched, monotonic(), statement)
-
-    def _claim_name(self, wants: Wants, look: Recent | None) -> str:
-        if len(wants.told) == 1 and look is None and not self._switched:
-            return "claim_lane"
-        return ("claim_recent" if look else "claim_from" if wants.told else "claim") + "_switched" * self._switched
+        return Claim(wants, looks, look, monotonic(), statement)
 
     def _recording(self, finished: Sequence[Outcome]) -> Iterator[tuple[list[Outcome], Statement]]:
         for reached in with_progress(finished):
@@ -231,9 +218,10 @@ class Trip(Pipeline):
             return
         [(state, queue, awaited)] = rows
         if state == "queued":
-            done.requeued.add(queue)
-            if outcome.verb == "release" and not outcome.delay:
-                self._surveys.given_back()
+            if queue is not None:  # else it is held
+                done.requeued.add(queue)
+                if outcome.verb == "release" and not outcome.delay:
+                    self._surveys.given_back()
         elif state != "paused":
             done.cancelled += goes_on(outcome)
             if awaited:
@@ -281,10 +269,10 @@ def wanted(wants: Wants, look: Recent | None = None) -> dict[str, Any]:
 
 
 def claimed(fence: str, rows: list[tuple[Any, ...]]) -> Claimed:
-    next_due, more, passed, switched = rows[-1][11:]
+    next_due, more, passed, filter_version = rows[-1][11:]
     if rows[-1][1] is None:  # it is no job
         rows.pop()
-    return Claimed([held(fence, row[:11]) for row in rows], next_due, more, passed, switched)
+    return Claimed([held(fence, row[:11]) for row in rows], next_due, more, passed, filter_version)
 
 
 def held(fence: str, row: tuple[Any, ...]) -> ClaimedJob:
@@ -310,4 +298,5 @@ def _ending(outcome: Outcome) -> dict[str, Any]:
         "error_message": error and error.message,
         "traceback": error and error.traceback,
         "output": outcome.output,
+        "held_by": outcome.held_by,
     }

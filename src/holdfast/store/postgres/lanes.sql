@@ -2,7 +2,7 @@
 -- scan: one probe a lane, however many jobs stand in it. Each lane is read from its head once, and from its first job on
 -- after that: before it stand the entries of all jobs that were claimed since the last vacuum (docs/decisions/0018).
 paused as materialized (
-    select kind, name, until, queues, tasks, arguments from @pauses where until is null or until > @now
+    select kind, name, until from @pauses p where @stands(p)
 ),
 lane (queue, task, priority, ready_at, id) as (
     select f.* from (select distinct unnest(:queues::text[])) served (queue) cross join lateral

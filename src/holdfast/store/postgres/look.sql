@@ -3,13 +3,7 @@
 -- those that serve the same and are open to wake-ups.
 with recursive
 @lanes,
--- The pauses that jobs are set aside by (as barred_by.sql).
-barring (name) as (
-    (select barred_by from @jobs where barred_by is not null order by barred_by, id limit 1)
-    union all
-    select (select j.barred_by from @jobs j where j.barred_by > barring.name order by j.barred_by, j.id limit 1)
-      from barring where barring.name is not null
-),
+@ended_hold,
 seen as (
     update @workers set seen_at = @clock, open = :open where id = :worker
 ),
@@ -25,11 +19,11 @@ select (select extract(epoch from min(expires_at) - @now)::float8 from @leases) 
             select min(until) from paused) upcoming) as next_due,
        (select extract(epoch from min(next_at) - @now)::float8 from @crons where name = any(:crons)) as next_tick,
        (select extract(epoch from min(until) - @now)::float8 from paused where kind = 'filter') as next_pause_end,
-       exists (select 1 from paused where kind = 'filter') as switched,
-       exists (select 1 from barring where name not in (select name from paused where kind = 'filter')) as freed,
+       exists (select 1 from paused where kind = 'filter') as filter_pauses,
+       exists (select 1 from ended_hold) as ended_holds,
        exists (select 1 from @leases where expires_at < @now) as expired_leases,
        coalesce((select expires_at from @jobs
-                  where expires_at is not null and (ready_at is not null or barred_by is not null) and attempt = 0
+                  where expires_at is not null and (ready_at is not null or held_by is not null) and attempt = 0
                   order by expires_at limit 1) <= @now, false) as expired_jobs,
        exists (select 1 from @workers where id = :worker) as known,
        (select version from @meta) as version, (select oldest_code from @meta) as oldest_code,

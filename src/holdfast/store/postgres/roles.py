@@ -24,7 +24,7 @@ KEYS = ("id", "queue", "task", "key", "holds_key", "state", "priority", "created
 ALL = "select, insert, update, delete"
 RIGHTS: dict[str, dict[str, str]] = {
     "worker": {
-        "meta": "select",
+        "meta": "select, update (filter_version)",
         "jobs": ALL,
         "leases": ALL,
         "attempts": "select, insert, delete",

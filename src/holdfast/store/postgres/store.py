@@ -74,9 +74,6 @@ class PostgresStore(PostgresEnqueue):
             parameter=lambda name: f"%({name})s",
         )
         self._numbered: dict[str, tuple[bytes, tuple[str, ...]]] = {}
-        for name in ("claim", "claim_from", "claim_recent"):
-            self.statements.define(name, _claim_where_none(source("postgres", name)))
-            self.statements.define(f"{name}_switched", _claim_past_pauses(source("postgres", name)))
         for name in ("enqueue", "enqueue_many", "enqueue_keyed", "enqueue_keyed_many"):
             if clock is not None:
                 self.statements.define(name, _telling_the_clock(source("postgres", name)))
@@ -471,27 +468,6 @@ class _Transaction:
             if list_of_ids in parameters:
                 parameters[list_of_ids] = numbers(parameters[list_of_ids])
         return self._store._rows(self._connection, self._store.statements[name], parameters)
-
-
-def _claim_where_none(text: str) -> str:
-    """A claim that takes nothing where there are pauses by filter."""
-    for word, instead in {
-        "@may_take": "not exists (select 1 from switch)", "@barred": "", "@unbarred": "true", "@any_barred": "false",
-    }.items():  # fmt: skip
-        text = text.replace(word, instead)
-    return text
-
-
-def _claim_past_pauses(text: str) -> str:
-    """A claim that sets aside what pauses by filter mean."""
-    for word, instead in {
-        "@may_take": "true",
-        "@barred": source("postgres", "barred"),
-        "@unbarred": "c.id not in (select id from barred)",
-        "@any_barred": "exists (select 1 from barred)",
-    }.items():
-        text = text.replace(word, instead)
-    return text
 
 
 def _telling_the_clock(text: str) -> str:

@@ -1,5 +1,6 @@
--- Pause a queue, a task or what a filter means, durably, with who and why and until when.
-insert into @pauses (kind, name, queues, tasks, arguments, by, reason, until, created_at)
-values (:kind, :name, :queues, :tasks, :arguments, :by, :reason, coalesce(@after(delay), :until), @clock)
-on conflict (kind, name) do update
-   set by = excluded.by, reason = excluded.reason, until = excluded.until, created_at = excluded.created_at
+-- Hold these queued jobs: they keep their due time, and no claim sees them. Only those that nothing holds yet, or the hold
+-- that this one takes over from.
+update @jobs
+   set held_by = :held_by, ready_at = null
+ where id @any(ids) and state = 'queued' and coalesce(held_by, '') = coalesce(cast(:instead_of as text), '')
+returning id

@@ -4,7 +4,7 @@
 select id, queue, task, state, priority, attempt, max_attempts, life, crashes, suspicion, pause_requested,
        cancel_requested, created_at, run_at, started_at, finished_at, failed_at, expires_at, fence, worker, key,
        holds_key, correlation_id, tags, args, result, checkpoint, pending, done, total, note, error_code,
-       error_message, asked_at, asked_by, asked_why, progressed_at, rate, barred_by
+       error_message, asked_at, asked_by, asked_why, progressed_at, rate, held_by
   from @jobs
  where id = :id
 
@@ -13,7 +13,7 @@ select id, queue, task, state, priority, attempt, max_attempts, life, crashes, s
 select id, queue, task, state, priority, attempt, max_attempts, life, crashes, suspicion, pause_requested,
        cancel_requested, created_at, run_at, started_at, finished_at, failed_at, expires_at, fence, worker, key,
        holds_key, correlation_id, tags, args, result, checkpoint, pending, done, total, note, error_code,
-       error_message, asked_at, asked_by, asked_why, progressed_at, rate, barred_by
+       error_message, asked_at, asked_by, asked_why, progressed_at, rate, held_by
   from @jobs
  where id @any(ids)
  order by id desc

@@ -13,7 +13,7 @@ update @jobs
        error_code = case when state in ('queued', 'paused') then 'CANCELLED' else error_code end,
        error_message = case when state in ('queued', 'paused') then coalesce(:reason, 'cancelled on request')
                             else error_message end,
-       ready_at = null, barred_by = null, failed_at = null
+       ready_at = null, held_by = null, failed_at = null
  where id @any(ids) and state in ('queued', 'paused', 'failed', 'running')
 returning id, state, queue, awaited
 

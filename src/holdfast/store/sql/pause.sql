@@ -7,6 +7,6 @@ update @jobs
                        when pause_requested then coalesce(asked_by, :by) else :by end,
        asked_why = case when cancel_requested then asked_why
                         when pause_requested then coalesce(asked_why, :reason) else :reason end,
-       ready_at = null, barred_by = null
+       ready_at = null, held_by = null
  where id @any(ids) and state in ('queued', 'running')
 returning id, state, queue

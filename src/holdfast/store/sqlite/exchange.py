@@ -94,7 +94,8 @@ class SqliteTrip(SqliteEnqueue):
                 if not rows:
                     doubtful.append(outcome)
                 elif rows[0]["state"] == "queued":
-                    done.requeued.add(rows[0]["queue"])
+                    if rows[0]["queue"] is not None:  # else it is held
+                        done.requeued.add(rows[0]["queue"])
                 elif rows[0]["state"] == "cancelled":
                     done.cancelled += goes_on(outcome)
         for outcome in filter(may_be_lost, doubtful):
@@ -111,6 +112,7 @@ class SqliteTrip(SqliteEnqueue):
         error = outcome.error
         told: dict[str, Any] = {"error_code": error and error.code, "error_message": error and error.message}
         told |= {"id": outcome.id, "fence": outcome.fence, "delay": outcome.delay, "outcome": outcome.attempt}
+        told["held_by"] = outcome.held_by
         rows = self.rows(db, self.statements[verb], told)
         if rows and outcome.attempt is not None:
             row = rows[0]
@@ -126,10 +128,6 @@ class SqliteTrip(SqliteEnqueue):
     def _claim(self, db: sqlite3.Connection, wants: Wants) -> tuple[list[int], Claimed]:
         """Take them, under one lease; returns which, and what else there is to tell."""
         ids, chosen = self._choose(db, wants)
-        if chosen.switched and ids:
-            barred = {row["id"] for row in self.rows(db, self.statements["bar"], {"ids": ids})}
-            ids = [id for id in ids if id not in barred]
-            chosen = msgspec.structs.replace(chosen, passed=chosen.passed or bool(barred))
         if ids:
             self.rows(db, self.statements["claim"], {"ids": ids, "fence": wants.fence, "worker": wants.worker})
             lease = {
@@ -152,8 +150,7 @@ class SqliteTrip(SqliteEnqueue):
         return [taken[id] for id in ids if id in taken]
 
     def _choose(self, db: sqlite3.Connection, wants: Wants) -> tuple[list[int], Claimed]:
-        """Which jobs this worker would take now, the most urgent first: priority, then due time, then id. Pauses
-        by filter, of which it tells, may mean some of them."""
+        """Which jobs this worker would take now, the most urgent first: priority, then due time, then id."""
         statements, clock = self.statements, self._clock()
         now = stored(clock)
         scope = {"tasks": list(wants.tasks), "queues": None if wants.queues is None else list(wants.queues)}
@@ -166,14 +163,13 @@ class SqliteTrip(SqliteEnqueue):
             upcoming += [moment for moment in later.values() if moment]
         [pauses] = self.rows(db, statements["pause_ends"], {})
         upcoming += [pauses["ends"]] if pauses["ends"] else []
-        switched = bool(pauses["switched"])
         next_due = seconds_until(min(upcoming), clock) if upcoming else None
         n = wants.limit + wants.ahead
         picked = self._first(db, due, n)
         # The first may be any; those ahead of a free slot only what may wait for one (as in claim.sql of PostgreSQL).
         ids = [id for rank, (_, _, id, fresh) in enumerate(picked) if rank < wants.limit or fresh]
         passed = len(ids) < len(picked)
-        return ids, Claimed(next_due=next_due, passed=passed, switched=switched)
+        return ids, Claimed(next_due=next_due, passed=passed, filter_version=pauses["filter_version"])
 
     def _first(self, db: sqlite3.Connection, due: list[Row], n: int) -> list[Found]:
         """The first n of all lanes together. Those of a lower priority are read only if the others are not enough."""

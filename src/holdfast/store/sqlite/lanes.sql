@@ -35,5 +35,5 @@ select lane.queue, lane.task, lane.priority, lane.ready_at
   from (select j.queue, j.task, j.priority, j.ready_at from head join @jobs j on j.id = head.id limit -1) lane
  where lane.task in (select value from json_each(:tasks))
    and not exists (select 1 from @pauses p
-                    where (p.until is null or p.until > @now)
+                    where @stands(p)
                       and ((p.kind = 'queue' and p.name = lane.queue) or (p.kind = 'task' and p.name = lane.task)))

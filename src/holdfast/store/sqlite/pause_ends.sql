@@ -1,3 +1,5 @@
--- When the next pause ends, the next pause by filter, and whether there is any.
-select min(until) as ends, min(case when kind = 'filter' then until end) as filter_ends, max(kind = 'filter') as switched
-  from @pauses where until is null or until > @now
+-- Of the pauses in force, when the first ends, when the first by filter ends, whether there are any of those; and the
+-- version of the pauses by filter.
+select min(until) as ends, min(case when kind = 'filter' then until end) as filter_ends,
+       coalesce(max(kind = 'filter'), false) as filter_pauses, (select filter_version from @meta) as filter_version
+  from @pauses p where @stands(p)

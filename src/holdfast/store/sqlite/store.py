@@ -84,7 +84,8 @@ class SqliteStore(SqliteTrip):
                 if applied:
                     db.execute(
                         self.statements.fill(
-                            "insert into @meta values (1, :store_id, :version, :oldest_code) on conflict (only_row) "
+                            "insert into @meta (only_row, store_id, version, oldest_code) "
+                            "values (1, :store_id, :version, :oldest_code) on conflict (only_row) "
                             "do update set version = excluded.version, oldest_code = excluded.oldest_code"
                         ),
                         {"store_id": str(uuid.uuid4()), "version": applied[-1].version, "oldest_code": OLDEST_CODE},
@@ -199,9 +200,6 @@ class SqliteStore(SqliteTrip):
             [seen] = self.rows(connection.db, self.statements["look"], {"crons": list(crons), "worker": worker})
             lanes = self.readable(connection.db, self.statements["lanes"], scope)
             [pauses] = self.rows(connection.db, self.statements["pause_ends"], {})
-            freed = seen["barred"] and not all(
-                row["stands"] for row in self.rows(connection.db, self.statements["barred_by"], {})
-            )
             misplaced = connection.misplaced()
         upcoming = [lane["ready_at"] for lane in lanes]
         upcoming += [pauses["ends"]] if pauses["ends"] else []
@@ -213,8 +211,8 @@ class SqliteStore(SqliteTrip):
             expired_jobs=bool(seen["expired_jobs"]),
             next_tick=tick and seconds_until(tick, now),
             next_pause_end=pauses["filter_ends"] and seconds_until(pauses["filter_ends"], now),
-            switched=bool(pauses["switched"]),
-            freed=bool(freed),
+            filter_pauses=bool(pauses["filter_pauses"]),
+            ended_holds=bool(seen["ended_holds"]),
             known=bool(seen["known"]),
             misfit=misplaced or misfit("sqlite", self.shown_url, seen["version"], seen["oldest_code"]),
         )

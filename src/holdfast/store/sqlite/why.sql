@@ -4,7 +4,7 @@
 -- (`cross join` keeps SQLite to that order.)
 select @now as now, n.newest, j.id, j.queue, j.task, j.state, j.attempt, j.max_attempts, j.priority,
        coalesce(j.ready_at, j.run_at) as due_at, j.suspicion, j.expires_at, j.finished_at, j.cancel_requested, j.pause_requested, j.asked_at, j.asked_by, j.asked_why,
-       j.error_code, j.error_message, j.barred_by,
+       j.error_code, j.error_message, j.held_by,
        coalesce(l.worker, j.worker) as holder, l.expires_at as lease_ends_at,
        q.created_at as queue_paused_at, q.by as queue_paused_by, q.reason as queue_paused_why,
        q.until as queue_paused_until,
@@ -19,7 +19,7 @@ select @now as now, n.newest, j.id, j.queue, j.task, j.state, j.attempt, j.max_a
   from (select max(id) as newest from @jobs) n
   left join @jobs j on j.id = :id
   left join @leases l on l.fence = j.fence and j.state = 'running'
-  left join @pauses q on q.kind = 'queue' and q.name = j.queue and (q.until is null or q.until > @now)
-  left join @pauses t on t.kind = 'task' and t.name = j.task and (t.until is null or t.until > @now)
+  left join @pauses q on q.kind = 'queue' and q.name = j.queue and @stands(q)
+  left join @pauses t on t.kind = 'task' and t.name = j.task and @stands(t)
   left join @workers w on true
  order by w.started_at, w.id

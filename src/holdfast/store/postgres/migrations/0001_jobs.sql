@@ -4,7 +4,8 @@ create table @meta (
     only_row    boolean primary key default true check (only_row),
     store_id    uuid not null default gen_random_uuid(),
     version     integer not null,           -- the newest migration applied
-    oldest_code integer not null            -- the oldest code (by the migration it knows) this schema still serves
+    oldest_code integer not null,           -- the oldest code (by the migration it knows) this schema still serves
+    filter_version bigint not null default 0  -- another one whenever a pause by filter begins, changes or is ended
 );
 
 create domain @state as text
@@ -67,12 +68,12 @@ create table @jobs (
     error_message    text,
     asked_by         text,
     asked_why        text,
-    barred_by        text,                    -- the pause by filter that set it aside while it is queued
+    held_by          text,                    -- what keeps it from being claimed while it is queued: `pause:<filter>`
     -- A queued job that can never be claimed must not exist, nor a paused one that can't be resumed, nor a running
-    -- one without a holder. So a queued one is ready, or names the pause that ends some day; no other is. One short check, and the states a type: every statement that writes reads it anew (docs/decisions/0020).
+    -- one without a holder. So a queued one is ready, or names what holds it; no other is. One short check, and the states a type: every statement that writes reads it anew (docs/decisions/0020).
     check (case when state = 'queued'
-                then attempt < max_attempts and num_nonnulls(ready_at, barred_by) = 1
-                else num_nonnulls(ready_at, barred_by) = 0 and (fence is not null or state <> 'running')
+                then attempt < max_attempts and num_nonnulls(ready_at, held_by) = 1
+                else num_nonnulls(ready_at, held_by) = 0 and (fence is not null or state <> 'running')
                      and (attempt < max_attempts or state <> 'paused') end)
 ) with (
     fillfactor = 50,  -- what a claim of all jobs of a page makes of them has room in it (docs/decisions/0019)
@@ -86,8 +87,8 @@ create table @jobs (
 -- nor future jobs stand in front of a due one, however many there are.
 create index jobs_ready on @jobs (queue, task, priority, ready_at, id) where ready_at is not null;
 create index jobs_expiring on @jobs (expires_at) 
-    where expires_at is not null and (ready_at is not null or barred_by is not null) and attempt = 0;
-create index jobs_barred on @jobs (barred_by, id) where barred_by is not null;
+    where expires_at is not null and (ready_at is not null or held_by is not null) and attempt = 0;
+create index jobs_held on @jobs (held_by, id) where held_by is not null;
 create index jobs_asked on @jobs (id) where cancel_requested or pause_requested;
 create index jobs_failed on @jobs (failed_at) where failed_at is not null;
 create unique index jobs_key on @jobs (task, key) where holds_key;
@@ -201,9 +202,6 @@ create table @workers (
 create table @pauses (
     kind       text not null check (kind in ('queue', 'task', 'cron', 'filter')),
     name       text not null,               -- of a filter: its text
-    queues     text[],                      -- what a filter means; null: any
-    tasks      text[],
-    arguments  json,
     by         text,
     reason     text,
     until      timestamptz,

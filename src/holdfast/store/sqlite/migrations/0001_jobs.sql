@@ -5,7 +5,8 @@ create table @meta (
     only_row    integer primary key check (only_row = 1),
     store_id    text not null,
     version     integer not null,           -- the newest migration applied
-    oldest_code integer not null            -- the oldest code (by the migration it knows) this schema still serves
+    oldest_code integer not null,           -- the oldest code (by the migration it knows) this schema still serves
+    filter_version integer not null default 0  -- another one whenever a pause by filter begins, changes or is ended
 );
 
 -- AUTOINCREMENT: ids never repeat, not even after the newest job was deleted.
@@ -51,12 +52,12 @@ create table @jobs (
     asked_why        text,
     progressed_at    text,                    -- when `done` was last told
     rate             real,                    -- items a second, of late
-    barred_by        text,                    -- the pause by filter that set it aside while it is queued
+    held_by          text,                    -- what keeps it from being claimed while it is queued: `pause:<filter>`
     -- A queued job that can never be claimed must not exist, nor a running one without a holder. So a queued one
-    -- is ready, or names the pause that ends some day.
+    -- is ready, or names what holds it.
     check (state not in ('queued', 'paused') or attempt < max_attempts),
-    check (case when state = 'queued' then (ready_at is null) = (barred_by is not null)
-                else ready_at is null and barred_by is null end),
+    check (case when state = 'queued' then (ready_at is null) = (held_by is not null)
+                else ready_at is null and held_by is null end),
     check (state <> 'running' or fence is not null),
     -- Anyone may insert a job, and SQLite takes anything for text: one that nobody could read would hinder all.
     constraint names_are_text check (typeof(queue) = 'text' and typeof(task) = 'text'),
@@ -84,8 +85,8 @@ create table @jobs (
 -- nor future jobs stand in front of a due one, however many there are.
 create index @jobs_ready on @jobs (queue, task, priority, ready_at, id) where ready_at is not null;
 create index @jobs_expiring on @jobs (expires_at) 
-    where expires_at is not null and (ready_at is not null or barred_by is not null) and attempt = 0;
-create index @jobs_barred on @jobs (barred_by, id) where barred_by is not null;
+    where expires_at is not null and (ready_at is not null or held_by is not null) and attempt = 0;
+create index @jobs_held on @jobs (held_by, id) where held_by is not null;
 create index @jobs_asked on @jobs (id) where cancel_requested or pause_requested;
 create index @jobs_failed on @jobs (failed_at) where failed_at is not null;
 create unique index @jobs_key on @jobs (task, key) where holds_key;
@@ -149,9 +150,6 @@ create table @workers (
 create table @pauses (
     kind       text not null check (kind in ('queue', 'task', 'cron', 'filter')),
     name       text not null,               -- of a filter: its text
-    queues     text,                        -- what a filter means, as JSON; null: any
-    tasks      text,
-    arguments  text,
     by         text,
     reason     text,
     until      text,

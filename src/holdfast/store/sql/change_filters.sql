@@ -1,0 +1,1 @@
+update @meta set filter_version = :version

@@ -1,0 +1,1 @@
+delete from @pauses where kind = :kind and name = :name returning name
