@@ -35,8 +35,8 @@ from holdfast.tasks.task import AsyncTask, Bound, SyncTask, Task
 from holdfast.waiters import Waiters
 
 if TYPE_CHECKING:
-    from holdfast.runners.group import InProcessGroup
     from holdfast.runners.inprocess import InProcessRunner
+    from holdfast.runners.inprocess_group import InProcessGroup
     from holdfast.worker.worker import Worker
 
 P = ParamSpec("P")
@@ -325,19 +325,19 @@ class Holdfast(People):
 
     # -- work ----------------------------------------------------------------------------------------------------------
 
-    def crew(self, *, isolated: bool = False) -> InProcessGroup:
-        """Who runs this application's handlers in this process: for workers and runner processes. `isolated`: those of
-        tasks that ask for a process of their own, too."""
-        from holdfast.runners.group import InProcessGroup
+    def runner_group(self, *, isolated: bool = False) -> InProcessGroup:
+        """Runs this application's handlers in this process: for workers and pooled processes. `isolated`: also those of
+        tasks that ask for a process of their own."""
+        from holdfast.runners.inprocess_group import InProcessGroup
 
         return InProcessGroup(
             self.store, self.settings, self.tasks.values(), resources=self._resources, hooks=self._hooks,
             isolated=isolated,
         )  # fmt: skip
 
-    def crew_for(self, task: str, store: Store, threads: type[InProcessRunner]) -> InProcessGroup:
-        """The same for a process that is there for one attempt of this task."""
-        from holdfast.runners.group import InProcessGroup
+    def isolated_runner_group(self, task: str, store: Store, threads: type[InProcessRunner]) -> InProcessGroup:
+        """The same for an isolated process, which runs one attempt of this task."""
+        from holdfast.runners.inprocess_group import InProcessGroup
 
         return InProcessGroup(
             store, self.settings, [self.find_task(task)], resources=self._resources, hooks=self._hooks, isolated=True,
@@ -350,12 +350,12 @@ class Holdfast(People):
 
     def worker(self, queues: Iterable[str] | None = None) -> Worker:
         """A worker for this application: `hf.worker().run()`."""
-        from holdfast.runners.isolating_group import isolating, reference_of  # who only enqueues does not need it
+        from holdfast.runners.isolating_group import reference_of, with_isolation  # who only enqueues does not need it
         from holdfast.worker.worker import Worker
 
         served = None if queues is None else names_of("worker: queues", queues)
-        crew = isolating(self.crew(), lambda: reference_of(self), self.store, self.settings)
-        return Worker(self.store, self.settings, crew, queues=served)
+        group = with_isolation(self.runner_group(), lambda: reference_of(self), self.store, self.settings)
+        return Worker(self.store, self.settings, group, queues=served)
 
     def drain(
         self, queues: Iterable[str] | None = None, *, seconds: float | None = None, jobs: int | None = None

@@ -1,5 +1,5 @@
-"""`python -m holdfast.isolated_main`: the program of a process that runs one attempt, started by a worker. It is given
-the descriptor of its line to the worker, and the terms it must keep."""
+"""`python -m holdfast.isolated_main`: the program of a process that runs one attempt, started by a worker. Its
+arguments are the descriptor of its connection to the worker, and its set-up as JSON."""
 
 from __future__ import annotations
 
@@ -7,37 +7,38 @@ import socket
 import sys
 import traceback
 
-from holdfast.runners.child_setup import forks_are_no_runners, leave, settle
+from holdfast.runners.child_setup import forks_are_no_runners, leave, set_up
 
 
-def main(descriptor: str, terms: str) -> int:
-    settle(terms)
+def main(descriptor: str, setup: str) -> int:
+    set_up(setup)
     from holdfast.app_loader import find_app
     from holdfast.errors import HoldfastError
     from holdfast.runners.isolated_child import IsolatedChild, MainThreadRunner
-    from holdfast.runners.store_proxy import Withheld
-    from holdfast.runners.wire import say, unfit
+    from holdfast.runners.messages import start_failed
+    from holdfast.runners.store_proxy import NoStore
+    from holdfast.runners.wire import send
 
-    line = socket.socket(fileno=int(descriptor))
-    line.set_inheritable(False)
-    lone = IsolatedChild(line)
-    run = lone.hear()
+    connection = socket.socket(fileno=int(descriptor))
+    connection.set_inheritable(False)
+    child = IsolatedChild(connection)
+    run = child.first_message()
     if run is None:
-        return 1
-    forks_are_no_runners(line.fileno())
+        return 1  # the worker is gone
+    forks_are_no_runners(connection.fileno())
     sys.path[:] = [*run.path, *(entry for entry in sys.path if entry not in run.path)]
     try:
         app = find_app(run.app, **run.settings)
         if not run.database:
-            app.withhold(Withheld())
-        store = lone.store((lambda: app.store) if run.database else None)
-        lone.serve(app.crew_for(run.held.task, store, MainThreadRunner))
+            app.withhold(NoStore())
+        store = child.store((lambda: app.store) if run.database else None)
+        child.serve(app.isolated_runner_group(run.held.task, store, MainThreadRunner))
     except HoldfastError as error:
-        say(line, unfit(error))
+        send(connection, start_failed(error))
         return 1
     except Exception as error:  # noqa: BLE001 - a resource or hook of the user's may raise anything
         traceback.print_exc()
-        say(line, unfit(error))
+        send(connection, start_failed(error))
         return 1
     return 0
 

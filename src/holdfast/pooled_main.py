@@ -1,5 +1,5 @@
-"""`python -m holdfast.pooled_main`: the program of a pooled process, started by a worker. It is given the descriptor
-of its line to the worker, and the terms it is to hold to, as JSON."""
+"""`python -m holdfast.pooled_main`: the program of a pooled process, started by a worker. Its arguments are the
+descriptor of its connection to the worker, and its set-up as JSON."""
 
 from __future__ import annotations
 
@@ -9,25 +9,26 @@ import sys
 from holdfast import logs
 from holdfast.app_loader import find_app
 from holdfast.errors import HoldfastError
-from holdfast.runners.child_setup import leave, leave_signals_to_the_worker, settle
-from holdfast.runners.pooled_child import Child
-from holdfast.runners.wire import Orders, hear_one, say, unfit
+from holdfast.runners.child_setup import leave, leave_signals_to_the_worker, set_up
+from holdfast.runners.messages import Configure, start_failed
+from holdfast.runners.pooled_child import PooledChild
+from holdfast.runners.wire import receive_one, send
 
 
-def main(descriptor: str, terms: str) -> int:
-    settle(terms)
+def main(descriptor: str, setup: str) -> int:
+    set_up(setup)
     leave_signals_to_the_worker()
-    line = socket.socket(fileno=int(descriptor))
-    line.set_inheritable(False)
-    told = hear_one(line)
-    if not isinstance(told, Orders):
+    connection = socket.socket(fileno=int(descriptor))
+    connection.set_inheritable(False)
+    configure = receive_one(connection)
+    if not isinstance(configure, Configure):
         return 1  # the worker is gone
     try:
-        app = find_app(told.app, **told.settings)
-        logs.to_stderr(told.verbose, app.settings.log_format)
-        Child(line, app.settings, app.crew()).serve()
+        app = find_app(configure.app, **configure.settings)
+        logs.to_stderr(configure.verbose, app.settings.log_format)
+        PooledChild(connection, app.settings, app.runner_group()).serve()
     except HoldfastError as error:
-        say(line, unfit(error))
+        send(connection, start_failed(error))
         return 1
     return 0
 

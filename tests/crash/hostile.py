@@ -60,18 +60,22 @@ def _said(how: str, attempt: Attempt, *, alone: bool) -> Any:
     match how:
         case "not utf-8" | "not json" | "nul":
             result = {"not utf-8": b'"\xff\xfe"', "not json": b"{not JSON", "nul": b'"\\u0000"'}[how]
-            yield framed(("over", _outcome(held, "succeed", None, result)) if alone else
+            yield framed(("ended", _outcome(held, "succeed", None, result)) if alone else
                          ("done", [attempt.number], [now], [now], [result]))  # fmt: skip
         case "secret":
             text = f"password={SECRET} " + "x" * LONG + f" password={SECRET}"
             outcome = _outcome(held, "fail", "errored", None, ("BOOM", text, text[-1000:]))
             yield framed(
-                ("over", outcome) if alone else ("done", [], [], [], [], [(attempt.number, now, now, outcome)])
+                ("ended", outcome) if alone else ("done", [], [], [], [], [(attempt.number, now, now, outcome)])
             )
         case "flood":
             # All that a process may say again and again.
-            asks = [("ask", 1, ("checkpoint", b'"' + b"x" * MUCH + b'"', 0, None)), ("ask", 1, ("recording",))]
-            told = [("moved", [(attempt.number, 1, 2, "n" * 900)]), ("heard",), ("here", attempt.number, "x" * MUCH)]
+            asks = [("ask", 1, ("checkpoint", b'"' + b"x" * MUCH + b'"', 0, None)), ("ask", 1, ("records_success",))]
+            told = [
+                ("progressed", [(attempt.number, 1, 2, "n" * 900)]),
+                ("delivered",),
+                ("stack", attempt.number, "x" * MUCH),
+            ]
             batch = b"".join(map(framed, (*(asks if alone else told), told[0]) * 50))
             until = time.monotonic() + FLOOD
             while time.monotonic() < until:

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from holdfast.model.lifecycle import State
-from holdfast.runners.child_setup import Terms
-from holdfast.runners.wire import Orders, Run, frame
+from holdfast.runners.child_setup import ChildSetup
+from holdfast.runners.messages import Configure, Run
+from holdfast.runners.wire import frame
 from tests.crash.commands import Commands
 from tests.crash.fleet import wait_until
 from tests.factories import new_job
@@ -102,9 +103,9 @@ def test_a_runner_whose_worker_is_gone_says_nothing(tmp_path: Path, program: str
     """It notices when it has something to say: here that it can't find its application."""
     ours, theirs = socket.socketpair()
     run = Run("nowhere.py", [], {}, held(1), None, None, "w", True)
-    ours.sendall(frame(Orders("nowhere.py") if program == "holdfast.pooled_main" else run))
+    ours.sendall(frame(Configure("nowhere.py") if program == "holdfast.pooled_main" else run))
     ours.close()
-    arguments = [str(theirs.fileno()), str(Terms(parent=0))]
+    arguments = [str(theirs.fileno()), str(ChildSetup(parent=0))]
     with theirs:
         done = subprocess.run(
             [sys.executable, "-m", program, *arguments], cwd=tmp_path, pass_fds=[theirs.fileno()], timeout=60,

@@ -34,13 +34,13 @@ STACKS = (
     '{"pid":1,"thread":"t","text":"' + "y" * 2000 + '"}', '{"pid":1,"thread":"t","text":"\\ud800"}',
 )  # fmt: skip
 TAGS = (
-    "hello", "unfit", "ready", "done", "back", "moved", "here", "heard", "began", "over", "ask",
+    "hello", "start_failed", "ready", "done", "withdrawn", "progressed", "stack", "delivered", "began", "ended", "ask",
     "begin", "start", "close", "run", "reply", "", "x" * 300,
 )  # fmt: skip
 # What a process says while handlers run in it; what it says often.
-POOLED = ("done", "done", "moved", "moved", "here", "heard", "back", "unfit", "hello")
+POOLED = ("done", "done", "progressed", "progressed", "stack", "delivered", "withdrawn", "start_failed", "hello")
 OPENING = ("ready", *POOLED)
-ALONE = ("ask", "ask", "ask", "moved", "moved", "here", "began", "over", "unfit")
+ALONE = ("ask", "ask", "ask", "progressed", "progressed", "stack", "began", "ended", "start_failed")
 
 
 class Frames:
@@ -100,17 +100,17 @@ class Frames:
                 results = pick([[], [pick([None, *RESULTS]) for _ in range(count)]])
                 others = [self._other() for _ in range(self._chance.randrange(3))]
                 return [tag, numbers, started, ended, results, others]
-            case "back":
+            case "withdrawn":
                 return [tag, pick([True, False]), [number]]
-            case "moved":
+            case "progressed":
                 return [tag, [[number, self._count(), pick([None, self._count()]), pick([None, *TEXTS])]], [number]]
-            case "here":
+            case "stack":
                 return [tag, number, pick(STACKS)]
-            case "over":
+            case "ended":
                 return [tag, pick([None, self._other()[3]])]
             case "ask":
                 return [tag, self._count(), self._request()]
-            case "unfit":
+            case "start_failed":
                 return [tag, pick(TEXTS), pick(TEXTS), pick(TEXTS)]
             case "hello":
                 return [
@@ -120,7 +120,7 @@ class Frames:
                 ]
             case "ready":
                 return [tag, pick([None, [], ["errored"], [pick(TEXTS)]])]
-            case "heard" | "began":
+            case "delivered" | "began":
                 return [tag]
             case _:
                 return [tag, self._anything(1)]
@@ -155,7 +155,7 @@ class Frames:
             case 2:
                 return ["keep_step", pick(TEXTS), pick(RESULTS)]
             case 3:
-                return ["recording"]
+                return ["records_success"]
             case 4:
                 return [pick(["delete", "succeed", "close", "__class__", "read"]), self._anything(1), self._anything(1)]
             case _:

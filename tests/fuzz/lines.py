@@ -7,12 +7,12 @@ import logging
 import math
 import os
 import random
-import selectors
 import signal
 import socket
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict
+from dataclasses import replace as replace_link
 from itertools import count, islice
 from pathlib import Path
 from typing import Any
@@ -30,10 +30,13 @@ from holdfast.model.stack import LIMIT as STACK_LIMIT
 from holdfast.model.stack import taken
 from holdfast.runners import isolated_process, pooled_process
 from holdfast.runners.arrivals import WORDS
-from holdfast.runners.exit_status import End
+from holdfast.runners.exit_status import ExitStatus
+from holdfast.runners.group import WorkerLink
 from holdfast.runners.isolated import IsolatedRunner
-from holdfast.runners.process_pool import Pool
-from holdfast.runners.wire import ASKS, Hello, Ready, frame
+from holdfast.runners.messages import REQUESTS, Hello, Ready
+from holdfast.runners.process_pool import ProcessPool
+from holdfast.runners.process_watcher import ProcessWatcher
+from holdfast.runners.wire import frame
 from holdfast.settings import Settings
 from holdfast.store.base import Store
 from holdfast.tasks.attempt import NOTE_LIMIT, Attempt
@@ -65,7 +68,7 @@ class Nobody:
         self.watched, self._lives = os.pipe()  # readable when it has ended
         self.line = socket.socket(fileno=os.dup(line))
         self.line.setblocking(False)
-        self.end: End | None = None
+        self.exit_status: ExitStatus | None = None
         self._status: int | None = None
 
     def close(self, status: int = 0) -> None:
@@ -85,11 +88,11 @@ class Nobody:
     def ended(self) -> bool:
         return self._status is not None
 
-    def reap(self) -> End | None:
-        if self.end is None:
-            self.end = End(self._status, killed=self._status != 0)
+    def reap(self) -> ExitStatus | None:
+        if self.exit_status is None:
+            self.exit_status = ExitStatus(self._status, killed=self._status != 0)
             os.close(self.watched)
-        return self.end
+        return self.exit_status
 
     def send(self, data: bytes | bytearray, turn: Callable[[], None] = lambda: None) -> bool:
         """False: it is not heard any more. What the worker says is read, and forgotten. `turn`: has the worker read."""
@@ -195,34 +198,31 @@ class Lines:
             spawn.start()
         self._unsubscribe = events.subscribe(self._heard, only=["stumbled"])
         self._stumbled: list[Any] = []
-        self.pool = Pool("nowhere:hf", processes=1)
-        self.pool._ends, self.pool._worker = self.ends, "w"
-        self.pool._slots_changed = lambda: None
-        self.pool.misfit, self.pool.answer = self._misfit, self._answered
-        self.pool._start_one()
+        link = WorkerLink("w", self.ends, self._stack_taken, give_up=self._given_up)
+        self.pool = ProcessPool("nowhere:hf", processes=1)
         self.alone = IsolatedRunner("nowhere:hf", (), TASKS, store, self._settings)
-        self.alone.answer = self._answered
-        self.alone._worker, self.alone._ends = "w", self.ends
-        self.alone._selector.register(self.alone._wake_in, selectors.EVENT_READ)
-        self.pool._selector.register(self.pool._wake_in, selectors.EVENT_READ)
+        with patch.object(ProcessWatcher, "start"):  # the fuzzer turns their loops
+            self.alone.open(link)
+            self.pool.open(replace_link(link, stopping=lambda: True))
+        self.pool._link = link
+        self.pool._watcher.round()
 
     def close(self) -> None:
         for spawn in self._patched:
             spawn.stop()
         self._log.setLevel(self._level)
         self._unsubscribe()
-        self.alone._helpers.shutdown(wait=True)
         self.pooled.close()
         self.pool._closing = True
-        while self.pool._processes:
-            self.pool._round()
-        for one in self.alone._solos.values():
+        while self.pool._watcher.processes:
+            self.pool._watcher.round()
+        for one in self.alone._watcher.processes:
             one.child.kill()
-            one.line.close()
-        for runner in (self.alone, self.pool):
-            runner._selector.close()
-            for descriptor in (runner._wake_in, runner._wake_out):
-                os.close(descriptor)
+            one.channel.close()
+        self.alone._watcher.processes.clear()
+        self.alone.close()
+        self.alone._helpers.shutdown(wait=True)
+        self.pool._watcher.close(0.0)
 
     def _spawn_pooled(self, command: Sequence[str], *, pass_fds: Sequence[int], **_: Any) -> Nobody:
         self.pooled = Nobody(pass_fds[0])
@@ -230,16 +230,16 @@ class Lines:
         return self.pooled
 
     def _spawn_alone(self, command: Sequence[str], *, pass_fds: Sequence[int], **_: Any) -> Nobody:
-        self._lone = Nobody(pass_fds[0])
-        return self._lone
+        self._isolated_end = Nobody(pass_fds[0])
+        return self._isolated_end
 
     def _heard(self, name: str, fields: dict[str, Any]) -> None:
         self._stumbled.append(fields)
 
-    def _misfit(self, error: HoldfastError) -> None:
+    def _given_up(self, error: HoldfastError) -> None:
         raise Broken(f"the worker would end: {error}")
 
-    def _answered(self, attempt: Attempt, stack: str) -> None:
+    def _stack_taken(self, attempt: Attempt, stack: str) -> None:
         found = taken(stack)
         check_text(found.text, STACK_LIMIT)
         check_text(found.thread, STACK_LIMIT)
@@ -264,46 +264,51 @@ class Lines:
 
     def _talk_pooled(self, attempts: list[Attempt], chance: random.Random) -> None:
         pool, nobody = self.pool, self.pooled
-        [one] = pool._processes
-        silent = pool._began and chance.random() < 0.1  # it attacks before it is ready
+        [one] = pool._watcher.processes
+        silent = pool._ever_ready and chance.random() < 0.1  # it attacks before it is ready
         if not silent:
             nobody.send(frame(Ready()))
-            pool._round()
+            pool._watcher.round()
             if not one.give(attempts, is_async=False):
                 raise Broken("it takes no attempts")
             for attempt in attempts[:2]:
                 pool.stack(attempt)
-            one.withdraw(1, is_async=True)
+            one.withdrawals.request(1, is_async=True)
         else:
             self.ends.left = set()
         numbered = [(attempt.number, attempt.held) for attempt in attempts]
         self._feed(
-            nobody, Frames(chance, OPENING if silent else POOLED, numbered), pool._round, lambda: one in pool._processes
+            nobody,
+            Frames(chance, OPENING if silent else POOLED, numbered),
+            pool._watcher.round,
+            lambda: one in pool._watcher.processes,
         )
-        while one in pool._processes:
-            pool._round()
+        while one in pool._watcher.processes:
+            pool._watcher.round()
         if pool._trouble is not None:
             raise Broken(f"the worker would end: {pool._trouble}")
-        pool._stumbles, pool._start_at = 0, 0.0  # it need not wait
-        pool._round()
-        if len(pool._processes) != 1:
+        pool._starts.failures, pool._starts.at = 0, 0.0  # it need not wait
+        pool._watcher.round()
+        if len(pool._watcher.processes) != 1:
             raise Broken("no other was started")
 
     def _talk_alone(self, attempts: list[Attempt], chance: random.Random) -> None:
         runner = self.alone
-        runner._waiting.extend(attempts)
-        runner._wake()
-        while not runner._solos:
-            runner._round()
-        [one] = runner._solos.values()
-        runner.ask_where(attempts[0])
+        runner.start(attempts)
+        while not runner._watcher.processes:
+            runner._watcher.round()
+        [one] = runner._watcher.processes
+        runner.request_stack(attempts[0])
         self._feed(
-            self._lone, Frames(chance, ALONE, [(0, attempts[0].held)]), runner._round, lambda: bool(runner._solos)
+            self._isolated_end,
+            Frames(chance, ALONE, [(0, attempts[0].held)]),
+            runner._watcher.round,
+            lambda: bool(runner._watcher.processes),
         )
-        while runner._solos:
-            runner._round()
-        for _ in range(ASKS):  # all that it asked for is answered
-            if not one.asking.acquire(timeout=TIMEOUT):
+        while runner._watcher.processes:
+            runner._watcher.round()
+        for _ in range(REQUESTS):  # all that it asked for is answered
+            if not one.requests.acquire(timeout=TIMEOUT):
                 raise Broken("a request was never answered")
 
     def _feed(self, nobody: Nobody, frames: Frames, turn: Callable[[], None], lives: Callable[[], bool]) -> None:

@@ -11,7 +11,8 @@ import pytest
 
 from holdfast.model.job import ClaimedJob
 from holdfast.model.outcome import Outcome
-from holdfast.runners.wire import Done, Ready, frame
+from holdfast.runners.messages import Done, Ready
+from holdfast.runners.wire import frame
 from holdfast.settings import Settings
 from holdfast.store import open_store
 from holdfast.store.base import Store
@@ -82,9 +83,9 @@ def test_whatever_arrives_can_be_recorded(lines: Lines, store: Store, kind: str)
 def test_a_process_that_does_not_listen_is_not_given_more_and_more(lines: Lines) -> None:
     """It could say that all of it has ended, without having read any of it."""
     pool, nobody = lines.pool, lines.pooled
-    [one] = pool._processes
+    [one] = pool._watcher.processes
     nobody.line.send(frame(Ready()))
-    pool._round()
+    pool._watcher.round()
     given: list[Attempt] = []
     while not one.backlog or len(given) < 10:
         attempts = [Attempt(ClaimedJob(len(given), "f1", "task", "default", b"x" * 100_000, 1, 3), taken=1.0)]
@@ -92,13 +93,13 @@ def test_a_process_that_does_not_listen_is_not_given_more_and_more(lines: Lines)
         assert one.give(attempts, is_async=False)
         given += attempts
     nobody.line.send(frame(Done([given[0].number], [2.0], [3.0])))
-    pool._round()
+    pool._watcher.round()
     assert given[0] not in lines.ends.left
     nobody.line.send(frame(Done([given[-1].number], [2.0], [3.0])))
-    pool._round()
+    pool._watcher.round()
     assert given[-1] in lines.ends.left, "what it says is not believed"
-    while one in pool._processes:
-        pool._round()
+    while one in pool._watcher.processes:
+        pool._watcher.round()
     assert not lines.ends.left
     assert isinstance(lines.ends.last, Outcome)  # it has not begun: given back
     assert lines.ends.last.verb == "release"

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import tempfile
 import time
 from pathlib import Path
 
 from holdfast import Holdfast, Snooze
 
-hf = Holdfast("sqlite:///never-opened.db", concurrency=4, threads=2)
+# Never opened, but other files beside it might be.
+hf = Holdfast(f"sqlite:///{tempfile.gettempdir()}/never-opened-{os.getpid()}.db", concurrency=4, threads=2)
 
 
 @hf.task

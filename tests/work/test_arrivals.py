@@ -13,7 +13,8 @@ from holdfast.model.job import ClaimedJob
 from holdfast.model.outcome import MESSAGE_LIMIT, TRACEBACK_LIMIT, Error, Outcome
 from holdfast.model.stack import Taken, taken
 from holdfast.runners.arrivals import Arrivals, span
-from holdfast.runners.wire import Garbled, Unfit
+from holdfast.runners.channel import Garbled
+from holdfast.runners.messages import StartFailed
 from holdfast.tasks.attempt import Attempt
 
 HELD = ClaimedJob(7, "f1", "task", "default", b'{"card": "4111-1111", "$secret": ["card"]}', 1, 3)
@@ -129,7 +130,7 @@ def test_a_stack_is_cleaned_and_tells_no_secret() -> None:
     ],
 )  # fmt: skip
 def test_why_a_process_could_not_begin_is_an_error_of_ours(kind: str, found: type) -> None:
-    error = ARRIVALS.unfit(Unfit(kind, "password=hunter2" + "x" * 10**5, "HF1101"))
+    error = ARRIVALS.start_failed(StartFailed(kind, "password=hunter2" + "x" * 10**5, "HF1101"))
     assert type(error) is found
     assert str(error).startswith("HF1101 password=***")
     assert len(error.message) <= MESSAGE_LIMIT

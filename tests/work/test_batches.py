@@ -26,22 +26,14 @@ from holdfast.model.outcome import (
     stopped,
 )
 from holdfast.runners import pooled_child as child_module
-from holdfast.runners.pooled_child import Child
-from holdfast.runners.pooled_process import Process
-from holdfast.runners.process_pool import Pool
-from holdfast.runners.wire import (
-    MARKS,
-    Begin,
-    Close,
-    Done,
-    Hearing,
-    Hello,
-    Moved,
-    Ready,
-    Start,
-    ToWorker,
-    frame,
-)
+from holdfast.runners.channel import Channel
+from holdfast.runners.group import WorkerLink
+from holdfast.runners.marks import MARKS
+from holdfast.runners.messages import Begin, Close, Done, Hello, Progressed, Ready, Start, ToWorker
+from holdfast.runners.pooled_child import PooledChild
+from holdfast.runners.pooled_process import PooledProcess
+from holdfast.runners.process_pool import ProcessPool
+from holdfast.runners.wire import frame
 from holdfast.tasks.attempt import NOTE_LIMIT, Attempt
 from holdfast.tasks.context import JobContext
 from holdfast.worker.in_flight import InFlight
@@ -73,33 +65,33 @@ class Heard:
         return by_job
 
 
-class Crew:
+class Group:
     """A pool of one process with its two runners, and what its desk would be told."""
 
     def __init__(self) -> None:
-        self.pool = Pool(f"{Path(__file__).with_name('batch_app.py')}:hf", processes=1)
+        self.pool = ProcessPool(f"{Path(__file__).with_name('batch_app.py')}:hf", processes=1)
         self.heard = Heard()
         self.coroutines, self.threads = self.pool.runners
-        self.pool.open("w1", self.heard, None, lambda: None)
+        self.pool.open(WorkerLink("w1", self.heard, lambda attempt, stack: None))
 
     @property
-    def process(self) -> Process:
+    def process(self) -> PooledProcess:
         [process] = self.pool.ready()
         return process
 
     def loads(self) -> tuple[int, int]:
-        return self.process.load(is_async=True), self.process.load(is_async=False)
+        return self.process.table.load(is_async=True), self.process.table.load(is_async=False)
 
 
 @pytest.fixture(scope="module")
-def opened() -> Iterator[Crew]:
-    crew = Crew()
-    yield crew
-    crew.pool.close(time.monotonic() + 10)
+def opened() -> Iterator[Group]:
+    group = Group()
+    yield group
+    group.pool.close(time.monotonic() + 10)
 
 
 @pytest.fixture
-def crew(opened: Crew) -> Crew:
+def group(opened: Group) -> Group:
     assert opened.loads() == (0, 0)
     assert not opened.heard.told
     return opened
@@ -118,35 +110,35 @@ def as_told(held: ClaimedJob) -> Outcome:
     return returned(held, None if held.task == "echo" and n % 3 == 0 else str(n).encode())
 
 
-def test_each_outcome_is_that_of_its_own_job_and_claim(crew: Crew) -> None:
+def test_each_outcome_is_that_of_its_own_job_and_claim(group: Group) -> None:
     first, second, third = (
         echoes(range(500), "f1"), echoes(range(500, 1000), "f2"), echoes(range(1000, 1050), "f3", "echo_on_thread")
     )  # fmt: skip
-    crew.coroutines.start(first)
-    crew.threads.start(third)
-    crew.coroutines.start(second)
+    group.coroutines.start(first)
+    group.threads.start(third)
+    group.coroutines.start(second)
     attempts = [*first, *second, *third]
-    outcomes = crew.heard.wait(len(attempts))
+    outcomes = group.heard.wait(len(attempts))
     assert outcomes == {attempt.held.id: as_told(attempt.held) for attempt in attempts}
     assert all(0 < attempt.started <= attempt.ended for attempt in attempts)
-    assert crew.loads() == (0, 0)
-    assert [runner.waiting_since() for runner in crew.pool.runners] == [None, None]
+    assert group.loads() == (0, 0)
+    assert [runner.waiting_since() for runner in group.pool.runners] == [None, None]
 
 
-def test_numbers_come_round_in_the_middle_of_a_batch(crew: Crew) -> None:
-    process = crew.process
-    process._number = -(-process._number // MARKS) * MARKS + MARKS - 30
-    process._marks[:] = b"\x02" * MARKS  # as others left them that ended
+def test_numbers_come_round_in_the_middle_of_a_batch(group: Group) -> None:
+    process = group.process
+    process.table._next = -(-process.table._next // MARKS) * MARKS + MARKS - 30
+    process.table.marks._memory[:] = b"\x02" * MARKS  # as others left them that ended
     attempts = echoes(range(100), "f1")
-    crew.coroutines.start(attempts)
-    assert crew.heard.wait(100) == {attempt.held.id: as_told(attempt.held) for attempt in attempts}
+    group.coroutines.start(attempts)
+    assert group.heard.wait(100) == {attempt.held.id: as_told(attempt.held) for attempt in attempts}
     assert [attempt.number % MARKS for attempt in attempts[28:32]] == [MARKS - 2, MARKS - 1, 0, 1]
-    assert crew.coroutines.waiting_since() is None
-    assert {process.mark(attempt) for attempt in attempts} == {2}
+    assert group.coroutines.waiting_since() is None
+    assert all(process.table.marks.has_ended(attempt) for attempt in attempts)
 
 
-def test_what_runs_and_what_waits_is_told_apart_and_only_the_latter_comes_back(crew: Crew, tmp_path: Path) -> None:
-    process, path = crew.process, tmp_path / "go"
+def test_what_runs_and_what_waits_is_told_apart_and_only_the_latter_comes_back(group: Group, tmp_path: Path) -> None:
+    process, path = group.process, tmp_path / "go"
     blocking = [
         Attempt(
             ClaimedJob(id, "f1", "until_told", "default", json.dumps({"path": str(path)}).encode(), 1, 3), None, 1.0
@@ -154,72 +146,74 @@ def test_what_runs_and_what_waits_is_told_apart_and_only_the_latter_comes_back(c
         for id in range(4)
     ]
     waiting = echoes(range(100, 200), "f2")
-    process._number = -(-process._number // MARKS) * MARKS + MARKS - 50  # those that wait go round
-    crew.coroutines.start(blocking)
-    wait_until(lambda: all(process.runs(attempt) for attempt in blocking), timeout=PATIENCE)
-    assert crew.coroutines.waiting_since() is None
+    process.table._next = -(-process.table._next // MARKS) * MARKS + MARKS - 50  # those that wait go round
+    group.coroutines.start(blocking)
+    wait_until(lambda: all(process.table.marks.runs(attempt) for attempt in blocking), timeout=PATIENCE)
+    assert group.coroutines.waiting_since() is None
     for attempt in waiting:
         attempt.taken = 2.0
-    crew.coroutines.start(waiting)
-    assert crew.coroutines.waiting_since() == 2.0
-    assert not any(process.runs(attempt) or process.has_ended(attempt) for attempt in waiting)
-    assert crew.coroutines.withdraw(60) == []
-    back = crew.heard.wait(60)
+    group.coroutines.start(waiting)
+    assert group.coroutines.waiting_since() == 2.0
+    assert not any(process.table.marks.runs(attempt) or process.table.marks.has_ended(attempt) for attempt in waiting)
+    assert group.coroutines.withdraw(60) == []
+    back = group.heard.wait(60)
     assert back == {attempt.held.id: None for attempt in waiting[40:]}, "the newest first"
-    assert crew.loads() == (44, 0)
-    assert crew.coroutines.waiting_since() == 2.0
+    assert group.loads() == (44, 0)
+    assert group.coroutines.waiting_since() == 2.0
     # Whatever is still said of them is of nobody any more.
-    crew.pool._done(process, Done([waiting[-1].number], [1.0], [2.0], [], [(waiting[-2].number, 1.0, 2.0, None)]))
-    assert not crew.heard.told
-    assert crew.loads() == (44, 0)
+    group.pool._messages.done(
+        process, Done([waiting[-1].number], [1.0], [2.0], [], [(waiting[-2].number, 1.0, 2.0, None)])
+    )
+    assert not group.heard.told
+    assert group.loads() == (44, 0)
     path.touch()
-    crew.heard.wait(44)
-    assert crew.loads() == (0, 0)
-    assert crew.coroutines.waiting_since() is None
+    group.heard.wait(44)
+    assert group.loads() == (0, 0)
+    assert group.coroutines.waiting_since() is None
 
 
-def test_one_of_a_batch_can_be_asked_to_stop(crew: Crew, tmp_path: Path) -> None:
+def test_one_of_a_batch_can_be_asked_to_stop(group: Group, tmp_path: Path) -> None:
     path = tmp_path / "go"
     args = json.dumps({"path": str(path)}).encode()
     attempts = [Attempt(ClaimedJob(id, "f1", "until_told", "default", args, 1, 3), None, 1.0) for id in range(3)]
-    crew.coroutines.start(attempts)
-    wait_until(lambda: all(crew.process.runs(attempt) for attempt in attempts), timeout=PATIENCE)
+    group.coroutines.start(attempts)
+    wait_until(lambda: all(group.process.table.marks.runs(attempt) for attempt in attempts), timeout=PATIENCE)
     attempts[1].ask("cancel")
-    assert crew.heard.wait(1) == {1: stopped(attempts[1].held)}
+    assert group.heard.wait(1) == {1: stopped(attempts[1].held)}
     path.touch()
-    assert crew.heard.wait(2) == {id: returned(attempts[id].held, None) for id in (0, 2)}
+    assert group.heard.wait(2) == {id: returned(attempts[id].held, None) for id in (0, 2)}
 
 
-def test_what_ended_is_told_though_the_loop_is_blocked_since(crew: Crew, tmp_path: Path) -> None:
+def test_what_ended_is_told_though_the_loop_is_blocked_since(group: Group, tmp_path: Path) -> None:
     path = tmp_path / "go"
     args = json.dumps({"path": str(path)}).encode()
     [plain] = echoes(range(1), "f1")
     blocking = Attempt(ClaimedJob(1, "f1", "block_until_told", "default", args, 1, 3), None, 1.0)
-    crew.coroutines.start([plain, blocking])
-    assert crew.heard.wait(1) == {0: returned(plain.held, None)}
+    group.coroutines.start([plain, blocking])
+    assert group.heard.wait(1) == {0: returned(plain.held, None)}
     path.touch()
-    assert crew.heard.wait(1) == {1: returned(blocking.held, None)}
+    assert group.heard.wait(1) == {1: returned(blocking.held, None)}
 
 
 def test_a_runner_forgets_what_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     """Here in this process, to see what it has in hand."""
     monkeypatch.setattr(child_module, "forks_are_no_runners", lambda *descriptors: None)
     ours, theirs = socket.socketpair()
-    child = Child(theirs, batch_app.hf.settings, batch_app.hf.crew())
+    child = PooledChild(theirs, batch_app.hf.settings, batch_app.hf.runner_group())
     thread = threading.Thread(target=child.serve)
-    hearing, said = Hearing(ours), list[ToWorker]()
+    channel, said = Channel(ours), list[ToWorker]()
     with ours, theirs, tempfile.TemporaryFile() as shared:
         thread.start()
-        assert isinstance(wait_until(lambda: hearing.receive() or [])[0], Hello)
+        assert isinstance(wait_until(lambda: channel.receive() or [])[0], Hello)
         shared.truncate(MARKS)
         socket.send_fds(ours, [frame(Begin("w1"))], [shared.fileno()])
-        assert wait_until(lambda: hearing.receive() or []) == [Ready()]
+        assert wait_until(lambda: channel.receive() or []) == [Ready()]
         for task in ("echo", "echo_on_thread"):
             ours.sendall(frame(Start(0, 1.0, [attempt.held for attempt in echoes(range(30), "f1", task)])))
             said.clear()
             while sum(len(done.numbers) + len(done.others) for done in said if isinstance(done, Done)) < 30:
-                said += wait_until(lambda: hearing.receive() or [])
-            assert child._in_hand == {}
+                said += wait_until(lambda: channel.receive() or [])
+            assert child._in_flight == {}
         ours.sendall(frame(Close(10.0)))
         thread.join(PATIENCE)
 
@@ -234,27 +228,27 @@ def test_what_is_too_much_for_one_frame_comes_in_several() -> None:
         for one in held[:200]
     ]
     ours, theirs = socket.socketpair()
-    child = Child(theirs, batch_app.hf.settings, batch_app.hf.crew())
+    child = PooledChild(theirs, batch_app.hf.settings, batch_app.hf.runner_group())
     for one, outcome in zip(held, [*outcomes, *(returned(one, None) for one in held[200:])], strict=True):
         attempt = Attempt(one, number=int(one.id), started=1.0, ended=2.0)
         attempt.done, attempt.note = 1, "\N{PILE OF POO}" * NOTE_LIMIT
         if int(one.id) < 200:
-            child._done.append((attempt, outcome))
+            child._outcomes._finished.append((attempt, outcome))
         else:
-            child._plain.append(attempt)
-    hearing, told, moved = Hearing(ours, limit), list[int](), list[int]()
-    thread = threading.Thread(target=child._flush)
+            child._outcomes._succeeded.append(attempt)
+    channel, told, moved = Channel(ours, limit), list[int](), list[int]()
+    thread = threading.Thread(target=child._outcomes.flush)
     with ours, theirs:
         thread.start()
         while len(told) < count:
-            for message in wait_until(lambda: hearing.receive() or []):
-                assert isinstance(message, Done | Moved)
-                if isinstance(message, Moved):
+            for message in wait_until(lambda: channel.receive() or []):
+                assert isinstance(message, Done | Progressed)
+                if isinstance(message, Progressed):
                     moved += [number for number, *_ in message.progress]
                 else:
                     told += [*message.numbers, *(number for number, *_ in message.others)]
         thread.join(PATIENCE)
-    assert not hearing.broken
+    assert not channel.broken
     assert sorted(told) == sorted(moved) == list(range(count))
 
 

@@ -15,9 +15,9 @@ from holdfast import BadSettings, Holdfast, events
 from holdfast.model.job import NewJob
 from holdfast.runners import event_forwarding
 from holdfast.runners.event_forwarding import Forwarder, Receiver
-from holdfast.runners.pooled_process import Process
-from holdfast.runners.process_pool import Pool
-from holdfast.runners.wire import Happened, ToRunner
+from holdfast.runners.messages import Deliver, ToRunner
+from holdfast.runners.pooled_process import PooledProcess
+from holdfast.runners.process_pool import ProcessPool
 from holdfast.settings import Settings
 from holdfast.worker.worker import Worker
 from tests.running import Heard
@@ -33,7 +33,7 @@ class Runner:
         self.backlog = False
 
     def send(self, message: ToRunner) -> None:
-        assert isinstance(message, Happened)
+        assert isinstance(message, Deliver)
         batch = [msgspec.msgpack.decode(event) for event in message.events]
         self.batches.append(len(batch))
         self.told += [(name, fields) for name, fields in batch]
@@ -75,7 +75,7 @@ def test_what_comes_while_a_batch_is_under_way_goes_together_when_that_was_heard
     emit(2, 3, 4)
     forwarder.send([runner])
     assert (runner.numbers, len(wakes)) == ([1], 1)
-    forwarder.heard(runner)
+    forwarder.delivered(runner)
     forwarder.send([runner])
     assert (runner.numbers, runner.batches) == ([1, 2, 3, 4], [1, 3])
 
@@ -87,7 +87,7 @@ def test_a_process_that_does_not_take_what_was_sent_gets_no_more(forwarder: Forw
     emit(1)
     runner.backlog = True
     forwarder.send([runner])
-    forwarder.heard(runner)
+    forwarder.delivered(runner)
     forwarder.send([runner])
     assert runner.numbers == []
     runner.backlog = False
@@ -102,7 +102,7 @@ def test_all_goes_to_one_process_until_that_is_gone_then_to_another(forwarder: F
     for number in (1, 2):
         emit(number)
         forwarder.send([first, second])
-        forwarder.heard(first)
+        forwarder.delivered(first)
     emit(3, 4)
     forwarder.send([first, second])
     emit(5)
@@ -120,7 +120,7 @@ def test_what_finds_no_room_is_dropped_and_counted(forwarder: Forwarder, monkeyp
     assert forwarder._size < 1100
     while forwarder._queue or forwarder._under_way:
         forwarder.send([runner])
-        forwarder.heard(runner)
+        forwarder.delivered(runner)
     kept = len(runner.numbers)
     assert runner.numbers == list(range(kept))
     assert sum(runner.dropped) == 10_000 - kept
@@ -212,20 +212,20 @@ def test_a_worker_sends_no_event_where_nobody_listens(
             monkeypatch.setenv(f"HOLDFAST_{name.upper()}", str(value))
     (tmp_path / "app.py").write_text(APP + LISTENS[how] + "\n")
     sent: list[ToRunner] = []
-    send: Callable[[Process, ToRunner], None] = Process.send
+    send: Callable[[PooledProcess, ToRunner], None] = PooledProcess.send
 
-    def spy(process: Process, message: ToRunner) -> None:
+    def spy(process: PooledProcess, message: ToRunner) -> None:
         sent.append(message)
         send(process, message)
 
-    monkeypatch.setattr(Process, "send", spy)
+    monkeypatch.setattr(PooledProcess, "send", spy)
     with Holdfast(**asdict(settings)) as app:
         app.migrate()
-        pool = Pool(f"{tmp_path}/app.py")
+        pool = ProcessPool(f"{tmp_path}/app.py")
         job = app.store.enqueue(NewJob(task="work", args=b"{}"))
         assert Worker(app.store, pool.settings, pool).drain() == 1
         assert app.store.get(job.id).state == "succeeded"
     assert sent
-    events_sent = [message for message in sent if isinstance(message, Happened)]
+    events_sent = [message for message in sent if isinstance(message, Deliver)]
     assert bool(events_sent) is (how == "to everything")
     wait_until(lambda: events.heard() == [], "the worker listens no more")

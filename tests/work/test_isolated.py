@@ -16,7 +16,7 @@ from holdfast import BadSettings, Crashed, Holdfast, JobFailed, JobInfo, State
 from holdfast.runners import isolated_process
 from holdfast.runners.isolated import IsolatedRunner
 from holdfast.runners.kernel import process_of
-from holdfast.runners.wire import ASKS
+from holdfast.runners.messages import REQUESTS
 from holdfast.settings import Settings
 from tests.running import Heard, await_state, working
 from tests.waiting import wait_until
@@ -317,7 +317,7 @@ def test_a_process_that_meddles_with_its_line_harms_only_itself(hf: Holdfast) ->
 
 def test_many_threads_of_an_attempt_can_ask_at_once_and_get_large_answers(hf: Holdfast) -> None:
     """Neither side ever waits for the other to listen, while that waits for an answer."""
-    threads, size = 3 * ASKS, 400_000
+    threads, size = 3 * REQUESTS, 400_000
     job = app.in_many_threads.enqueue(threads, size)
     with working(hf):
         assert job.wait(timeout=2 * PATIENCE) == [size] * threads

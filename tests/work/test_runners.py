@@ -258,12 +258,12 @@ def test_a_loop_ends_in_good_order_when_its_last_slot_ends_in_the_same_moment(hf
 
     task: Any = hf.task(name="task")(coroutine)
     runner = LoopRunner(1, [task], hf.store, hf.settings)
-    runner.finished = lambda attempt, outcome: ended.set()
+    runner.open("w", lambda attempt, outcome: ended.set())
     runner.start([Attempt(ClaimedJob(1, "f", "task", "default", b"{}", 1, 3))])
     assert ended.wait(20)
     runner._thread.join(20)
     assert not runner._thread.is_alive()
-    assert runner._loop.is_closed()
+    assert runner.loop.is_closed()
 
 
 @pytest.mark.parametrize("engine", ["sqlite"])  # it is not asked
@@ -273,19 +273,19 @@ def test_who_comes_too_late_to_stop_a_coroutine_meets_no_error(hf: Holdfast) -> 
     slots: list[Any] = []
 
     async def coroutine() -> None:
-        slots.extend(runner._places.values())
+        slots.extend(runner._open_slots.values())
         began.set()
 
     task: Any = hf.task(name="task")(coroutine)
     runner = LoopRunner(1, [task], hf.store, hf.settings)
-    runner.finished = lambda attempt, outcome: None
+    runner.open("w", lambda attempt, outcome: None)
     attempt = Attempt(ClaimedJob(1, "f", "task", "default", b"{}", 1, 3))
     runner.start([attempt])
     assert began.wait(20)
     runner.close(20.0)
     [slot] = slots
     slot.interrupt(attempt)
-    assert runner._loop.is_closed()
+    assert runner.loop.is_closed()
 
 
 @pytest.mark.parametrize("engine", ["sqlite"])  # it is not asked
@@ -306,7 +306,7 @@ def test_what_was_asked_of_an_attempt_is_not_asked_of_the_next_in_its_slot(hf: H
 
     task: Any = hf.task(name="task")(coroutine)
     runner = LoopRunner(1, [task], hf.store, hf.settings)
-    runner.finished = lambda attempt, outcome: ended.set() if attempt.held.id == 2 else None
+    runner.open("w", lambda attempt, outcome: ended.set() if attempt.held.id == 2 else None)
     first, second = (Attempt(ClaimedJob(n, "f", "task", "default", b'{"n":%d}' % n, 1, 3)) for n in (1, 2))
     try:
         runner.start([first, second])
@@ -396,7 +396,7 @@ def test_each_attempt_is_run_or_withdrawn_exactly_once(
 
     task: Any = hf.task(name="task")(coroutine if kind is LoopRunner else handler)
     runner = kind(4, [task], hf.store, hf.settings)
-    runner.finished = lambda attempt, outcome: ended.append(int(attempt.held.id))
+    runner.open("w", lambda attempt, outcome: ended.append(int(attempt.held.id)))
     withdrawn: list[int] = []
     chance = random.Random(1)
     interval = sys.getswitchinterval()

@@ -20,15 +20,15 @@ from holdfast.model.environment import child_environment
 from holdfast.model.limits import NO_LIMITS
 from holdfast.runners import kernel, reaper
 from holdfast.runners.capture import Capture
-from holdfast.runners.child_setup import CPU_GRACE, Terms
-from holdfast.runners.exit_status import End
-from holdfast.runners.kernel import OutOfMemory, Process, process_of
+from holdfast.runners.child_setup import CPU_GRACE, ChildSetup
+from holdfast.runners.exit_status import ExitStatus
+from holdfast.runners.kernel import OutOfMemory, ProcessEntry, process_of
 from holdfast.runners.spawn import Child, all_reaped, reap_adopted, spawn
 from tests.waiting import wait_until
 
 Start = Callable[..., Child]
 
-PROGRAM = "import sys; from holdfast.runners.child_setup import settle; settle(sys.argv[-1]); exec(sys.argv[1])"
+PROGRAM = "import sys; from holdfast.runners.child_setup import set_up; set_up(sys.argv[-1]); exec(sys.argv[1])"
 # Starts a process that leaves its group, loses its parent and forgets its environment.
 RUNAWAY = """
 import os, sys, time
@@ -52,10 +52,10 @@ def start() -> Iterator[Start]:
     kernel.adopt_orphans(os.getpid())
 
     def start(code: str, *, limits: Limits = NO_LIMITS, output: int | None = None, **options: object) -> Child:
-        terms = Terms(parent=0, limits=limits, no_new_privs=True, umask=0o077)
+        terms = ChildSetup(parent=0, limits=limits, no_new_privs=True, umask=0o077)
         child = spawn(
             [sys.executable, "-c", PROGRAM, textwrap.dedent(code)],
-            env=child_environment(os.environ), terms=terms, output=output, **options,  # type: ignore[arg-type]
+            env=child_environment(os.environ), setup=terms, output=output, **options,  # type: ignore[arg-type]
         )  # fmt: skip
         started.append(child)
         return child
@@ -66,13 +66,13 @@ def start() -> Iterator[Start]:
         wait_until(child.reap)
 
 
-def end_of(child: Child) -> End:
+def end_of(child: Child) -> ExitStatus:
     end = wait_until(child.reap)
     assert end is not None
     return end
 
 
-def seen(pid: int) -> Process:
+def seen(pid: int) -> ProcessEntry:
     process = process_of(pid)
     assert process is not None
     return process
@@ -103,15 +103,15 @@ def pid_in(path: Path) -> int:
     ],
 )
 def test_it_is_told_how_a_process_ended(start: Start, code: str, told: str) -> None:
-    assert end_of(start(code)).told() == told
+    assert end_of(start(code)).described() == told
 
 
 def test_a_kill_of_our_own_is_known_as_ours(start: Start) -> None:
     child = start("import time; time.sleep(600)")
     assert child.reap() is None
     child.kill()
-    assert end_of(child) == child.end
-    assert (child.end.status, child.end.killed) == (-signal.SIGKILL, True)
+    assert end_of(child) == child.exit_status
+    assert (child.exit_status.code, child.exit_status.killed) == (-signal.SIGKILL, True)
 
 
 def test_a_kill_by_the_kernel_for_want_of_memory_is_told_as_such(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,7 +121,7 @@ def test_a_kill_by_the_kernel_for_want_of_memory_is_told_as_such(start: Start, m
     counts = iter([OutOfMemory(4, "container"), OutOfMemory(5, "container")])
     monkeypatch.setattr(module, "out_of_memory", lambda: next(counts))
     end = end_of(start("import os; os.kill(os.getpid(), 9)"))
-    assert end.told() == (
+    assert end.described() == (
         "was ended by SIGKILL (probably out of memory: the kernel killed a process of this container)"
     )  # fmt: skip
 
@@ -262,7 +262,7 @@ def test_orphans_of_a_child_that_lives_on_are_reaped(start: Start, tmp_path: Pat
         reap_adopted()
         assert all(is_gone(pid) for pid in orphans)
         assert not child.ended()
-        assert end_of(ended).status == 3
+        assert end_of(ended).code == 3
         assert all(seen(process.pid).ended for process in own)
     finally:
         assert [process.wait() for process in own] == [0, 0]
@@ -277,9 +277,9 @@ def test_a_child_that_lives_long_is_not_taken_for_one_with_its_number(
     ready = tmp_path / "ready"
     old = start(f"import time; open({str(ready)!r}, 'w').close(); time.sleep(600)")
     wait_until(ready.exists)
-    monkeypatch.setattr(module, "_numbers", count(old.terms.mark % 2**reaper.NUMBERS - 1))
+    monkeypatch.setattr(module, "_numbers", count(old.setup.mark % 2**reaper.NUMBERS - 1))
     new = start("pass")
-    assert new.terms.mark != old.terms.mark
+    assert new.setup.mark != old.setup.mark
     assert end_of(new).clean
     assert not old.ended()
 
@@ -329,7 +329,7 @@ def test_a_stopped_child_hears_that_it_is_to_end(start: Start, tmp_path: Path) -
     wait_until(ready.exists)
     os.kill(child.pid, signal.SIGSTOP)
     child.terminate()
-    assert end_of(child).status == 7
+    assert end_of(child).code == 7
 
 
 def test_a_child_dies_with_its_parent_although_it_holds_the_gil(tmp_path: Path) -> None:
@@ -338,9 +338,9 @@ def test_a_child_dies_with_its_parent_although_it_holds_the_gil(tmp_path: Path) 
     busy = f"import re, os; open({str(ready)!r}, 'w').write(str(os.getpid())); re.match('(a*)*b', 'a' * 60)"
     parent_code = f"""
 import os, sys
-from holdfast.runners.child_setup import Terms
+from holdfast.runners.child_setup import ChildSetup
 from holdfast.runners.spawn import spawn
-spawn([sys.executable, "-c", {PROGRAM!r}, {busy!r}], env=os.environ, terms=Terms(parent=0))
+spawn([sys.executable, "-c", {PROGRAM!r}, {busy!r}], env=os.environ, setup=ChildSetup(parent=0))
 import time; time.sleep(600)
 """
     parent = subprocess.Popen([sys.executable, "-c", parent_code])
@@ -354,7 +354,7 @@ import time; time.sleep(600)
 
 
 def test_a_child_whose_parent_is_not_the_one_it_expects_ends_at_once() -> None:
-    terms = str(Terms(parent=1 if os.getpid() != 1 else 2))
+    terms = str(ChildSetup(parent=1 if os.getpid() != 1 else 2))
     ran = subprocess.run([sys.executable, "-c", PROGRAM, "print('alive')", terms], stdout=subprocess.PIPE, check=False)
     assert (ran.returncode, ran.stdout) == (-signal.SIGKILL, b"")
 
@@ -362,7 +362,7 @@ def test_a_child_whose_parent_is_not_the_one_it_expects_ends_at_once() -> None:
 # -- limits ------------------------------------------------------------------------------------------------------------
 
 
-def output_of(start: Start, code: str, limits: Limits = NO_LIMITS) -> tuple[End, str]:
+def output_of(start: Start, code: str, limits: Limits = NO_LIMITS) -> tuple[ExitStatus, str]:
     capture = Capture()
     child = start(code, limits=limits, output=capture.to)
     capture.started()
@@ -374,15 +374,15 @@ def output_of(start: Start, code: str, limits: Limits = NO_LIMITS) -> tuple[End,
 
 def test_a_memory_bomb_stays_within_its_limit(start: Start) -> None:
     end, said = output_of(start, "hoard = [bytes(2**20) for _ in range(10**6)]", Limits(memory=256 * 2**20))
-    assert end.status == 1
+    assert end.code == 1
     assert "MemoryError" in said
-    assert end.told(said) == "exited with status 1 (probably out of memory: its limit is 256 MB)"
+    assert end.described(said) == "exited with status 1 (probably out of memory: its limit is 256 MB)"
     assert end.memory < 400 * 2**20
 
 
 def test_cpu_time_is_limited_and_the_end_says_so(start: Start) -> None:
     end, _ = output_of(start, "while True: pass", Limits(cpu=1))
-    assert end.told() == "was ended by SIGXCPU (it used up its limit of 1 s of CPU time)"
+    assert end.described() == "was ended by SIGXCPU (it used up its limit of 1 s of CPU time)"
 
 
 def test_who_ignores_the_end_of_its_cpu_time_is_killed(start: Start) -> None:
@@ -395,22 +395,22 @@ resource.setrlimit(resource.RLIMIT_CPU, (1, 2))
 while True: pass
 """
     end, _ = output_of(start, code, Limits(cpu=1))
-    assert end.told() == "was ended by SIGKILL (it used up its limit of 1 s of CPU time)"
+    assert end.described() == "was ended by SIGKILL (it used up its limit of 1 s of CPU time)"
 
 
 def test_files_can_grow_only_so_far(start: Start, tmp_path: Path) -> None:
     code = f"open({str(tmp_path / 'large')!r}, 'wb').write(bytes(10**6))"
     end, said = output_of(start, code, Limits(file_size=100_000))
-    assert end.status == 1
+    assert end.code == 1
     assert "File too large" in said
     assert (tmp_path / "large").stat().st_size == 100_000
     end, _ = output_of(start, f"import signal; signal.signal(25, signal.SIG_DFL); {code}", Limits(file_size=100_000))
-    assert end.told() == "was ended by SIGXFSZ (it wrote a file beyond its limit of 100000 bytes)"
+    assert end.described() == "was ended by SIGXFSZ (it wrote a file beyond its limit of 100000 bytes)"
 
 
 def test_only_so_many_files_can_be_open(start: Start) -> None:
     end, said = output_of(start, "opened = [open('/dev/null') for _ in range(100)]", Limits(files=40))
-    assert (end.status, "Too many open files" in said) == (1, True)
+    assert (end.code, "Too many open files" in said) == (1, True)
 
 
 def test_a_limit_is_only_lowered(start: Start) -> None:
@@ -465,5 +465,5 @@ def test_its_environment_is_an_allow_list() -> None:
 def test_a_command_that_does_not_exist_leaves_nothing(start: Start) -> None:
     assert all_reaped()
     with pytest.raises(FileNotFoundError):
-        spawn(["/does/not/exist"], env={}, terms=Terms(parent=0))
+        spawn(["/does/not/exist"], env={}, setup=ChildSetup(parent=0))
     assert all_reaped()

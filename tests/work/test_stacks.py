@@ -322,7 +322,7 @@ def test_looking_disturbs_nothing_however_busy_it_is(hf: Holdfast, held: Claimed
             assert held.started.acquire(timeout=20)
         for _ in range(50):
             for attempt in worker.desk.in_hand():
-                told = taken(worker._crew.stack_of(attempt)).text  # type: ignore[attr-defined]
+                told = taken(worker._group.stack_of(attempt)).text  # type: ignore[attr-defined]
                 seen.update([(functions(told) or [told])[0]])
         held.door.set()
         for job in jobs:
@@ -334,9 +334,9 @@ def test_a_stack_that_cannot_be_taken_is_told_and_costs_nothing_else(hf: Holdfas
     job: Job[Any] = hf.task(name="handler")(held.wait_in_thread).enqueue()
     with working(hf) as worker:
         assert held.started.acquire(timeout=20)
-        [runner] = worker._crew.runners
-        runner._at = None  # type: ignore[attr-defined]
+        [runner] = worker._group.runners
+        runner._running = None  # type: ignore[attr-defined]
         assert "could not be taken: AttributeError" in job.stack(timeout=20).text
-        runner._at = {}  # type: ignore[attr-defined]
+        runner._running = {}  # type: ignore[attr-defined]
         held.door.set()
         job.wait(timeout=20)

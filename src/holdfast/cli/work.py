@@ -112,21 +112,21 @@ def start(
 ) -> Worker:  # fmt: skip
     """The worker a command line means, which signals stop. With processes of its own for handlers it imports no
     application."""
-    from holdfast.runners.isolating_group import isolating  # other commands need no worker
-    from holdfast.runners.process_pool import Pool
+    from holdfast.runners.isolating_group import with_isolation  # other commands need no worker
+    from holdfast.runners.process_pool import ProcessPool
     from holdfast.worker.worker import Worker
 
     settings["processes"] = processes
     known = load_settings(processes=processes, log_format=settings["log_format"])
     if known.processes:
         logs.to_stderr(verbose, known.log_format)  # the application may say otherwise later
-        pool = Pool(named_app(app), verbose=verbose, stopping=lambda: bool(heard.asked), **settings)
+        pool = ProcessPool(named_app(app), verbose=verbose, stopping=lambda: bool(heard.asked), **settings)
         if pool.settings.processes:
             logs.to_stderr(verbose, pool.settings.log_format)
             store = Holdfast(**asdict(pool.settings)).store
             served = None if queues is None else names_of("worker: queues", split(queues))
-            crew = isolating(pool, lambda: named_app(app), store, pool.settings, suspects=True)
-            return stopped_by(heard, Worker(store, pool.settings, crew, queues=served))
+            group = with_isolation(pool, lambda: named_app(app), store, pool.settings, suspects=True)
+            return stopped_by(heard, Worker(store, pool.settings, group, queues=served))
         pool.close(0.0)  # the application itself says so
     found = find_app(app, **settings)
     logs.to_stderr(verbose, found.settings.log_format)

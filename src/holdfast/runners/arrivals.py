@@ -1,6 +1,6 @@
-"""What comes from a handler's process, checked where it arrives in the worker: cleaned, without secrets, and cut to
-what is kept. The process has done the same before it sent it, by the same functions. But a handler can write to the
-line itself: what it sends must neither make a trip to the database fail nor show what nobody should read."""
+"""Checks what comes from a handler's process where it arrives in the worker: cleans it, removes secrets, cuts it to
+what is stored. The process has done the same before it sent it, with the same functions. But a handler can write to the
+connection itself: what it sends must neither make a write to the database fail nor reveal secrets."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from holdfast import errors
 from holdfast.errors import HoldfastError
 from holdfast.model.job import ClaimedJob
 from holdfast.model.outcome import Error, Outcome, Verb, bounded, kept, returned
-from holdfast.model.payload import Unfit as UnfitValue
-from holdfast.model.payload import checked
+from holdfast.model.payload import Unfit, checked
 from holdfast.model.stack import shown, taken
 from holdfast.redact import Hide, Hiding
+from holdfast.runners.channel import Garbled
 from holdfast.runners.decide import unfit_result
-from holdfast.runners.wire import Garbled, Unfit
+from holdfast.runners.messages import StartFailed
 from holdfast.tasks.attempt import Attempt
 
-# What the history says of an attempt that ended so. (None: it succeeded, or never began.)
+# How the history may describe an attempt that ended with this verb. (None: it succeeded, or never began.)
 WORDS: dict[Verb, tuple[str | None, ...]] = {
     "succeed": (None,),
     "fail": ("errored", "timed_out"),
@@ -35,27 +35,27 @@ class Arrivals:
         self._url = url
 
     def hiding(self, held: ClaimedJob) -> Hide:
-        """Takes secrets out of texts of this job. (Which arguments are marked as secret is stored beside them.)"""
+        """Removes secrets from texts of this job. (Which arguments are marked as secret is stored with them.)"""
         return Hiding(held.args, (), self._url)
 
     def returned(self, held: ClaimedJob, result: bytes | None) -> Outcome:
-        """A handler returned this. What can't be kept fails its job, as if that had been found out over there."""
+        """A handler returned this. If it can't be kept, the job fails, as if its own process had found that out."""
         if result is None:
             return returned(held, None)
         try:
             return returned(held, checked(result, limit=self._max_result))
-        except UnfitValue as unfit:
+        except Unfit as unfit:
             return unfit_result(held, unfit)
 
     def kept(self, value: bytes) -> bytes:
         """A checkpoint, or what a step returned."""
         try:
             return checked(value, limit=self._max_result)
-        except UnfitValue as unfit:
+        except Unfit as unfit:
             raise HoldfastError(f"this can't be kept: {unfit}", number="HF1308") from None
 
     def outcome(self, held: ClaimedJob, said: Outcome | None) -> Outcome | None:
-        """What follows this attempt. Only what there is to say about it is taken over."""
+        """What follows this attempt. Only what fits its verb is taken over."""
         if said is None:
             return None
         if (said.id, said.fence) != (held.id, held.fence):
@@ -78,17 +78,18 @@ class Arrivals:
         hide = self.hiding(held)
         return replace(found, thread=shown(found.thread, hide), text=shown(found.text, hide)).encoded()
 
-    def unfit(self, said: Unfit, args: bytes = b"null") -> HoldfastError:
-        """Why a process could not begin: the error that it met."""
-        told = kept(Error(said.number, said.message), Hiding(args, (), self._url))
+    def start_failed(self, said: StartFailed, args: bytes = b"null") -> HoldfastError:
+        """The error that kept a process from starting."""
+        error = kept(Error(said.number, said.message), Hiding(args, (), self._url))
         kind = getattr(errors, said.kind, None)
         if not (isinstance(kind, type) and issubclass(kind, HoldfastError) and kind.__init__ is HoldfastError.__init__):
             kind = HoldfastError
-        return kind(told.message, number=told.code)
+        return kind(error.message, number=error.code)
 
 
 def span(attempt: Attempt, started: float, ended: float, now: float) -> tuple[float, float]:
-    """When it began and ended (monotonic; 0: not at all). Nothing ran before it was claimed, nor after now."""
+    """When it started and ended (monotonic; 0: it did not). Nothing ran before it was claimed, or runs in the
+    future."""
     if not started > 0:
         return 0.0, 0.0
     started = min(started, now) if started >= attempt.taken else attempt.taken

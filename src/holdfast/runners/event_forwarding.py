@@ -1,8 +1,8 @@
-"""Events of a worker, for the listeners of an application that lives in its runner processes.
+"""Forwards a worker's events to the listeners of an application that lives in its pooled processes.
 
-The worker keeps them in a queue of limited size and sends them to one process, a batch at a time: the next batch goes
-when the listeners have heard the one before. So a listener that is slow, or blocks, holds up nothing but itself; what
-finds the queue full is dropped and counted."""
+The worker keeps events in a bounded queue and sends them to one process, a batch at a time: the next batch follows when
+the listeners were called for the one before. So a listener that is slow, or blocks, holds up nothing but itself. Events
+that find the queue full are dropped and counted."""
 
 from __future__ import annotations
 
@@ -17,30 +17,29 @@ from typing import Any, Protocol
 import msgspec
 
 from holdfast import events
-from holdfast.runners.wire import Happened, ToRunner
+from holdfast.runners.messages import Deliver, ToRunner
 
 ROOM = 2 << 20  # bytes of events that may wait
 BATCH = 256 << 10  # bytes sent at once
-TELL_EVERY = 1.0  # seconds between two words about dropped events, while there are more to send
-
-LOG_EVERY = 10.0  # seconds between two words about them in the log, while listeners don't get on
+TELL_EVERY = 1.0  # seconds between two reports of dropped events to listeners, while there are more to send
+LOG_EVERY = 10.0  # seconds between two log lines about them, while listeners don't keep up
 
 _encoder = msgspec.msgpack.Encoder(enc_hook=str)
 _decoder = msgspec.msgpack.Decoder(tuple[str, dict[str, Any]])
 
 
-class Taker(Protocol):
-    """A runner process."""
+class Target(Protocol):
+    """A pooled process."""
 
     def send(self, message: ToRunner) -> None: ...
 
     @property
     def backlog(self) -> bool:
-        """It has not taken all that was sent before."""
+        """It has not taken all that was sent to it."""
 
 
 class Forwarder:
-    """The worker's side. Listens for what the application listens to: for nothing, if that is nothing."""
+    """The worker's side. Subscribes to what the application listens to, which may be nothing."""
 
     def __init__(self, wake: Callable[[], None]) -> None:
         """`wake`: has `send` called soon."""
@@ -48,30 +47,26 @@ class Forwarder:
         self._changed = threading.Condition()
         self._queue: deque[bytes] = deque()
         self._size = 0  # bytes in it
-        self._to: Taker | None = None
-        self._under_way = 0  # events that were sent and not heard yet
-        self._dropped = 0  # and not told of
-        self._logged = 0  # those of them that the log tells of
-        self._logged_at = -math.inf  # monotonic
-        self._told_at = 0.0  # monotonic: when dropped events were last told of
+        self._to: Target | None = None
+        self._under_way = 0  # events that were sent, and whose listeners may not have been called yet
+        self._dropped = _Dropped()
         self._names: list[str] | None = []
         self._unsubscribe: Callable[[], None] = lambda: None
 
     def announced(self, names: list[str] | None) -> None:
-        """A process is ready, and its application listens to these; None: to everything."""
+        """A process is ready, and its application listens to these events; None: to all."""
         if names != self._names:
             self._unsubscribe()
             self._names = names
             if names != []:
-                self._unsubscribe = events.subscribe(self._hear, only=names)
+                self._unsubscribe = events.subscribe(self._add, only=names)
 
-    def _hear(self, name: str, fields: dict[str, Any]) -> None:
+    def _add(self, name: str, fields: dict[str, Any]) -> None:
         """From any thread; never waits."""
         event = _encoder.encode((name, fields))
         with self._changed:
             if self._size >= ROOM:
-                self._dropped += 1
-                to_log = self._to_log() if time.monotonic() - self._logged_at >= LOG_EVERY else 0
+                to_log = self._dropped.add_one()
                 idle = False
             else:
                 self._queue.append(event)
@@ -82,25 +77,19 @@ class Forwarder:
             self._wake()
         _log(to_log)
 
-    def _to_log(self) -> int:
-        """How many dropped events the log does not tell of yet."""
-        count, self._logged = self._dropped - self._logged, self._dropped
-        self._logged_at = time.monotonic()
-        return count
+    # -- on the watcher's thread ---------------------------------------------------------------------------------------
 
-    # -- on the thread that looks after the processes ------------------------------------------------------------------
-
-    def send(self, ready: Sequence[Taker]) -> None:
-        """The next batch, if there is one and somebody to take it: the same as before, as long as it is ready."""
+    def send(self, ready: Sequence[Target]) -> None:
+        """Send the next batch, if there is one: to the same process as before, as long as it is ready."""
         if self._under_way or not self._queue or not ready:
             return
         to = self._to if self._to is not None and self._to in ready else ready[0]
         self._to = to
         if to.backlog:
-            return  # whoever says that it has heard, and does not listen, shall not fill our memory
+            return  # a process that claims to have delivered, and does not read, must not fill our memory
         batch = self._take()
-        to.send(Happened([msgspec.Raw(event) for event in batch]))
-        self._tell_dropped()
+        to.send(Deliver([msgspec.Raw(event) for event in batch]))
+        self._report_dropped()
 
     def _take(self) -> list[bytes]:
         batch: list[bytes] = []
@@ -113,18 +102,18 @@ class Forwarder:
             self._under_way = len(batch)
         return batch
 
-    def heard(self, by: Taker) -> None:
+    def delivered(self, by: Target) -> None:
         if by is self._to:
-            self._tell_dropped()
+            self._report_dropped()
             self._arrived()
 
-    def lost(self, by: Taker) -> None:
-        """This process is gone. How much it still heard nobody knows, and nothing is told twice."""
+    def lost(self, by: Target) -> None:
+        """This process is gone. Nobody knows for how many events it called its listeners, and none is sent twice."""
         if by is self._to:
             with self._changed:
-                self._dropped += self._under_way
+                self._dropped.count += self._under_way
             self._to = None
-            self._tell_dropped()
+            self._report_dropped()
             self._arrived()
 
     def _arrived(self) -> None:
@@ -132,31 +121,61 @@ class Forwarder:
             self._under_way = 0
             self._changed.notify_all()
 
-    def _tell_dropped(self) -> None:
+    def _report_dropped(self) -> None:
         """At the latest when the queue is empty."""
-        now = time.monotonic()
         with self._changed:
-            if not self._dropped or self._size >= ROOM or (self._queue and now - self._told_at < TELL_EVERY):
+            if self._size >= ROOM or (self._queue and not self._dropped.may_report()):
                 return
-            self._told_at = now
-            dropped, to_log = self._dropped, self._to_log()
-            self._dropped = self._logged = 0
-        _log(to_log)
-        events.deliver("events_dropped", {"count": dropped})
+            dropped, to_log = self._dropped.take()
+        if dropped:
+            _log(to_log)
+            events.deliver("events_dropped", {"count": dropped})
 
     # ------------------------------------------------------------------------------------------------------------------
 
     def close(self, patience: float) -> None:
-        """Wait so long until all was heard, then listen no more. What was not heard by then is dropped."""
+        """Wait so long until all events were delivered, then unsubscribe. What was not delivered by then is dropped."""
         with self._changed:
             self._changed.wait_for(lambda: not self._queue and not self._under_way, patience)
         self._unsubscribe()
         with self._changed:
-            self._dropped += len(self._queue) + self._under_way
+            self._dropped.count += len(self._queue) + self._under_way
             self._queue.clear()
             self._size = self._under_way = 0
             self._to = None
-        self._tell_dropped()
+        self._report_dropped()
+
+
+class _Dropped:
+    """Events that were dropped since the last report to listeners."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._logged = 0  # those of them that are in the log
+        self._logged_at = -math.inf  # monotonic
+        self._reported_at = 0.0  # monotonic
+
+    def add_one(self) -> int:
+        """Returns how many to log now."""
+        self.count += 1
+        return self._to_log() if time.monotonic() - self._logged_at >= LOG_EVERY else 0
+
+    def may_report(self) -> bool:
+        return time.monotonic() - self._reported_at >= TELL_EVERY
+
+    def take(self) -> tuple[int, int]:
+        """How many to report, and how many of them are not in the log yet."""
+        if not self.count:
+            return 0, 0
+        self._reported_at = time.monotonic()
+        count, to_log = self.count, self._to_log()
+        self.count = self._logged = 0
+        return count, to_log
+
+    def _to_log(self) -> int:
+        count, self._logged = self.count - self._logged, self.count
+        self._logged_at = time.monotonic()
+        return count
 
 
 def _log(dropped: int) -> None:
@@ -165,21 +184,21 @@ def _log(dropped: int) -> None:
 
 
 class Receiver:
-    """The runner's side: calls the listeners, on a thread of its own, so that they hold up no attempt."""
+    """The process's side: calls the listeners on a thread of its own, so that they hold up no attempt."""
 
-    def __init__(self, heard: Callable[[], None]) -> None:
-        """`heard`: asks for more."""
-        self._heard = heard
+    def __init__(self, delivered: Callable[[], None]) -> None:
+        """`delivered`: asks for more."""
+        self._delivered = delivered
         self._batches: SimpleQueue[list[msgspec.Raw]] = SimpleQueue()
-        self._thread = threading.Thread(target=self._tell, name="holdfast-events", daemon=True)
+        self._thread = threading.Thread(target=self._deliver, name="holdfast-events", daemon=True)
 
     def take(self, batch: list[msgspec.Raw]) -> None:
         if not self._thread.ident:
             self._thread.start()
         self._batches.put(batch)
 
-    def _tell(self) -> None:
+    def _deliver(self) -> None:
         while True:
             for event in self._batches.get():
                 events.deliver(*_decoder.decode(event))
-            self._heard()
+            self._delivered()

@@ -1,5 +1,5 @@
-"""One attempt, in a process that is there for nothing else; from within. A synchronous handler runs on the main thread,
-where a signal can interrupt it: when its time is over, it is stopped wherever it is, and its `finally` is run."""
+"""One attempt in a process of its own, from inside. A synchronous handler runs on the main thread, where a signal can
+interrupt it: when its time is over, it is stopped wherever it is, and its `finally` blocks run."""
 
 from __future__ import annotations
 
@@ -18,42 +18,45 @@ from holdfast import errors
 from holdfast.errors import HoldfastError
 from holdfast.model.outcome import Outcome
 from holdfast.runners.child_setup import leave_signals_to_the_worker
-from holdfast.runners.group import InProcessGroup
+from holdfast.runners.execution import Handler
 from holdfast.runners.inprocess import InProcessRunner
-from holdfast.runners.stacks import of_thread
-from holdfast.runners.store_proxy import StoreProxy
-from holdfast.runners.wire import (
-    ASKS,
+from holdfast.runners.inprocess_group import InProcessGroup
+from holdfast.runners.messages import (
+    REQUESTS,
     Ask,
     Began,
-    Here,
-    Incoming,
-    Moved,
-    Over,
-    Recording,
+    Ended,
+    Progressed,
+    RecordsSuccess,
     Reply,
-    Request,
     Run,
-    Tell,
+    Stack,
+    Stop,
+    StoreRequest,
+    TakeStack,
     ToWorker,
-    Where,
-    hear,
-    say,
-    to_runner,
 )
+from holdfast.runners.stacks import of_thread
+from holdfast.runners.store_proxy import StoreProxy
+from holdfast.runners.wire import FrameReader, receive, send, to_runner
 from holdfast.store.base import Store
 from holdfast.tasks.attempt import Attempt, StopAttempt
 from holdfast.tasks.context import JobContext
-from holdfast.tasks.current import current_context, current_worker
+from holdfast.tasks.current import current_worker
 
-CLOSING = 10.0  # seconds to put resources away (the worker waits no longer)
+CLOSING = 10.0  # seconds to close resources (the worker waits no longer)
 TICK = 0.5  # seconds between reports of progress
 
 
 class IsolatedAttempt(Attempt, kw_only=True, eq=False, gc=False):
-    """Tells its worker when it begins."""
+    """Reports to its worker when it begins."""
 
     began: Callable[[], None]
+
+    @property
+    def not_to_begin(self) -> bool:
+        """A stop requested while the application was imported is obeyed by the attempt itself, and kept in history."""
+        return self.has_expired
 
     def begin(self) -> None:
         self.started = time.monotonic()
@@ -61,7 +64,7 @@ class IsolatedAttempt(Attempt, kw_only=True, eq=False, gc=False):
 
     def lose(self) -> bool:
         self.ask("lost")
-        return False  # the worker sees it too, and tells
+        return False  # the worker notices as well, and reports it
 
 
 class MainThreadRunner(InProcessRunner):
@@ -72,8 +75,8 @@ class MainThreadRunner(InProcessRunner):
     def start(self, attempts: Sequence[Attempt]) -> None:
         [self._attempt] = attempts
         signal.signal(signal.SIGTERM, self._interrupted)
-        current_worker.set(self.worker)
-        self._run(self._attempt)
+        current_worker.set(self._worker)
+        self._execution.run(self._attempt, self._call, self._interrupt)
 
     def close(self, timeout: float) -> None:
         """It ran where it was called."""
@@ -81,62 +84,79 @@ class MainThreadRunner(InProcessRunner):
     def stack(self, attempt: Attempt) -> str | None:
         main = threading.main_thread()
         text = of_thread(main.ident or 0)
-        return None if text is None or attempt.ended else self._taken(attempt, main.name, text)
+        return None if text is None or attempt.ended else self._execution.encoded_stack(attempt, main.name, text)
 
-    def _run(self, attempt: Attempt) -> None:
-        if attempt.begin_by is not None and attempt.not_to_begin:
-            self.finished(attempt, None)  # given back
-            return
-        attempt.begin()
-        attempt.interrupt = self._interrupt
-        task = self._handlers[attempt.held.task]
-        context = JobContext(attempt, self._store, self._settings, task.secrets)
-        current_context.set(context)
+    def _call(self, handler: Handler, context: JobContext, args: bytes) -> object:
         try:
             self._interruptible = True
-            try:
-                if attempt.must_stop:  # asked while the application was imported
-                    raise StopAttempt(attempt.reason)
-                value = task.run(context, attempt.held.args)
-            finally:
-                self._interruptible = False
-        except BaseException as error:  # noqa: BLE001 - whatever a handler raises is its attempt's outcome
-            outcome = self._on_raise(attempt, error)
-        else:
-            outcome = self._on_return(attempt, value)
-        attempt.end()
-        self.finished(attempt, outcome)
+            self._attempt.raise_if_stopping()  # requested while the application was imported
+            return handler.run(context, args)
+        finally:
+            self._interruptible = False
 
     def _interrupt(self, attempt: Attempt) -> None:
-        """Called on the thread that listens. Before its grace is over a handler is only asked."""
+        """Called on the listening thread. Until its grace is over, a handler is only asked."""
         if attempt.forced:
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
 
     def _interrupted(self, number: int, frame: object) -> None:
         if self._interruptible and self._attempt.forced and self._attempt.must_stop:
-            self._interruptible = False  # once: what it does to clean up goes on
+            self._interruptible = False  # once: its clean-up is not interrupted
             self._attempt.stop_seen = True
             raise StopAttempt(self._attempt.reason)
 
 
-class IsolatedChild:
-    def __init__(self, line: socket.socket) -> None:
-        self._line = line
-        self._incoming = Incoming()
-        self._sending = threading.Lock()
-        self._asked: dict[int, tuple[SimpleQueue[Reply], bool]] = {}  # with: is it counted?
-        self._asking = threading.Semaphore(ASKS)
+class StoreCalls:
+    """Sends requests for the store to the worker, and waits for the replies. From any thread. However many threads send
+    requests, only so many are under way at once, and so many replies; so the worker always reads, and so do we. The
+    report that a success is about to be recorded is not counted: the others may wait for the end of its transaction."""
+
+    def __init__(self, send: Callable[[ToWorker], None]) -> None:
+        self._send = send
+        self._lock = threading.Lock()
         self._number = 0
-        self._over = threading.Event()
+        self._waiting: dict[int, tuple[SimpleQueue[Reply], bool]] = {}  # with: is it counted?
+        self._free = threading.Semaphore(REQUESTS)
+
+    def call(self, request: StoreRequest) -> Any:
+        replies: SimpleQueue[Reply] = SimpleQueue()
+        counted = not isinstance(request, RecordsSuccess)
+        if counted:
+            self._free.acquire()
+        with self._lock:
+            self._number += 1
+            number = self._number
+            self._waiting[number] = replies, counted
+        self._send(Ask(number, request))
+        reply = replies.get()
+        if reply.error is not None:
+            kind, message, hf = reply.error
+            raise getattr(errors, kind, HoldfastError)(message, number=hf)
+        return reply.value
+
+    def replied(self, reply: Reply) -> None:
+        replies, counted = self._waiting.pop(reply.number)
+        if counted:
+            self._free.release()
+        replies.put(reply)
+
+
+class IsolatedChild:
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._frames = FrameReader()
+        self._sending = threading.Lock()
+        self._calls = StoreCalls(self._send)
+        self._done = threading.Event()
         leave_signals_to_the_worker()
 
-    def hear(self) -> Run | None:
-        """The first word, whenever it comes: what to run."""
-        while data := hear(self._line):
-            if messages := self._incoming.feed(data):
+    def first_message(self) -> Run | None:
+        """Wait for what to run. None: the worker is gone."""
+        while data := receive(self._connection):
+            if messages := self._frames.feed(data):
                 run, *self._early = map(to_runner.decode, messages)
                 assert isinstance(run, Run)
-                self.attempt = IsolatedAttempt(
+                self._attempt = IsolatedAttempt(
                     run.held, run.timeout, time.monotonic(), patience=run.patience, begin_by=run.begin_by,
                     began=lambda: self._send(Began()),
                 )  # fmt: skip
@@ -145,90 +165,69 @@ class IsolatedChild:
         return None
 
     def store(self, real: Callable[[], Store] | None) -> Store:
-        """What the handler's context gets for a Store. `real`: opens the database, None if it is not to be had."""
-        return cast(Store, StoreProxy(self._ask, real))
+        """The Store for the handler's context. `real`: opens the database; None: this process has no access to it."""
+        return cast(Store, StoreProxy(self._calls.call, real))
 
-    def serve(self, crew: InProcessGroup) -> None:
-        """Run it, tell what became of it, and put everything away."""
-        self._crew = crew
-        crew.open(self._worker, self)
-        threading.Thread(target=self._listen, name="holdfast-line", daemon=True).start()
+    def serve(self, group: InProcessGroup) -> None:
+        """Run it, report its outcome, and clean up."""
+        self._group = group
+        [runner] = group.runners
+        runner.open(self._worker, self._finished)
+        group.open_resources(self._worker)
+        threading.Thread(target=self._listen, name="holdfast-connection", daemon=True).start()
         try:
-            [runner] = crew.runners
-            runner.start([self.attempt])
-            self._over.wait()
+            runner.start([self._attempt])
+            self._done.wait()
         finally:
-            crew.close(time.monotonic() + CLOSING)
+            group.close(time.monotonic() + CLOSING)
 
-    # -- the line ------------------------------------------------------------------------------------------------------
+    # -- the connection to the worker ----------------------------------------------------------------------------------
 
     def _listen(self) -> None:
         for message in self._early:
             self._obey(message)
         readable = select.poll()
-        readable.register(self._line, select.POLLIN)
+        readable.register(self._connection, select.POLLIN)
         while True:
             if readable.poll(TICK * 1000):
-                data = hear(self._line)
+                data = receive(self._connection)
                 if not data:
-                    os._exit(1)  # there is nobody any more to tell anything
-                for message in map(to_runner.decode, self._incoming.feed(data)):
+                    os._exit(1)  # the worker is gone
+                for message in map(to_runner.decode, self._frames.feed(data)):
                     self._obey(message)
             self._report_progress()
 
     def _obey(self, message: object) -> None:
         match message:
-            case Tell(_, reason, forced):
-                self.attempt.forced = self.attempt.forced or forced
+            case Stop(_, reason, forced):
+                self._attempt.forced = self._attempt.forced or forced
                 if reason is not None:
-                    self.attempt.ask(reason)
+                    self._attempt.ask(reason)
                 if forced:
-                    self.attempt.force()
-            case Where():
-                self._send(Here(0, self._crew.stack_of(self.attempt)))
-            case Reply(number):
-                answer, counted = self._asked.pop(number)
-                if counted:
-                    self._asking.release()
-                answer.put(message)
-
-    def _ask(self, request: Request) -> Any:
-        """Have the worker do this, and wait for its answer. From any thread. However many threads ask, only so many
-        requests are under way at once, and so many answers; so the worker always listens, and we always hear. Not so
-        before a success is recorded: the others may wait for the end of that transaction."""
-        answer: SimpleQueue[Reply] = SimpleQueue()
-        counted = not isinstance(request, Recording)
-        if counted:
-            self._asking.acquire()
-        with self._sending:
-            self._number += 1
-            number = self._number
-            self._asked[number] = answer, counted
-        self._send(Ask(number, request))
-        reply = answer.get()
-        if reply.error is not None:
-            kind, message, hf = reply.error
-            raise getattr(errors, kind, HoldfastError)(message, number=hf)
-        return reply.value
+                    self._attempt.force()
+            case TakeStack():
+                self._send(Stack(0, self._group.stack_of(self._attempt)))
+            case Reply():
+                self._calls.replied(message)
 
     def _report_progress(self) -> None:
-        with self._sending:  # whoever comes second has the newer
-            if (progress := self.attempt.new_progress()) is not None:
-                say(self._line, Moved([(0, *progress)]))
+        with self._sending:  # a later report is the newer one
+            if (progress := self._attempt.new_progress()) is not None:
+                send(self._connection, Progressed([(0, *progress)]))
 
-    def finished(self, attempt: Attempt, outcome: Outcome | None) -> None:
+    def _finished(self, attempt: Attempt, outcome: Outcome | None) -> None:
         self._report_progress()
-        self._send(Over(outcome))
-        self._over.set()
+        self._send(Ended(outcome))
+        self._done.set()
 
     def _send(self, message: ToWorker) -> None:
         with self._sending, uninterrupted():
-            say(self._line, message)
+            send(self._connection, message)
 
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """A handler whose time is over is interrupted after this. (Half a frame would make nonsense of what follows.)"""
+    """A handler whose time is over is interrupted after this. (Half a frame would garble what follows.)"""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
     try:
         yield

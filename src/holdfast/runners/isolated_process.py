@@ -1,4 +1,4 @@
-"""An attempt in a process of its own, as its worker has it: what it was told, what it said, and what became of it."""
+"""An isolated process as its worker sees it: it runs one attempt, reports what became of it, and ends."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ import socket
 import sys
 import tempfile
 import threading
-import time
+from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Any
 
 from msgspec.structs import replace
 
@@ -17,73 +16,64 @@ from holdfast.errors import UNGUARDED, HoldfastError
 from holdfast.model.environment import child_environment
 from holdfast.model.outcome import Crash, Error, Outcome, Progress, errored, kept
 from holdfast.redact import hiding
+from holdfast.runners.attempt_table import how_far
 from holdfast.runners.capture import Capture
-from holdfast.runners.child_setup import Terms
+from holdfast.runners.channel import Channel, Garbled
+from holdfast.runners.child_setup import ChildSetup
 from holdfast.runners.decide import forced
-from holdfast.runners.exit_status import End
+from holdfast.runners.exit_status import ExitStatus
+from holdfast.runners.messages import REQUESTS, TakeStack, ToRunner
 from holdfast.runners.spawn import spawn
-from holdfast.runners.wire import ASKS, Garbled, Hearing, Outgoing, Tell, ToWorker
+from holdfast.runners.stop_sequence import STARTING, StopSequence
 from holdfast.settings import Settings
 from holdfast.tasks.attempt import Attempt
 from holdfast.tasks.attempt_events import is_error
 from holdfast.tasks.manifest import TaskInfo
 
-TERM = 5.0  # seconds after SIGTERM until SIGKILL
-AGAIN = 1.0  # seconds after which one is killed once more that has not ended
-STARTING = 60.0  # seconds to import the application and open resources
-CLOSING = 10.0  # seconds it has to put its resources away, once its handler is done
-REPLY = 64 * 1024  # bytes of an answer, beside a step's result
-AT_ONCE = ("timeout", "stalled", "lost")  # reasons for which nobody waits for the handler to find a good place
+REPLY = 64 * 1024  # bytes of a reply, besides a step's result
 PROGRAM = [sys.executable, "-m", "holdfast.isolated_main"]
 
 
 class IsolatedProcess:
-    """Started when it is made, by a thread that outlives it. A task that asked for a process of its own gets little of
-    our environment, and what it writes is kept; one that is only run alone for once gets all it is used to."""
+    """Starts when it is created, by a thread that outlives it. A task that asked for isolation gets little of our
+    environment, and its output is kept; a suspect, which is only isolated this once, gets what it is used to."""
 
-    def __init__(self, attempt: Attempt, info: TaskInfo, settings: Settings) -> None:
+    def __init__(self, attempt: Attempt, info: TaskInfo, settings: Settings, wake: Callable[[], None]) -> None:
         self.attempt = attempt
         self.info = info
         asked = info.isolation is not None
         self.database = info.database or not asked
-        self._grace = settings.grace
-        self.unfit: HoldfastError | None = None
-        self.where_asked = False  # it owes us a stack
-        self.asking = threading.BoundedSemaphore(ASKS)  # what it asked for, and was not answered yet
-        self._room = ASKS * (settings.max_result + REPLY)
-        self.directory: str | None = None
-        self._capture: Capture | None = None
+        self.start_error: HoldfastError | None = None
+        self.requests = threading.BoundedSemaphore(REQUESTS)  # taken by requests that were not answered yet
+        self._room = REQUESTS * (settings.max_result + REPLY)
+        self._wake = wake
+        self._stack_requested = False
         self._progress: Progress | None = None
-        self._over = False
+        self._done = False  # its handler is
         self._outcome: Outcome | None = None
-        self._told: tuple[Any, bool] = (None, False)  # what it was told last
-        self._term_at: float | None = None  # when it was sent SIGTERM
-        self._close_by: float | None = None
-        self._killed_at: float | None = None
-        self._spawned = time.monotonic()
+        self.directory: str | None = None
+        self.output: Capture | None = None
         with ExitStack() as undo:
             if asked:
                 self.directory = tempfile.mkdtemp(prefix="holdfast-")
                 undo.callback(os.rmdir, self.directory)
-                self._capture = Capture()
-                undo.callback(self._capture.close)
-            self.line, theirs = socket.socketpair()
-            undo.callback(self.line.close)
-            self.outgoing = Outgoing(self.line)
-            self._hearing = Hearing(self.line, settings.max_result)
-            self.last_words = self._hearing.last_words
+                self.output = Capture()
+                undo.callback(self.output.close)
+            ours, theirs = socket.socketpair()
+            undo.callback(ours.close)
             try:
                 self.child = spawn(
                     [*PROGRAM, str(theirs.fileno())], env=self._environment(),
-                    terms=Terms(parent=0, limits=info.limits, no_new_privs=asked, umask=0o077 if asked else None),
-                    output=None if self._capture is None else self._capture.to,
-                    pass_fds=[theirs.fileno()],
+                    setup=ChildSetup(parent=0, limits=info.limits, no_new_privs=asked, umask=0o077 if asked else None),
+                    output=None if self.output is None else self.output.to, pass_fds=[theirs.fileno()],
                 )  # fmt: skip
             finally:
                 theirs.close()
-                if self._capture is not None:
-                    self._capture.started()
+                if self.output is not None:
+                    self.output.started()
             undo.pop_all()  # it runs
+        self.channel = Channel(ours, settings.max_result)
+        self.stops = StopSequence(attempt, self.child, self.channel, settings.grace)
 
     def _environment(self) -> dict[str, str]:
         if self.directory is None:
@@ -91,149 +81,115 @@ class IsolatedProcess:
         kept = child_environment(os.environ, self.info.env, database=self.database)
         return {**kept, "TMPDIR": self.directory}
 
-    # -- what it says --------------------------------------------------------------------------------------------------
+    # -- its attempt ---------------------------------------------------------------------------------------------------
 
-    @property
-    def capture_fd(self) -> int | None:
-        return None if self._capture is None else self._capture.fd
+    def stop_requested(self, attempt: Attempt) -> None:
+        """The watcher's thread enforces it."""
+        self._wake()
 
-    def read_output(self) -> bool:
-        return self._capture is not None and self._capture.read()
+    def has_begun(self, attempt: Attempt) -> bool:
+        return attempt.started > 0  # it sent that
 
-    def receive(self) -> list[ToWorker] | None:
-        """What it said, without waiting. None: it will say no more."""
-        said = self._hearing.receive()
-        if self._hearing.broken:
-            self.garbled(self._hearing.broken)
-        return said
+    def has_recorded(self, attempt: Attempt) -> bool:
+        return attempt.recorded  # it sent that
 
-    def garbled(self, how: str) -> None:
-        """It meddled with its line: nothing that it said about its end counts. "It …"."""
-        self._hearing.broken = how
-        self._over, self._outcome = False, None
-        self.kill()
+    def request_stack(self) -> None:
+        if not self._stack_requested:
+            self._stack_requested = True
+            self.send(TakeStack(0))
 
-    def begun(self) -> None:
+    # -- what it sends and is sent -------------------------------------------------------------------------------------
+
+    def send(self, message: ToRunner) -> None:
+        if not self.channel.send(message):
+            self._wake()
+
+    def began(self) -> None:
         if self.attempt.started:
-            raise Garbled("began twice")  # its time would start anew
+            raise Garbled("began twice")  # its time would start again
         self.attempt.begin()
 
-    def moved(self, progress: Progress) -> None:
+    def progressed(self, progress: Progress) -> None:
         self._progress = progress
         self.attempt.set_progress(progress)
 
-    def asks(self) -> None:
-        """It asks for something more. Its own code waits for answers before it asks again, and takes them in."""
-        if self.outgoing.waiting > self._room:
+    def stack_received(self) -> bool:
+        """False: nobody asked for it."""
+        requested, self._stack_requested = self._stack_requested, False
+        return requested
+
+    def check_room(self) -> None:
+        """It sent another request. Our own code waits for replies before it sends more, and reads them."""
+        if self.channel.outgoing.waiting > self._room:
             raise Garbled("asked and asked, and took no answers")
 
     def ended(self, outcome: Outcome | None) -> None:
         """Its handler is done."""
-        if self._over:
+        if self._done:
             raise Garbled("ended twice")
-        self._over = True
+        self._done = True
         self._outcome = outcome
-        self._close_by = time.monotonic() + CLOSING
+        self.stops.handler_done()
 
-    # -- being told ----------------------------------------------------------------------------------------------------
-
-    def enforce(self) -> None:
-        """What the attempt was asked, passed on; and what follows if it does not obey in time."""
-        attempt, now = self.attempt, time.monotonic()
-        late = (at := self._force_at()) is not None and now >= at
-        forced = attempt.forced or attempt.reason in AT_ONCE or late or self._term_at is not None
-        told = (attempt.reason, forced)
-        if attempt.reason is not None and told != self._told and not self._over:
-            self._told = told
-            self.outgoing.send(Tell(0, *told))
-            if forced and self._term_at is None:
-                self._term_at = now
-                self.child.terminate()
-        at = self._kill_at()
-        if at is not None and now >= at:
-            self.kill()
-
-    def _kill_at(self) -> float | None:
-        if self._killed_at is not None:
-            return self._killed_at + AGAIN
-        term = None if self._term_at is None else self._term_at + min(TERM, self._grace)
-        begin_by = None if self.attempt.started else self._spawned + STARTING
-        times = [at for at in (term, self._close_by, begin_by) if at is not None]
-        return min(times, default=None)
-
-    def next_step_at(self) -> float | None:
-        """When to enforce something more."""
-        times = [at for at in (self._kill_at(), self._force_at()) if at is not None]
-        return min(times, default=None)
-
-    def _force_at(self) -> float | None:
-        asked = self.attempt.reason in ("cancel", "pause") and self._term_at is None and not self._over
-        return self.attempt.asked_at + self._grace if asked else None
+    def garbled(self) -> None:
+        """A handler meddled with the connection: nothing that was said about its outcome counts."""
+        self._done, self._outcome = False, None
+        self.kill()
 
     def kill(self) -> None:
-        self._killed_at = time.monotonic()
-        self.child.kill()
+        self.stops.kill()
 
-    # -- the end -------------------------------------------------------------------------------------------------------
+    # -- its end -------------------------------------------------------------------------------------------------------
 
-    def outcome(self, end: End, url: str) -> Outcome | Crash | None:
-        """The process is gone, and with it everybody it started. What follows?"""
-        self.line.close()
-        said = self._output(url)
-        decided = self._decided(end, said)
+    def outcome(self, end: ExitStatus, url: str) -> Outcome | Crash | None:
+        """The process is gone, with everything it started. What follows?"""
+        self.channel.close()
+        output = None
+        if self.output is not None:
+            self.output.close()
+            output = self.output.text(hiding(self.attempt.held.args, (), url))
+        decided = self._decided(end, output)
         if isinstance(decided, Outcome) and self.attempt.recorded:
             decided = replace(decided, recorded=True)
-        return decided if said is None or decided is None else replace(decided, output=said)
-
-    def _output(self, url: str) -> str | None:
-        if self._capture is None:
-            return None
-        self._capture.close()
-        return self._capture.text(hiding(self.attempt.held.args, (), url))
+        return decided if output is None or decided is None else replace(decided, output=output)
 
     @property
-    def has_spoken(self) -> bool:
-        """Did it say itself what became of its attempt, and does that count?"""
-        return self._over and (self._term_at is None or self._outcome is None or self._outcome.recorded)
-
-    @property
-    def has_told(self) -> bool:
-        """Did its process tell listeners and hooks of an error, whether or not that is what counts?"""
+    def reported_error(self) -> bool:
+        """Did its process call listeners and hooks for an error, whether or not that counts in the end?"""
         return self._outcome is not None and is_error(self._outcome)
 
-    def _decided(self, end: End, said: str | None) -> Outcome | Crash | None:
-        attempt = self.attempt
+    def _decided(self, end: ExitStatus, output: str | None) -> Outcome | Crash | None:
+        attempt, stops = self.attempt, self.stops
         if attempt.reason == "lost":
             return None
-        if self.has_spoken:
+        if self._done and (not stops.terminated or self._outcome is None or self._outcome.recorded):
             return self._outcome
-        if self._over:  # whatever it says after SIGTERM, what it relied on may have been ended by that
+        if self._done:  # after SIGTERM its outcome does not count: what it relied on may have been ended by that
             return forced(attempt, self.info)
-        if attempt.reason is not None and (end.killed or self._term_at is not None):
-            return self._forced(attempt, end)
-        late = not attempt.started and self._killed_at is not None and self._killed_at >= self._spawned + STARTING
-        if self.unfit is not None or late:
-            why = "its process could not begin: "
-            why += f"{self.unfit.number} {self.unfit.message}" if self.unfit else f"it took longer than {STARTING:g} s"
-            if self.unfit is not None and self.unfit.number == UNGUARDED:  # it would be the same every time
-                held = attempt.held
-                return Outcome("fail", held.id, held.fence, "errored", error=kept(Error("UNGUARDED", why)))
-            return errored(attempt.held, HoldfastError(why), self.info, kept(Error("NOT_BEGUN", why)), "errored")
-        if self._hearing.broken:
-            why = f"its process was ended, for it {self._hearing.broken}{self._how_far()}"
+        if attempt.reason is not None and (end.killed or stops.terminated):
+            return self._forced(end)
+        if self.start_error is not None or stops.never_began:
+            return self._not_begun()
+        if self.channel.broken:
+            why = f"its process was ended, for it {self.channel.broken}{self._how_far()}"
             return errored(attempt.held, HoldfastError(why), self.info, Error("GARBLED", why), "errored")
-        return Crash(f"its process {end.told(said or '')}{self._how_far()}", company=False)
+        return Crash(f"its process {end.described(output or '')}{self._how_far()}", company=False)
 
-    def _forced(self, attempt: Attempt, end: End) -> Outcome | None:
+    def _not_begun(self) -> Outcome:
+        held, error = self.attempt.held, self.start_error
+        why = "its process could not begin: "
+        why += f"{error.number} {error.message}" if error else f"it took longer than {STARTING:g} s"
+        if error is not None and error.number == UNGUARDED:  # it would be the same every time
+            return Outcome("fail", held.id, held.fence, "errored", error=kept(Error("UNGUARDED", why)))
+        return errored(held, HoldfastError(why), self.info, kept(Error("NOT_BEGUN", why)), "errored")
+
+    def _forced(self, end: ExitStatus) -> Outcome | None:
         """It did not get to say anything more."""
-        outcome = forced(attempt, self.info)
+        outcome = forced(self.attempt, self.info)
         if outcome is None or outcome.error is None:
             return outcome
         how = ", and did not stop when it was told to" if end.killed else ""
         return replace(outcome, error=replace(outcome.error, message=f"{outcome.error.message}{how}{self._how_far()}"))
 
     def _how_far(self) -> str:
-        if self._progress is None:
-            return ""
-        done, total, _ = self._progress
-        return f" (at {done} of {total})" if total is not None else f" (at {done})"
+        return "" if self._progress is None else how_far(self._progress[0], self._progress[1])

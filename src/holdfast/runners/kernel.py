@@ -1,5 +1,5 @@
-"""What we ask of the kernel about processes: who descends from us, whom it killed for want of memory. Elsewhere than on
-Linux there is no /proc and no prctl: then nothing is found, and nothing is promised beyond a process group."""
+"""What we ask the kernel about processes: which descend from us, which it killed for want of memory. Outside Linux
+there is no /proc and no prctl: then nothing is found, and nothing is promised beyond a process group."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 PDEATHSIG, NO_NEW_PRIVS, CHILD_SUBREAPER = 1, 38, 36  # options of prctl(2)
 
-GONE = (ProcessLookupError, FileNotFoundError, PermissionError)  # it ended meanwhile, or is somebody else's
+GONE = (ProcessLookupError, FileNotFoundError, PermissionError)  # it ended meanwhile, or belongs to another user
 
 
 def prctl(option: int, value: int) -> bool:
@@ -27,23 +27,23 @@ def prctl(option: int, value: int) -> bool:
 
 @cache
 def adopt_orphans(process: int) -> bool:
-    """From now on whoever descends from us and loses its parent becomes our child, not init's: so it can be found. Once
+    """From now on, descendants that lose their parent become our children, not init's, so that we can find them. Once
     for each process."""
     return prctl(CHILD_SUBREAPER, 1)
 
 
-class Process(NamedTuple):
-    """A line of the process table. Its pid may be used again once it is gone; with `started` it is unique."""
+class ProcessEntry(NamedTuple):
+    """An entry of the process table. A pid may be used again once its process is gone; with `started` it is unique."""
 
     pid: int
     parent: int
     group: int
     started: int
-    ended: bool  # a zombie: its parent has not asked for its end yet
+    ended: bool  # a zombie: its parent has not waited for it yet
 
 
-def processes() -> dict[int, Process]:
-    """Everybody, by pid."""
+def processes() -> dict[int, ProcessEntry]:
+    """All processes, by pid."""
     try:
         names = os.listdir("/proc")
     except OSError:
@@ -52,9 +52,9 @@ def processes() -> dict[int, Process]:
     return {process.pid: process for process in found if process is not None}
 
 
-def process_of(pid: int) -> Process | None:
+def process_of(pid: int) -> ProcessEntry | None:
     try:
-        # As plain as can be: this is done for every process there is.
+        # With plain system calls: this is done for every process on the host.
         descriptor = os.open(f"/proc/{pid}/stat", os.O_RDONLY)
         try:
             text = os.read(descriptor, 4096)
@@ -62,13 +62,13 @@ def process_of(pid: int) -> Process | None:
             os.close(descriptor)
     except GONE:
         return None
-    # Its name, in brackets, may hold anything.
+    # The program's name, in brackets, may contain anything.
     words = text[text.rindex(b")") + 2 :].split(None, 20)
-    return Process(pid, int(words[1]), int(words[2]), int(words[19]), words[0] in (b"Z", b"X"))
+    return ProcessEntry(pid, int(words[1]), int(words[2]), int(words[19]), words[0] in (b"Z", b"X"))
 
 
 def our_children() -> list[int]:
-    """The pids of our children, zombies too. Quicker than a look at everybody; not every kernel can tell."""
+    """The pids of our children, zombies too. Quicker than reading the whole table; not every kernel supports it."""
     found: list[int] = []
     for thread in os.listdir("/proc/self/task") if os.path.isdir("/proc/self/task") else ():
         with suppress(*GONE), open(f"/proc/self/task/{thread}/children", encoding="ascii") as file:
@@ -76,8 +76,8 @@ def our_children() -> list[int]:
     return found
 
 
-def descendants(roots: Iterable[int], among: dict[int, Process]) -> Iterator[Process]:
-    children: dict[int, list[Process]] = {}
+def descendants(roots: Iterable[int], among: dict[int, ProcessEntry]) -> Iterator[ProcessEntry]:
+    children: dict[int, list[ProcessEntry]] = {}
     for process in among.values():
         children.setdefault(process.parent, []).append(process)
     waiting = [child for root in roots for child in children.get(root, ())]
@@ -87,8 +87,8 @@ def descendants(roots: Iterable[int], among: dict[int, Process]) -> Iterator[Pro
         waiting += children.get(process.pid, ())
 
 
-def kill(process: Process) -> None:
-    """SIGKILL to this very process, not to one that has its number by now."""
+def kill(process: ProcessEntry) -> None:
+    """SIGKILL to this very process, not to one that has its pid by now."""
     with suppress(*GONE):
         if not hasattr(os, "pidfd_open"):
             os.kill(process.pid, signal.SIGKILL)
@@ -110,7 +110,7 @@ class OutOfMemory(NamedTuple):
 
 
 def out_of_memory() -> OutOfMemory | None:
-    """Of our control group, by either version; else of the machine. None: nobody counts."""
+    """Of our control group, in either version; otherwise of the machine. None: nothing counts them."""
     for path, where in _counters():
         if (killed := oom_kills(path)) is not None:
             return OutOfMemory(killed, where)
@@ -138,6 +138,6 @@ def _counters() -> list[tuple[Path, str]]:
                 homes, name = [groups / path.lstrip("/"), groups], "memory.events"
             else:
                 continue
-            # Within a container our group's path may be the host's: then it is mounted at the top.
+            # Inside a container, the path of our group may be the host's: then the group is mounted at the top.
             found += [(home / name, "container") for home in homes]
     return [*found, (Path("/proc/vmstat"), "machine")]

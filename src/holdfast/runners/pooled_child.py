@@ -1,8 +1,8 @@
-"""A runner process, from within: takes attempts from its worker over a socket, runs them on the same loop and threads
-as a worker that runs its handlers itself, and sends back what became of them.
+"""A pooled process, from inside: takes attempts from its worker over a socket, runs them on the same event loop and
+threads as a worker that runs its handlers itself, and sends back their outcomes.
 
-The main thread reads. What ended is sent by the thread it ended on: by the loop once in a round, so that a batch of
-short jobs is one frame; and by the reader if the loop does not get to it."""
+The main thread reads. Outcomes are sent by the thread they came about on, and by the reader if the loop does not get to
+it."""
 
 from __future__ import annotations
 
@@ -10,61 +10,44 @@ import mmap
 import os
 import select
 import socket
-import threading
-from collections import deque
 from collections.abc import Iterator
 from dataclasses import asdict
 from itertools import count
 from time import monotonic
 
 from holdfast import events
-from holdfast.model.outcome import Outcome
 from holdfast.runners.child_setup import forks_are_no_runners
 from holdfast.runners.event_forwarding import Receiver
 from holdfast.runners.event_loop import LoopRunner
-from holdfast.runners.group import InProcessGroup
-from holdfast.runners.wire import (
-    ENDED,
-    LENGTH,
-    MARKS,
-    PART,
-    RECORDED,
-    RECORDS,
-    RUNS,
-    Back,
+from holdfast.runners.inprocess_group import InProcessGroup
+from holdfast.runners.marks import ENDED, MARKS, RECORDED, RECORDS, RUNS
+from holdfast.runners.messages import (
     Begin,
     Close,
-    Done,
-    Happened,
-    Heard,
+    Deliver,
+    Delivered,
     Hello,
-    Here,
-    Incoming,
-    Moved,
+    Progressed,
     Ready,
+    Stack,
     Start,
-    Tell,
+    Stop,
+    TakeStack,
     ToRunner,
-    ToWorker,
-    Where,
     Withdraw,
-    hear,
-    say,
-    to_runner,
+    Withdrawn,
 )
+from holdfast.runners.outcome_batches import OutcomeBatches, WorkerConnection, send_progress
+from holdfast.runners.wire import LENGTH, FrameReader, receive, to_runner
 from holdfast.settings import Settings
-from holdfast.tasks.attempt import NOTE_LIMIT, Attempt
+from holdfast.tasks.attempt import Attempt
 
 TICK = 0.5  # seconds between reports of progress
-NOTES = PART // (4 * NOTE_LIMIT)  # progress told of in one frame: a character takes up to four bytes
-LITTLE = 1_000  # bytes of an outcome, beside its result and the texts of its error
-SOON = 0.02  # seconds an outcome waits at most for a loop that is busy
-
-Reached = tuple[int, int, int | None, str | None]  # an attempt's number, and its progress
+SOON = 0.02  # seconds an outcome waits at most for a busy loop
 
 
-class Numbered(Attempt, kw_only=True, eq=False, gc=False):
-    """An attempt as its runner has it: what becomes of it is marked where the worker can see it, whatever happens."""
+class PooledAttempt(Attempt, kw_only=True, eq=False, gc=False):
+    """Marks its state in memory that outlives this process."""
 
     marks: mmap.mmap
 
@@ -78,84 +61,88 @@ class Numbered(Attempt, kw_only=True, eq=False, gc=False):
 
     def lose(self) -> bool:
         self.ask("lost")
-        return False  # the worker sees it too, and tells
+        return False  # the worker notices as well, and reports it
 
     def record(self, value: bool) -> None:
         self.recorded = value
         self.marks[self.number % MARKS] = RECORDS if value else RUNS
 
 
-class Child:
-    def __init__(self, line: socket.socket, settings: Settings, crew: InProcessGroup) -> None:
-        self._line = line
+class PooledChild:
+    def __init__(self, connection: socket.socket, settings: Settings, group: InProcessGroup) -> None:
+        self._connection = WorkerConnection(connection)
         self._settings = settings
-        self._crew = crew
-        self._timeouts = {name: task.timeout for task in crew.tasks for name in task.names}
-        self._patience = {name: t.progress_timeout for t in crew.tasks if t.progress_timeout for name in t.names}
-        self._runner_of = {name: runner for runner in crew.runners for name in runner.manifest.names}
-        self._in_hand: dict[int, Numbered] = {}
-        self._sending = threading.Lock()
-        self._done: deque[tuple[Attempt, Outcome | None]] = deque()
-        self._plain: deque[Attempt] = deque()  # succeeded, without a result
-        self._reported_at = 0.0  # monotonic
-        self._called = False  # the loop is about to send
-        self._receiver = Receiver(lambda: self._send(Heard()))
+        self._group = group
+        self._timeouts = {name: task.timeout for task in group.tasks for name in task.names}
+        self._patience = {name: t.progress_timeout for t in group.tasks if t.progress_timeout for name in t.names}
+        self._runner_of = {name: runner for runner in group.runners for name in runner.manifest.names}
+        self._in_flight: dict[int, PooledAttempt] = {}
+        self._outcomes = OutcomeBatches(self._connection, self._in_flight)
+        self._reported_at = 0.0  # monotonic: when progress was last reported
+        self._receiver = Receiver(lambda: self._connection.send(Delivered()))
 
     def serve(self) -> None:
-        """Until the worker asks for the end, or is gone."""
-        self._send(Hello(asdict(self._settings), self._crew.tasks))
+        """Until the worker asks it to end, or is gone."""
+        self._connection.send(Hello(asdict(self._settings), self._group.tasks))
         worker = self._begin()
         if worker is None:
             return
-        self._crew.open(worker, self)
-        for runner in self._crew.runners:
-            if isinstance(runner, LoopRunner):
-                self._loop = runner.loop
-                runner.finished, runner.succeeded = self._finished_on_loop, self._succeeded_on_loop
+        self._open(worker)
         seconds = 0.0
         try:
-            self._send(Ready(events.heard()))
+            self._connection.send(Ready(events.heard()))
             for message in self._messages():
                 if isinstance(message, Close):
                     seconds = message.seconds
                     break
                 self._obey(message)
         finally:
-            self._crew.close(monotonic() + seconds)
-            self._flush()
+            self._group.close(monotonic() + seconds)
+            self._outcomes.flush()
 
     def _begin(self) -> str | None:
         """The one frame that brings a descriptor."""
-        head, descriptors, _, _ = socket.recv_fds(self._line, LENGTH.size, 1)
+        connection = self._connection.socket
+        head, descriptors, _, _ = socket.recv_fds(connection, LENGTH.size, 1)
         if len(head) < LENGTH.size:
             return None
-        message = to_runner.decode(self._line.recv(LENGTH.unpack(head)[0], socket.MSG_WAITALL))
+        message = to_runner.decode(connection.recv(LENGTH.unpack(head)[0], socket.MSG_WAITALL))
         if not isinstance(message, Begin):
             return None  # the worker ends before we began
-        forks_are_no_runners(self._line.fileno())
+        forks_are_no_runners(connection.fileno())
         self._marks = mmap.mmap(descriptors[0], MARKS)
         os.close(descriptors[0])
         return message.worker
 
+    def _open(self, worker: str) -> None:
+        outcomes = self._outcomes
+        for runner in self._group.runners:
+            if isinstance(runner, LoopRunner):
+                outcomes.use_loop(runner.loop)
+                runner.open(worker, outcomes.finished_on_loop, outcomes.succeeded_on_loop)
+            else:
+                runner.open(worker, outcomes.finished, outcomes.succeeded)
+        self._group.open_resources(worker)
+
     # -- what comes ----------------------------------------------------------------------------------------------------
 
     def _messages(self) -> Iterator[ToRunner]:
-        incoming = Incoming()
+        connection, frames = self._connection.socket, FrameReader()
         readable = select.poll()
-        readable.register(self._line, select.POLLIN)
+        readable.register(connection, select.POLLIN)
         report_at = 0.0
         while True:
-            wait = SOON if self._done or self._plain else TICK if self._in_hand else None
+            wait = SOON if self._outcomes.pending else TICK if self._in_flight else None
             if readable.poll(None if wait is None else wait * 1000):
-                data = hear(self._line)
+                data = receive(connection)
                 if not data:
-                    os._exit(1)  # the worker is gone, and others run its jobs soon: nothing may go on here
-                yield from map(to_runner.decode, incoming.feed(data))
+                    os._exit(1)  # the worker is gone, and others will soon run its jobs: nothing may go on here
+                yield from map(to_runner.decode, frames.feed(data))
             else:
-                self._flush()
-            if not self._in_hand:
+                self._outcomes.flush()
+            if not self._in_flight:
                 report_at = 0.0
-            elif not report_at:  # they have just begun: the loop wants to run them, and we would be in its way
+            elif not report_at:  # they have just begun: the loop needs the processor to run them
                 report_at = monotonic() + TICK
             elif monotonic() >= report_at:
                 report_at = monotonic() + TICK
@@ -165,26 +152,26 @@ class Child:
         match message:
             case Start():
                 self._start(message)
-            case Tell(number, reason, forced):
-                if (attempt := self._in_hand.get(number)) is not None:
+            case Stop(number, reason, forced):
+                if (attempt := self._in_flight.get(number)) is not None:
                     if reason is not None:
                         attempt.ask(reason)
                     if forced:
                         attempt.force()
             case Withdraw(is_async, most):
                 self._withdraw(is_async, most)
-            case Where(number):
-                if (attempt := self._in_hand.get(number)) is not None:
-                    self._send(Here(number, self._crew.stack_of(attempt)))
-            case Happened(batch):
+            case TakeStack(number):
+                if (attempt := self._in_flight.get(number)) is not None:
+                    self._connection.send(Stack(number, self._group.stack_of(attempt)))
+            case Deliver(batch):
                 self._receiver.take(batch)
             case _:
-                raise AssertionError("said once")
+                raise AssertionError("sent once")
 
     def _start(self, message: Start) -> None:
         timeouts, taken, marks = self._timeouts, message.taken, self._marks
         attempts = [
-            Numbered(held, timeouts[held.task], taken, 0, number, marks=marks)
+            PooledAttempt(held, timeouts[held.task], taken, 0, number, marks=marks)
             for number, held in enumerate(message.jobs, message.first)
         ]
         for attempt, begin_by in zip(attempts, message.begin_by, strict=False):
@@ -192,100 +179,26 @@ class Child:
         if self._patience:
             for attempt in attempts:
                 attempt.patience = self._patience.get(attempt.held.task)
-        self._in_hand.update(zip(count(message.first), attempts))
+        self._in_flight.update(zip(count(message.first), attempts))
         self._runner_of[attempts[0].held.task].start(attempts)
 
     def _withdraw(self, is_async: bool, most: int | None) -> None:
         back: list[int] = []
-        for runner in self._crew.runners:
+        for runner in self._group.runners:
             if isinstance(runner, LoopRunner) is is_async:
-                back += [a.number for a in runner.withdraw(most) if isinstance(a, Numbered)]
+                back += [attempt.number for attempt in runner.withdraw(most)]
         for number in back:
-            del self._in_hand[number]
-        self._send(Back(is_async, back))
+            del self._in_flight[number]
+        self._connection.send(Withdrawn(is_async, back))
 
     def _report_progress(self) -> None:
-        told, others, since = [], [], self._reported_at
+        reports, others, since = [], [], self._reported_at
         self._reported_at = monotonic()
-        for attempt in list(self._in_hand.values()):
+        for attempt in list(self._in_flight.values()):
             if (progress := attempt.new_progress()) is not None:
-                told.append((attempt.number, *progress))
+                reports.append((attempt.number, *progress))
             elif attempt.moved > since:
                 others.append(attempt.number)
-        with self._sending:
-            self._say_moved(told)
-            if others:
-                say(self._line, Moved([], others))
-
-    # -- what goes -----------------------------------------------------------------------------------------------------
-
-    def finished(self, attempt: Attempt, outcome: Outcome | None) -> None:
-        self._done.append((attempt, outcome))
-        self._flush()
-
-    def _finished_on_loop(self, attempt: Attempt, outcome: Outcome | None) -> None:
-        self._done.append((attempt, outcome))
-        self._flush_soon()
-
-    def _succeeded_on_loop(self, attempt: Attempt) -> None:
-        self._plain.append(attempt)
-        if not self._called:
-            self._flush_soon()
-
-    def _flush_soon(self) -> None:
-        if not self._called:
-            self._called = True
-            self._loop.call_soon(self._flush)
-
-    def _flush(self) -> None:
-        """Send what has ended. From any thread."""
-        with self._sending:
-            self._called = False
-            self._say_done([self._plain.popleft() for _ in range(len(self._plain))])
-            while self._done:
-                self._say_done([])
-
-    def _say_done(self, succeeded: list[Attempt]) -> None:
-        """Those that succeeded without a result, and as many others as a frame may hold."""
-        if not succeeded and not self._done:
-            return
-        size = 0
-        results: list[bytes | None] = []
-        others: list[tuple[int, float, float, Outcome | None]] = []
-        moved: list[Reached] = []  # how far they came
-        while self._done and size < PART:
-            attempt, outcome = self._done.popleft()
-            size += _size(outcome)
-            if outcome is None or outcome.verb != "succeed" or outcome.recorded or not attempt.started:
-                others.append((attempt.number, attempt.started, attempt.ended, outcome))
-                if (progress := attempt.progress) is not None:
-                    moved.append((attempt.number, *progress))
-                self._in_hand.pop(attempt.number, None)
-            else:
-                results += [None] * (len(succeeded) - len(results))
-                results.append(outcome.result)
-                succeeded.append(attempt)
-        moved += [(a.number, *p) for a in succeeded if a.done is not None and (p := a.progress)]
-        numbers = [attempt.number for attempt in succeeded]
-        for number in numbers:
-            self._in_hand.pop(number, None)
-        started, ended = [a.started for a in succeeded], [a.ended for a in succeeded]
-        self._say_moved(moved)
-        say(self._line, Done(numbers, started, ended, results, others))
-
-    def _say_moved(self, progress: list[Reached]) -> None:
-        for at in range(0, len(progress), NOTES):
-            say(self._line, Moved(progress[at : at + NOTES]))
-
-    def _send(self, message: ToWorker) -> None:
-        with self._sending:
-            say(self._line, message)
-
-
-def _size(outcome: Outcome | None) -> int:
-    """Bytes it takes, at most."""
-    if outcome is None:
-        return LITTLE
-    error = outcome.error
-    texts = 0 if error is None else len(error.message) + len(error.traceback or "")
-    return LITTLE + len(outcome.result or b"") + 4 * texts
+        send_progress(self._connection, reports)
+        if others:
+            self._connection.send(Progressed([], others))

@@ -1,12 +1,12 @@
-"""Starts a process of ours, and ends it for good: with its group, and with everybody it started, wherever they went.
+"""Starts a child process, and ends it for good: with its group, and with everything it started, wherever that went.
 
-A child's descendants are recognised by the group it was started in and by a mark that they all inherit: see reaper.py.
-As a worker adopts orphans (a "subreaper", see reaping.py), whoever a child leaves behind becomes our child: found,
-killed and reaped here. Nobody else is touched: not the children of other runners, not what the program around the
-worker has started, nor strangers that come to us because we are a container's first process. If this process itself is
-killed, its reaper does the same for all of its children.
+A child's descendants are recognised by the process group it was started in and by a mark that they all inherit (see
+reaper.py). A worker adopts orphans (it is a "subreaper", see reaper_watch.py), so whatever a child leaves behind
+becomes our child, and is found, killed and reaped here. Nothing else is touched: not the children of other runners, not
+what the program around the worker has started, nor strangers that come to us because we are a container's first
+process. If this process itself is killed, its reaper does the same for all of its children.
 
-On Linux. Elsewhere a child has a group of its own and that is all there is."""
+This takes Linux. Elsewhere a child has a process group of its own, and that is all."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from itertools import count
 
 from msgspec.structs import replace
 
-from holdfast.runners.child_setup import Terms
-from holdfast.runners.exit_status import End
+from holdfast.runners.child_setup import ChildSetup
+from holdfast.runners.exit_status import ExitStatus
 from holdfast.runners.kernel import (
     OutOfMemory,
-    Process,
+    ProcessEntry,
     descendants,
     kill,
     our_children,
@@ -36,40 +36,40 @@ from holdfast.runners.kernel import (
 from holdfast.runners.reaper import GONE, MARK, NUMBERS, RLIMIT_LOCKS, belongs, marks_of
 
 UNTIL_NONE = (
-    5.0  # seconds in which descendants are killed until none is found; only one stuck in the kernel lasts so long
+    5.0  # seconds in which descendants are killed until none is found; only one stuck in the kernel lasts longer
 )
-ROUND = 0.002  # seconds between two looks at everybody
+ROUND = 0.002  # seconds between two looks at the process table
 
 _numbers = count(1)  # of children
 _alive: set[Child] = set()  # not reaped yet
 _starting = threading.Lock()  # held until a process that was started is in `_alive`
-# Held while orphans are reaped, and by who looks for kin: one that forks and ends while we look is known by its zombie
-# alone. Were that reaped before we have read its mark, its child would get away.
+# Held while orphans are reaped, and while descendants are looked for. A descendant that forks and ends while we look is
+# known by its zombie alone: if that were reaped before we have read its mark, its child would escape.
 _reaping = threading.Lock()
 
 
 def spawn(
-    command: Sequence[str], *, env: Mapping[str, str], terms: Terms, pass_fds: Sequence[int] = (),
+    command: Sequence[str], *, env: Mapping[str, str], setup: ChildSetup, pass_fds: Sequence[int] = (),
     output: int | None = None, tied: bool = True,
 ) -> Child:  # fmt: skip
-    """Start this command with `terms` as its last argument: the program begins with `settle(sys.argv[-1])`. It has a
-    process group of its own, nothing on stdin, no descriptor of ours but those passed, and `output` as stdout and
-    stderr (None: ours). `tied`: it dies when we do. The kernel takes the end of the thread that called this for our
-    end, so call it from a thread that lives as long as the worker."""
+    """Start this command with `setup` as its last argument: the program begins with `set_up(sys.argv[-1])`. It has a
+    process group of its own, nothing on stdin, no descriptors of ours but those passed, and `output` as stdout and
+    stderr (None: ours). `tied`: it dies when we do. The kernel takes the end of the calling thread for our end, so call
+    this on a thread that lives as long as the worker."""
     before = out_of_memory()
     with _starting:
         mark = _free_mark()
-        terms = replace(terms, parent=os.getpid() if tied else 0, mark=mark)
+        setup = replace(setup, parent=os.getpid() if tied else 0, mark=mark)
         process = subprocess.Popen(  # noqa: S603 - our own command
-            [*command, str(terms)], env={**env, MARK: str(mark)}, stdin=subprocess.DEVNULL, stdout=output,
+            [*command, str(setup)], env={**env, MARK: str(mark)}, stdin=subprocess.DEVNULL, stdout=output,
             stderr=output, pass_fds=pass_fds, close_fds=True, process_group=0,
         )  # fmt: skip
-        return Child(process, terms, before)
+        return Child(process, setup, before)
 
 
 def _free_mark() -> int:
-    """Numbers come round again after a million children. One that has lived that long keeps its own."""
-    used = {child.terms.mark for child in list(_alive)}
+    """Numbers wrap around after a million children. A child that has lived that long keeps its own."""
+    used = {child.setup.mark for child in list(_alive)}
     while True:
         number = next(_numbers) % (2**NUMBERS - 1) + 1  # 0 is for reapers
         mark: int = (family(os.getpid()) << NUMBERS) + number
@@ -79,8 +79,9 @@ def _free_mark() -> int:
 
 @cache
 def family(process: int) -> int:
-    """What the marks of this process's children have in common, and nobody else's on this host. A limit can only be
-    lowered: where this process has a mark itself, as a handler's program, its children's are smaller."""
+    """The part that the marks of this process's children have in common, and no others on this host. A limit can only
+    be lowered: if this process has a mark itself, because a handler started it, the marks of its children are
+    smaller."""
     most = 2**62
     try:
         import resource
@@ -88,28 +89,28 @@ def family(process: int) -> int:
         _, limit = resource.getrlimit(RLIMIT_LOCKS)
         most = limit if 2**50 < limit < most else most
     except (ImportError, ValueError, OSError):
-        pass  # the environment's mark has to do
+        pass  # the mark in the environment must do
     half = most >> NUMBERS + 1
     return half + int.from_bytes(os.urandom(8), "big") % half
 
 
 def all_reaped() -> bool:
-    """Is no child of ours left, nor anybody it started?"""
+    """Is no child of ours left, nor anything it started?"""
     return not _alive
 
 
 def reap_adopted() -> None:
-    """Reap the orphans we adopted that have ended. Called every few seconds: a handler may leave many behind while no
-    child of ours ends. Costs next to nothing while there is no zombie."""
+    """Reap adopted orphans that have ended. Called every few seconds: a handler may leave many behind while no child of
+    ours ends. Costs next to nothing while there is no zombie."""
     with suppress(OSError):  # we have no children, or no descriptor is free: next time
         if os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
             with _reaping:
                 _reap_adopted(processes())
 
 
-def _reap_adopted(table: dict[int, Process]) -> None:
-    """Nobody else asks how an orphan ended that became our child. A child that somebody here has started, and will ask
-    for, is in our own group or leads one. An orphan may lead one, too, as a daemon does: we know it by its mark."""
+def _reap_adopted(table: dict[int, ProcessEntry]) -> None:
+    """Nobody else waits for an orphan that became our child. A child that code in this process started, and will wait
+    for, is in our own group or leads one. An orphan may lead one, too, as a daemon does: its mark tells it apart."""
     ours, group = os.getpid(), os.getpgrp()
     zombies = [process for process in table.values() if process.ended and process.parent == ours]
     if not zombies:
@@ -125,17 +126,16 @@ def _reap_adopted(table: dict[int, Process]) -> None:
 
 
 class Child:
-    """A process we started. Until `reap()` its number, and its group's, belong to nobody else."""
+    """A process we started. Until `reap()`, its pid and its group's belong to nobody else."""
 
-    def __init__(self, process: subprocess.Popen[bytes], terms: Terms, before: OutOfMemory | None) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], setup: ChildSetup, before: OutOfMemory | None) -> None:
         self.pid = process.pid
-        self.terms = terms
-        self.end: End | None = None
+        self.setup = setup
+        self.exit_status: ExitStatus | None = None  # known once it is reaped
         self._process = process
         self._before = before
         self._killed = False  # by us
-        # Becomes readable when it ends, for a selector.
-        self.watched: int | None = None
+        self.watched: int | None = None  # a descriptor that becomes readable when it ends
         if hasattr(os, "pidfd_open"):
             with suppress(OSError):
                 self.watched = os.pidfd_open(self.pid)
@@ -143,99 +143,100 @@ class Child:
 
     def ended(self) -> bool:
         """Has the process itself ended?"""
-        if self.end is not None:
+        if self.exit_status is not None:
             return True
         try:
             return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-        except ChildProcessError:  # someone else has asked for it, or SIGCHLD is ignored
+        except ChildProcessError:  # other code has waited for it, or SIGCHLD is ignored
             return True
 
     def terminate(self) -> None:
-        """Ask the whole group to end; whoever is stopped is let go on, to hear it."""
+        """Ask the whole group to end. Stopped processes are continued, so that they get the signal."""
         self._signal(signal.SIGTERM)
         self._signal(signal.SIGCONT)
 
     def kill(self) -> None:
-        """End it, and with it everybody it has started."""
+        """Kill it and everything it has started."""
         if not self.ended():
             self._killed = True
         self._signal(signal.SIGKILL)
-        self._kill_kin()
+        self._kill_descendants()
 
     def wait(self) -> None:
         """Until the process itself has ended."""
-        with suppress(ChildProcessError):  # someone else has asked for it: then it has
+        with suppress(ChildProcessError):  # other code has waited for it: then it has
             os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
 
-    def reap(self) -> End | None:
-        """How it ended; None: it has not. Whoever it left behind is gone by then."""
-        if self.end is None and self.ended():
+    def reap(self) -> ExitStatus | None:
+        """How it ended; None: it has not. Everything it left behind is gone by then."""
+        if self.exit_status is None and self.ended():
             self._signal(signal.SIGKILL)
-            self._kill_kin()
-            self.end = self._collect()
+            self._kill_descendants()
+            self.exit_status = self._collect()
             if self.watched is not None:
                 os.close(self.watched)
             _alive.discard(self)
-        return self.end
+        return self.exit_status
 
-    def _collect(self) -> End:
+    def _collect(self) -> ExitStatus:
         try:
             _, status, usage = os.wait4(self.pid, 0)
         except ChildProcessError:
             self._process.returncode = 0
-            return End(status=None, killed=self._killed, limits=self.terms.limits)
+            return ExitStatus(code=None, killed=self._killed, limits=self.setup.limits)
         self._process.returncode = code = os.waitstatus_to_exitcode(status)
         after = out_of_memory()
         memory_ran_out = None
         if code == -signal.SIGKILL and not self._killed and after is not None and self._before is not None:
             memory_ran_out = after.where if after.killed > self._before.killed else None
-        return End(
-            status=code, killed=self._killed, limits=self.terms.limits, memory_ran_out=memory_ran_out,
+        return ExitStatus(
+            code=code, killed=self._killed, limits=self.setup.limits, memory_ran_out=memory_ran_out,
             memory=usage.ru_maxrss * 1024, cpu=usage.ru_utime + usage.ru_stime,
         )  # fmt: skip
 
     def _signal(self, number: int) -> None:
-        if self.end is None:  # then the group's number is still its own
+        if self.exit_status is None:  # then the group's id is still its own
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, number)
 
-    def _kill_kin(self) -> None:
-        """Again and again until nobody is found: one may have been born while we looked."""
+    def _kill_descendants(self) -> None:
+        """Repeat until none is found: one may have been forked while we looked."""
         deadline = time.monotonic() + UNTIL_NONE
-        while (kin := self._kin()) and time.monotonic() < deadline:
-            for process in kin:
+        while (found := self._descendants()) and time.monotonic() < deadline:
+            for process in found:
                 if not process.ended:
                     kill(process)
             self._kill_orphans()
 
     def _kill_orphans(self) -> None:
-        """For a moment, as quickly as we can: a process that forks and ends at once is gone when we have looked at
-        everybody, and so is its child. Orphans are our own children, which are few."""
+        """For a moment, as quickly as possible: a process that forks and ends at once is gone by the time we have read
+        the whole table, and so is its child. Orphans are our own children, which are few."""
         until = time.monotonic() + ROUND
         while time.monotonic() < until:
             with _reaping:
-                if not (children := our_children()):  # the kernel can't tell
+                if not (children := our_children()):  # the kernel does not support it
                     time.sleep(ROUND)
                 for pid in children:
-                    if pid != self.pid and self.terms.mark in marks_of(pid):
+                    if pid != self.pid and self.setup.mark in marks_of(pid):
                         with suppress(*GONE):
                             os.kill(pid, signal.SIGKILL)
                             os.waitpid(pid, os.WNOHANG)
 
-    def _kin(self) -> list[Process]:
-        """Whoever is there because of it, itself left out. A zombie is its parent's to reap: ours, or it goes first."""
+    def _descendants(self) -> list[ProcessEntry]:
+        """All that descend from it, without itself. A zombie is its parent's to reap: that is us, or it goes first."""
         with _reaping:
             table = processes()
             alive = () if self.ended() else descendants([self.pid], table)
             certain = {process.pid for process in alive}
-            kin = [
+            mark = self.setup.mark
+            found = [
                 process
                 for process in descendants([os.getpid()], table)
                 if process.pid != self.pid
-                and (process.pid in certain or process.group == self.pid or self.terms.mark in marks_of(process.pid))
+                and (process.pid in certain or process.group == self.pid or mark in marks_of(process.pid))
             ]
             _reap_adopted(table)
-        return kin
+        return found
 
     def __repr__(self) -> str:
-        return f"<Child {self.pid}: {self.end or ('ended' if self.ended() else 'running')}>"
+        return f"<Child {self.pid}: {self.exit_status or ('ended' if self.ended() else 'running')}>"

@@ -40,13 +40,13 @@ Place = tuple[CodeType, int]  # a function, and the line it is at
 MACHINERY = (*OURS, str(Path(threading.__file__).parent / "asyncio"), threading.__file__, selectors.__file__)
 
 
-def absent(attempt: Attempt) -> str:
+def not_running(attempt: Attempt) -> str:
     """What is told of an attempt that no runner runs just now."""
     why = "Its handler has ended." if attempt.ended else "It has not begun: it waits in its worker for a free slot."
     return Taken(os.getpid(), "", why + "\n").encoded()
 
 
-def untold(error: Exception) -> str:
+def no_stack(error: Exception) -> str:
     """What is told if a stack could not be taken."""
     return Taken(os.getpid(), "", f"Its stack could not be taken: {type(error).__name__}.\n").encoded()
 

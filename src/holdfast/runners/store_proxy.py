@@ -1,5 +1,5 @@
-"""Progress, checkpoints and steps of an attempt in a process of its own: kept by its worker, on its behalf. The process
-needs no way to the database for them, and the worker hears that the work moves."""
+"""Checkpoints and steps of an attempt in an isolated process, stored by its worker. So the process needs no access to
+the database for them, and the worker sees that the work moves."""
 
 from __future__ import annotations
 
@@ -9,47 +9,48 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import HoldfastError
 from holdfast.model.outcome import Progress
-from holdfast.runners.wire import FindStep, KeepStep, Recording, Request, SaveCheckpoint
+from holdfast.runners.messages import FindStep, KeepStep, RecordsSuccess, SaveCheckpoint, StoreRequest
 from holdfast.store.base import Ref, Row, Store
 from holdfast.tasks.offload import at_once
 
 if TYPE_CHECKING:
-    from holdfast.runners.arrivals import Arrivals
     from holdfast.store.permits import Permits
 
-Call = Callable[[Request], Any]
+Send = Callable[[StoreRequest], Any]  # sends a request to the worker and returns the reply
 
 
 class StoreProxy:
-    """What a JobContext knows of a Store, by way of the worker. It knows whose attempt this is: `ref` stays here."""
+    """In the isolated process: what a JobContext needs of a Store. The worker knows which attempt a request is for, so
+    `ref` is not sent."""
 
-    def __init__(self, call: Call, store: Callable[[], Store] | None) -> None:
-        self._call = call
-        self._opened = store
+    def __init__(self, send: Send, store: Callable[[], Store] | None) -> None:
+        """`store`: opens the database; None: this process has no access to it."""
+        self._send = send
+        self._open = store
 
     def checkpoint(self, ref: Ref, state: bytes | None, pending: int = 0, done: int | None = None) -> tuple[bool, bool]:
-        cancel, pause = self._call(SaveCheckpoint(state, int(pending), None if done is None else int(done)))
+        cancel, pause = self._send(SaveCheckpoint(state, int(pending), None if done is None else int(done)))
         return cancel, pause
 
     def step(self, ref: Ref, name: str) -> tuple[bytes | None, bool, bool]:
-        result, cancel, pause = self._call(FindStep(name))
+        result, cancel, pause = self._send(FindStep(name))
         return result, cancel, pause
 
     def keep_step(self, ref: Ref, name: str, result: bytes) -> tuple[bool, bool]:
-        cancel, pause = self._call(KeepStep(name, result))
+        cancel, pause = self._send(KeepStep(name, result))
         return cancel, pause
 
     # -- what needs the database itself --------------------------------------------------------------------------------
 
     def succeed_on(self, connection: Any, ref: Ref, result: bytes | None, progress: Progress | None = None) -> None:
         self._store().succeed_on(connection, ref, result, progress)
-        self._call(Recording())
+        self._send(RecordsSuccess())
 
     async def asucceed_on(
         self, connection: Any, ref: Ref, result: bytes | None, progress: Progress | None = None
     ) -> None:
         await self._store().asucceed_on(connection, ref, result, progress)
-        await at_once(self._call, Recording())
+        await at_once(self._send, RecordsSuccess())
 
     @property
     def permits(self) -> Permits | None:
@@ -65,35 +66,22 @@ class StoreProxy:
         return self._store().read(name, **parameters)
 
     def _store(self) -> Store:
-        if self._opened is None:
-            raise withheld()
-        return self._opened()
+        if self._open is None:
+            raise no_database()
+        return self._open()
 
 
-def perform(store: Store, ref: Ref, request: Request, arrivals: Arrivals) -> Any:
-    """The worker's side: what an attempt asks for, done under its own lease."""
-    match request:
-        case SaveCheckpoint(state, pending, done):
-            return store.checkpoint(ref, None if state is None else arrivals.kept(state), pending, done)
-        case FindStep(name):
-            return store.step(ref, name)
-        case KeepStep(name, result):
-            return store.keep_step(ref, name, arrivals.kept(result))
-        case Recording():
-            return None
-
-
-class Withheld:
-    """Stands where an application has its store, in a process that is not to have it."""
+class NoStore:
+    """Stands in for the application's store in a process that may not have it."""
 
     def __getattr__(self, name: str) -> Any:
-        raise withheld()
+        raise no_database()
 
     def close(self) -> None:
         """There is nothing to close."""
 
 
-def withheld() -> HoldfastError:
+def no_database() -> HoldfastError:
     return HoldfastError(
         "this task's process has no database: declare the task with database=True to enqueue, to read jobs, or to use "
         "ctx.transaction() and ctx.succeed() in it",

@@ -1,4 +1,4 @@
-"""Attempts that wait for a slot: filled by the desk, emptied by slots; each is taken out once, by who comes first."""
+"""Attempts that wait for a slot. The desk adds them, slots take them, and each is taken exactly once."""
 
 from __future__ import annotations
 
@@ -8,21 +8,20 @@ from contextlib import suppress
 from holdfast.tasks.attempt import Attempt
 
 
-class Waiting:
-    """What runners share that keep such a line themselves."""
+class Unstarted(deque[Attempt]):
+    """The oldest is taken first (`popleft` raises IndexError when there is none). Safe from any thread."""
 
-    def __init__(self) -> None:
-        self._waiting: deque[Attempt] = deque()
-
-    def waiting_since(self) -> float | None:
+    def since(self) -> float | None:
+        """When the oldest was claimed (monotonic)."""
         try:
-            return self._waiting[0].taken
+            return self[0].taken
         except IndexError:
             return None
 
     def withdraw(self, most: int | None = None) -> list[Attempt]:
+        """Take back what has not begun, the newest first."""
         back: list[Attempt] = []
-        with suppress(IndexError):  # that was all
+        with suppress(IndexError):  # none is left
             while most is None or len(back) < most:
-                back.append(self._waiting.pop())
+                back.append(self.pop())
         return back

@@ -114,7 +114,7 @@ class _Calls:
                     return
                 job, error = self._waiting.popleft()
                 self._calling = True
-            errored(self._hooks, job, error)
+            call_error_hooks(self._hooks, job, error)
 
     def end(self, seconds: float) -> None:
         with self._changed:
@@ -133,7 +133,7 @@ class _Calls:
             events.emit("events_dropped", count=dropped)
 
 
-def errored(hooks: Iterable[ErrorHook], job: JobInfo | None, error: BaseException) -> None:
+def call_error_hooks(hooks: Iterable[ErrorHook], job: JobInfo | None, error: BaseException) -> None:
     for hook in hooks:
         try:
             hook(job, error)

@@ -12,10 +12,11 @@ from typing import Any, TypeVar
 
 from holdfast.app import Holdfast
 from holdfast.job import Job
+from holdfast.runners.execution import Handler
 from holdfast.runners.inprocess import InProcessRunner
 from holdfast.tasks.attempt import Attempt
 from holdfast.tasks.context import JobContext
-from holdfast.tasks.current import current_context, current_worker
+from holdfast.tasks.current import current_worker
 from holdfast.tasks.task import Bound
 from holdfast.worker.desk import Desk
 
@@ -29,30 +30,23 @@ class CallerRunner(InProcessRunner):
 
     def __init__(self, app: Holdfast, desk: Desk) -> None:
         super().__init__(1, app.tasks.values(), app.store, app.settings)
-        self.finished = desk.finished
+        self.open(NAME, desk.finished)
         self.raised: dict[str, BaseException | None] = {}
 
     def start(self, attempts: Sequence[Attempt]) -> None:
         for attempt in attempts:
-            copy_context().run(self._run, attempt)
+            self.raised[str(attempt.held.id)] = copy_context().run(self._run, attempt)
 
     def close(self, timeout: float) -> None: ...
 
-    def _run(self, attempt: Attempt) -> None:
-        attempt.begin()
-        task = self._handlers[attempt.held.task]
-        context = JobContext(attempt, self._store, self._settings, task.secrets)
-        current_context.set(context)
+    def _run(self, attempt: Attempt) -> BaseException | None:
         current_worker.set(NAME)
-        raised: BaseException | None = None
-        try:
-            value = task.run(context, attempt.held.args)
-            outcome = self._on_return(attempt, _awaited(value) if task.is_async else value)
-        except BaseException as error:  # noqa: BLE001 - whatever a handler raises is its attempt's outcome
-            raised, outcome = error, self._on_raise(attempt, error)
-        attempt.end()
-        self.raised[str(attempt.held.id)] = raised
-        self.finished(attempt, outcome)
+        return self._execution.run(attempt, _call)
+
+
+def _call(handler: Handler, context: JobContext, args: bytes) -> object:
+    value = handler.run(context, args)
+    return _awaited(value) if handler.is_async else value
 
 
 def _awaited(coroutine: Coroutine[Any, Any, object]) -> object:

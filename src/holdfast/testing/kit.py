@@ -105,7 +105,7 @@ class Kit:
         wanted = None if expect is None else _state(expect)
         served = None if queues is None else names_of("run_due: queues", queues)
         # What a test has replaced, and its clock, are here: so tasks with a process of their own run here, too.
-        worker = Worker(self.app.store, self.app.settings, self.app.crew(isolated=True), queues=served)
+        worker = Worker(self.app.store, self.app.settings, self.app.runner_group(isolated=True), queues=served)
         ran: list[Ran] = []
 
         def hear(name: str, fields: dict[str, Any]) -> None:

@@ -14,7 +14,7 @@ from holdfast import events
 from holdfast.errors import HoldfastError, StoreError
 from holdfast.model.job import Processed
 from holdfast.model.names import checked_name
-from holdfast.runners.group import RunnerGroup
+from holdfast.runners.group import RunnerGroup, WorkerLink
 from holdfast.settings import Settings
 from holdfast.store.base import Store
 from holdfast.worker.cron import Crons
@@ -33,7 +33,7 @@ class Worker:
     """Runs jobs of an application until `stop()`."""
 
     def __init__(
-        self, store: Store, settings: Settings, crew: RunnerGroup, *, queues: Iterable[str] | None = None
+        self, store: Store, settings: Settings, group: RunnerGroup, *, queues: Iterable[str] | None = None
     ) -> None:
         self.host = settings.host or socket.gethostname()
         name = settings.worker_name or os.environ.get("WORKER_ID") or f"{self.host}-{os.getpid()}"
@@ -47,27 +47,27 @@ class Worker:
         self._queues = None if queues is None else tuple(queues)
         self._stop_asked = 0
         self._end_by = math.inf  # monotonic: when the stop is to be over, with all that belongs to it
-        self._crew = crew
+        self._group = group
         self.desk = Desk(self.id, store, settings, self._queues)
-        for runner in crew.runners:
+        for runner in group.runners:
             self.desk.add(runner)
-        if crew.solo is not None:
-            self.desk.add_solo(crew.solo)
+        if group.suspect_runner is not None:
+            self.desk.add_solo(group.suspect_runner)
         self.tasks = tuple(name for lane in self.desk.lanes for name in lane.tasks)
         self._heartbeat = Heartbeat(
             store, self.desk.in_hand, every=settings.heartbeat, lease=settings.lease, worker=self.id,
-            patience={name: t.progress_timeout for t in crew.tasks if t.progress_timeout for name in t.names},
+            patience={name: t.progress_timeout for t in group.tasks if t.progress_timeout for name in t.names},
         )  # fmt: skip
-        self._heartbeat.stack_of, crew.answer = crew.stack, self._heartbeat.answer
+        self._heartbeat.stack_of = group.stack
         self._neighbours = meet(store, self.host, self.id)
-        self.crons = Crons(store, crew.tasks, self.desk.due_in)
+        self.crons = Crons(store, group.tasks, self.desk.due_in)
         self.watchdog = Watchdog(
             self.id, store, settings, self._neighbours, tasks=self.tasks, queues=self._queues,
             due_in=self.desk.due_in, crons=self.crons, is_open=lambda: self.desk.open, placed=self.desk.placed,
             register=self._register,
         )  # fmt: skip
         self.desk.broken = self._heartbeat.broken = self.watchdog.distrust
-        self.watchdog.misfit = crew.misfit = self._stop_for
+        self.watchdog.misfit = self._stop_for
         self._misfit: HoldfastError | None = None
         self._listener = Listener(
             store,
@@ -128,7 +128,6 @@ class Worker:
         self._end_by = min(self._end_by, now + AFTER_GRACE + (0.0 if self._stop_asked else self.grace))
         self.desk.end_by = self._end_by
         self._stop_asked += 1
-        self._crew.stopping = True
         self.desk.claiming = False
         self.desk.wake()
         return self._stop_asked
@@ -158,14 +157,14 @@ class Worker:
             if not self._stop_asked:
                 self._store.check()
             if not self._stop_asked:
-                self._crew.open(self.id, self.desk, self._neighbours.descriptor, self.desk.wake)
+                self._group.open(self._link())
             if self._stop_asked:
-                self._crew.close(self._end_by)
+                self._group.close(self._end_by)
                 self._neighbours.leave()
                 return False
             self._register()
         except BaseException:
-            self._crew.close(time.monotonic() + AFTER_GRACE)
+            self._group.close(time.monotonic() + AFTER_GRACE)
             self._neighbours.leave()
             raise
         self._heartbeat.start()
@@ -176,6 +175,12 @@ class Worker:
             queues=", ".join(self._queues) if self._queues else "all queues", slots=slots,
         )  # fmt: skip
         return True
+
+    def _link(self) -> WorkerLink:
+        return WorkerLink(
+            worker=self.id, outcomes=self.desk, stack_taken=self._heartbeat.answer, give_up=self._stop_for,
+            slots_changed=self.desk.wake, stopping=lambda: bool(self._stop_asked), lock=self._neighbours.descriptor,
+        )  # fmt: skip
 
     def _register(self) -> None:
         if not self._stop_asked:  # then its row was there, and will be deleted
@@ -219,7 +224,7 @@ class Worker:
             attempt.force()
         self._turn_until(lambda: not any(a.interrupt or a.remote for a in self.desk.undecided()), self._left() / 3)
         if any(attempt.remote for attempt in self.desk.undecided()):
-            self._crew.abandon(self._left() / 3)
+            self._group.abandon(self._left() / 3)
             self._turn_until(lambda: not any(attempt.remote for attempt in self.desk.undecided()), self._left() / 4)
         for attempt in self.desk.undecided():
             if attempt.ask("lost"):
@@ -241,7 +246,7 @@ class Worker:
         self.watchdog.stop(0.0)
         self._heartbeat.stop(0.0)
         events.emit("worker_stopped", worker=self.id, processed=self.desk.meters.jobs)
-        self._crew.close(end_by)
+        self._group.close(end_by)
         try:
             self._store.unregister(self.id)
         except StoreError as error:

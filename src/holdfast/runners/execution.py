@@ -1,0 +1,187 @@
+"""Runs an attempt in this process: begin, call the handler, decide what follows, report it. The same for every runner
+here; a runner adds where it happens and how a handler is interrupted."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from holdfast import events
+from holdfast.errors import HoldfastError, LeaseLost
+from holdfast.model.outcome import Error, Outcome, clean, returned
+from holdfast.model.stack import Taken, shown
+from holdfast.redact import hiding
+from holdfast.runners.base import Finished, Succeeded
+from holdfast.runners.decide import on_raise, on_return
+from holdfast.settings import Settings
+from holdfast.store.base import Store
+from holdfast.tasks.attempt import Attempt
+from holdfast.tasks.attempt_events import emit_errored, job_fields
+from holdfast.tasks.context import JobContext
+from holdfast.tasks.current import current_context
+from holdfast.tasks.hooks import ErrorHook, call_error_hooks
+from holdfast.tasks.job_info import info_of
+from holdfast.tasks.options import TaskDefaults
+from holdfast.tasks.task import Task
+
+if TYPE_CHECKING:
+    from holdfast.runners.event_loop import Slot
+
+
+class Handler(Protocol):
+    """A task as it is called: as declared, or with its resources."""
+
+    @property
+    def defaults(self) -> TaskDefaults: ...
+    @property
+    def is_async(self) -> bool: ...
+    @property
+    def secrets(self) -> frozenset[str]: ...
+
+    @property
+    def run(self) -> Callable[[JobContext, bytes], Any]: ...
+
+
+Call = Callable[[Handler, JobContext, bytes], object]
+
+
+def call_handler(handler: Handler, context: JobContext, args: bytes) -> object:
+    return handler.run(context, args)
+
+
+class Execution:
+    """The handlers of a runner, and what surrounds a call of one."""
+
+    def __init__(
+        self, tasks: Iterable[Task[..., object]], store: Store, settings: Settings, on_error: Sequence[ErrorHook] = ()
+    ) -> None:
+        self._handlers: dict[str, Handler] = {
+            name: task for task in tasks for name in (task.name, *task.defaults.aliases)
+        }
+        self._store = store
+        self._settings = settings
+        self._on_error = on_error
+        self._finished: Finished
+        self._succeeded: Succeeded
+
+    def open(self, finished: Finished, succeeded: Succeeded | None = None) -> None:
+        """`finished` is called at the end of each attempt, on the thread it ran on. `succeeded` is called instead for a
+        success without result, where no outcome object is needed to report it."""
+        self._finished = finished
+        self._succeeded = succeeded or (lambda attempt: finished(attempt, returned(attempt.held, None)))
+
+    def equip(self, task: Task[..., object], values: Mapping[str, Any]) -> None:
+        """Pass these resources to the handler from now on."""
+        equipped = task.equipped(dict(values))
+        self._handlers.update(dict.fromkeys((task.name, *task.defaults.aliases), equipped))
+
+    # -- an attempt, from beginning to end -----------------------------------------------------------------------------
+
+    def run(
+        self, attempt: Attempt, call: Call = call_handler, interrupt: Callable[[Attempt], None] | None = None
+    ) -> BaseException | None:
+        """Run it on this thread. Returns what its handler raised."""
+        handler = self._handlers[attempt.held.task]
+        context = self._begin(attempt, handler, interrupt)
+        if context is None:
+            return None
+        try:
+            value = call(handler, context, attempt.held.args)
+        except BaseException as error:  # noqa: BLE001 - whatever a handler raises is its attempt's outcome
+            self._raised(attempt, handler, error)
+            return error
+        self._returned(attempt, handler, value)
+        return None
+
+    async def run_async(self, attempt: Attempt, slot: Slot) -> None:
+        """Run it in this slot of an event loop."""
+        handler = self._handlers[attempt.held.task]
+        context = self._begin(attempt, handler, slot.interrupt)
+        if context is None:
+            return
+        slot.attempt = attempt
+        try:
+            running = handler.run(context, attempt.held.args)
+            value = await (running if attempt.timeout is None else slot.limited(attempt, running))
+        except BaseException as error:
+            self._raised(attempt, handler, error)
+            if isinstance(error, GeneratorExit):  # the slot itself is closed
+                raise
+        else:
+            self._returned(attempt, handler, value)
+        finally:
+            slot.clear()
+
+    def give_back(self, attempt: Attempt) -> None:
+        """It is not run."""
+        self._finished(attempt, None)
+
+    def _begin(
+        self, attempt: Attempt, handler: Handler, interrupt: Callable[[Attempt], None] | None
+    ) -> JobContext | None:
+        """None: it was given back instead."""
+        if attempt.not_to_begin:
+            self.give_back(attempt)
+            return None
+        attempt.begin()
+        if interrupt is not None:
+            attempt.interrupt = interrupt
+            if attempt.reason is not None:
+                attempt.stop_now()  # requested at the very moment it began
+        context = JobContext(attempt, self._store, self._settings, handler.secrets)
+        current_context.set(context)
+        return context
+
+    def _returned(self, attempt: Attempt, handler: Handler, value: object) -> None:
+        if value is None and attempt.reason is None and not attempt.recorded:
+            attempt.end()
+            self._succeeded(attempt)
+            return
+        policy, max_result = handler.defaults.retry, self._settings.max_result
+        outcome = _decided(attempt, lambda: on_return(attempt, value, policy, max_result=max_result))
+        self._report_error(attempt, outcome, None)
+        attempt.end()
+        self._finished(attempt, outcome)
+
+    def _raised(self, attempt: Attempt, handler: Handler, error: BaseException) -> None:
+        def decide() -> Outcome | None:
+            hide = hiding(attempt.held.args, handler.secrets, self._settings.url)
+            return on_raise(attempt, error, handler.defaults.retry, hide)
+
+        outcome = _decided(attempt, decide)
+        self._report_error(attempt, outcome, error)
+        attempt.end()
+        self._finished(attempt, outcome)
+
+    def _report_error(self, attempt: Attempt, outcome: Outcome | None, error: BaseException | None) -> None:
+        """If this is an error, listeners and the application's hooks are called. Not for a lost lease: the store will
+        refuse the outcome, and the desk reports that."""
+        if isinstance(error, LeaseLost) and outcome is not None:
+            events.emit("lease_doubted", **job_fields(attempt.held))
+        if outcome is None or outcome.error is None or isinstance(error, LeaseLost):
+            return
+        emit_errored(attempt.held, outcome)
+        unsure = outcome.recorded and error is None  # it may have succeeded
+        if self._on_error and not unsure and outcome.attempt in ("errored", "timed_out"):
+            if outcome.attempt == "timed_out":
+                error = TimeoutError(outcome.error.message)
+            error = error or HoldfastError(outcome.error.message)
+            call_error_hooks(self._on_error, info_of(attempt.held), error)
+
+    # ------------------------------------------------------------------------------------------------------------------
+
+    def encoded_stack(self, attempt: Attempt, thread: str, text: str) -> str:
+        """A stack of this attempt's handler, without secrets, as it travels."""
+        hide = hiding(attempt.held.args, self._handlers[attempt.held.task].secrets, self._settings.url)
+        return Taken(os.getpid(), thread, shown(text, hide)).encoded()
+
+
+def _decided(attempt: Attempt, decide: Callable[[], Outcome | None]) -> Outcome | None:
+    """An attempt without an outcome would hold its lease forever: if even deciding fails, that failure is the
+    outcome."""
+    try:
+        return decide()
+    except BaseException as broken:  # noqa: BLE001 - users' values and errors may raise anything when they are inspected
+        error = Error("UNDECIDED", clean(f"what it left can't be made sense of: {type(broken).__name__}"))
+        return Outcome("fail", attempt.held.id, attempt.held.fence, "errored", error=error)
