@@ -334,9 +334,9 @@ GUARANTEES: dict[str, list[Bug]] = {
         ).unseen("the row was read under a lock, so a second look finds the same"),
         bug(
             "a watchdog that was held up does not let holders renew first",
-            "worker/watchdog.py",
-            '        """The database was away, or may have been: give every holder one lease to be heard again."""\n        self._trust_after = _now() + self._settings.lease',
-            '        """The database was away, or may have been: give every holder one lease to be heard again."""',
+            "worker/trust.py",
+            '        """The database was away, or may have been: give every holder one lease to renew."""\n        self._since = now() + self._lease',
+            '        """The database was away, or may have been: give every holder one lease to renew."""',
             "work/test_mishaps.py::test_a_look_that_was_held_up_rescues_nobody",
         ).seen_by("nobody_is_robbed", "foreign write lock", tasks="late long quick aquick"),
         bug(
@@ -350,15 +350,15 @@ GUARANTEES: dict[str, list[Bug]] = {
     "The jobs of a dead worker run again without anybody's help.": [
         bug(
             "nobody rescues the jobs of a dead neighbour on the same host",
-            "worker/watchdog.py",
-            "            self._rescue(by_expiry=False, dead=[worker])\n",
+            "worker/neighbour_watch.py",
+            "            self._rescuer.rescue_from([worker])\n",
             "",
             "crash/test_kill.py::test_a_worker_started_afterwards_on_the_same_host_rescues_at_once",
         ).seen_by("rescues_are_quick", "kill worker", tasks="nap late quick aquick"),
         bug(
             "a rescue wakes nobody",
-            "worker/watchdog.py",
-            "            self._store.tell([job.queue for job in rescued])\n            self._due_in(0.0)\n",
+            "worker/rescuer.py",
+            "            self._store.tell([job.queue for job in rescued])\n            self._job_due_in(0.0)\n",
             "",
             "contract/test_wakeups.py::test_a_rescue_wakes_its_own_worker_and_the_others",
         ).unseen("under load something else wakes the workers"),
@@ -684,7 +684,7 @@ GUARANTEES: dict[str, list[Bug]] = {
         bug(
             "a claim whose reply was lost is not looked up",
             "worker/exchange.py",
-            "            self._unknown += [flight.wants.fence for flight in flights if flight.wants is not None and flight.unsure]\n",
+            "            self._claims.unknown += [trip.claim.wants.fence for trip in under_way if trip.claim and trip.claim_unknown]\n",
             "",
             "work/test_overlap.py::test_where_it_breaks_all_outcomes_are_sent_again_and_what_is_not_known_is_looked_up",
         ).unseen("the lease of a claim nobody knows of runs out, and its jobs are taken back"),
@@ -723,22 +723,22 @@ GUARANTEES: dict[str, list[Bug]] = {
         bug(
             "heartbeats end when a worker begins to stop",
             "worker/worker.py",
-            "    def _finish_gracefully(self) -> None:\n",
-            "    def _finish_gracefully(self) -> None:\n        self._heartbeat.stop()\n",
+            "                    self.desk.wait()\n            self._shutdown.finish()\n",
+            "                    self.desk.wait()\n            self._heartbeat.stop()\n            self._shutdown.finish()\n",
             "crash/test_shutdown.py::test_leases_are_renewed_while_a_worker_drains",
         ).seen_by("nobody_is_robbed", "term worker", tasks="late long quick aquick"),
         bug(
             "a worker that stops gives no grace",
-            "worker/worker.py",
-            "now + AFTER_GRACE + (0.0 if self._stop_asked else self.grace))",
+            "worker/shutdown.py",
+            "now + AFTER_GRACE + (0.0 if self.asked else self._grace))",
             "now + AFTER_GRACE)",
             "work/test_worker.py::test_a_worker_that_stops_lets_handlers_finish_and_claims_nothing_more",
         ).seen_by("who_stops_gives_its_grace", "term worker", tasks="nap doze spawner"),
         bug(
             "a worker that stops keeps what did not finish",
-            "worker/worker.py",
-            "                self.desk.ends.give_back(attempt)\n",
-            "                self.desk.ends.forget(attempt.held)\n",
+            "worker/shutdown.py",
+            "                self._desk.outbox.give_back(attempt)\n",
+            "                self._desk.outbox.forget(attempt.held)\n",
             "work/test_worker.py::test_what_does_not_finish_in_its_grace_is_given_back_uncharged",
         ).unseen("it is about handlers inside the worker, and plain workers have none there"),
     ],
@@ -746,7 +746,7 @@ GUARANTEES: dict[str, list[Bug]] = {
         bug(
             "outcomes are dropped when the database is away",
             "worker/exchange.py",
-            "            for flight in reversed(flights):\n                self.ends.put_back(flight)\n            raise",
+            "            for trip in reversed(under_way):\n                self._outbox.put_back(trip)\n            raise",
             "            raise",
             "work/test_overlap.py::test_where_it_breaks_all_outcomes_are_sent_again_and_what_is_not_known_is_looked_up",
         ).seen_by("everything_ends", "server stopped", "cut backends", tasks="quick nap", engine="postgres"),
@@ -762,7 +762,7 @@ GUARANTEES: dict[str, list[Bug]] = {
         bug(
             "a worker does not look for work once it listens",
             "worker/listener.py",
-            '            events.emit("listening")\n            self._wake()\n',
+            '            events.emit("listening")\n            self._wakeups.wake()\n',
             '            events.emit("listening")\n',
             "work/test_hearing.py::test_whoever_begins_to_listen_looks_for_work_after_that",
         ).unseen("under load something else wakes the workers"),
@@ -775,8 +775,8 @@ GUARANTEES: dict[str, list[Bug]] = {
         ).unseen("under load something else wakes the workers"),
         bug(
             "a worker that hears nothing does not poll",
-            "worker/desk.py",
-            "        wait = self.poller.wait(self._due(claimed.next_due))\n",
+            "worker/poller.py",
+            "        wait = self.wait(next_due)\n",
             "        wait = None\n",
             "api/test_application.py::test_it_works_without_prepared_statements_and_without_notifications",
         ).unseen("under load something else wakes the workers"),
@@ -789,14 +789,14 @@ GUARANTEES: dict[str, list[Bug]] = {
         ).unseen("a wake-up for nothing only costs a look"),
         bug(
             "nobody looks in the place of a worker that is gone",
-            "worker/desk.py",
-            "                lane.later.append((time.monotonic() + LATE, (queue, task, priority)))\n",
+            "worker/wakeups.py",
+            "                slots.reserve.append((now + LATE, (queue, task, priority)))\n",
             "                pass\n",
             "work/test_place.py::test_the_second_in_line_looks_a_moment_later_and_once",
         ).unseen("under load something else wakes the workers"),
         bug(
             "whoever alone learns when a job falls due keeps it to itself",
-            "worker/desk.py",
+            "worker/peers.py",
             '            self._store.hint("", due_in=seconds)\n',
             "            pass\n",
             "work/test_place.py::test_who_keeps_no_time_tells_those_who_do",
@@ -847,7 +847,7 @@ GUARANTEES: dict[str, list[Bug]] = {
         bug(
             "a worker does not notice that the schema no longer serves it",
             "worker/watchdog.py",
-            "        if look.misfit is not None:\n            self.misfit(look.misfit)\n",
+            "        if look.misfit is not None:\n            self._misfit(look.misfit)\n",
             "",
             "crash/test_upgrade.py::test_a_schema_that_no_longer_serves_this_code_ends_its_workers_in_good_order",
         ).unseen("nobody upgrades the schema meanwhile"),
@@ -896,8 +896,8 @@ GUARANTEES: dict[str, list[Bug]] = {
         bug(
             "a worker never doubts notifications",
             "worker/vain_wakeups.py",
-            "            self.rest = self.rest or SHORTEST\n",
-            "            self.rest = 0.0\n",
+            "            self._rest = self._rest or SHORTEST\n",
+            "            self._rest = 0.0\n",
             "work/test_doubt.py::test_a_flood_makes_few_looks",
         ).unseen("nobody forges notifications there"),
         bug(

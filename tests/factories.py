@@ -5,17 +5,47 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 from holdfast.model.job import Claimed, ClaimedJob, NewJob, Wants
 from holdfast.model.outcome import Error, Outcome
+from holdfast.model.peers import Place
+from holdfast.settings import Settings
 from holdfast.store.base import Exchanged, Ref, Store
+from holdfast.worker.cron import Crons
 from holdfast.worker.filter_pauses import FilterPauses
+from holdfast.worker.neighbours import Neighbours
+from holdfast.worker.presence import Presence
+from holdfast.worker.rescuer import Rescuer
+from holdfast.worker.trust import Trust
+from holdfast.worker.watchdog import Watchdog
 
 MINUTE = 60.0
 HOUR = 3600.0
 LEASE = 20.0
 BOOM = Error("Boom", "it broke", "Traceback: it broke")
+
+
+def a_watchdog(
+    store: Store, settings: Settings, due_in: Callable[[float], None] = lambda seconds: None, worker: str = "w2"
+) -> Watchdog:
+    """The watchdog of a worker that has no neighbours and no crons. `due_in` stands for its desk."""
+
+    class Desk:
+        def peers_changed(self, place: Place) -> None: ...
+
+        def due_in(self, seconds: float) -> None:
+            due_in(seconds)
+
+    presence = Presence(
+        store, worker, name=worker, host="h", queues=None, tasks=("greet",), lease=settings.lease, slots=lambda: 1,
+        is_open=lambda: False,
+    )  # fmt: skip
+    rescuer = Rescuer(worker, store, quarantine_after=settings.quarantine_after, job_due_in=due_in)
+    return Watchdog(
+        store, settings, presence, rescuer, Neighbours(None, worker), Crons(store, (), due_in), Trust(settings.lease),
+        cast(Any, Desk()), misfit=lambda error: None,
+    )  # fmt: skip
 
 
 class Clock:

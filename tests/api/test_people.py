@@ -122,7 +122,7 @@ def test_a_sleeping_worker_notices_a_change_a_retry_and_a_resume(hf: Holdfast) -
     cancelled.cancel()
     paused.pause()
     with working(hf) as worker:
-        wait_until(lambda: worker.desk.poller.listening and worker.desk.nothing_due)
+        wait_until(lambda: worker.desk.poller.listening and worker.desk.poller.nothing_due)
         later.change(delay=0)
         assert later.wait(timeout=10) == "done"
         cancelled.retry()
@@ -263,7 +263,7 @@ def test_the_end_of_a_pause_wakes_sleeping_workers(hf: Holdfast) -> None:
     hf.pause(task="task")
     job = task.enqueue()
     with working(hf) as worker:
-        wait_until(lambda: worker.desk.poller.listening and worker.desk.nothing_due)
+        wait_until(lambda: worker.desk.poller.listening and worker.desk.poller.nothing_due)
         assert job.state is State.QUEUED
         hf.resume(task="task")
         assert job.wait(timeout=10) == "done"

@@ -27,10 +27,8 @@ from holdfast.store.postgres import connect as postgres_connect
 from holdfast.store.postgres import listen, notify, primary, wakeup_rate
 from holdfast.store.postgres.connect import Connection
 from holdfast.store.postgres.store import PostgresStore
-from holdfast.worker.neighbours import Neighbours
-from holdfast.worker.watchdog import Watchdog
 from tests.contract.places import raw
-from tests.factories import BOOM, LEASE, Clock, a_queued_job, a_running_job, claim, new_job, ref
+from tests.factories import BOOM, LEASE, Clock, a_queued_job, a_running_job, a_watchdog, claim, new_job, ref
 from tests.waiting import wait_until
 
 
@@ -130,9 +128,7 @@ def test_a_rescue_wakes_its_own_worker_and_the_others(
     held = a_running_job(store, queue="mail")
     clock.advance(2 * LEASE)
     wakes: list[float] = []
-    watchdog = Watchdog(
-        "w2", store, settings, Neighbours(None, "w2"), tasks=("greet",), queues=None, due_in=wakes.append
-    )
+    watchdog = a_watchdog(store, settings, wakes.append)
     with listening(stores()) as ear:
         watchdog.catch_up()
         assert store.get(str(held.id)).state is State.QUEUED

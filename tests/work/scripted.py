@@ -21,9 +21,11 @@ from holdfast.store.base import Exchanged, JobId, Store
 from holdfast.tasks.attempt import Attempt
 from holdfast.tasks.manifest import Manifest, TaskInfo
 from holdfast.worker import desk as desk_module
-from holdfast.worker import exchange, runner_slots
+from holdfast.worker import ended_attempts, exchange, intake, patience, wakeups
+from holdfast.worker.bell import Bell
 from holdfast.worker.desk import Desk
 from holdfast.worker.listener import Listener
+from holdfast.worker.wakeup_connection import WakeupConnection
 
 
 class Time:
@@ -234,15 +236,25 @@ class ScriptedEar:
 class Bench:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, slots: int = 2, **settings: Any) -> None:
         self.time = Time()
-        monkeypatch.setattr(desk_module, "time", self.time)
-        monkeypatch.setattr(exchange, "time", self.time)
-        monkeypatch.setattr(runner_slots, "time", self.time)
+        for module in (desk_module, ended_attempts, exchange, intake, patience, wakeups):
+            monkeypatch.setattr(module, "time", self.time)
         self.store = Script(self.time)
         given = {"poll_base": 5.0, "poll_max": 30.0, **settings}
-        self.desk = Desk("w1", cast(Store, self.store), Settings(**given), None)
-        self.desk._wake = self.time  # type: ignore[assignment]
+        self.desk = Desk("w1", cast(Store, self.store), Settings(**given), None, bell=cast(Bell, self.time))
+        self._listener = Listener(
+            cast(Store, self.store), self.desk.wakeups, queues=None, requested=lambda: None,
+            listening=lambda listening: None, peers_changed=lambda: None, attend=self.desk.attend,
+        )  # fmt: skip
         self.runner, self.other = Idle(slots, "greet"), Idle(1, "other")
         self.desk.add(self.runner)
+
+    def heard(self, kind: str, what: str, turn: int | None = None) -> None:
+        """A wake-up arrives."""
+        self._listener.received(kind, what, turn)
+
+    def attend(self, ear: ScriptedEar) -> None:
+        """The desk makes its round trips there, and hears there."""
+        self.desk.attend(WakeupConnection(ear, self._listener.received, lambda error: None))
 
     def round(self) -> None:
         """As the worker goes round: a turn, or a wait."""
@@ -279,7 +291,7 @@ class Bench:
 
     def finish(self, attempt: Attempt, result: bytes | None = None) -> None:
         self.runner.running.remove(attempt)
-        self.desk.finished(attempt, returned(attempt.held, result))
+        self.desk.ended.finished(attempt, returned(attempt.held, result))
 
     def run_all(self, seconds: float, waited: float = 0.0) -> None:
         """What is in the runner's hands ends, all of it, having waited and run for so long."""
@@ -288,18 +300,12 @@ class Bench:
         for attempt in ended:
             attempt.started = attempt.taken + waited
             attempt.ended = attempt.started + seconds
-        self.desk.succeeded(ended, [returned(attempt.held, None) for attempt in ended])
+        self.desk.ended.succeeded(ended, [returned(attempt.held, None) for attempt in ended])
 
 
 def listening(bench: Bench) -> None:
-    """The desk hears what an ear says."""
-    desk = bench.desk
-    listener = Listener(
-        cast(Store, bench.store), queues=None, wake=desk.wake, hinted=desk.hinted, told=desk.told, due_in=desk.due_in,
-        asked=lambda: None, hearing=lambda listening: None, peers_changed=lambda: None, attend=desk.attend,
-    )  # fmt: skip
-    desk.heard, desk.deaf = listener.heard, listener.deaf
-    desk.poller.listening = True
+    """Wake-ups arrive."""
+    bench.desk.poller.listening = True
 
 
 def held(id: int, fence: str = "f", task: str = "greet") -> ClaimedJob:

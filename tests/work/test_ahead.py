@@ -12,8 +12,8 @@ from holdfast.errors import OutcomeUnknown, RowLocked, StoreError, StoreUnavaila
 from holdfast.model.job import Claimed, Wants
 from holdfast.model.outcome import returned
 from holdfast.tasks.attempt import Attempt
-from holdfast.worker.desk import TOO_LATE
-from holdfast.worker.outbox import TRIP
+from holdfast.worker.intake import TOO_LATE
+from holdfast.worker.outbox import BATCH
 from holdfast.worker.prefetch import FARTHEST, FIRST, HEAVIEST, SOON
 from tests.work.scripted import Backlog, Bench, held
 
@@ -50,7 +50,7 @@ def measured(bench: Bench, seconds: float = 0.001, times: int = 3) -> Bench:
 
 def test_nothing_is_claimed_ahead_while_nothing_is_measured(bench: Bench) -> None:
     for _ in range(5):
-        bench.desk.wake()
+        bench.desk.wakeups.wake()
         bench.desk.turn()
     assert bench.store.asked == [(2, 0)]
 
@@ -58,14 +58,14 @@ def test_nothing_is_claimed_ahead_while_nothing_is_measured(bench: Bench) -> Non
 def test_what_ended_without_having_begun_measures_nothing(make: MakeBench) -> None:
     bench = make(10)
     measured(bench, seconds=0.05, times=12)
-    in_hand = len(bench.desk.in_hand())
+    in_hand = len(bench.desk.in_flight.attempts())
     for _ in range(5):
         for attempt in bench.runner.running[10:]:
             bench.runner.running.remove(attempt)
-            bench.desk.finished(attempt, None)  # cancelled before it began
+            bench.desk.ended.finished(attempt, None)  # cancelled before it began
         bench.desk.turn()
         bench.desk.turn()
-    assert len(bench.desk.in_hand()) == in_hand > 10
+    assert len(bench.desk.in_flight.attempts()) == in_hand > 10
 
 
 def test_short_attempts_make_it_claim_farther_and_farther_ahead(make: MakeBench) -> None:
@@ -76,12 +76,12 @@ def test_short_attempts_make_it_claim_farther_and_farther_ahead(make: MakeBench)
         bench.run_all(0.0005)
         bench.desk.turn()
         bench.desk.turn()
-        most = max(most, len(bench.desk.in_hand()))
+        most = max(most, len(bench.desk.in_flight.attempts()))
     ahead = [ahead for _, ahead in bench.store.asked]
     assert ahead[0] == 0
     assert 0 < ahead[1] <= 20 * FIRST, "not to thousands without a look in between"
-    assert max(limit + ahead for limit, ahead in bench.store.asked) == TRIP
-    assert TRIP < most <= FARTHEST + 10
+    assert max(limit + ahead for limit, ahead in bench.store.asked) == BATCH
+    assert BATCH < most <= FARTHEST + 10
 
 
 @pytest.mark.parametrize(("slots", "seconds", "most"), [(2, 0.3, 1), (2, 1.0, 0), (100, 5.0, 4), (100, 60.0, 0)])
@@ -114,26 +114,26 @@ def test_of_long_jobs_it_claims_none_ahead_from_the_first_on(make: MakeBench) ->
 def test_it_claims_as_many_ahead_as_the_slots_get_through_in_a_moment(make: MakeBench) -> None:
     bench = measured(make(10), seconds=0.05, times=12)
     assert bench.store.asked[-1] in ((0, 20), (10, 20))
-    assert len(bench.desk.in_hand()) == 10 + 20
+    assert len(bench.desk.in_flight.attempts()) == 10 + 20
 
 
 def test_it_claims_less_far_ahead_when_the_attempts_before_waited_long(make: MakeBench) -> None:
     """Many slots may share one processor: the run times alone would not tell."""
     bench = measured(make(10), seconds=0.0005, times=6)
-    in_hand = [len(bench.desk.in_hand())]
+    in_hand = [len(bench.desk.in_flight.attempts())]
     for _ in range(12):
         bench.run_all(0.0005, waited=3 * SOON)
         bench.desk.turn()
         bench.desk.turn()
-        in_hand.append(len(bench.desk.in_hand()))
-    assert in_hand[0] > TRIP
+        in_hand.append(len(bench.desk.in_flight.attempts()))
+    assert in_hand[0] > BATCH
     assert in_hand == sorted(in_hand, reverse=True)
     assert in_hand[-1] <= 10 + 1
     for _ in range(12):
         bench.run_all(0.0005)
         bench.desk.turn()
         bench.desk.turn()
-    assert len(bench.desk.in_hand()) > TRIP, "as far as before, once they start soon again"
+    assert len(bench.desk.in_flight.attempts()) > BATCH, "as far as before, once they start soon again"
 
 
 def test_with_a_delay_after_each_job_nothing_is_claimed_ahead(make: MakeBench) -> None:
@@ -150,7 +150,7 @@ def test_with_a_delay_after_each_job_nothing_is_claimed_ahead(make: MakeBench) -
 @pytest.mark.parametrize("budget", [1, 7, 150, 5000])
 def test_a_budget_of_jobs_bounds_what_is_claimed(make: MakeBench, budget: int) -> None:
     bench = make(10)
-    bench.desk.limit = budget
+    bench.desk.orders.budget = budget
     for _ in range(40):
         bench.desk.turn()
         bench.run_all(0.0005)
@@ -162,9 +162,9 @@ def test_a_budget_of_jobs_bounds_what_is_claimed(make: MakeBench, budget: int) -
 
 def test_what_is_given_back_is_not_taken_from_a_budget_of_jobs(make: MakeBench) -> None:
     bench = make(10)
-    bench.desk.limit = 300
+    bench.desk.orders.budget = 300
     measured(bench, times=1)
-    assert bench.desk.limit == 0
+    assert bench.desk.orders.budget == 0
     bench.time.now += TOO_LATE
     bench.desk.turn()
     given_back = [outcome for outcome in bench.store.recorded if outcome.verb == "release"]
@@ -178,7 +178,7 @@ def test_what_is_given_back_is_not_taken_from_a_budget_of_jobs(make: MakeBench) 
 
 
 def test_a_budget_of_jobs_counts_a_claim_whose_reply_was_lost(bench: Bench) -> None:
-    bench.desk.limit = 2
+    bench.desk.orders.budget = 2
     bench.store.answers = [OutcomeUnknown("the connection broke")]
     bench.desk.turn()
     wants = bench.store.made[0][2]
@@ -200,7 +200,7 @@ def test_what_was_passed_over_gets_the_next_slot_before_anything_is_claimed_ahea
     bench.desk.turn()
     asked = len(bench.store.asked)
     for _ in range(3):
-        bench.desk.wake()
+        bench.desk.wakeups.wake()
         bench.desk.turn()
     assert bench.store.asked[asked:] == [], "no slot is free, and others wait for one"
     bench.time.now += 0.001
@@ -226,10 +226,10 @@ def test_what_was_claimed_ahead_and_did_not_begin_goes_back_and_nothing_follows(
     assert {(outcome.verb, outcome.attempt, outcome.delay) for outcome in outcomes} == {("release", None, 0.0)}
     assert {outcome.id for outcome in outcomes} == {attempt.held.id for attempt in waiting}
     assert wants is None, "they are left to others: not taken again by the very trip that gives them back"
-    assert bench.runner.running == bench.desk.in_hand() == running
+    assert bench.runner.running == bench.desk.in_flight.attempts() == running
     assert bench.runner.busy == 2
     for _ in range(5):
-        bench.desk.wake()
+        bench.desk.wakeups.wake()
         bench.desk.turn()
     assert len(bench.store.made) == trips + 1
 
@@ -264,8 +264,8 @@ def test_what_waits_is_given_back_at_shutdown_and_what_runs_goes_on(bench: Bench
     measured(bench)
     running, waiting = bench.runner.running[:2], bench.runner.running[2:]
     assert waiting
-    bench.desk.claiming = False
-    bench.desk.withdraw()
+    bench.desk.orders.claiming = False
+    bench.desk.intake.withdraw()
     assert bench.desk.undecided() == running
     bench.desk.turn()
     _, outcomes, wants = bench.store.made[-1]
@@ -283,12 +283,12 @@ def test_outcomes_beyond_one_trip_wait_for_the_next_and_none_is_lost(make: MakeB
     for _ in range(4):
         bench.desk.turn()
     assert len(bench.runner.running) == 5_000
-    assert bench.store.asked == [(TRIP, 0), (TRIP, 0), (5_000 - 2 * TRIP, 0)]
+    assert bench.store.asked == [(BATCH, 0), (BATCH, 0), (5_000 - 2 * BATCH, 0)]
     trips = len(bench.store.made)
-    bench.desk.claiming = False
+    bench.desk.orders.claiming = False
     bench.run_all(0.001)
     bench.until_idle()
-    assert [len(outcomes) for _, outcomes, _ in bench.store.made[trips:]] == [TRIP, TRIP, 1_000]
+    assert [len(outcomes) for _, outcomes, _ in bench.store.made[trips:]] == [BATCH, BATCH, 1_000]
     assert Counter(outcome.id for outcome in bench.store.recorded) == Counter(range(1, 5_001))
     assert bench.desk.idle()
     dropped = [fence for drained in bench.store.drained for fence in drained]
@@ -296,15 +296,15 @@ def test_outcomes_beyond_one_trip_wait_for_the_next_and_none_is_lost(make: MakeB
 
 
 def test_a_lease_is_dropped_with_its_last_outcome_and_not_before(make: MakeBench) -> None:
-    bench = make(TRIP)
+    bench = make(BATCH)
     bench.desk.turn()
-    bench.desk.claiming = False
+    bench.desk.orders.claiming = False
     [wants] = [wants for _, _, wants in bench.store.made if wants]
     last = bench.runner.running.pop()
     bench.run_all(0.001)
     bench.desk.turn()
     assert bench.store.drained[-1] == []
-    bench.desk.finished(last, returned(last.held, None))
+    bench.desk.ended.finished(last, returned(last.held, None))
     bench.desk.turn()
     assert bench.store.drained[-1] == [wants.fence]
 
@@ -313,11 +313,11 @@ def test_what_waits_to_be_recorded_takes_room_from_what_is_claimed(make: MakeBen
     """Else a worker whose handlers are quicker than the database would have more and more in hand."""
     bench = measured(make(100), seconds=0.0005, times=10)
     bench.until_idle()
-    assert len(bench.desk.in_hand()) == 100 + FARTHEST
+    assert len(bench.desk.in_flight.attempts()) == 100 + FARTHEST
     bench.run_all(0.0005, waited=3 * SOON)
     bench.desk.turn()
     _, outcomes, wants = bench.store.made[-1]
-    assert (len(outcomes), wants) == (TRIP, None), "more than that still wait, and half as far ahead is far enough"
+    assert (len(outcomes), wants) == (BATCH, None), "more than that still wait, and half as far ahead is far enough"
 
 
 # -- handed out while the database works -------------------------------------------------------------------------------
@@ -330,7 +330,7 @@ def an_outcome_and_a_new_job(bench: Bench) -> tuple[int, int]:
     bench.finish(ended)
     bench.store.answers = [lambda wants: Claimed([held(90_001, wants.fence)]) if wants is not None else Claimed()]
     bench.store.always = Claimed()
-    bench.desk.wake()
+    bench.desk.wakeups.wake()
     return int(ended.held.id), 90_001
 
 
@@ -353,12 +353,12 @@ def test_what_was_claimed_runs_though_the_outcomes_beside_it_fail(make: MakeBenc
     bench.desk.turn()
     [attempt] = started(bench, new)
     assert attempt.taken == at, "at once, not after the trouble was waited out"
-    assert not bench.desk._unknown, "what was handed out need not be looked up"
+    assert not bench.desk.claims.unknown, "what was handed out need not be looked up"
     while len(bench.store.recorded) < 2:
         bench.round()
     assert [outcome.id for outcome in bench.store.recorded] == [ended, ended], "it is sent again"
     assert len(started(bench, new)) == 1
-    assert ended not in {attempt.held.id for attempt in bench.desk.in_hand()}
+    assert ended not in {attempt.held.id for attempt in bench.desk.in_flight.attempts()}
 
 
 def test_a_claim_that_failed_alone_sends_no_outcome_again(make: MakeBench) -> None:
@@ -367,7 +367,7 @@ def test_a_claim_that_failed_alone_sends_no_outcome_again(make: MakeBench) -> No
     bench.store.refused = [StoreUnavailable("cancelled")]
     bench.desk.turn()
     assert [outcome.id for outcome in bench.store.made[-1][1]] == [ended]
-    assert ended not in {attempt.held.id for attempt in bench.desk.in_hand()}
+    assert ended not in {attempt.held.id for attempt in bench.desk.in_flight.attempts()}
     _, outcomes, looked = bench.next_trip()
     assert (outcomes, looked is None) == ([], False), "a look, once more"
     assert len(started(bench, new)) == 1
@@ -392,11 +392,11 @@ def test_a_claim_that_was_looked_up_takes_its_slots(bench: Bench) -> None:
     assert [attempt.held.id for attempt in bench.runner.running] == ids, "the most urgent first, as claimed"
     assert bench.runner.busy == 2
     asked = len(bench.store.asked)
-    bench.desk.wake()
+    bench.desk.wakeups.wake()
     bench.desk.turn()
     assert len(bench.store.asked) == asked, "no slot is free"
     bench.run_all(0.001)
-    bench.desk.claiming = False
+    bench.desk.orders.claiming = False
     bench.desk.turn()
     assert sorted(outcome.id for outcome in bench.store.recorded) == ids
     assert bench.runner.busy == 0
@@ -405,7 +405,7 @@ def test_a_claim_that_was_looked_up_takes_its_slots(bench: Bench) -> None:
 
 def test_a_claim_that_was_looked_up_at_shutdown_goes_back(bench: Bench) -> None:
     ids = unknown_claim(bench, 2)
-    bench.desk.claiming = False
+    bench.desk.orders.claiming = False
     bench.until_idle()
     assert {(outcome.id, outcome.verb, outcome.attempt) for outcome in bench.store.recorded} == {
         (id, "release", None) for id in ids
@@ -452,7 +452,7 @@ def test_an_error_in_taking_what_was_claimed_loses_no_claim(bench: Bench) -> Non
     bench.desk.turn()
     wants = bench.store.made[-1][2]
     assert wants is not None
-    assert bench.desk._unknown == [wants.fence]
+    assert bench.desk.claims.unknown == [wants.fence]
 
 
 def test_an_error_nobody_expected_loses_no_claim(bench: Bench) -> None:

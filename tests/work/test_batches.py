@@ -289,7 +289,7 @@ def ended(bench: Bench, attempts: list[Attempt]) -> None:
     """They ended in one process, and it said so in one frame."""
     for attempt in attempts:
         attempt.started, attempt.ended = attempt.taken + 0.1, attempt.taken + 0.2
-    bench.desk.succeeded(attempts, [returned(attempt.held, None) for attempt in attempts])
+    bench.desk.ended.succeeded(attempts, [returned(attempt.held, None) for attempt in attempts])
 
 
 def test_a_batch_may_be_of_several_claims_and_runners(bench: Bench) -> None:
@@ -302,7 +302,7 @@ def test_a_batch_may_be_of_several_claims_and_runners(bench: Bench) -> None:
     bench.until_idle()
     assert sorted((o.id, o.fence) for o in bench.store.recorded) == [(1, "f1"), (2, "f1"), (3, "f2")]
     assert (bench.runner.busy, bench.other.busy) == (0, 0)
-    assert not bench.desk.in_hand()
+    assert not bench.desk.in_flight.attempts()
 
 
 def test_what_ended_in_a_batch_counts_once_and_is_not_in_hand_once_it_is_recorded(bench: Bench) -> None:
@@ -314,29 +314,29 @@ def test_what_ended_in_a_batch_counts_once_and_is_not_in_hand_once_it_is_recorde
     assert [attempt.held.id for attempt in bench.desk.undecided()] == [3]
     bench.until_idle()
     assert (bench.desk.meters.attempts, bench.runner.busy) == (3, 1)
-    assert bench.desk.in_hand() == attempts[3:]
+    assert bench.desk.in_flight.attempts() == attempts[3:]
 
 
 def test_what_was_given_back_is_not_recorded_as_a_success_as_well(bench: Bench) -> None:
     bench.store.answers = [Claimed([held(1, "f1"), held(2, "f1")])]
     bench.desk.turn()
     stuck, other = bench.runner.running
-    bench.desk.claiming = False
+    bench.desk.orders.claiming = False
     stuck.started = 1.0
-    bench.desk.ends.give_back(stuck)
+    bench.desk.outbox.give_back(stuck)
     ended(bench, [stuck, other])
     bench.until_idle()
     assert [(o.id, o.verb) for o in bench.store.recorded] == [(1, "release"), (2, "succeed")]
 
 
-def test_a_hand_knows_claims_apart() -> None:
-    hand = InFlight()
+def test_what_is_in_flight_is_kept_by_claim() -> None:
+    in_flight = InFlight()
     first, second = ([Attempt(held(id, fence)) for id in (1, 2)] for fence in ("f1", "f2"))
-    hand.take(first)
-    hand.take(second)
-    assert len(hand) == 4
-    hand.drop([returned(held(1, "f1"), None), returned(held(2, "f2"), None), returned(held(3, "f2"), None)])
-    assert hand.attempts() == [first[1], second[0]]
-    assert list(hand.emptied_by([returned(held(1, "f2"), None)])) == ["f2"]
-    hand.drop([held(2, "f1")])
-    assert (len(hand), hand.holds("f1"), hand.holds("f2")) == (1, False, True)
+    in_flight.add(first)
+    in_flight.add(second)
+    assert len(in_flight) == 4
+    in_flight.remove([returned(held(1, "f1"), None), returned(held(2, "f2"), None), returned(held(3, "f2"), None)])
+    assert in_flight.attempts() == [first[1], second[0]]
+    assert list(in_flight.emptied_by([returned(held(1, "f2"), None)])) == ["f2"]
+    in_flight.remove([held(2, "f1")])
+    assert (len(in_flight), in_flight.has_claim("f1"), in_flight.has_claim("f2")) == (1, False, True)

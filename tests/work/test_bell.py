@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.worker.periodic import Bell
+from holdfast.worker.bell import Bell
 
 LONG = 20.0  # seconds
 
@@ -51,7 +51,7 @@ def test_a_wait_may_be_asked_for_that_the_kernel_would_refuse(seconds: float) ->
 def test_a_ring_in_the_very_moment_of_falling_asleep_is_heard() -> None:
     """After the look whether it rang, before the sleep."""
     bell = Bell()
-    poll = bell._waiting
+    poll = bell._poll
 
     class LatePoll:
         def poll(self, milliseconds: float | None) -> list[tuple[int, int]]:
@@ -59,7 +59,7 @@ def test_a_ring_in_the_very_moment_of_falling_asleep_is_heard() -> None:
             return poll.poll(milliseconds)
 
     late: Any = LatePoll()
-    bell._waiting = late
+    bell._poll = late
     began = time.monotonic()
     assert bell.wait(LONG)
     assert time.monotonic() - began < LONG / 2
@@ -67,7 +67,7 @@ def test_a_ring_in_the_very_moment_of_falling_asleep_is_heard() -> None:
 
 def test_a_ring_while_who_waits_wakes_up_is_heard_by_the_next_wait() -> None:
     bell = Bell()
-    poll = bell._waiting
+    poll = bell._poll
 
     class EarlyPoll:
         def poll(self, milliseconds: float | None) -> list[tuple[int, int]]:
@@ -76,9 +76,9 @@ def test_a_ring_while_who_waits_wakes_up_is_heard_by_the_next_wait() -> None:
             return found
 
     early: Any = EarlyPoll()
-    bell._waiting = early
+    bell._poll = early
     heard = bell.wait(0)
-    bell._waiting = poll
+    bell._poll = poll
     assert heard or bell.wait(LONG)
 
 

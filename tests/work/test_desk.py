@@ -9,14 +9,10 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable
-from holdfast.model.backoff import PollBackoff
 from holdfast.model.job import Claimed, Wants
-from holdfast.worker.desk import WAIT
-from holdfast.worker.poller import Poller
+from holdfast.worker.intake import SUSPECT_TOO_LATE
 from tests.running import Heard
 from tests.work.scripted import Bench, Idle, held, suspect
-
-RECORDING_RUNNER = PollBackoff(base=5, maximum=30, multiplier=1.5, grace=2)
 
 
 @pytest.fixture
@@ -27,21 +23,22 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
 # -- when to look -----------------------------------------------------------------------------------------
 
 
-def test_the_poller_backs_off_as_the_table_says_and_starts_anew_after_a_job() -> None:
-    poller = Poller(RECORDING_RUNNER)
+def test_the_poller_backs_off_as_the_table_says_and_starts_anew_after_a_job(bench: Bench) -> None:
+    poller = bench.desk.poller
     assert [poller.wait(None) for _ in range(8)] == [5, 5, 7.5, 11.25, 16.875, 25.3125, 30, 30]
     assert poller.empty_polls == 8
-    poller.found()
+    bench.store.answers = [Claimed([held(1)])]
+    bench.desk.turn()
     assert (poller.empty_polls, poller.wait(None)) == (0, 5)
 
 
-def test_the_poller_never_sleeps_past_the_next_due_time() -> None:
-    poller = Poller(RECORDING_RUNNER)
+def test_the_poller_never_sleeps_past_the_next_due_time(bench: Bench) -> None:
+    poller = bench.desk.poller
     assert [poller.wait(2.5), poller.wait(0.0), poller.wait(-3.0), poller.wait(60)] == [2.5, 0.0, 0.0, 11.25]
 
 
-def test_a_poller_that_listens_sleeps_until_it_is_woken_or_something_falls_due() -> None:
-    poller = Poller(RECORDING_RUNNER)
+def test_a_poller_that_listens_sleeps_until_it_is_woken_or_something_falls_due(bench: Bench) -> None:
+    poller = bench.desk.poller
     poller.listening = True
     assert [poller.wait(None), poller.wait(120.0)] == [None, 120.0]
 
@@ -73,7 +70,7 @@ def test_a_wake_up_is_followed_by_a_look_at_once(bench: Bench) -> None:
     bench.round()
     with pytest.raises(AssertionError, match="would sleep until someone wakes it"):
         bench.round()
-    bench.desk.wake()
+    bench.desk.wakeups.wake()
     bench.round()
     bench.round()
     assert bench.store.polls == [1000.0, 1000.0]
@@ -83,7 +80,7 @@ def test_the_next_due_time_ends_the_wait(bench: Bench) -> None:
     bench.desk.poller.listening = True
     bench.store.answers = [Claimed(next_due=12.5)]
     assert bench.waits(2) == pytest.approx([12.5])
-    bench.desk.due_in(3.0)  # the watchdog saw it
+    bench.desk.wakeups.due_in(3.0)  # the watchdog saw it
     assert bench.waits(1) == pytest.approx([3.0])
 
 
@@ -142,7 +139,7 @@ def test_an_outcome_is_recorded_with_the_next_claim_in_one_trip(bench: Bench) ->
 
 
 def test_suspects_get_a_process_each_and_keep_nobody_waiting(bench: Bench) -> None:
-    bench.desk.add_solo(bench.other)
+    bench.desk.add_isolated(bench.other)
     bench.store.answers = [Claimed([suspect(1), held(2), suspect(3)])]
     bench.round()
     assert [attempt.held.id for attempt in bench.other.running] == [1, 3]
@@ -152,7 +149,7 @@ def test_suspects_get_a_process_each_and_keep_nobody_waiting(bench: Bench) -> No
 
 def test_as_many_suspects_wait_as_can_run_and_more_come_again_in_order(bench: Bench) -> None:
     processes = Idle(2, "suspects")
-    bench.desk.add_solo(processes)
+    bench.desk.add_isolated(processes)
     bench.store.answers = [Claimed([suspect(number) for number in range(1, 8)])]
     bench.rounds_until(2)
     assert [attempt.held.id for attempt in processes.running] == [1, 2, 3, 4]
@@ -161,7 +158,7 @@ def test_as_many_suspects_wait_as_can_run_and_more_come_again_in_order(bench: Be
 
 
 def test_more_suspects_come_behind_those_that_were_put_off_before(bench: Bench) -> None:
-    bench.desk.add_solo(Idle(1, "suspects"))
+    bench.desk.add_isolated(Idle(1, "suspects"))
     bench.store.answers = [Claimed([suspect(number) for number in (1, 2, 3, 4)]), Claimed([suspect(5)])]
     bench.rounds_until(3)
     released = {outcome.id: outcome.delay for _, outcomes, _ in bench.store.made for outcome in outcomes}
@@ -170,11 +167,11 @@ def test_more_suspects_come_behind_those_that_were_put_off_before(bench: Bench) 
 
 def test_a_suspect_that_waited_too_long_for_a_process_is_left_to_others(bench: Bench) -> None:
     processes = Idle(1, "suspects")
-    bench.desk.add_solo(processes)
+    bench.desk.add_isolated(processes)
     bench.store.answers = [Claimed([suspect(1), suspect(2)])]
     bench.round()
     assert [attempt.held.id for attempt in processes.running] == [1, 2]
-    bench.time.now += WAIT
+    bench.time.now += SUSPECT_TOO_LATE
     bench.round()
     assert [attempt.held.id for attempt in processes.running] == [1]
 
@@ -182,14 +179,14 @@ def test_a_suspect_that_waited_too_long_for_a_process_is_left_to_others(bench: B
 def test_a_suspect_on_its_last_attempt_does_not_wait_for_a_process(bench: Bench) -> None:
     """If the worker died meanwhile, it would fail without having begun."""
     processes = Idle(1, "suspects")
-    bench.desk.add_solo(processes)
+    bench.desk.add_isolated(processes)
     bench.store.answers = [Claimed([replace(suspect(number), max_attempts=1) for number in (1, 2)])]
     bench.rounds_until(2)
     assert [attempt.held.id for attempt in processes.running] == [1]
 
 
 def test_a_drain_waits_for_suspects_that_it_put_off(bench: Bench) -> None:
-    bench.desk.add_solo(Idle(1, "suspects"))
+    bench.desk.add_isolated(Idle(1, "suspects"))
     bench.store.answers = [Claimed([suspect(number) for number in (1, 2, 3)])]
     bench.rounds_until(2)
     assert not bench.desk.found_all
@@ -207,10 +204,10 @@ def test_a_worker_without_processes_runs_one_suspect_at_a_time(monkeypatch: pyte
     released = {outcome.id: outcome.delay for _, outcomes, _ in bench.store.made for outcome in outcomes}
     assert released == {1: 0.0, 3: 1.0}, "they come one after the other"
     bench.store.answers = [Claimed([suspect(1)]), Claimed([suspect(3)])]
-    bench.desk.wake()
+    bench.desk.wakeups.wake()
     bench.round()
     assert [attempt.held.id for attempt in bench.runner.running] == [2, 1]
-    bench.desk.wake()
+    bench.desk.wakeups.wake()
     while bench.store.answers:
         bench.round()
     assert [attempt.held.id for attempt in bench.runner.running] == [2, 1]
@@ -219,8 +216,8 @@ def test_a_worker_without_processes_runs_one_suspect_at_a_time(monkeypatch: pyte
 def test_a_worker_that_shuts_down_claims_nothing_more(bench: Bench) -> None:
     bench.store.answers = [Claimed([held(1)])]
     bench.round()
-    bench.desk.claiming = False
-    bench.desk.wake()
+    bench.desk.orders.claiming = False
+    bench.desk.wakeups.wake()
     bench.finish(bench.runner.running[0])
     bench.desk.turn()
     assert bench.store.made[-1][2] is None
@@ -325,7 +322,7 @@ def test_after_an_unknown_commit_the_fence_is_looked_up_and_its_jobs_are_run(ben
 @pytest.mark.parametrize("solo", [True, False], ids=["in a process of its own", "by the worker"])
 def test_a_suspect_whose_claim_had_an_unknown_outcome_is_known_for_one(bench: Bench, solo: bool) -> None:
     if solo:
-        bench.desk.add_solo(bench.other)
+        bench.desk.add_isolated(bench.other)
     bench.store.answers = [OutcomeUnknown("the connection broke")]
     bench.desk.turn()
     wants = bench.store.made[0][2]
@@ -351,10 +348,10 @@ def test_what_a_pause_by_filter_means_is_given_back_as_held_before_it_starts(ben
 
 def test_jobs_given_back_as_held_do_not_count_for_a_budget(bench: Bench) -> None:
     bench.store.filters = ["args.n:42"]
-    bench.desk.limit = 2
+    bench.desk.orders.budget = 2
     bench.store.answers = [Claimed([replace(held(1), args=b'{"n":42}'), held(2)], filter_version=1)]
     bench.desk.turn()
-    assert bench.desk.limit == 1
+    assert bench.desk.orders.budget == 1
 
 
 def test_while_the_pauses_can_t_be_read_nothing_starts_and_nothing_is_lost(bench: Bench) -> None:

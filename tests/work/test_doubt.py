@@ -17,8 +17,9 @@ from holdfast import Holdfast, State, events
 from holdfast.model.job import Claimed
 from holdfast.model.peers import LATE, Place
 from holdfast.store.postgres.store import PostgresStore
+from holdfast.worker.trust import now
 from holdfast.worker.vain_wakeups import APART, LONGEST, LOOKS, SHORTEST, VainWakeups
-from holdfast.worker.watchdog import SPREAD, _now
+from holdfast.worker.watchdog import SPREAD
 from tests.running import await_state, working
 from tests.waiting import wait_until
 from tests.work.scripted import Bench, held, listening
@@ -107,7 +108,7 @@ def flood(bench: Bench, *wakeups: tuple[str, str, int | None], seconds: float) -
     until, before = bench.time.now + seconds, len(bench.store.polls)
     number = 0
     while bench.time.now < until:
-        bench.desk.heard(*wakeups[number % len(wakeups)])
+        bench.heard(*wakeups[number % len(wakeups)])
         number += 1
         bench.until_idle()
         at = bench.time.now
@@ -135,28 +136,28 @@ def test_a_wakeup_during_a_rest_leads_to_a_look_at_its_end(
     bench: Bench, wakeup: tuple[str, str, int | None], late: float
 ) -> None:
     flood(bench, WAKEUPS["to a few"], seconds=3.0)
-    bench.desk.wake()  # so that nothing from the flood is still asked for
+    bench.desk.wakeups.wake()  # so that nothing from the flood is still asked for
     bench.until_idle()
-    rest = bench.desk._doubt.until - bench.time.now
+    rest = bench.desk.poller.vain.until - bench.time.now
     assert rest > 0
     bench.time.now += late * rest
     bench.store.answers = [Claimed([held(1)])]
-    bench.desk.heard(*wakeup)
+    bench.heard(*wakeup)
     bench.until_idle()
     assert not bench.runner.running, "it rests"
     at, _, _ = bench.next_trip()
-    assert at == pytest.approx(bench.desk._doubt.until or at)
+    assert at == pytest.approx(bench.desk.poller.vain.until or at)
     assert len(bench.runner.running) == 1
     now = bench.time.now
-    bench.desk.heard(*wakeup)
+    bench.heard(*wakeup)
     assert bench.next_trip()[0] == now, "it found a job, so the next wake-up is believed"
 
 
 def test_what_a_worker_looks_for_by_itself_does_not_wait_for_the_rest(bench: Bench) -> None:
     flood(bench, WAKEUPS["to a few"], seconds=3.0)
     now = bench.time.now
-    assert bench.desk._doubt.until > now
-    bench.desk.wake()
+    assert bench.desk.poller.vain.until > now
+    bench.desk.wakeups.wake()
     assert bench.next_trip()[0] == now
 
 
@@ -173,7 +174,7 @@ def test_wakeups_for_jobs_that_peers_take_are_believed(bench: Bench) -> None:
     bench.store.always = taken
     for _ in range(300):
         before = looks
-        bench.desk.heard(*WAKEUPS["for all"])
+        bench.heard(*WAKEUPS["for all"])
         bench.until_idle()
         assert looks == before + 1, "at once"
         bench.time.now += STEP
@@ -181,22 +182,22 @@ def test_wakeups_for_jobs_that_peers_take_are_believed(bench: Bench) -> None:
 
 def test_looks_in_the_place_of_others_are_not_counted(bench: Bench) -> None:
     """Who comes second in line looks in vain as a rule. Its own turn must not suffer for that."""
-    bench.desk.placed(Place(rank=1, count=5))
+    bench.desk.wakeups.peers_changed(Place(rank=1, count=5))
     flood(bench, *(WAKEUPS[name] for name in WAKEUPS if "second" in name), seconds=20.0)
     now = bench.time.now
-    bench.desk.heard(*WAKEUPS["a lane"])
+    bench.heard(*WAKEUPS["a lane"])
     assert bench.next_trip()[0] == now
 
 
 def test_a_full_worker_passes_on_few_of_the_times_it_is_told(bench: Bench) -> None:
-    bench.desk.placed(Place(rank=0, count=5))
+    bench.desk.wakeups.peers_changed(Place(rank=0, count=5))
     bench.store.answers = [Claimed([held(id) for id in range(1, 6)])]
-    bench.desk.wake()
+    bench.desk.wakeups.wake()
     bench.until_idle()
     bench.runner.may_wait = False
     began = bench.time.now
     for _ in range(1000):
-        bench.desk.heard(*WAKEUPS["due now"])
+        bench.heard(*WAKEUPS["due now"])
         bench.desk.turn()
         bench.time.now += STEP
     assert 1 <= len(bench.store.hints) <= (bench.time.now - began) / LATE + 2
@@ -254,7 +255,7 @@ def test_a_flood_costs_few_looks_and_a_job_in_its_middle_starts_soon(make_app: C
     unsubscribe = events.subscribe(lambda name, fields: seen.append(name), only=["woken_in_vain", "deaf"])
     payloads = ["q", "qdefault", 'l["default","task",0]', "d0", "d0.001", "w", "r", "?"]
     with working(app) as worker:
-        wait_until(lambda: worker.desk.poller.listening and worker.desk.nothing_due and worker.desk.idle())
+        wait_until(lambda: worker.desk.poller.listening and worker.desk.poller.nothing_due and worker.desk.idle())
         with Stranger(app.settings.url, [store.channel, *store.channels[:3]], payloads) as stranger:
             wait_until(lambda: "woken_in_vain" in seen, "it rests")
             polls, sent, began = worker.desk.meters.polls, stranger.sent, time.monotonic()
@@ -279,7 +280,7 @@ def test_a_worker_that_hears_of_jobs_for_others_believes_what_it_hears(make_app:
     mine = app.task(name="mine")(lambda: "done")
     others = elsewhere.task(name="others")(lambda: None)
     with working(app) as worker:
-        wait_until(lambda: worker.desk.poller.listening and worker.desk.nothing_due)
+        wait_until(lambda: worker.desk.poller.listening and worker.desk.poller.nothing_due)
         for number in range(3 * LOOKS):
             elsewhere.enqueue_many([others.bind(), others.bind()])
             wait_until(lambda n=number: worker.desk.meters.polls > n + 1, "it looks")  # type: ignore[misc]
@@ -296,8 +297,8 @@ def test_however_often_peers_are_said_to_have_changed_one_look_is_planned(
     with working(app) as worker:
         wait_until(lambda: worker.desk.poller.listening and worker.watchdog.looked)
         watchdog = worker.watchdog
+        wait_until(lambda: watchdog._look_at > now() + SPREAD)  # it heard of its own coming
         monkeypatch.setattr("holdfast.worker.watchdog.CHANCE", Chances())
-        wait_until(lambda: watchdog._look_at > _now() + SPREAD)
         for _ in range(100):
             watchdog.look_soon(SPREAD)
-        assert watchdog._look_at > _now() + SPREAD / 2, "not at the earliest of a hundred chances"
+        assert watchdog._look_at > now() + SPREAD / 2, "not at the earliest of a hundred chances"

@@ -16,9 +16,9 @@ from holdfast.store.base import Exchanged
 from holdfast.tasks.attempt import Attempt
 from holdfast.worker import retention
 from holdfast.worker.in_flight import InFlight
-from holdfast.worker.outbox import Flight, Outbox
-from holdfast.worker.outcome_events import OutcomeEvents
-from holdfast.worker.runner_slots import Meters
+from holdfast.worker.meters import Meters
+from holdfast.worker.outbox import Outbox
+from holdfast.worker.round_trip import RoundTrip
 from tests.running import HASTY, Heard, MakeApp, working
 from tests.waiting import wait_until
 
@@ -109,7 +109,7 @@ def rescued(app: Holdfast) -> Job[Any]:
     worker = app.worker()
     app.store.exchange([], _wants())
     app.pause(task="work")
-    worker.watchdog._rescue(by_expiry=False, dead=["gone"])
+    worker.watchdog._rescuer.rescue_from(["gone"])
     return job
 
 
@@ -241,11 +241,10 @@ def test_a_lost_outcome_is_no_success(app: Holdfast, heard: Heard) -> None:
 
 
 def test_of_outcomes_recorded_together_only_those_that_count_are_told(app: Holdfast, heard: Heard) -> None:
-    hand = InFlight()
-    ends = Outbox("w1", app.store, app.settings, hand, OutcomeEvents("w1", hand), Meters())
+    outbox = Outbox("w1", app.store, InFlight(), Meters(), quarantine_after=3)
     mine, lost, already, failed = (Outcome("succeed" if n < 3 else "fail", n, "fence") for n in range(4))
-    trip = Flight([mine, lost, already, failed], None, None, [], unsure=False)
-    ends.recorded(trip, Exchanged(lost=[lost], already=[already]))
+    trip = RoundTrip([mine, lost, already, failed], None, [])
+    outbox.recorded(trip, Exchanged(lost=[lost], already=[already]))
     assert [(told["count"], told["jobs"]) for told in heard.of("succeeded")] == [(1, [{"job": "0"}])]
     assert [told["job"] for told in heard.of("failed")] == ["3"]
     assert [told["job"] for told in heard.of("lease_lost")] == ["1"]
@@ -266,10 +265,9 @@ def test_what_can_not_be_stopped_is_given_back_with_a_line_of_history_if_it_has_
         def has_recorded(self, attempt: Attempt) -> bool:
             return False
 
-    hand = InFlight()
-    ends = Outbox("w1", app.store, app.settings, hand, OutcomeEvents("w1", hand), Meters())
-    ends.give_back(Attempt(ClaimedJob(1, "fence", "task", "default", b"{}", 1, 3), remote=Elsewhere()))
-    assert [given_back.attempt for given_back in ends.outcomes] == [outcome]
+    outbox = Outbox("w1", app.store, InFlight(), Meters(), quarantine_after=3)
+    outbox.give_back(Attempt(ClaimedJob(1, "fence", "task", "default", b"{}", 1, 3), remote=Elsewhere()))
+    assert [given_back.attempt for given_back in outbox.outcomes] == [outcome]
 
 
 def test_nothing_is_said_of_single_jobs_when_nobody_listens(monkeypatch: pytest.MonkeyPatch, app: Holdfast) -> None:

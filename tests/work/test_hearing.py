@@ -37,7 +37,7 @@ def looks(bench: Bench) -> list[tuple[tuple[str, str, int], ...]]:
 
 def test_what_is_said_while_it_waits_leads_to_a_look(bench: Bench) -> None:
     ear = ScriptedEar(bench.store)
-    bench.desk.attend(ear)
+    bench.attend(ear)
     ear.said.append(("lane", HERE, 0))
     bench.until_idle()
     assert looks(bench)[1:] == [(("default", "greet", 0),)]
@@ -47,34 +47,38 @@ def test_what_is_said_while_it_waits_leads_to_a_look(bench: Bench) -> None:
 def test_whoever_begins_to_listen_looks_for_work_after_that() -> None:
     """What came between the last look and the first word it could hear would wait until the next poll."""
     did: list[str] = []
+
+    class Desk:
+        def wake(self) -> None:
+            did.append("look")
+
     listener = Listener(
-        cast(Any, None), queues=None, wake=lambda: did.append("look"), hinted=lambda _: None, told=lambda *_: None,
-        due_in=lambda *_: None, asked=lambda: None, hearing=lambda on: did.append(f"hears: {on}"),
-        peers_changed=lambda: None, attend=lambda ear: None,
+        cast(Any, None), cast(Any, Desk()), queues=None, requested=lambda: None,
+        listening=lambda on: did.append(f"listens: {on}"), peers_changed=lambda: None, attend=lambda connection: None,
     )  # fmt: skip
-    listener.heard("listening", "")
-    assert did == ["hears: True", "look"]
+    listener.received("listening", "")
+    assert did == ["listens: True", "look"]
 
 
 def test_what_is_said_during_a_trip_leads_to_another_before_it_rests(bench: Bench) -> None:
     ear = ScriptedEar(bench.store)
-    bench.desk.attend(ear)
+    bench.attend(ear)
 
     def speak(wants: Wants | None) -> Claimed:
         ear.said.append(("lane", HERE, 0))
         return Claimed()
 
     bench.store.answers = [speak]
-    bench.desk.wake()
+    bench.desk.wakeups.wake()
     bench.until_idle()
     assert looks(bench)[1:] == [(), (("default", "greet", 0),)]
 
 
 def test_an_ear_that_went_deaf_is_given_up_and_trips_go_on(bench: Bench) -> None:
     ear = ScriptedEar(bench.store)
-    bench.desk.attend(ear)
+    bench.attend(ear)
     ear.broken = True
-    bench.desk.wake()
+    bench.desk.wakeups.wake()
     bench.until_idle()
     assert ear.closed
     assert (ear.used, len(looks(bench))) == (0, 2)
@@ -89,7 +93,7 @@ def test_an_ear_that_went_deaf_is_given_up_and_trips_go_on(bench: Bench) -> None
 )  # fmt: skip
 def test_a_wakeup_that_makes_no_sense_is_ignored(bench: Bench, said: tuple[str, str]) -> None:
     ear = ScriptedEar(bench.store)
-    bench.desk.attend(ear)
+    bench.attend(ear)
     ear.said.append((*said, 0))
     bench.until_idle()
     assert len(looks(bench)) == 1, "nothing to look for"
@@ -148,7 +152,7 @@ def test_a_worker_whose_ear_breaks_is_given_another(make_app: MakeApp, monkeypat
     with working(app) as worker:
         for round in range(1, 4):
             wait_until(lambda n=round: len(ears) == n and worker.desk.poller.listening)  # type: ignore[misc]
-            wait_until(lambda: worker.desk.nothing_due and worker.desk.idle())
+            wait_until(lambda: worker.desk.poller.nothing_due and worker.desk.idle())
             await_state(app.find_task("task").enqueue(), State.SUCCEEDED)
             ears[-1].cut.set()
-            worker.desk.attend(ears[-1])  # it looks up
+            worker.desk.wakeups.wake()  # it looks up

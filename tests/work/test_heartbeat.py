@@ -86,6 +86,6 @@ def test_a_request_for_a_new_attempt_does_not_wait_for_the_next_beat(store: Stor
     heartbeat = Heartbeat(store, lambda: attempts, every=5.0, lease=LEASE)
     store.cancel(str(attempts[1].held.id))
     heartbeat._next = 0.0
-    heartbeat.ask()
+    heartbeat.requested()
     heartbeat._step()
     assert attempts[1].reason == "cancel"

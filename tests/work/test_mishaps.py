@@ -21,9 +21,7 @@ from holdfast.settings import Settings
 from holdfast.store.base import Store
 from holdfast.store.sqlite import connect as sqlite_connect
 from holdfast.worker import outbox
-from holdfast.worker.neighbours import Neighbours
-from holdfast.worker.watchdog import Watchdog
-from tests.factories import new_job, wants
+from tests.factories import a_watchdog, new_job, wants
 from tests.running import troubled, working
 from tests.waiting import wait_until
 
@@ -307,12 +305,12 @@ def test_a_drain_is_not_over_because_one_look_failed(hf: Holdfast, monkeypatch: 
     def task() -> None: ...
 
     task.enqueue()
-    monkeypatch.setattr("holdfast.worker.exchange.error_delay", lambda attempt: 0.01)
+    monkeypatch.setattr("holdfast.worker.patience.error_delay", lambda attempt: 0.01)
     failures = [StoreUnavailable("away")]
 
     def before(finished: Sequence[Outcome]) -> None:
         if failures:
-            wait_until(lambda: not worker.watchdog.owes_a_look)
+            wait_until(lambda: not worker.watchdog.owes_look)
             raise failures.pop()
 
     monkeypatch.setattr(hf.store, "trips", troubled(hf.store, before))
@@ -333,9 +331,9 @@ def test_a_success_that_came_at_the_end_of_the_grace_is_not_given_back(
     worker = app.worker()
     worker._begin()
     worker.desk.turn()
-    wait_until(lambda: bool(worker.desk._done))  # it has ended, and nobody has looked yet
+    wait_until(lambda: bool(worker.desk.ended))  # it has ended, and nobody has looked yet
     worker.stop()
-    worker._finish_gracefully()
+    worker._shutdown.finish()
     worker._end()
     assert job.result == 5
     assert job.attempts == []
@@ -371,17 +369,9 @@ def test_a_look_that_was_held_up_rescues_nobody(monkeypatch: pytest.MonkeyPatch)
             rescues[0] += 1
             return []
 
-    monkeypatch.setattr("holdfast.worker.watchdog._now", lambda: now[0])
-    settings = Settings(lease=6.0)
-    watchdog = Watchdog(
-        "w",
-        cast(Store, Stalling()),
-        settings,
-        Neighbours(None, "w"),
-        tasks=("t",),
-        queues=None,
-        due_in=lambda seconds: None,
-    )
+    for module in ("watchdog", "trust"):
+        monkeypatch.setattr(f"holdfast.worker.{module}.now", lambda: now[0])
+    watchdog = a_watchdog(cast(Store, Stalling()), Settings(lease=6.0))
     now[0] += 7.0  # it has been there for more than a lease: it is trusted
     took[0] = 7.5
     watchdog._look()

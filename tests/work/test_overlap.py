@@ -12,7 +12,7 @@ from holdfast.errors import OutcomeUnknown, RowLocked, StoreUnavailable, ValueRe
 from holdfast.model.job import Claimed, Wants
 from holdfast.tasks.attempt import Attempt
 from holdfast.worker.exchange import LONGEST
-from holdfast.worker.outbox import TRIP
+from holdfast.worker.outbox import BATCH
 from holdfast.worker.prefetch import FARTHEST
 from tests.work.scripted import Backlog, Bench, held
 
@@ -29,7 +29,7 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
     for _ in range(5):
         bench.run_all(0.0001)
         bench.until_idle()
-    assert len(bench.desk.in_hand()) == FARTHEST + SLOTS
+    assert len(bench.desk.in_flight.attempts()) == FARTHEST + SLOTS
     bench.run_all(0.0001)
     bench.store.overlaps = True
     forget_what_was(bench)
@@ -76,9 +76,9 @@ def none_left(bench: Bench) -> None:
 def test_the_next_trip_departs_before_the_last_is_handed_out_and_recorded(bench: Bench) -> None:
     bench.desk.turn()
     assert bench.store.log == ["departed", "departed", "handed out", "recorded", "handed out", "recorded"]
-    assert [len(outcomes) for _, outcomes, _ in bench.store.made] == [TRIP, TRIP]
-    assert bench.store.asked == [(SLOTS, TRIP - SLOTS), (0, TRIP)]
-    assert len(bench.runner.running) == 2 * TRIP
+    assert [len(outcomes) for _, outcomes, _ in bench.store.made] == [BATCH, BATCH]
+    assert bench.store.asked == [(SLOTS, BATCH - SLOTS), (0, BATCH)]
+    assert len(bench.runner.running) == 2 * BATCH
 
 
 def test_no_outcome_is_sent_twice(bench: Bench) -> None:
@@ -89,7 +89,7 @@ def test_no_outcome_is_sent_twice(bench: Bench) -> None:
     until_all_is_recorded(bench)
     ids = [int(outcome.id) for outcome in bench.store.recorded]
     assert sorted(ids) == list(range(min(ids), max(ids) + 1)), "each once, and none is missing"
-    assert len(ids) > 10 * TRIP
+    assert len(ids) > 10 * BATCH
 
 
 def test_where_trips_can_not_overlap_each_is_recorded_first(bench: Bench) -> None:
@@ -129,7 +129,7 @@ def test_who_is_asked_to_stop_sends_no_other_trip(bench: Bench) -> None:
     backlog = Backlog()
 
     def stopping(wants: Wants | None) -> Claimed:
-        bench.desk.claiming = False
+        bench.desk.orders.claiming = False
         return backlog(wants)
 
     bench.store.always = stopping
@@ -143,7 +143,7 @@ def test_what_is_refused_goes_on_one_by_one_while_the_next_trip_is_under_way(ben
     bench.desk.turn()
     assert bench.store.log == ["departed", "departed", "handed out", "recorded", "handed out", "recorded"]
     refused, recorded = ([outcome.id for outcome in outcomes] for _, outcomes, _ in bench.store.made)
-    assert len(bench.runner.running) == 2 * TRIP, "both claims were answered"
+    assert len(bench.runner.running) == 2 * BATCH, "both claims were answered"
     forget_what_was(bench)
     bench.desk.turn()
     assert [[outcome.id for outcome in outcomes] for _, outcomes, _ in bench.store.made] == [refused[:1]]
@@ -159,7 +159,7 @@ def test_a_trip_that_can_not_be_sent_costs_neither_the_one_under_way_nor_an_outc
     bench.desk.turn()
     assert bench.store.log == ["departed", "departed", "handed out", "recorded"]
     unsent = [outcome.id for outcome in bench.store.made[1][1]]
-    assert len(unsent) == TRIP
+    assert len(unsent) == BATCH
     none_left(bench)
     forget_what_was(bench)
     until_all_is_recorded(bench)
@@ -176,17 +176,17 @@ def test_where_it_breaks_all_outcomes_are_sent_again_and_what_is_not_known_is_lo
     bench.desk.turn()
     assert bench.store.log == ["departed", "departed", "handed out", "recorded"]
     sent = [outcome.id for outcome in bench.store.recorded]
-    assert len(sent) == len(set(sent)) == 2 * TRIP
+    assert len(sent) == len(set(sent)) == 2 * BATCH
     second = bench.store.made[1][2]
     assert second is not None
-    assert bench.desk._unknown == [second.fence], "the first claim was answered"
+    assert bench.desk.claims.unknown == [second.fence], "the first claim was answered"
     bench.store.claims[second.fence] = Claimed([held(10**6, second.fence)])
     none_left(bench)
     forget_what_was(bench)
     until_all_is_recorded(bench)
     again = [outcome.id for outcome in bench.store.recorded]
     assert set(sent) <= set(again)
-    assert again[:TRIP] == sent[:TRIP], "in their order"
+    assert again[:BATCH] == sent[:BATCH], "in their order"
     assert 10**6 in again
     assert set(Counter(again).values()) == {1}
 
@@ -197,35 +197,35 @@ def test_where_it_breaks_before_the_second_answer_that_claim_alone_is_looked_up(
     assert bench.store.log == ["departed", "departed", "handed out", "recorded"]
     second = bench.store.made[1][2]
     assert second is not None
-    assert bench.desk._unknown == [second.fence]
-    assert len(bench.runner.running) == TRIP, "what was claimed is run, whatever came after"
+    assert bench.desk.claims.unknown == [second.fence]
+    assert len(bench.runner.running) == BATCH, "what was claimed is run, whatever came after"
 
 
 def test_what_was_claimed_is_run_though_the_next_trip_could_not_depart(bench: Bench) -> None:
     the_second_can_not_depart(bench, OutcomeUnknown("it broke"))
     bench.desk.turn()
     assert bench.store.log == ["departed", "departed", "handed out"]
-    assert len(bench.runner.running) == TRIP
-    assert len(bench.desk._unknown) == 1
-    assert len(bench.desk.ends.outcomes) == FARTHEST + SLOTS
+    assert len(bench.runner.running) == BATCH
+    assert len(bench.desk.claims.unknown) == 1
+    assert len(bench.desk.outbox.outcomes) == FARTHEST + SLOTS
 
 
 def test_where_the_server_says_that_nothing_was_claimed_nothing_is_looked_up(bench: Bench) -> None:
     bench.store.answers = [StoreUnavailable("cancelled")]
     bench.desk.turn()
-    assert bench.desk._unknown == []
+    assert bench.desk.claims.unknown == []
 
 
 def test_when_the_second_of_two_finds_nothing_nothing_is_due(bench: Bench) -> None:
     bench.store.answers = [Backlog(), Claimed()]
     bench.desk.turn()
     assert bench.store.log == ["departed", "departed", "handed out", "recorded", "recorded"]
-    assert bench.desk.nothing_due
+    assert bench.desk.poller.nothing_due
 
 
 def test_leases_to_drop_are_kept_where_a_trip_breaks(bench: Bench) -> None:
-    bench.desk.ends.emptied = ["f-1"]
-    bench.desk.ends.spent = ["f-2"]
+    bench.desk.outbox.spent_leases.urgent = ["f-1"]
+    bench.desk.outbox.spent_leases.waiting = ["f-2"]
     bench.store.late = [StoreUnavailable("cancelled")]
     bench.desk.turn()
     assert {"f-1", "f-2"} <= set(bench.store.drained[0])
@@ -241,7 +241,7 @@ def test_a_lease_whose_jobs_end_in_two_trips_is_dropped_once(bench: Bench) -> No
         bench.run_all(0.0001)
     none_left(bench)
     until_all_is_recorded(bench)
-    bench.desk.claiming = False
+    bench.desk.orders.claiming = False
     bench.desk.turn()
     ended = {outcome.fence for outcome in bench.store.recorded}
     dropped = Counter(fence for fences in bench.store.drained for fence in fences)
@@ -254,7 +254,7 @@ def test_a_lease_with_jobs_in_hand_is_not_dropped(bench: Bench) -> None:
     in_hand = {attempt.held.fence for attempt in bench.runner.running}
     bench.finish(bench.runner.running[0])
     bench.desk.turn()
-    bench.desk.claiming = False
+    bench.desk.orders.claiming = False
     bench.until_idle()
     assert in_hand
     assert not in_hand & {fence for fences in bench.store.drained for fence in fences}
@@ -267,6 +267,6 @@ def test_a_lease_is_not_forgotten_where_only_the_second_of_two_trips_went_well(b
     none_left(bench)
     forget_what_was(bench)
     until_all_is_recorded(bench)
-    bench.desk.claiming = False
+    bench.desk.orders.claiming = False
     bench.desk.turn()
     assert first <= {fence for fences in bench.store.drained for fence in fences}

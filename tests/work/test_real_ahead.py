@@ -14,8 +14,8 @@ import pytest
 
 from holdfast import Holdfast, Job, State
 from holdfast.settings import Settings
-from holdfast.worker import desk as desk_module
-from holdfast.worker.desk import TOO_LATE
+from holdfast.worker import intake
+from holdfast.worker.intake import TOO_LATE
 from tests.contract.places import raw
 from tests.running import HASTY, await_state, working
 from tests.waiting import wait_until
@@ -32,7 +32,7 @@ def running_by_worker(settings: Settings) -> dict[str, int]:
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was claimed ahead may wait as long as the test takes."""
-    monkeypatch.setattr(desk_module, "TOO_LATE", 60.0)
+    monkeypatch.setattr(intake, "TOO_LATE", 60.0)
 
 
 class Stage:
@@ -148,7 +148,7 @@ def test_what_was_claimed_ahead_and_can_not_begin_is_run_by_another_worker(stage
         with working(app):
             wait_until(lambda: play.followers_run() == play.FOLLOWERS, "another worker to run them")
         assert time.monotonic() - waited_since < TOO_LATE + 15
-        assert (play.first.state, stuck.desk.in_hand()[0].held.id) == (State.RUNNING, int(play.first.id))
+        assert (play.first.state, stuck.desk.in_flight.attempts()[0].held.id) == (State.RUNNING, int(play.first.id))
         wait_until(lambda: play.running() == 1)
         play.let_go.set()
         play.first.wait(timeout=20)
@@ -162,7 +162,7 @@ def test_what_can_not_begin_is_held_for_a_second_and_not_taken_again(stage: tupl
         play.until_claimed_ahead()
         wait_until(lambda: play.running() == 1, "those that wait to be given back", timeout=TOO_LATE + 4)
         polls = stuck.desk.meters.polls
-        stuck.desk.wake()
+        stuck.desk.wakeups.wake()
         for job in play.followers:
             record = job.refresh()
             assert (record.state, record.attempt, job.attempts) == (State.QUEUED, 0, [])
@@ -205,7 +205,7 @@ def test_what_people_ask_of_a_job_claimed_ahead_is_done_without_running_it(
     asked, *others = play.followers
     with working(app) as worker:
         play.until_claimed_ahead()
-        [attempt] = [attempt for attempt in worker.desk.in_hand() if str(attempt.held.id) == asked.id]
+        [attempt] = [attempt for attempt in worker.desk.in_flight.attempts() if str(attempt.held.id) == asked.id]
         getattr(asked, verb)()
         wait_until(lambda: attempt.reason == verb, "the worker to hear of it")
         play.let_go.set()

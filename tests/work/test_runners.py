@@ -160,7 +160,7 @@ def test_x_r4_13_no_more_is_claimed_than_can_start_now(make_app: Callable[..., H
     with working(app) as worker:
         for _ in range(2):
             started.acquire(timeout=20)
-        worker.desk.wake()
+        worker.desk.wakeups.wake()
         assert Counter(job.state for job in jobs) == {State.RUNNING: 2, State.QUEUED: 6}
         assert {job.refresh().attempt for job in jobs} == {0, 1}
         let_go.set()

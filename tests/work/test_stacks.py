@@ -250,7 +250,7 @@ def test_a_job_that_ends_meanwhile_is_told_so(hf: Holdfast, held: ClaimedJob) ->
     job: Job[Any] = hf.task(name="handler")(held.wait_in_thread).enqueue()
     with working(hf) as worker:
         assert held.started.acquire(timeout=20)
-        worker._heartbeat.stack_of = lambda attempt: held.door.set()  # nobody answers, and the handler ends
+        worker._heartbeat._ask_for_stack = lambda attempt: held.door.set()  # nobody answers, and the handler ends
         with pytest.raises(Refused, match=f"job {job.id} is succeeded"):
             job.stack(timeout=20)
 
@@ -271,7 +271,7 @@ def test_who_gets_no_answer_is_told_what_that_may_mean(hf: Holdfast, held: Claim
     job: Job[Any] = hf.task(name="handler")(held.wait_in_thread).enqueue()
     with working(hf) as worker:
         assert held.started.acquire(timeout=20)
-        worker._heartbeat.stack_of = lambda attempt: None
+        worker._heartbeat._ask_for_stack = lambda attempt: None
         with pytest.raises(WaitTimeout, match=r"HF1322 no answer from worker .* \(pid \d+ on .*\) within 0.3 s"):
             job.stack(timeout=0.3)
         assert hf.store.stack_asks() == []  # nothing is left behind
@@ -286,9 +286,9 @@ def test_the_heartbeat_goes_on_where_questions_cannot_be_read(hf: Holdfast, held
             name = "holdfast_stacks" if hf.settings.url.startswith("sqlite") else f'"{hf.settings.schema}".stacks'
             sql(f"drop table {name}")
         worker._heartbeat._next = 0.0
-        worker._heartbeat.ask()
+        worker._heartbeat.requested()
         job.cancel()
-        wait_until(lambda: worker.desk.in_hand()[0].reason == "cancel")
+        wait_until(lambda: worker.desk.in_flight.attempts()[0].reason == "cancel")
         held.door.set()
 
 
@@ -321,8 +321,8 @@ def test_looking_disturbs_nothing_however_busy_it_is(hf: Holdfast, held: Claimed
         for _ in jobs:
             assert held.started.acquire(timeout=20)
         for _ in range(50):
-            for attempt in worker.desk.in_hand():
-                told = taken(worker._group.stack_of(attempt)).text  # type: ignore[attr-defined]
+            for attempt in worker.desk.in_flight.attempts():
+                told = taken(worker._runners.stack_of(attempt)).text  # type: ignore[attr-defined]
                 seen.update([(functions(told) or [told])[0]])
         held.door.set()
         for job in jobs:
@@ -334,7 +334,7 @@ def test_a_stack_that_cannot_be_taken_is_told_and_costs_nothing_else(hf: Holdfas
     job: Job[Any] = hf.task(name="handler")(held.wait_in_thread).enqueue()
     with working(hf) as worker:
         assert held.started.acquire(timeout=20)
-        [runner] = worker._group.runners
+        [runner] = worker._runners.runners
         runner._running = None  # type: ignore[attr-defined]
         assert "could not be taken: AttributeError" in job.stack(timeout=20).text
         runner._running = {}  # type: ignore[attr-defined]

@@ -19,8 +19,8 @@ from holdfast.errors import HoldfastError, SchemaOutdated, StoreError, StoreUnav
 from holdfast.model.backoff import POLL_TRIES
 from holdfast.model.outcome import Outcome
 from holdfast.store.base import Ear
-from holdfast.worker import exchange, retention
-from holdfast.worker.worker import AFTER_GRACE
+from holdfast.worker import patience, retention
+from holdfast.worker.shutdown import AFTER_GRACE
 from tests.contract.places import raw
 from tests.factories import wants
 from tests.running import HASTY, Heard, await_state, troubled, working
@@ -48,7 +48,7 @@ def test_a_job_of_the_far_future_stops_no_worker(make_app: Callable[..., Holdfas
 
     far = task.using(delay=timedelta(days=days)).enqueue()
     with working(app) as worker:
-        wait_until(lambda: worker.desk.nothing_due)
+        wait_until(lambda: worker.desk.poller.nothing_due)
         assert task.enqueue().wait(timeout=20) == "done"
     assert far.state is State.QUEUED
 
@@ -176,7 +176,7 @@ def test_a_poll_error_never_ends_the_worker(
     make_app: Callable[..., Holdfast], monkeypatch: pytest.MonkeyPatch, heard: Heard
 ) -> None:
     app = make_app(poll_base=0.01, poll_max=0.02)
-    monkeypatch.setattr(exchange, "error_delay", lambda attempt: 0.01)
+    monkeypatch.setattr(patience, "error_delay", lambda attempt: 0.01)
     app.task(name="task")(lambda: "done")
     trouble: list[Exception] = [
         StoreError("permission denied"), RuntimeError("a bug"), *[StoreUnavailable("away")] * (POLL_TRIES + 1),
@@ -394,7 +394,7 @@ def test_an_idle_worker_hardly_asks_the_database(app: Holdfast, monkeypatch: pyt
 
     monkeypatch.setattr(app.store, "look", look)
     with working(app) as worker:
-        wait_until(lambda: worker.desk.poller.listening and worker.desk.nothing_due)
+        wait_until(lambda: worker.desk.poller.listening and worker.desk.poller.nothing_due)
         app.find_task("task").enqueue().wait(timeout=20)
         polls, began = worker.desk.meters.polls, time.monotonic()
         threading.Event().wait(1.2)  # the only way to see that nothing happens

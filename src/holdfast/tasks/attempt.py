@@ -54,7 +54,7 @@ class Attempt(msgspec.Struct, eq=False, gc=False):
     held: ClaimedJob
     timeout: float | None = None  # seconds it may run
     taken: float = 0.0  # monotonic: when it was claimed
-    lane: int = 0  # the runner whose slot it takes, as the desk numbers runners
+    runner: int = 0  # the runner whose slot it takes, as the desk numbers runners
     number: int = 0  # its number in the process it was given to
     remote: Remote | None = None  # that process; None: it runs in this one
     is_async: bool = False  # which slots of that process it takes

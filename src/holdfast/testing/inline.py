@@ -30,7 +30,7 @@ class CallerRunner(InProcessRunner):
 
     def __init__(self, app: Holdfast, desk: Desk) -> None:
         super().__init__(1, app.tasks.values(), app.store, app.settings)
-        self.open(NAME, desk.finished)
+        self.open(NAME, desk.ended.finished)
         self.raised: dict[str, BaseException | None] = {}
 
     def start(self, attempts: Sequence[Attempt]) -> None:
@@ -114,7 +114,7 @@ class Inline:
         desk.add(runner)
         wanted = set(ids)
         while True:
-            desk.claiming = not wanted <= runner.raised.keys()
+            desk.orders.claiming = not wanted <= runner.raised.keys()
             if not desk.turn():
                 if desk.idle():
                     break

@@ -1,232 +1,186 @@
-"""A desk's trips to the database, one behind the other: while the outcomes of one are recorded, what it claimed is
-handed out and the next is under way. And patience with it while it is away."""
+"""The desk's round trips to the database."""
 
 from __future__ import annotations
 
 import time
-from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 
-from holdfast import events
-from holdfast.errors import OutcomeUnknown, RowLocked, StoreError, StoreUnavailable, ValueRefused
-from holdfast.model.backoff import POLL_TRIES, error_delay, outcome_delay
-from holdfast.model.job import Claimed, Wants
-from holdfast.settings import Settings
-from holdfast.store.base import Ear, Store, Trips
-from holdfast.tasks.attempt import Attempt
-from holdfast.worker.outbox import Flight, Outbox
-from holdfast.worker.periodic import Bell
+from holdfast.errors import RowLocked, StoreError, ValueRefused
+from holdfast.model.job import Claimed
+from holdfast.store.base import Store, Trips
+from holdfast.worker.claims import Claims
+from holdfast.worker.ended_attempts import EndedAttempts
+from holdfast.worker.intake import Intake
+from holdfast.worker.meters import Meters
+from holdfast.worker.orders import Orders
+from holdfast.worker.outbox import Outbox
+from holdfast.worker.outcome_events import OutcomeEvents
 from holdfast.worker.poller import Poller
-from holdfast.worker.runner_slots import LaneName, Meters, RunnerSlots
+from holdfast.worker.round_trip import Claim, RoundTrip
+from holdfast.worker.runner_slots import RunnerSlots
+from holdfast.worker.wakeup_connection import WakeupConnection
 
-MANY = 500  # jobs claimed by a trip behind which the next one departs at once
-LONGEST = 0.25  # seconds for which one trip may depart behind the other, until we look around
-RECONNECT = 0.1  # seconds before a connection that broke is made anew; if that fails, growing waits follow
-CONTENDED = 0.05  # seconds before the next look when all that is due was locked
-SOON = 0.1  # seconds
+MANY = 500  # jobs that a claim must bring for the next round trip to depart right behind it
+LONGEST = 0.25  # seconds for which round trips may follow one another before the desk looks around
+
+FollowUp = Callable[[RunnerSlots, int], Claim | None]
 
 
-class Flights(ABC):
-    """The part of a desk that goes to the database. What departs and is not recorded is put back."""
+class Exchange:
+    """Takes outcomes to the database and brings claimed jobs back, both in one round trip: two transactions in one
+    message on PostgreSQL, one transaction on SQLite. What was claimed starts while the outcomes are being recorded.
 
-    _worker: str
-    _store: Store
-    _ear: Ear | None
-    ends: Outbox
-    meters: Meters
-    poller: Poller
-    claiming: bool
-    end_by: float
-    nothing_due: bool
-    _look_at: float | None
-    _unknown: list[str]
-    _settings: Settings
-    _wake: Bell
-    lanes: list[RunnerSlots]
-    broken: Callable[[], None]
-    _broke: bool
-    _failures: int
+    Under great load round trips overlap. If a claim brought all it asked for, and much, the next round trip departs as
+    soon as that claim is answered: before its jobs are started, and before the outcomes that travelled with it are
+    recorded. So the database, the desk and the handlers work at the same time instead of waiting for each other. This
+    is all in `_overlap`; without it there is never more than one round trip under way.
 
-    def _exchange(self, wants: Wants | None = None, lane: RunnerSlots | None = None) -> None:
-        """One trip. Or several, as long as each claim brings all it asked for: then the next one departs before what
-        the last one brought is handed out, so that the database need not wait for us."""
+    If one fails, the outcomes of all that are under way go back into the outbox, and the fences of claims that were not
+    answered are kept: if such a claim did happen, its jobs are ours to run."""
+
+    def __init__(
+        self, store: Store, outbox: Outbox, claims: Claims, intake: Intake, ended: EndedAttempts, poller: Poller,
+        orders: Orders, meters: Meters, outcome_events: OutcomeEvents,
+    ) -> None:  # fmt: skip
+        self._store = store
+        self._outbox = outbox
+        self._claims = claims
+        self._intake = intake
+        self._ended = ended
+        self._poller = poller
+        self._orders = orders
+        self._meters = meters
+        self._events = outcome_events
+        self.connection: WakeupConnection | None = None  # round trips go this way if there is one
+
+    def run(self, claim: Claim | None = None, follow_up: FollowUp | None = None) -> None:
+        """Make one round trip, or several that overlap. `follow_up(slots, at_least)`: the next claim, if the desk would
+        look for this runner now, and for at least so many jobs."""
         until = time.monotonic() + LONGEST
-        flights: deque[Flight] = deque()
+        under_way: deque[RoundTrip] = deque()
         try:
-            with (self._ear or self._store).trips() as trips:
-                self._depart(trips, flights, wants, lane)
-                while flights:
-                    self._arrive(trips, flights, until)
+            with (self.connection or self._store).trips() as trips:
+                self._depart(trips, under_way, claim)
+                while under_way:
+                    self._arrive(trips, under_way, follow_up, until)
         except BaseException:
-            # A lost reply, or nobody knows how far it got: if it did claim, those jobs are ours.
-            self._unknown += [flight.wants.fence for flight in flights if flight.wants is not None and flight.unsure]
-            for flight in reversed(flights):
-                self.ends.put_back(flight)
+            # Either a reply was lost or nobody knows how far it got.
+            self._claims.unknown += [trip.claim.wants.fence for trip in under_way if trip.claim and trip.claim_unknown]
+            for trip in reversed(under_way):
+                self._outbox.put_back(trip)
             raise
 
-    def _depart(self, trips: Trips, flights: deque[Flight], wants: Wants | None, lane: RunnerSlots | None) -> None:
-        # Dropping leases can wait for the next look everywhere, if there is one soon, or until there are some.
-        soon = self._look_at is not None and self._look_at <= time.monotonic() + SOON
-        told = wants is not None and bool(wants.told)  # so such a look follows
-        patient = self.claiming and self.poller.listening and (told or (soon and wants is None))
-        flight = self.ends.board(wants, lane, patient=patient)
-        flights.append(flight)
-        self.meters.polls += wants is not None
+    def _depart(self, trips: Trips, under_way: deque[RoundTrip], claim: Claim | None) -> None:
+        patient = self._orders.claiming and self._poller.look_follows(claim, time.monotonic())
+        trip = self._outbox.load(claim, patient=patient)
+        under_way.append(trip)
+        self._meters.polls += claim is not None
         try:
-            trips.depart(flight.outcomes, wants, flight.drained)
-        except ValueRefused as trouble:
-            flights.pop()
-            self._refused(flight, trouble)
-        except StoreError as trouble:
-            flight.hear(trouble)
+            trips.depart(trip.outcomes, None if claim is None else claim.wants, trip.spent_leases)
+        except ValueRefused as error:
+            under_way.pop()
+            self._refused(trip, error)
+        except StoreError as error:
+            trip.failed(error)
             raise
 
-    def _arrive(self, trips: Trips, flights: deque[Flight], until: float) -> None:
-        flight = flights[0]
+    def _arrive(
+        self, trips: Trips, under_way: deque[RoundTrip], follow_up: FollowUp | None, overlap_until: float
+    ) -> None:
+        """The oldest round trip comes back."""
+        trip = under_way[0]
         try:
             claimed = trips.claimed()
-            if claimed is not None and flight.lane is not None:
-                self._received(trips, flights, claimed, until)
+            if claimed is not None and trip.claim is not None:
+                much = trips.overlaps and _brought_much(trip.claim, claimed)
+                if much and follow_up is not None and time.monotonic() < overlap_until:
+                    self._overlap(trips, under_way, claimed, follow_up)
+                else:
+                    self._start(trip, claimed)
+                    self._ended.collect()
             done = trips.recorded()
-        except (RowLocked, ValueRefused) as trouble:
-            self._refused(flights.popleft(), trouble)
+        except (RowLocked, ValueRefused) as error:
+            self._refused(under_way.popleft(), error)
             return
-        except StoreError as trouble:
-            flight.hear(trouble)
+        except StoreError as error:
+            trip.failed(error)
             raise
-        flights.popleft()
-        if claimed is None and done.refused is None:
-            self._hand_out(flight, done.claimed)
-        self.ends.recorded(flight, done)
+        under_way.popleft()
+        if claimed is None and done.refused is None and trip.claim is not None:
+            self._start(trip, done.claimed)
+        self._outbox.recorded(trip, done)
         if done.requeued:
-            self.nothing_due = False  # when we looked, they were not there yet
-            self._look_everywhere()  # to learn when they fall due
+            self._poller.work_came()
         if done.refused is not None:
             raise done.refused
 
-    def _received(self, trips: Trips, flights: deque[Flight], claimed: Claimed, until: float) -> None:
-        """The oldest trip has claimed these. They are handed out while its outcomes are recorded, and those of the next
-        trip are collected."""
-        flight = flights[0]
-        assert flight.wants is not None
-        full = len(claimed.jobs) == flight.wants.limit + flight.wants.ahead
-        if not trips.overlaps or not full or len(claimed.jobs) < MANY or time.monotonic() >= until:
-            self._hand_out(flight, claimed)
-            self._take_finished()
-            return
-        lane, attempts = self._take(flight, claimed)
+    def _overlap(self, trips: Trips, under_way: deque[RoundTrip], claimed: Claimed, follow_up: FollowUp) -> None:
+        """Send the next round trip before the jobs that the last one brought are started."""
+        trip = under_way[0]
+        assert trip.claim is not None
+        attempts = self._intake.take(trip, claimed)
         try:
-            self._plan(flight, claimed)
-            self._take_finished()
-            self._follow(trips, flights)
+            self._plan(trip, claimed)
+            self._ended.collect()
+            if (claim := follow_up(trip.claim.slots, MANY)) is not None:
+                self._depart(trips, under_way, claim)
         finally:
-            lane.runner.start(attempts)
+            trip.claim.slots.runner.start(attempts)
 
-    def _follow(self, trips: Trips, flights: deque[Flight]) -> None:
-        """Send the next trip behind the one under way, if it is what we would do next anyway."""
-        lane = flights[-1].lane
-        others = self.ends.to_verify or self.ends.crashes or self._unknown
-        if lane is None or others or self._hungry() != [lane]:
-            return
-        limit, ahead = self._limits(lane)
-        if limit + ahead >= MANY:
-            self.nothing_due = len(self.lanes) == 1
-            self._depart(trips, flights, self._wants(lane, limit, ahead, lane.where()), lane)
-
-    def _refused(self, flight: Flight, trouble: RowLocked | ValueRefused) -> None:
-        """Something among the outcomes: they go on one by one, then the look that this was is made up for."""
-        self.nothing_due = False
-        self.ends.put_back(flight)
-        if flight.lane is not None and flight.unsure:
-            flight.lane.look = bool(flight.outcomes)
-        if isinstance(trouble, ValueRefused):
-            self.ends.narrow_down(flight.outcomes, trouble, alone=not flight.unsure)
-        else:
-            self.ends.step_aside(flight.outcomes, alone=not flight.unsure)
-            if not flight.outcomes:
-                self._look_at = time.monotonic() + CONTENDED
-
-    def _hand_out(self, flight: Flight, claimed: Claimed) -> None:
-        lane, attempts = self._take(flight, claimed)
+    def _start(self, trip: RoundTrip, claimed: Claimed) -> None:
+        """Start what was claimed, then see what follows from it: a lone job starts sooner this way."""
+        assert trip.claim is not None
+        attempts = self._intake.take(trip, claimed)
         if attempts:
-            lane.runner.start(attempts)
-        self._plan(flight, claimed)
+            trip.claim.slots.runner.start(attempts)
+        self._plan(trip, claimed)
 
-    # -- when the database is away -------------------------------------------------------------------------------------
+    def _plan(self, trip: RoundTrip, claimed: Claimed) -> None:
+        assert trip.claim is not None
+        now = self._meters.last_poll = time.monotonic()
+        if claimed.jobs:
+            trip.claim.slots.prefetch.weigh(len(claimed.jobs), sum([len(job.args) for job in claimed.jobs]))
+            self._events.claimed(claimed.jobs)
+        self._poller.plan(trip, claimed, now)
 
-    def _try(self, trip: Callable[[], None], *, poll: bool = True) -> bool:
-        """One trip, with patience: transient trouble is retried, anything else is one failed poll."""
+    def _refused(self, trip: RoundTrip, error: RowLocked | ValueRefused) -> None:
+        """Something among the outcomes is to blame. They go one by one from now on; then the look that this was is
+        made up for."""
+        self._poller.nothing_due = False
+        self._outbox.put_back(trip)
+        if trip.claim is not None and trip.claim_unknown:
+            trip.claim.slots.look_everywhere = bool(trip.outcomes)
+        if isinstance(error, ValueRefused):
+            self._outbox.narrow_down(trip.outcomes, error, alone=not trip.claim_unknown)
+            return
+        self._outbox.set_aside(trip.outcomes, alone=not trip.claim_unknown)
+        if not trip.outcomes:
+            self._poller.contended(time.monotonic())
+
+    # -- wake-ups ------------------------------------------------------------------------------------------------------
+
+    def hear(self) -> bool:
+        """Deliver the wake-ups that arrived on our connection. True: it listens to other channels from now on, so look
+        everywhere: something may have been said there before."""
+        connection = self.connection
+        if connection is None:
+            return False
         try:
-            trip()
-        except StoreUnavailable as error:
-            if isinstance(error, OutcomeUnknown):
-                self.broken()
-                if not self._broke:
-                    self._broke = True
-                    events.emit("unavailable", error=str(error), wait=RECONNECT)
-                    self._pause(RECONNECT)
-                    return True
-            self._failures += 1
-            waiting = len(self.ends.outcomes)
-            if not waiting and self._failures >= POLL_TRIES:
-                self._failed_poll(error)
-                return True
-            delay = outcome_delay(self._failures) if waiting else error_delay(self._failures)
-            if waiting:
-                events.emit("outcomes_wait", count=waiting, error=str(error))
-            events.emit("unavailable", error=str(error), wait=delay)
-            self._pause(delay)
-        except Exception as error:  # noqa: BLE001 - no error in polling ever ends the worker
-            self._failed_poll(error)
-            if self.ends.waiting or self._unknown:
-                self._pause(outcome_delay(POLL_TRIES))
-        else:
-            if self._failures or (poll and self.meters.consecutive_errors):
-                events.emit("available", where=self._store.shown_url)
-            self._broke = False
-            self._failures = 0
-            if poll:
-                self.meters.consecutive_errors = 0
-        return True
+            changed = connection.listen(self._poller.peers.place)
+            connection.deliver()
+        except Exception as error:  # noqa: BLE001 - whoever may notify may send us anything
+            self.connection = None
+            connection.give_up(error)
+            return False
+        return changed
 
-    def _failed_poll(self, error: Exception) -> None:
-        self._failures = 0
-        self.meters.consecutive_errors += 1
-        events.emit(
-            "poll_failed", consecutive_errors=self.meters.consecutive_errors, error=str(error),
-            error_class=type(error).__name__, worker=self._worker,
-        )  # fmt: skip
-        for lane in self.lanes:
-            lane.look = False
-        self._look_at = time.monotonic() + self._settings.backoff.wait(self.poller.empty_polls + 1)
+    def hang_up(self) -> None:
+        if self.connection is not None:
+            self.connection.close()
+            self.connection = None
 
-    def _pause(self, seconds: float) -> None:
-        """Wait out a trouble: only a change of mind about claiming, or the end of a shutdown, ends it early."""
-        until = time.monotonic() + seconds
-        claiming = self.claiming
-        while (left := min(until, self.end_by) - time.monotonic()) > 0 and self.claiming == claiming:
-            self._wake.wait(min(left, 0.2))
 
-    # -- what else the desk does ---------------------------------------------------------------------------------------
-
-    @abstractmethod
-    def _take(self, flight: Flight, claimed: Claimed) -> tuple[RunnerSlots, list[Attempt]]: ...
-
-    @abstractmethod
-    def _plan(self, flight: Flight, claimed: Claimed) -> None: ...
-
-    @abstractmethod
-    def _take_finished(self) -> None: ...
-
-    @abstractmethod
-    def _hungry(self) -> list[RunnerSlots]: ...
-
-    @abstractmethod
-    def _limits(self, lane: RunnerSlots) -> tuple[int, int]: ...
-
-    @abstractmethod
-    def _wants(self, lane: RunnerSlots, limit: int, ahead: int, told: tuple[LaneName, ...]) -> Wants: ...
-
-    @abstractmethod
-    def _look_everywhere(self) -> None: ...
+def _brought_much(claim: Claim, claimed: Claimed) -> bool:
+    """All that was asked for, and enough to be worth a round trip right behind it."""
+    return len(claimed.jobs) >= MANY and len(claimed.jobs) == claim.wants.limit + claim.wants.ahead

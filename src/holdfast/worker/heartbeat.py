@@ -1,5 +1,6 @@
-"""Renews the leases of what is in hand, on its own thread and connection; learns what people have asked, and what was
-lost; writes progress, coalesced. Beats until the last handler is gone."""
+"""Renews the leases of what is in flight, on its own thread and connection. With each renewal it learns what people
+asked for (pause, cancel, a stack) and which leases are lost. It also writes progress, coalesced, and enforces timeouts.
+It beats until the last handler is gone."""
 
 from __future__ import annotations
 
@@ -17,68 +18,82 @@ from holdfast.tasks.attempt import Attempt
 from holdfast.tasks.attempt_events import emit_lost
 from holdfast.worker.periodic import Loop
 
-TICK = 1.0  # seconds between writes of progress and looks at the clock of handlers with a timeout
-YOUNG = 1.0  # seconds since an attempt was claimed, and a quarter of a beat at most: its lease is as good as new
-HEAR_EVERY = 0.2  # seconds between two looks at what people ask, however often they may have asked
+TICK = 1.0  # seconds between writes of progress, and between checks of timeouts
+YOUNG = 1.0  # seconds since the claim, and a quarter of a beat at most, in which a lease need not be renewed
+REQUESTS_EVERY = 0.2  # seconds between two reads of what people ask, however often they may have asked
 
 
 class Heartbeat:
     def __init__(
-        self, store: Store, in_hand: Callable[[], list[Attempt]], *, every: float, lease: float,
-        worker: str = "", patience: Mapping[str, float] | None = None,
+        self, store: Store, in_flight: Callable[[], list[Attempt]], *, every: float, lease: float, worker: str = "",
+        progress_timeouts: Mapping[str, float] | None = None,
+        ask_for_stack: Callable[[Attempt], None] = lambda attempt: None,
+        connection_broke: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
+        """`progress_timeouts`: for a task, how many seconds its attempts may go without progress. `ask_for_stack` has a
+        runner call `answer` with the stack of a handler. `connection_broke` is called if leases could not be renewed.
+        """
         self._store = store
         self._worker = worker
-        self._in_hand = in_hand
+        self._in_flight = in_flight
         self._every = every
         self._lease = lease
-        self._patience = patience or {}  # task -> seconds its attempts may go without progress
+        self._progress_timeouts = progress_timeouts or {}
+        self._ask_for_stack = ask_for_stack
+        self._connection_broke = connection_broke
         self._next = time.monotonic() + every
-        self._asked = False
-        self._heard_at = 0.0
-        self.broken: Callable[[], None] = lambda: None  # tells that a connection broke
-        self.stack_of: Callable[[Attempt], None] = lambda attempt: None  # has its runner `answer` where the handler is
+        self._requested = False  # people may have asked for something since we last read that
+        self._requests_read_at = 0.0
         self._answers: deque[tuple[Attempt, str]] = deque()
         self._loop = Loop("heartbeat", self._step)
-        self.start = self._loop.start
-        self.stop, self.join = self._loop.stop, self._loop.join
 
-    def ask(self) -> None:
-        """People may have asked something of a running job: look now instead of at the next beat."""
-        if not self._asked:  # else it is on its way, however often somebody commits
-            self._asked = True
+    def start(self) -> None:
+        self._loop.start()
+
+    def stop(self, timeout: float = 5.0) -> None:
+        self._loop.stop(timeout)
+
+    def join(self, timeout: float) -> None:
+        self._loop.join(timeout)
+
+    def requested(self) -> None:
+        """People may have asked for something: read it now instead of with the next beat."""
+        if not self._requested:  # else it is on its way, however often somebody commits
+            self._requested = True
             self._loop.wake()
 
     def answer(self, attempt: Attempt, stack: str) -> None:
-        """A runner tells where the handler of this attempt is. From any thread, at any time after `stack_of`."""
+        """A runner says where the handler of this attempt is. From any thread, at any time after `ask_for_stack`."""
         self._answers.append((attempt, stack))
         self._loop.wake()
 
     def _step(self) -> float:
-        attempts = self._in_hand()
+        attempts = self._in_flight()
         now = time.monotonic()
         if not attempts:
-            # What is claimed from now on carries a fresh lease: the first renewal is due an interval later.
+            # What is claimed from now on has a fresh lease: the first renewal is due an interval later.
             self._next = now + self._every
-            self._asked = False
+            self._requested = False
             return min(TICK, self._every)
         if now >= self._next:
-            asked, self._asked = self._asked, False
-            # With short jobs all that is in hand is new, thousands of them, and gone before the beat ends.
+            requested, self._requested = self._requested, False
+            # With short jobs everything in flight is new, thousands of them, and gone before the beat ends.
             old = [attempt for attempt in attempts if now - attempt.leased >= min(YOUNG, self._every / 4)]
             self._next = now + (self._every if self._beat(old) else min(TICK, self._every / 4))
-            if asked and len(old) < len(attempts):
-                self._hear(attempts)
-        elif self._asked and now >= self._heard_at + HEAR_EVERY:
-            self._asked = False
-            self._heard_at = now
-            self._hear(attempts)
+            if requested and len(old) < len(attempts):
+                self._read_requests(attempts)
+        elif self._requested and now >= self._requests_read_at + REQUESTS_EVERY:
+            self._requested = False
+            self._requests_read_at = now
+            self._read_requests(attempts)
         self._write_answers()
         self._write_progress(attempts)
         self._enforce_timeouts(attempts)
         self._find_stalled(attempts)
-        next_at = min(self._next, self._heard_at + HEAR_EVERY) if self._asked else self._next
+        next_at = min(self._next, self._requests_read_at + REQUESTS_EVERY) if self._requested else self._next
         return min(max(0.01, next_at - time.monotonic()), TICK)
+
+    # -- leases and requests -------------------------------------------------------------------------------------------
 
     def _beat(self, attempts: list[Attempt]) -> bool:
         if not attempts:
@@ -88,7 +103,7 @@ class Heartbeat:
         try:
             alive, requests = self._store.renew(fences, list(refs), self._lease)
         except StoreError as error:
-            self.broken()
+            self._connection_broke()
             events.emit("unavailable", error=f"leases could not be renewed: {error}", wait=min(TICK, self._every / 4))
             return False
         events.emit("renewed", count=len(alive))
@@ -97,13 +112,13 @@ class Heartbeat:
         self._ask_for_stacks(refs)
         return True
 
-    def _hear(self, attempts: list[Attempt]) -> None:
-        """What people ask, without renewing anything. On SQLite whoever commits wakes us: a renewal would wake us
+    def _read_requests(self, attempts: list[Attempt]) -> None:
+        """Read what people ask for without renewing anything. On SQLite every commit wakes us: a renewal would wake us
         again."""
         try:
             requests = self._store.asked()
         except StoreError:
-            self._asked = True
+            self._requested = True
             return
         refs = {Ref(a.held.id, a.held.fence): a for a in attempts}
         self._obey([request for request in requests if Ref(request.id, request.fence) in refs], refs)
@@ -112,39 +127,36 @@ class Heartbeat:
     def _obey(self, requests: list[Request], refs: dict[Ref, Attempt]) -> None:
         self._lost(refs[Ref(request.id, request.fence)] for request in requests if request.lost)
         for request in requests:
-            attempt = refs[Ref(request.id, request.fence)]
-            if request.lost:
-                continue
-            if request.cancel:
-                attempt.ask("cancel")
-            elif request.pause:
-                attempt.ask("pause")
+            if not request.lost:
+                _ask(refs[Ref(request.id, request.fence)], cancel=request.cancel, pause=request.pause)
 
     def _ask_for_stacks(self, refs: dict[Ref, Attempt]) -> None:
         try:
             asked = self._store.stack_asks()
         except StoreError:
-            return  # nobody's job depends on it: whoever asked is told that there is no answer
+            return  # no job depends on it: whoever asked learns that there is no answer
         for id, fence in asked:
             attempt = refs.get(Ref(id, fence))
             if attempt is not None:
-                self.stack_of(attempt)
+                self._ask_for_stack(attempt)
 
     def _write_answers(self) -> None:
         while self._answers:
             attempt, stack = self._answers.popleft()
-            with suppress(StoreError):  # as above
+            with suppress(StoreError):  # no job depends on it
                 self._store.answer_stack(attempt.held.id, attempt.held.fence, stack)
 
     def _lost(self, attempts: Iterable[Attempt]) -> None:
-        """What finished since the list was made was recorded, not lost. With short jobs that is all of them, thousands:
-        what is in hand is asked for once. One that has ended may be recorded and still be in hand: if it was lost, the
-        trip that brings its outcome tells."""
+        """These leases are gone. But what finished since the list was made was recorded, not lost. With short jobs that
+        is all of them, thousands, so what is in flight is read once. An attempt that has ended may be recorded and
+        still be in flight: if it was lost, the round trip that carries its outcome will say so."""
         attempts = list(attempts)
-        in_hand = set(self._in_hand()) if attempts else set()
+        in_flight = set(self._in_flight()) if attempts else set()
         for attempt in attempts:
-            if attempt in in_hand and not attempt.ended and not attempt.has_recorded and attempt.ask("lost"):
+            if attempt in in_flight and not attempt.ended and not attempt.has_recorded and attempt.ask("lost"):
                 emit_lost(attempt.held, self._worker)
+
+    # -- progress and timeouts -----------------------------------------------------------------------------------------
 
     def _write_progress(self, attempts: list[Attempt]) -> None:
         for attempt in attempts:
@@ -165,10 +177,7 @@ class Heartbeat:
                 events.emit(
                     "progressed", job=str(attempt.held.id), done=progress[0], total=progress[1], note=progress[2]
                 )
-                if cancel:
-                    attempt.ask("cancel")
-                elif pause:
-                    attempt.ask("pause")
+                _ask(attempt, cancel=cancel, pause=pause)
 
     def _enforce_timeouts(self, attempts: list[Attempt]) -> None:
         now = time.monotonic()
@@ -177,16 +186,23 @@ class Heartbeat:
                 attempt.ask("timeout")
 
     def _find_stalled(self, attempts: list[Attempt]) -> None:
-        """The lease says that a process lives; only progress says that its work moves."""
-        if not self._patience:
+        """A lease says that a process lives; only progress says that its work moves."""
+        if not self._progress_timeouts:
             return
         now = time.monotonic()
         for attempt in attempts:
-            patience = self._patience.get(attempt.held.task)
-            if patience is not None:
-                attempt.patience = patience
-                if attempt.started and now - max(attempt.started, attempt.moved) > patience:
+            timeout = self._progress_timeouts.get(attempt.held.task)
+            if timeout is not None:
+                attempt.patience = timeout
+                if attempt.started and now - max(attempt.started, attempt.moved) > timeout:
                     attempt.ask("stalled")
+
+
+def _ask(attempt: Attempt, *, cancel: bool, pause: bool) -> None:
+    if cancel:
+        attempt.ask("cancel")
+    elif pause:
+        attempt.ask("pause")
 
 
 def _rate(attempt: Attempt, done: int) -> float | None:

@@ -1,4 +1,4 @@
-"""What a worker has in hand: attempts, by the claim that brought them. The desk changes it, the heartbeat reads it."""
+"""The attempts in flight: claimed, and their outcome not recorded yet."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ from holdfast.tasks.attempt import Attempt
 
 
 class InFlight:
+    """Attempts by the fence of their claim, since a lease belongs to a claim. The desk changes it; the heartbeat reads
+    it from its own thread."""
+
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._claims: dict[str, dict[JobId, Attempt]] = {}  # fence -> its attempts
@@ -29,8 +32,8 @@ class InFlight:
         claim = self._claims.get(fence)
         return None if claim is None else claim.get(id)
 
-    def take(self, attempts: Sequence[Attempt]) -> None:
-        """These, all of one claim."""
+    def add(self, attempts: Sequence[Attempt]) -> None:
+        """Add attempts that all belong to one claim."""
         if not attempts:
             return
         with self._lock:
@@ -39,7 +42,7 @@ class InFlight:
             claim.update({attempt.held.id: attempt for attempt in attempts})
             self._count += len(claim) - before
 
-    def drop(self, ended: Iterable[ClaimedJob | Outcome]) -> None:
+    def remove(self, ended: Iterable[ClaimedJob | Outcome]) -> None:
         with self._lock:
             claims = self._claims
             for one in ended:
@@ -49,10 +52,11 @@ class InFlight:
                     if not claim:
                         del claims[one.fence]
 
-    def holds(self, fence: str) -> bool:
+    def has_claim(self, fence: str) -> bool:
+        """Is any attempt of this claim in flight?"""
         return fence in self._claims
 
     def emptied_by(self, outcomes: Iterable[Outcome]) -> Iterator[str]:
-        """The claims with nothing left once these are recorded."""
+        """The fences of claims with no attempt left once these outcomes are recorded."""
         ending = Counter([outcome.fence for outcome in outcomes])
         return (fence for fence, count in ending.items() if count >= len(self._claims.get(fence, ())))

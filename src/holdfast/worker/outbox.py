@@ -1,79 +1,65 @@
-"""What has ended in this worker and is not recorded yet. An outcome, once decided, is never dropped: it is sent until
-it is recorded, or the fence is found gone. The desk's alone: no other thread comes here."""
+"""The outbox: what ended in this worker and is not recorded yet. A decided outcome is never dropped. It is sent until
+it is recorded or its fence turns out to be gone. Only the desk's thread uses it."""
 
 from __future__ import annotations
 
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
 from holdfast import events
-from holdfast.errors import OutcomeUnknown, StoreError
-from holdfast.model.job import ClaimedJob, Wants
+from holdfast.errors import StoreError
+from holdfast.model.job import ClaimedJob
 from holdfast.model.lifecycle import State
 from holdfast.model.outcome import NOT_COMMITTED, Crash, Error, Outcome, given_back
-from holdfast.settings import Settings
 from holdfast.store.base import Exchanged, Ref, Store, goes_on
 from holdfast.tasks.attempt import Attempt
 from holdfast.tasks.attempt_events import emit_errored, emit_lost, emit_rescued
 from holdfast.worker.in_flight import InFlight
+from holdfast.worker.meters import Meters
 from holdfast.worker.outcome_events import OutcomeEvents
-from holdfast.worker.runner_slots import Meters, RunnerSlots
+from holdfast.worker.round_trip import Claim, RoundTrip
+from holdfast.worker.spent_leases import SpentLeases
 
-TRIP = 2_000  # jobs recorded, and jobs claimed, in one trip: what is in hand beyond them runs meanwhile
-SPENT = 50  # leases with nothing left under them that may wait to be dropped
-LOCKED = 20.0  # seconds before an outcome is tried again whose row someone has locked
+BATCH = 2_000  # jobs recorded, and jobs claimed, in one round trip: jobs in flight beyond them run meanwhile
+LOCKED = 20.0  # seconds before an outcome is sent again whose row someone has locked
 CRASH_LOCKED = 1.0  # the same for a crash
-
-
-@dataclass(slots=True)
-class Flight:
-    """A trip under way: the outcomes it records, what it claims for which lane, and the leases it drops. `unsure`:
-    nobody knows yet what it claimed."""
-
-    outcomes: list[Outcome]
-    wants: Wants | None
-    lane: RunnerSlots | None
-    drained: list[str]
-    unsure: bool
-    departed: float = field(default_factory=time.monotonic)
-
-    def hear(self, trouble: StoreError) -> None:
-        """This is what came of it: nothing, unless the reply was lost."""
-        self.unsure = self.unsure and isinstance(trouble, OutcomeUnknown)
 
 
 class Outbox:
     def __init__(
-        self, worker: str, store: Store, settings: Settings, hand: InFlight, telling: OutcomeEvents, meters: Meters
+        self, worker: str, store: Store, in_flight: InFlight, meters: Meters, *, quarantine_after: int
     ) -> None:
         self._worker = worker
         self._store = store
-        self._settings = settings
-        self._hand = hand
-        self._telling = telling
+        self._quarantine_after = quarantine_after
+        self._in_flight = in_flight
+        self._events = OutcomeEvents(worker, in_flight)
         self._meters = meters
-        self.outcomes: list[Outcome] = []  # decided
+        self.outcomes: list[Outcome] = []  # to record
         self.to_verify: deque[tuple[Attempt, Outcome]] = deque()  # handlers that recorded their success themselves
-        self.blocked: list[tuple[float, Outcome]] = []  # outcomes whose row is locked, and when to try them again
-        self.crashes: list[tuple[Attempt, Crash]] = []  # attempts that ended with their process
-        self.crashes_at = 0.0  # monotonic: when to tell of them, again
-        self.emptied: list[str] = []  # fences with nothing left under them, and no outcome to say so
-        self.spent: list[str] = []  # the same, recorded by a trip in a hurry: another will drop their leases
-        self.one_by_one = False
-        self._given_back: set[Ref] = set()  # attempts whose end is decided without them
+        self.blocked: list[tuple[float, Outcome]] = []  # their row is locked; and when to send them again (monotonic)
+        self.crashes: list[tuple[Attempt, Crash]] = []  # attempts whose process died
+        self.crashes_at = 0.0  # monotonic: when to report them, or to try again
+        self.spent_leases = SpentLeases(in_flight)
+        self.one_by_one = False  # one outcome in each round trip, to find the one that the database refuses
+        self._given_back: set[Ref] = set()  # attempts that were given back while their handler still runs
 
     def __bool__(self) -> bool:
-        """Is something left? (Leases that are spent can wait.)"""
-        return self.waiting or bool(self.blocked)
+        """Is anything left to record? (Deleting spent leases can wait.)"""
+        return self.is_waiting or bool(self.blocked)
 
     @property
-    def waiting(self) -> bool:
-        """For a trip to the database, now."""
-        return bool(self.outcomes or self.to_verify or self.crashes or self.emptied)
+    def is_waiting(self) -> bool:
+        """Is there something for a round trip to do now?"""
+        return bool(self.outcomes or self.to_verify or self.crashes or self.spent_leases.urgent)
+
+    @property
+    def backlog(self) -> int:
+        """Outcomes beyond those that the next round trip records."""
+        return max(0, len(self.outcomes) - BATCH)
 
     def decided(self) -> set[Ref]:
         """The attempts that have ended."""
@@ -82,7 +68,7 @@ class Outbox:
         return crashed | {Ref(outcome.id, outcome.fence) for outcome in outcomes}
 
     def give_back(self, attempt: Attempt) -> None:
-        """For an attempt that can't be stopped; whatever it still brings is not taken."""
+        """Give back an attempt that can't be stopped. Whatever its handler still returns is ignored."""
         outcome = given_back(attempt.held, started=attempt.has_begun, recorded=attempt.has_recorded)
         self._given_back.add(Ref(outcome.id, outcome.fence))
         if outcome.recorded:
@@ -90,7 +76,7 @@ class Outbox:
         else:
             self.outcomes.append(outcome)
 
-    def is_given_back(self, held: ClaimedJob) -> bool:
+    def was_given_back(self, held: ClaimedJob) -> bool:
         return bool(self._given_back) and Ref(held.id, held.fence) in self._given_back
 
     @property
@@ -98,21 +84,20 @@ class Outbox:
         return bool(self._given_back)
 
     def unblock(self, now: float) -> None:
-        """Those that were locked come first again when it is time."""
+        """Send outcomes whose row was locked again when it is time."""
         if any(at <= now for at, _ in self.blocked):
             self.outcomes += [outcome for at, outcome in self.blocked if at <= now]
             self.blocked = [(at, outcome) for at, outcome in self.blocked if at > now]
 
     def forget(self, held: ClaimedJob) -> None:
-        """Let go of an attempt without an outcome."""
-        self._hand.drop([held])
-        if not self._hand.holds(held.fence):
-            self.emptied.append(held.fence)
+        """Drop an attempt that has no outcome to record."""
+        self._in_flight.remove([held])
+        self.spent_leases.emptied(held.fence)
 
-    # -- by trips of their own -----------------------------------------------------------------------------------------
+    # -- with statements of their own ----------------------------------------------------------------------------------
 
     def verify(self) -> None:
-        """A handler recorded its success itself; was that committed?"""
+        """A handler recorded its success in its own transaction. Was that committed?"""
         attempt, outcome = self.to_verify[0]
         held = attempt.held
         if self._store.read("recorded", id=held.id, fence=held.fence):
@@ -120,11 +105,11 @@ class Outbox:
                 self._store.keep_output(Ref(held.id, held.fence), outcome.output)
             self._meters.attempts += 1
             self._meters.jobs += 1
-            self._telling.succeeded(held)
+            self._events.succeeded(held)
             if outcome.error is not None and outcome.error.code != NOT_COMMITTED:
                 events.emit("error_after_success", job=str(held.id), task=held.task, error=outcome.error.message)
             self.forget(held)
-            self._store.notify(finished=[held.id])  # its own transaction told nobody
+            self._store.notify(finished=[held.id])  # the handler's transaction notified nobody
         else:
             outcome = replace(outcome, recorded=False)
             if self._store.holds(held):
@@ -134,10 +119,10 @@ class Outbox:
         self.to_verify.popleft()
 
     def report_crashes(self) -> None:
-        """A process died that we ran attempts in. One whose row somebody has locked just now is told again later."""
+        """A process died in which attempts ran. Those whose row somebody has locked are reported again later."""
         crashes = list(self.crashes)
         refs = [(Ref(attempt.held.id, attempt.held.fence), crash) for attempt, crash in crashes]
-        taken = self._store.crashed(refs, self._worker, quarantine_after=self._settings.quarantine_after)
+        taken = self._store.crashed(refs, self._worker, quarantine_after=self._quarantine_after)
         done = {job.id for job in taken}
         left = [(a, crash) for a, crash in crashes if str(a.held.id) not in done and self._store.holds(a.held)]
         self.crashes[: len(crashes)] = left
@@ -152,67 +137,62 @@ class Outbox:
             emit_rescued(job, self._worker)
         self._store.tell([job.queue for job in taken])
 
-    # -- by the exchange ---------------------------------------------------------------------------------------------
+    # -- with round trips ----------------------------------------------------------------------------------------------
 
-    def board(self, wants: Wants | None, lane: RunnerSlots | None, *, patient: bool) -> Flight:
-        """What goes with the next trip. `patient`: leases may wait to be dropped, unless there are many."""
-        if not (self.outcomes or self.spent or self.emptied):
-            return Flight([], wants, lane, [], unsure=wants is not None)
-        count = 1 if self.one_by_one else TRIP
+    def load(self, claim: Claim | None, *, patient: bool) -> RoundTrip:
+        """The next round trip, with what it takes along. `patient`: spent leases may wait, unless there are many."""
+        if not (self.outcomes or self.spent_leases.waiting or self.spent_leases.urgent):
+            return RoundTrip([], claim, [])
+        count = 1 if self.one_by_one else BATCH
         outcomes, self.outcomes = self.outcomes[:count], self.outcomes[count:]
-        spent = list(dict.fromkeys([*self.spent, *self._hand.emptied_by(outcomes)]))
-        hurried = patient and len(spent) < SPENT
-        drained = [*self.emptied, *([] if hurried else spent)]
-        self.emptied, self.spent = [], spent if hurried else []
-        return Flight(outcomes, wants, lane, drained, unsure=wants is not None)
+        return RoundTrip(outcomes, claim, self.spent_leases.take(outcomes, patient=patient))
 
-    def put_back(self, flight: Flight) -> None:
-        """Nothing of this was recorded, as far as we know."""
-        self.outcomes[:0] = flight.outcomes
-        self.emptied[:0] = flight.drained
+    def put_back(self, trip: RoundTrip) -> None:
+        """Nothing of this was recorded, as far as we know: send it again. The fence makes that safe."""
+        self.outcomes[:0] = trip.outcomes
+        self.spent_leases.put_back(trip.spent_leases)
 
-    def recorded(self, flight: Flight, done: Exchanged) -> None:
-        """The outcomes of this trip are recorded, or found their lease gone."""
-        outcomes = flight.outcomes
+    def recorded(self, trip: RoundTrip, done: Exchanged) -> None:
+        """The outcomes of this round trip are recorded, or found their lease gone."""
+        outcomes = trip.outcomes
         self.one_by_one = self.one_by_one and bool(self.outcomes)
-        lost = [(outcome, self._hand.get(outcome.id, outcome.fence)) for outcome in done.lost]
+        lost = [(outcome, self._in_flight.get(outcome.id, outcome.fence)) for outcome in done.lost]
         others = [outcome for outcome in outcomes if outcome.verb != "succeed"]
-        released = sum(1 for outcome in others if outcome.verb == "release")
-        self._telling.recorded(outcomes, others, done)
-        self._hand.drop(outcomes)
-        # A lease whose jobs ended in two trips that were under way at once: neither could tell that it is spent.
-        known = {*flight.drained, *self.spent}
-        ended = dict.fromkeys(outcome.fence for outcome in outcomes)
-        self.spent += [fence for fence in ended if fence not in known and not self._hand.holds(fence)]
-        self._meters.recorded += len(outcomes)
-        self._meters.attempts += len(outcomes) - released - len(done.lost)
-        lost_jobs = sum(1 for outcome in done.lost if not goes_on(outcome))
-        self._meters.jobs += len(outcomes) - sum(map(goes_on, others)) - lost_jobs + done.cancelled
-        self._meters.failed += sum(1 for outcome in others if outcome.verb == "fail" and outcome not in done.lost)
+        self._events.recorded(outcomes, others, done)
+        self._in_flight.remove(outcomes)
+        self.spent_leases.recorded(outcomes, trip.spent_leases)
+        self._count(outcomes, others, done)
         for outcome, attempt in lost:
-            self._meters.lost += 1
-            if attempt is None or attempt.ask("lost"):  # else the heartbeat has told of it
-                if attempt is None:
-                    events.emit("lease_lost", job=str(outcome.id), worker=self._worker)
-                else:
-                    emit_lost(attempt.held, self._worker)
+            if attempt is None:
+                events.emit("lease_lost", job=str(outcome.id), worker=self._worker)
+            elif attempt.ask("lost"):  # else the heartbeat noticed first and has said so
+                emit_lost(attempt.held, self._worker)
         if outcomes:
             events.emit("recorded", count=len(outcomes))
         if done.awaited:
             self._store.notify(finished=done.awaited)
         if done.requeued:
-            self._tell_requeued(done.requeued, [outcome.delay for outcome in others if goes_on(outcome)])
+            self._announce_requeued(done.requeued, [outcome.delay for outcome in others if goes_on(outcome)])
 
-    def _tell_requeued(self, queues: set[str], delays: Sequence[float]) -> None:
+    def _count(self, outcomes: Sequence[Outcome], others: Sequence[Outcome], done: Exchanged) -> None:
+        released = sum(1 for outcome in others if outcome.verb == "release")
+        lost_jobs = sum(1 for outcome in done.lost if not goes_on(outcome))
+        self._meters.recorded += len(outcomes)
+        self._meters.attempts += len(outcomes) - released - len(done.lost)
+        self._meters.jobs += len(outcomes) - sum(map(goes_on, others)) - lost_jobs + done.cancelled
+        self._meters.failed += sum(1 for outcome in others if outcome.verb == "fail" and outcome not in done.lost)
+        self._meters.lost += len(done.lost)
+
+    def _announce_requeued(self, queues: set[str], delays: Sequence[float]) -> None:
         later = [delay for delay in delays if delay]
         if len(later) < len(delays):
             self._store.tell(list(queues))
         if later:
             self._store.hint("", due_in=min(later))
 
-    def step_aside(self, outcomes: Sequence[Outcome], *, alone: bool) -> None:
-        """Someone's open transaction holds the row of one of these: it is tried again from time to time, still ours,
-        and the others don't wait for it. `alone`: nothing else was on that trip."""
+    def set_aside(self, outcomes: Sequence[Outcome], *, alone: bool) -> None:
+        """Somebody's open transaction has the row of one of these locked. That outcome is sent again from time to time;
+        the others don't wait for it. `alone`: the round trip carried nothing else."""
         if len(outcomes) == 1 and alone:
             self.blocked.append((time.monotonic() + LOCKED, self.outcomes.pop(0)))
             self.one_by_one = self.one_by_one and bool(self.outcomes)
@@ -220,10 +200,10 @@ class Outbox:
             self.one_by_one = True
 
     def narrow_down(self, outcomes: Sequence[Outcome], refused: StoreError, *, alone: bool) -> None:
-        """The database refused the whole exchange for something in it: outcome by outcome, so that a poison value
-        hurts only its own job."""
+        """The database refused a round trip because of a value in it. Send outcomes one by one, so that a poison value
+        fails only its own job."""
         if not outcomes:
-            self.emptied.clear()  # if it was these: they go when they run out
+            self.spent_leases.clear_urgent()
             raise refused
         if len(outcomes) > 1 or not alone:
             self.one_by_one = True
@@ -232,5 +212,5 @@ class Outbox:
         if culprit.error is not None and culprit.error.code == "UNRECORDABLE":
             self.outcomes.append(self.outcomes.pop(0))
             raise refused
-        told = Error("UNRECORDABLE", f"the database refused what this attempt left: {refused}")
-        self.outcomes[0] = Outcome("fail", culprit.id, culprit.fence, "errored", error=told)
+        error = Error("UNRECORDABLE", f"the database refused what this attempt left: {refused}")
+        self.outcomes[0] = Outcome("fail", culprit.id, culprit.fence, "errored", error=error)

@@ -1,4 +1,5 @@
-"""What the desk's trips say: one event for each verb, the jobs in it made only if somebody listens."""
+"""The events of what the desk claimed and recorded: one for each verb. Details of jobs are only computed if somebody
+listens."""
 
 from __future__ import annotations
 
@@ -14,50 +15,43 @@ from holdfast.worker.in_flight import InFlight
 
 
 class OutcomeEvents:
-    def __init__(self, worker: str, hand: InFlight) -> None:
+    def __init__(self, worker: str, in_flight: InFlight) -> None:
         self._worker = worker
-        self._hand = hand
-        self._doubted = False
-
-    def woken_in_vain(self, longest: float) -> None:
-        """Once: a flood may come and go."""
-        if not self._doubted:
-            self._doubted = True
-            events.emit("woken_in_vain", worker=self._worker, longest=longest)
+        self._in_flight = in_flight
 
     def claimed(self, jobs: Sequence[ClaimedJob]) -> None:
         events.emit("claimed", jobs=lambda: [job_fields(held) for held in jobs], count=len(jobs), worker=self._worker)
 
     def recorded(self, outcomes: Sequence[Outcome], others: Sequence[Outcome], done: Exchanged) -> None:
-        """For each verb among these, for each job where it failed; while they are still in hand. `others`: those that
-        did not succeed."""
+        """One event for each verb among these outcomes; for failures, one for each job. Call it while the attempts are
+        still in flight. `others`: the outcomes that are not successes."""
         unsure = [*done.lost, *done.already]
         succeeded = len(outcomes) - len(others) - sum(1 for outcome in unsure if outcome.verb == "succeed")
         if succeeded:
-            self._tell("succeed", succeeded, outcomes, unsure)
-        for verb, told in by_verb([outcome for outcome in others if outcome not in unsure]).items():
+            self._emit("succeed", succeeded, outcomes, unsure)
+        for verb, of_verb in by_verb([outcome for outcome in others if outcome not in unsure]).items():
             if verb != "fail":
-                self._tell(verb, len(told), told)
+                self._emit(verb, len(of_verb), of_verb)
                 continue
-            for outcome in told:
-                self._tell(verb, 1, [outcome], job=str(outcome.id))
+            for outcome in of_verb:
+                self._emit(verb, 1, [outcome], job=str(outcome.id))
 
     def succeeded(self, held: ClaimedJob) -> None:
-        """A handler recorded that itself."""
-        self._tell("succeed", 1, [returned(held, None)])
+        """Its handler recorded the success itself."""
+        self._emit("succeed", 1, [returned(held, None)])
 
-    def _tell(
+    def _emit(
         self, verb: Verb, count: int, outcomes: Sequence[Outcome], but: Sequence[Outcome] = (), **fields: str
     ) -> None:
         def jobs() -> list[dict[str, Any]]:
             found = [outcome for outcome in outcomes if outcome.verb == verb and outcome not in but]
-            return [ended_fields(outcome, self._hand.get(outcome.id, outcome.fence)) for outcome in found]
+            return [ended_fields(outcome, self._in_flight.get(outcome.id, outcome.fence)) for outcome in found]
 
         events.emit(events.VERBS[verb], jobs=jobs, count=count, worker=self._worker, **fields)
 
 
 def expire(store: Store) -> None:
-    """Cancel queued jobs that were not started by their expiry, and say so."""
+    """Cancel queued jobs that were not started before they expired, and emit an event."""
     while expired := store.expire():
         events.emit("expired", count=len(expired))
         store.notify(finished=[row["id"] for row in expired if row["awaited"]])

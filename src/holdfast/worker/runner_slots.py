@@ -1,97 +1,128 @@
-"""A runner as the desk sees it, and what the desk counts."""
+"""The runners of a worker as its desk sees them: slots to fill, and where to look for jobs to fill them with."""
 
 from __future__ import annotations
 
-import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from holdfast.model.job import ClaimedJob
 from holdfast.runners.base import Runner
+from holdfast.tasks.attempt import Attempt
 from holdfast.worker.prefetch import Prefetch
 
-LaneName = tuple[str, str, int]  # queue, task, priority
-FEW = 100  # jobs after which, and lanes beyond which, the next look is at all lanes
+Lane = tuple[str, str, int]  # queue, task, priority
+FEW = 100  # with more lanes than this to look at, or more jobs claimed than this, the next look is at all lanes
 
 
 @dataclass(slots=True)
 class RunnerSlots:
-    """A runner with the names of the tasks it runs, and whether to look for work for it now. `look` is set by whoever
-    wakes us, so it is cleared before the look it asks for."""
+    """One runner, and which look for work has been asked for on its behalf.
+
+    Wake-ups set `look_everywhere` and append to `lanes` from any thread. Both are cleared before the look that they
+    ask for, so that a wake-up that arrives during that look leads to another one."""
 
     runner: Runner
     tasks: tuple[str, ...]
-    number: int  # by which attempts know it
-    pace: Prefetch = field(default_factory=Prefetch)
-    look: bool = True
-    again: bool = False  # the last look found something: the next trip looks once more
-    passed: bool = False  # jobs wait that may only be claimed for a free slot: nothing is claimed ahead of them
-    told: deque[LaneName] = field(
-        default_factory=deque
-    )  # where due jobs were enqueued, as we were told since we looked
-    # The same where other workers look before us: from when on we do, too (monotonic), in case they are gone.
-    later: deque[tuple[float, LaneName]] = field(default_factory=deque)
-    recent: frozenset[LaneName] = frozenset()  # where the last claim took from
-    in_reserve: bool = False  # the look under way is only at what others have looked at
+    number: int  # attempts carry it to say whose slot they use
+    prefetch: Prefetch = field(default_factory=Prefetch)
+    look_everywhere: bool = True
+    lanes: deque[Lane] = field(default_factory=deque)  # named by wake-ups since the last look
+    # Lanes that another worker was to look at first, and when (monotonic) we look too in case that worker is gone.
+    reserve: deque[tuple[float, Lane]] = field(default_factory=deque)
+    recent: frozenset[Lane] = frozenset()  # the lanes that the last claim took jobs from
+    found_jobs: bool = False  # the last look found jobs, so the next round trip looks again
+    only_reserve: bool = False  # the look under way is only at lanes that another worker was to look at first
+    may_prefetch: bool = True  # False: jobs are due that only a free slot may claim; prefetching would overtake them
 
-    def where(self) -> tuple[LaneName, ...]:
-        """Where to look now: where we were told of something or just found it. Empty: everywhere. That look is no
-        longer asked for, then; what comes from here on asks for another."""
-        everywhere = self.look
-        if everywhere:
-            self.look = False
-        known = dict.fromkeys(self.recent)
-        while self.told:
-            known[self.told.popleft()] = None
-        self.in_reserve = not known
-        while self.later:
-            known[self.later.popleft()[1]] = None
-        return () if everywhere or len(known) > FEW else tuple(known)
+    def take_lanes(self) -> tuple[Lane, ...]:
+        """Where to look now: the lanes that wake-ups named, and those where the last claim found something. Empty:
+        everywhere. This look is no longer asked for; what comes from here on asks for another."""
+        everywhere = self.look_everywhere
+        if everywhere:  # else leave it alone: another thread may be setting it just now
+            self.look_everywhere = False
+        lanes = dict.fromkeys(self.recent)
+        while self.lanes:
+            lanes[self.lanes.popleft()] = None
+        self.only_reserve = not lanes
+        while self.reserve:
+            lanes[self.reserve.popleft()[1]] = None
+        return () if everywhere or len(lanes) > FEW else tuple(lanes)
 
-    def found(self, jobs: Sequence[ClaimedJob]) -> None:
-        self.again = bool(jobs)
-        self.recent = (
-            frozenset((job.queue, job.task, job.priority) for job in jobs) if len(jobs) <= FEW else frozenset()
-        )
+    def looked(self, jobs: Sequence[ClaimedJob], *, may_prefetch: bool) -> None:
+        """A claim for this runner brought these."""
+        self.may_prefetch = may_prefetch
+        self.found_jobs = bool(jobs)
+        few = jobs if len(jobs) <= FEW else ()
+        self.recent = frozenset((job.queue, job.task, job.priority) for job in few)
 
-    @property
-    def wanted(self) -> bool:
-        """Has somebody asked for a look?"""
-        return self.look or bool(self.told) or self.overdue
-
-    @property
-    def overdue(self) -> bool:
-        """Is it time to look where others should have looked?"""
-        return bool(self.later) and self.later[0][0] <= time.monotonic()
+    def wants_look(self, now: float) -> bool:
+        """Has a look been asked for, and is it time for it?"""
+        return self.look_everywhere or bool(self.lanes) or (bool(self.reserve) and self.reserve[0][0] <= now)
 
     @property
     def free(self) -> int:
-        """Slots without an attempt; below 0: attempts without a slot."""
+        """Slots without an attempt. Negative: attempts without a slot."""
         return self.runner.slots - self.runner.busy
 
+    @property
+    def prefetchable(self) -> int:
+        """How many jobs may be claimed ahead of free slots."""
+        return self.prefetch.ahead(self.runner.slots) if self.runner.may_wait and self.may_prefetch else 0
+
     def late_at(self, patience: float) -> float | None:
-        """When what was claimed ahead of free slots has waited too long for one."""
+        """When the oldest attempt that waits for a slot has waited for `patience` seconds (monotonic)."""
         may_wait = self.free < 0 or (self.runner.many and self.runner.busy)
         since = self.runner.waiting_since() if may_wait else None
         return None if since is None else since + patience
 
-    @property
-    def room(self) -> int:
-        """How many attempts it would take now: for the free slots, and ahead of them."""
-        waits = self.runner.may_wait and not self.passed
-        return self.free + (self.pace.ahead(self.runner.slots) if waits else 0)
 
+class SlotTable:
+    """All runners of a worker. Iterating yields those that jobs are claimed for."""
 
-@dataclass(slots=True)
-class Meters:
-    """What the desk has done: for health, drains and tests."""
+    def __init__(self) -> None:
+        self.isolated: RunnerSlots | None = None  # where suspects run, a process each. Nothing is claimed for it
+        self.timeouts: dict[str, float | None] = {}  # task -> seconds an attempt may run
+        self._claiming: list[RunnerSlots] = []
+        self._numbered: list[RunnerSlots] = []
+        self._by_task: dict[str, RunnerSlots] = {}
 
-    polls: int = 0
-    attempts: int = 0  # that ended, other than given back
-    jobs: int = 0  # that finished: succeeded, failed or cancelled
-    failed: int = 0  # of those
-    recorded: int = 0
-    lost: int = 0
-    consecutive_errors: int = 0
-    last_poll: float = field(default_factory=time.monotonic)
+    def add(self, runner: Runner) -> None:
+        slots = self._number(runner, runner.manifest.names)
+        self._claiming.append(slots)
+        self._by_task.update(dict.fromkeys(slots.tasks, slots))
+        for task in runner.manifest.tasks:
+            self.timeouts.update(dict.fromkeys((task.name, *task.aliases), task.timeout))
+
+    def add_isolated(self, runner: Runner) -> None:
+        """Suspects run there: each gets a process of its own, whatever else is in flight."""
+        self.isolated = self._number(runner, ())
+
+    def _number(self, runner: Runner, tasks: tuple[str, ...]) -> RunnerSlots:
+        slots = RunnerSlots(runner, tasks, len(self._numbered))
+        self._numbered.append(slots)
+        return slots
+
+    def __iter__(self) -> Iterator[RunnerSlots]:
+        return iter(self._claiming)
+
+    def __len__(self) -> int:
+        return len(self._claiming)
+
+    def __getitem__(self, number: int) -> RunnerSlots:
+        """By its number; isolated slots included."""
+        return self._numbered[number]
+
+    def all(self) -> Sequence[RunnerSlots]:
+        """Isolated slots included."""
+        return self._numbered
+
+    def of(self, attempt: Attempt) -> RunnerSlots:
+        return self._numbered[attempt.runner]
+
+    def for_task(self, task: str) -> RunnerSlots | None:
+        return self._by_task.get(task)
+
+    def look_everywhere(self) -> None:
+        for slots in self._claiming:
+            slots.look_everywhere = True

@@ -1,0 +1,26 @@
+"""What a worker tells its desk."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class Orders:
+    """Whether to claim, how much, and when everything must be over. The worker sets them, also from a signal handler;
+    every part of the desk reads them."""
+
+    claiming: bool = True
+    budget: int | None = None  # how many more jobs may be claimed (a drain may have a limit); None: any number
+    exhaustive: bool = False  # an empty claim must prove that nothing is due, whatever that costs (a drain)
+    end_by: float = math.inf  # monotonic: when a shutdown must be over
+
+    def spend(self, jobs: int) -> None:
+        if self.budget is not None:
+            self.budget = max(0, self.budget - jobs)
+
+    def refund(self, jobs: int) -> None:
+        """These were claimed and given back without having begun."""
+        if self.budget is not None:
+            self.budget += jobs
