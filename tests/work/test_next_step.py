@@ -1,0 +1,132 @@
+"""What the desk does next, and how long it may wait: pure decisions, without a database, threads or a clock."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from holdfast.worker.next_step import DeskState, Do, Look, RunnerState, Step, deadline, next_step
+
+NOW = 100.0
+WANTS_LOOK = RunnerState(0, wants_look=True)
+FULL = RunnerState(0, room=False, wants_look=True)
+QUIET = RunnerState(0)
+
+
+def state(*runners: RunnerState, **values: Any) -> DeskState:
+    return DeskState(now=NOW, runners=runners or (QUIET,), **values)
+
+
+def test_an_idle_desk_waits_until_somebody_rings() -> None:
+    assert next_step(state()) is Do.WAIT
+    assert deadline(state()) is None
+
+
+def test_what_is_known_least_comes_first() -> None:
+    """A success that may not be committed, then crashes, then claims that may have happened; then the rest."""
+    everything: dict[str, Any] = {
+        "to_verify": True, "crashes_at": NOW, "unknown_claims": True, "expired_jobs": True, "outcomes": True,
+    }  # fmt: skip
+    steps: list[Step] = []
+    for name in ("to_verify", "crashes_at", "unknown_claims"):
+        steps.append(next_step(state(WANTS_LOOK, **everything)))
+        del everything[name]
+    steps.append(next_step(state(WANTS_LOOK, **everything)))
+    assert steps == [Do.VERIFY, Do.REPORT_CRASHES, Do.RECOVER_CLAIM, Look((0,))]
+
+
+def test_jobs_are_expired_once_they_are_in_the_queue_again() -> None:
+    assert next_step(state(expired_jobs=True, outcomes=True)) is Do.RECORD
+    assert next_step(state(WANTS_LOOK, expired_jobs=True)) is Do.EXPIRE
+
+
+def test_crashes_whose_rows_were_locked_are_reported_when_it_is_time() -> None:
+    later = state(crashes_at=NOW + 1.0)
+    assert (next_step(later), deadline(later)) == (Do.WAIT, NOW + 1.0)
+    assert next_step(replace(later, now=NOW + 1.0)) is Do.REPORT_CRASHES
+
+
+def test_it_looks_for_those_runners_that_want_a_look_and_have_room() -> None:
+    runners = (WANTS_LOOK, RunnerState(1, room=False, wants_look=True), RunnerState(2), RunnerState(3, wants_look=True))
+    assert next_step(state(*runners)) == Look((0, 3))
+    assert next_step(state(FULL)) is Do.WAIT
+
+
+def test_who_records_also_looks_where_the_last_look_found_something() -> None:
+    found = RunnerState(0, found_jobs=True)
+    assert next_step(state(found)) is Do.WAIT
+    assert next_step(state(found, outcomes=True)) == Look((0,))
+    assert next_step(state(replace(found, room=False), outcomes=True)) is Do.RECORD
+
+
+def test_nothing_is_claimed_if_that_is_forbidden_and_outcomes_are_recorded_all_the_same() -> None:
+    assert next_step(state(WANTS_LOOK, may_claim=False)) is Do.WAIT
+    assert next_step(state(WANTS_LOOK, may_claim=False, outcomes=True)) is Do.RECORD
+    assert next_step(state(WANTS_LOOK, may_claim=False, leases_to_delete=True)) is Do.RECORD
+
+
+def test_a_pause_between_jobs_puts_a_look_off() -> None:
+    pausing = state(WANTS_LOOK, not_before=NOW + 0.5)
+    assert (next_step(pausing), deadline(pausing)) == (Do.WAIT, NOW + 0.5)
+    assert deadline(replace(pausing, runners=(QUIET,), look_at=NOW + 0.1)) == NOW + 0.5, "looks that are planned, too"
+    assert deadline(replace(pausing, runners=(QUIET,))) is None
+    assert next_step(replace(pausing, now=NOW + 0.5)) == Look((0,))
+
+
+def test_it_waits_until_the_first_of_all_that_is_planned() -> None:
+    planned = ("look_at", "due_at", "wake_peers_at", "blocked_until", "crashes_at", "late_at")
+    times: dict[str, Any] = {name: NOW + 1.0 + n for n, name in enumerate(planned)}
+    for name in planned:
+        assert deadline(state(**times)) == times.pop(name)
+
+
+def test_a_full_worker_sets_no_timer_for_looks_unless_it_has_peers_to_tell() -> None:
+    full = state(replace(FULL, reserve_at=NOW + 0.5), look_at=NOW + 1.0, due_at=NOW + 2.0)
+    assert deadline(full) is None
+    assert deadline(replace(full, has_peers=True)) == NOW + 1.0
+
+
+def test_it_wakes_up_to_look_where_a_peer_was_to_look_first() -> None:
+    assert deadline(state(RunnerState(0, reserve_at=NOW + 0.06))) == NOW + 0.06
+
+
+INSTANTS = st.one_of(st.none(), st.floats(NOW - 10, NOW + 10))
+RUNNERS = st.lists(
+    st.builds(
+        RunnerState, st.integers(0, 5), room=st.booleans(), wants_look=st.booleans(), found_jobs=st.booleans(),
+        reserve_at=INSTANTS,
+    ), min_size=1, max_size=3,
+).map(tuple)  # fmt: skip
+STATES = st.builds(
+    DeskState, now=st.just(NOW), runners=RUNNERS, outcomes=st.booleans(), to_verify=st.booleans(),
+    crashes_at=INSTANTS, blocked_until=INSTANTS, unknown_claims=st.booleans(), expired_jobs=st.booleans(),
+    leases_to_delete=st.booleans(), may_claim=st.booleans(), not_before=st.floats(NOW - 10, NOW + 10),
+    look_at=INSTANTS, due_at=INSTANTS, has_peers=st.booleans(), wake_peers_at=INSTANTS, late_at=INSTANTS,
+)  # fmt: skip
+
+
+@given(STATES)
+def test_outcomes_never_wait_and_no_full_runner_is_claimed_for(state: DeskState) -> None:
+    step = next_step(state)
+    if state.outcomes or state.to_verify or state.unknown_claims:
+        assert step is not Do.WAIT
+    if isinstance(step, Look):
+        assert state.may_claim
+        assert set(step.runners) <= {runner.number for runner in state.runners if runner.room}
+
+
+@pytest.mark.parametrize("put_off", [0.0, 5.0])
+@given(STATES)
+def test_a_crash_or_a_look_that_is_only_put_off_ends_the_wait(put_off: float, state: DeskState) -> None:
+    state = replace(state, not_before=NOW + put_off)
+    until = deadline(state)
+    if state.crashes_at is not None:
+        assert until is not None
+        assert until <= state.crashes_at
+    if put_off and any(runner.room and runner.wants_look for runner in state.runners):
+        assert until is not None
+        assert until <= NOW + put_off
