@@ -334,7 +334,7 @@ GUARANTEES: dict[str, list[Bug]] = {
         ).unseen("the row was read under a lock, so a second look finds the same"),
         bug(
             "a watchdog that was held up does not let holders renew first",
-            "worker/trust.py",
+            "worker/rescuer.py",
             '        """The database was away, or may have been: give every holder one lease to renew."""\n        self._since = now() + self._lease',
             '        """The database was away, or may have been: give every holder one lease to renew."""',
             "work/test_mishaps.py::test_a_look_that_was_held_up_rescues_nobody",
@@ -350,7 +350,7 @@ GUARANTEES: dict[str, list[Bug]] = {
     "The jobs of a dead worker run again without anybody's help.": [
         bug(
             "nobody rescues the jobs of a dead neighbour on the same host",
-            "worker/neighbour_watch.py",
+            "worker/neighbours.py",
             "            self._rescuer.rescue_from([worker])\n",
             "",
             "crash/test_kill.py::test_a_worker_started_afterwards_on_the_same_host_rescues_at_once",

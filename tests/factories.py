@@ -16,8 +16,7 @@ from holdfast.worker.cron import Crons
 from holdfast.worker.filter_pauses import FilterPauses
 from holdfast.worker.neighbours import Neighbours
 from holdfast.worker.presence import Presence
-from holdfast.worker.rescuer import Rescuer
-from holdfast.worker.trust import Trust
+from holdfast.worker.rescuer import Rescuer, Trust
 from holdfast.worker.watchdog import Watchdog
 
 MINUTE = 60.0

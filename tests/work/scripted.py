@@ -22,10 +22,9 @@ from holdfast.tasks.attempt import Attempt
 from holdfast.tasks.manifest import Manifest, TaskInfo
 from holdfast.worker import desk as desk_module
 from holdfast.worker import ended_attempts, exchange, intake, patience, wakeups
-from holdfast.worker.bell import Bell
 from holdfast.worker.desk import Desk
-from holdfast.worker.listener import Listener
-from holdfast.worker.wakeup_connection import WakeupConnection
+from holdfast.worker.listener import Listener, WakeupConnection
+from holdfast.worker.periodic import Bell
 
 
 class Time:

@@ -17,7 +17,7 @@ from holdfast import Holdfast, State, events
 from holdfast.model.job import Claimed
 from holdfast.model.peers import LATE, Place
 from holdfast.store.postgres.store import PostgresStore
-from holdfast.worker.trust import now
+from holdfast.worker.rescuer import now
 from holdfast.worker.vain_wakeups import APART, LONGEST, LOOKS, SHORTEST, VainWakeups
 from holdfast.worker.watchdog import SPREAD
 from tests.running import await_state, working

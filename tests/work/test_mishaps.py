@@ -369,7 +369,7 @@ def test_a_look_that_was_held_up_rescues_nobody(monkeypatch: pytest.MonkeyPatch)
             rescues[0] += 1
             return []
 
-    for module in ("watchdog", "trust"):
+    for module in ("watchdog", "rescuer"):
         monkeypatch.setattr(f"holdfast.worker.{module}.now", lambda: now[0])
     watchdog = a_watchdog(cast(Store, Stalling()), Settings(lease=6.0))
     now[0] += 7.0  # it has been there for more than a lease: it is trusted

@@ -16,28 +16,26 @@ from holdfast.runners.base import Runner
 from holdfast.settings import Settings
 from holdfast.store.base import Ref, Store
 from holdfast.tasks.attempt import Attempt
-from holdfast.worker.bell import Bell
-from holdfast.worker.capacity import Capacity
 from holdfast.worker.claims import Claims
 from holdfast.worker.ended_attempts import EndedAttempts
 from holdfast.worker.exchange import Exchange
 from holdfast.worker.filter_pauses import FilterPauses
 from holdfast.worker.in_flight import InFlight
 from holdfast.worker.intake import Intake
-from holdfast.worker.meters import Meters
+from holdfast.worker.listener import WakeupConnection
 from holdfast.worker.next_step import DeskState, Do, Look, RunnerState, deadline, next_step
-from holdfast.worker.orders import Orders
+from holdfast.worker.orders import Meters, Orders
 from holdfast.worker.outbox import Outbox
 from holdfast.worker.outcome_events import OutcomeEvents, expire
 from holdfast.worker.patience import Patience
 from holdfast.worker.peers import Peers
+from holdfast.worker.periodic import Bell
 from holdfast.worker.poller import Poller
 from holdfast.worker.round_trip import Claim
 from holdfast.worker.runner_slots import RunnerSlots, SlotTable
 from holdfast.worker.suspects import Suspects
 from holdfast.worker.vain_wakeups import LONGEST as LONGEST_REST
 from holdfast.worker.vain_wakeups import VainWakeups
-from holdfast.worker.wakeup_connection import WakeupConnection
 from holdfast.worker.wakeups import Wakeups
 
 
@@ -56,20 +54,22 @@ class Desk:
         self.in_flight = InFlight()
         suspects = Suspects()
         self.outbox = outbox = Outbox(worker, store, self.in_flight, meters, quarantine_after=settings.quarantine_after)
-        self._capacity = capacity = Capacity(slots, outbox, orders, prefetch=not settings.after_job_delay)
-        self.poller = poller = Poller(slots, Peers(store, capacity), VainWakeups(store.newest), settings.backoff)
+        self.claims = claims = Claims(
+            worker, queues, settings.lease, slots, self.in_flight, outbox, orders,
+            prefetch=not settings.after_job_delay,
+        )  # fmt: skip
+        self.poller = poller = Poller(slots, Peers(store, claims), VainWakeups(store.newest), settings.backoff)
         self.wakeups = Wakeups(poller, slots, bell)
         self.intake = Intake(slots, self.in_flight, outbox, suspects, FilterPauses(store), orders)
         self.ended = EndedAttempts(
             slots, outbox, suspects, poller, orders, meters, bell, pause=settings.after_job_delay
         )
-        self.claims = Claims(worker, queues, settings.lease, capacity, self.in_flight, orders)
         self._exchange = Exchange(
-            store, outbox, self.claims, self.intake, self.ended, poller, orders, meters,
+            store, outbox, claims, self.intake, self.ended, poller, orders, meters,
             OutcomeEvents(worker, self.in_flight),
         )  # fmt: skip
         self._patience = Patience(
-            worker, store.shown_url, outbox, self.claims, poller, orders, meters, bell,
+            worker, store.shown_url, outbox, claims, poller, orders, meters, bell,
             connection_broke=connection_broke,
         )  # fmt: skip
 
@@ -124,7 +124,7 @@ class Desk:
             left = max(0.0, until - now)
             seconds = left if seconds is None else min(seconds, left)
         connection = self._exchange.connection
-        self._bell.wait(seconds, -1 if connection is None else connection.fileno())
+        self._bell.wait(seconds, -1 if connection is None else connection.ear.fileno())
 
     def _state(self, now: float) -> DeskState:
         outbox, poller = self.outbox, self.poller
@@ -151,7 +151,7 @@ class Desk:
     def _runner_state(self, slots: RunnerSlots, now: float) -> RunnerState:
         return RunnerState(
             number=slots.number,
-            room=not self._capacity.is_full(slots),
+            room=not self.claims.is_full(slots),
             wants_look=slots.wants_look(now),
             found_jobs=slots.found_jobs,
             reserve_at=slots.reserve[0][0] if slots.reserve else None,
@@ -211,7 +211,7 @@ class Desk:
     @property
     def open(self) -> bool:
         """Does it hear wake-ups, and have a free slot?"""
-        return self.poller.listening and self.orders.claiming and self._capacity.has_room()
+        return self.poller.listening and self.orders.claiming and self.claims.has_room()
 
     @property
     def found_all(self) -> bool:

@@ -9,10 +9,9 @@ from msgspec.structs import replace
 
 from holdfast.model.outcome import Crash, Outcome, given_back
 from holdfast.tasks.attempt import Attempt
-from holdfast.worker.bell import Bell
-from holdfast.worker.meters import Meters
-from holdfast.worker.orders import Orders
+from holdfast.worker.orders import Meters, Orders
 from holdfast.worker.outbox import Outbox
+from holdfast.worker.periodic import Bell
 from holdfast.worker.poller import Poller
 from holdfast.worker.runner_slots import SlotTable
 from holdfast.worker.suspects import Suspects

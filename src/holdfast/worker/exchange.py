@@ -12,14 +12,13 @@ from holdfast.store.base import Store, Trips
 from holdfast.worker.claims import Claims
 from holdfast.worker.ended_attempts import EndedAttempts
 from holdfast.worker.intake import Intake
-from holdfast.worker.meters import Meters
-from holdfast.worker.orders import Orders
+from holdfast.worker.listener import WakeupConnection
+from holdfast.worker.orders import Meters, Orders
 from holdfast.worker.outbox import Outbox
 from holdfast.worker.outcome_events import OutcomeEvents
 from holdfast.worker.poller import Poller
 from holdfast.worker.round_trip import Claim, RoundTrip
 from holdfast.worker.runner_slots import RunnerSlots
-from holdfast.worker.wakeup_connection import WakeupConnection
 
 MANY = 500  # jobs that a claim must bring for the next round trip to depart right behind it
 LONGEST = 0.25  # seconds for which round trips may follow one another before the desk looks around
@@ -60,7 +59,7 @@ class Exchange:
         until = time.monotonic() + LONGEST
         under_way: deque[RoundTrip] = deque()
         try:
-            with (self.connection or self._store).trips() as trips:
+            with (self._store if self.connection is None else self.connection.ear).trips() as trips:
                 self._depart(trips, under_way, claim)
                 while under_way:
                     self._arrive(trips, under_way, follow_up, until)
@@ -167,17 +166,18 @@ class Exchange:
         if connection is None:
             return False
         try:
-            changed = connection.listen(self._poller.peers.place)
-            connection.deliver()
+            changed = connection.ear.tune(self._poller.peers.place)
+            for kind, what, turn in connection.ear.hear():
+                connection.received(kind, what, turn)
         except Exception as error:  # noqa: BLE001 - whoever may notify may send us anything
-            self.connection = None
-            connection.give_up(error)
+            self.hang_up()
+            connection.broke(error)
             return False
         return changed
 
     def hang_up(self) -> None:
         if self.connection is not None:
-            self.connection.close()
+            self.connection.ear.close()
             self.connection = None
 
 

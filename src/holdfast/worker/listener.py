@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import lru_cache
 from queue import SimpleQueue
 from typing import Annotated
@@ -17,7 +18,6 @@ from holdfast.errors import StoreError
 from holdfast.model.outcome import LONGEST_DELAY as LONGEST
 from holdfast.store.base import Ear, Store
 from holdfast.worker.runner_slots import Lane
-from holdfast.worker.wakeup_connection import WakeupConnection
 from holdfast.worker.wakeups import Wakeups
 
 RETRY_DELAYS = (0.5, 1.0, 2.0, 5.0)
@@ -44,6 +44,16 @@ def seconds_of(text: str) -> float | None:
     except ValueError:
         return None
     return seconds if 0 <= seconds <= LONGEST else None
+
+
+@dataclass(slots=True, frozen=True)
+class WakeupConnection:
+    """A connection on which the desk makes its round trips and hears wake-ups. The listener opens it and lends it to
+    the desk until it breaks."""
+
+    ear: Ear
+    received: Callable[[str, str, int | None], None]  # called for each wake-up
+    broke: Callable[[Exception], None]  # called once
 
 
 class Listener:

@@ -13,12 +13,17 @@ import re
 import stat
 import tempfile
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 from holdfast import events
+from holdfast.errors import OutcomeUnknown, StoreError
 from holdfast.store.base import Store
+from holdfast.worker.periodic import Loop
+from holdfast.worker.rescuer import Rescuer, Trust
 
+WATCH_EVERY = 0.5  # seconds; costs no statement
 CROWD = 256  # neighbours looked at in one round
 WORKER = re.compile(r"[^./][^/]*~[0-9a-f]{12}", re.DOTALL)  # an id, as worker.py makes them
 DIRECTORY = os.O_DIRECTORY | os.O_CLOEXEC
@@ -177,3 +182,40 @@ def _remove(place: int, worker: str) -> None:
 
 def _is_ours(found: os.stat_result) -> bool:
     return stat.S_ISREG(found.st_mode) and found.st_uid == os.getuid()
+
+
+class NeighbourWatch:
+    """Rescues the jobs of neighbours that died. Their locks tell, so this needs neither the lease nor trust in the
+    clock. It has a thread of its own: a look, a cron or retention that the database keeps waiting must not hold it up.
+    """
+
+    def __init__(
+        self, store: Store, neighbours: Neighbours, rescuer: Rescuer, trust: Trust, *, failed: Callable[[], None]
+    ) -> None:
+        """`failed` is called if the database did not take a rescue."""
+        self._store = store
+        self._neighbours = neighbours
+        self._rescuer = rescuer
+        self._trust = trust
+        self._failed = failed
+        self.looked = False  # at least once, to the end
+        self.loop = Loop("neighbours", self._step)
+
+    def _step(self) -> float:
+        try:
+            self._rescue()
+        except StoreError as error:
+            if isinstance(error, OutcomeUnknown):
+                self._trust.revoke()
+            events.emit("unavailable", error=str(error), wait=WATCH_EVERY)
+            self._failed()
+        else:
+            self.looked = True
+        return WATCH_EVERY
+
+    def _rescue(self) -> None:
+        for worker in self._neighbours.dead():
+            events.emit("neighbour_died", worker=worker)
+            self._rescuer.rescue_from([worker])
+            self._store.unregister(worker)
+            self._neighbours.bury(worker)

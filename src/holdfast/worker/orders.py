@@ -1,9 +1,10 @@
-"""What a worker tells its desk."""
+"""What a worker and its desk tell each other: orders one way, counts the other."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, field
 
 
 @dataclass(slots=True)
@@ -24,3 +25,17 @@ class Orders:
         """These were claimed and given back without having begun."""
         if self.budget is not None:
             self.budget += jobs
+
+
+@dataclass(slots=True)
+class Meters:
+    """What the desk counts: for health checks, drains and tests."""
+
+    polls: int = 0
+    attempts: int = 0  # ended, other than given back
+    jobs: int = 0  # finished: succeeded, failed or cancelled
+    failed: int = 0  # of those
+    recorded: int = 0
+    lost: int = 0
+    consecutive_errors: int = 0
+    last_poll: float = field(default_factory=time.monotonic)

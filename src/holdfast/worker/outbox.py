@@ -17,11 +17,10 @@ from holdfast.model.outcome import NOT_COMMITTED, Crash, Error, Outcome, given_b
 from holdfast.store.base import Exchanged, Ref, Store, goes_on
 from holdfast.tasks.attempt import Attempt
 from holdfast.tasks.attempt_events import emit_errored, emit_lost, emit_rescued
-from holdfast.worker.in_flight import InFlight
-from holdfast.worker.meters import Meters
+from holdfast.worker.in_flight import InFlight, SpentLeases
+from holdfast.worker.orders import Meters
 from holdfast.worker.outcome_events import OutcomeEvents
 from holdfast.worker.round_trip import Claim, RoundTrip
-from holdfast.worker.spent_leases import SpentLeases
 
 BATCH = 2_000  # jobs recorded, and jobs claimed, in one round trip: jobs in flight beyond them run meanwhile
 LOCKED = 20.0  # seconds before an outcome is sent again whose row someone has locked

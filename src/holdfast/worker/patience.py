@@ -8,11 +8,10 @@ from collections.abc import Callable
 from holdfast import events
 from holdfast.errors import OutcomeUnknown, StoreUnavailable
 from holdfast.model.backoff import POLL_TRIES, error_delay, outcome_delay
-from holdfast.worker.bell import Bell
 from holdfast.worker.claims import Claims
-from holdfast.worker.meters import Meters
-from holdfast.worker.orders import Orders
+from holdfast.worker.orders import Meters, Orders
 from holdfast.worker.outbox import Outbox
+from holdfast.worker.periodic import Bell
 from holdfast.worker.poller import Poller
 
 RECONNECT = 0.1  # seconds before a broken connection is replaced; if that fails, growing waits follow

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from holdfast.model.job import ClaimedJob
 from holdfast.model.peers import LATE, Place
 from holdfast.store.base import Store
-from holdfast.worker.capacity import Capacity
+from holdfast.worker.claims import Claims
 from holdfast.worker.runner_slots import RunnerSlots
 
 ALL_AWAKE = 1.0  # seconds after a wake-up for all workers in which a full worker wakes nobody
@@ -19,9 +19,9 @@ ALL_AWAKE = 1.0  # seconds after a wake-up for all workers in which a full worke
 class Peers:
     """Instants are monotonic."""
 
-    def __init__(self, store: Store, capacity: Capacity) -> None:
+    def __init__(self, store: Store, claims: Claims) -> None:
         self._store = store
-        self._capacity = capacity
+        self._claims = claims
         self.place = Place()  # this worker's rank among its peers, and how many they are
         self.wake_all_at: float | None = None  # when to wake all, because of a job that we had no slot for
         self.announce_due = False  # only this worker was told to look: it announces the next due time it learns of
@@ -39,20 +39,20 @@ class Peers:
     def job_announced(self, slots: Iterable[RunnerSlots], now: float) -> None:
         """We were the first to hear of a job for one of these runners. If one is full, wake the others in a moment:
         more such jobs may follow, and one wake-up serves for all of them."""
-        if self.wake_all_at is None and self.exist and any(self._capacity.is_full(one) for one in slots):
+        if self.wake_all_at is None and self.exist and any(self._claims.is_full(one) for one in slots):
             self.wake_all_at = now + LATE
 
     def wake_all_if_time(self, slots: Iterable[RunnerSlots], now: float) -> None:
         if self.wake_all_at is not None and self.wake_all_at <= now:
             self.wake_all_at = None
-            if any(self._capacity.is_full(one) for one in slots):
+            if any(self._claims.is_full(one) for one in slots):
                 self._store.notify([""])  # all of them: a few might be full as well
 
     def due_now(self, now: float) -> float | None:
         """A job falls due, and only two workers set a timer for that. If this one is full, others have to look.
         Returns when to try again, if we announced one a moment ago: due times arrive as wake-ups, so a flood of them
         must not cause a flood of announcements."""
-        if not self.exist or self._capacity.has_room():
+        if not self.exist or self._claims.has_room():
             return None
         if now < self._overdue_announced_at + LATE:
             return self._overdue_announced_at + LATE

@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 
 from holdfast.model.peers import LATE, Place
-from holdfast.worker.bell import Bell
+from holdfast.worker.periodic import Bell
 from holdfast.worker.poller import Poller
 from holdfast.worker.runner_slots import FEW, SlotTable
 

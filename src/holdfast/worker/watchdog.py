@@ -2,7 +2,7 @@
 fires crons, cancels expired jobs, releases what a pause held that is over, deletes old jobs. Any number of watchdogs
 may run: each of these things is done only once.
 
-A lease that expired does not always mean a dead worker: see trust.py."""
+A lease that expired does not always mean a dead worker: see rescuer.py."""
 
 from __future__ import annotations
 
@@ -15,14 +15,12 @@ from holdfast.model.job import Look
 from holdfast.settings import Settings
 from holdfast.store.base import Store
 from holdfast.worker.cron import Crons
-from holdfast.worker.neighbour_watch import NeighbourWatch
-from holdfast.worker.neighbours import Neighbours
+from holdfast.worker.neighbours import Neighbours, NeighbourWatch
 from holdfast.worker.outcome_events import expire
 from holdfast.worker.periodic import Loop
 from holdfast.worker.presence import Presence
-from holdfast.worker.rescuer import Rescuer
+from holdfast.worker.rescuer import Rescuer, Trust, now
 from holdfast.worker.retention import Retention
-from holdfast.worker.trust import Trust, now
 from holdfast.worker.wakeups import Wakeups
 
 SPREAD = 2.0  # seconds over which workers look again when one came or left
@@ -35,7 +33,7 @@ MARGIN = 0.05  # seconds after a lease's end to look: its holder may be renewing
 
 
 class Watchdog:
-    """Instants are those of `trust.now`."""
+    """Instants are those of `rescuer.now`."""
 
     def __init__(
         self, store: Store, settings: Settings, presence: Presence, rescuer: Rescuer, neighbours: Neighbours,

@@ -22,9 +22,8 @@ from holdfast.worker.heartbeat import Heartbeat
 from holdfast.worker.listener import Listener
 from holdfast.worker.neighbours import meet
 from holdfast.worker.presence import Presence
-from holdfast.worker.rescuer import Rescuer
+from holdfast.worker.rescuer import Rescuer, Trust
 from holdfast.worker.shutdown import AFTER_GRACE, Shutdown
-from holdfast.worker.trust import Trust
 from holdfast.worker.unserved import warn_of_unserved
 from holdfast.worker.watchdog import SPREAD, Watchdog
 
