@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from holdfast.signals import Asking
+from holdfast.signals import StopRequests
 
 TERM, INT, HUP = signal.SIGTERM, signal.SIGINT, signal.SIGHUP
 
@@ -19,5 +19,5 @@ TERM, INT, HUP = signal.SIGTERM, signal.SIGINT, signal.SIGHUP
     ],
 )  # fmt: skip
 def test_a_hang_up_with_another_signal_is_one_asking(signals: list[signal.Signals], times: int) -> None:
-    asking = Asking()
+    asking = StopRequests()
     assert sum(asking.is_new(number) for number in signals) == times

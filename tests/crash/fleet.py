@@ -163,7 +163,7 @@ class Fleet:
         for _ in range(100):
             for pid in (process.pid, *(self.runners(process) if runners else ())):
                 _stop(pid)
-            if path is None or _passable(Path(f"{path}-gate")):
+            if path is None or not is_locked(Path(f"{path}-gate")):
                 return
             self.thaw(process)
         pytest.fail("the worker holds the gate all the time")
@@ -330,12 +330,13 @@ def _kernel_state(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
-def _passable(gate: Path) -> bool:
-    descriptor = os.open(gate, os.O_RDWR)
+def is_locked(path: Path) -> bool:
+    """Does another process hold the lock on this file?"""
+    descriptor = os.open(path, os.O_RDWR)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        return False
+        return True
     finally:
         os.close(descriptor)
-    return True
+    return False

@@ -3,7 +3,6 @@ password in any command line. Workers as people start them, in default mode."""
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 from collections.abc import Iterator
@@ -19,7 +18,7 @@ from holdfast.settings import Settings
 from holdfast.store.base import Store
 from tests.cli.shell import Shell, wait_until
 from tests.crash.conftest import Start
-from tests.crash.fleet import children_of, reaper_of
+from tests.crash.fleet import children_of, is_locked, reaper_of
 from tests.factories import a_queued_job
 
 DEAD = ("first~0123456789ab", "second~0123456789ab")
@@ -99,17 +98,6 @@ def place_of(kept: Store, home: Path) -> Path:
     return home / "run" / f"holdfast-{os.getuid()}" / kept.store_id / "here"
 
 
-def is_held(lock: Path) -> bool:
-    descriptor = os.open(lock, os.O_RDWR)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False
-
-
 def test_no_handler_can_make_its_worker_look_dead(kept: Store, worker: Start, tmp_path: Path) -> None:
     """Whoever has a copy of the descriptor that is locked can unlock it for all. So a handler must not."""
     go = tmp_path / "go"
@@ -118,7 +106,7 @@ def test_no_handler_can_make_its_worker_look_dead(kept: Store, worker: Start, tm
     ids = enqueue(kept, "unlock", go)
     await_both(go)
     [name] = [path.name for path in place.iterdir()]
-    assert is_held(place / name)
+    assert is_locked(place / name)
     neighbour = worker()
     wait_until(lambda: len(list(place.iterdir())) == 2, "the neighbour is there")
     for dead in DEAD:  # once the second is gone, the neighbour has looked at everybody
@@ -131,7 +119,7 @@ def test_no_handler_can_make_its_worker_look_dead(kept: Store, worker: Start, tm
     closed = tmp_path / "closed"
     ids = enqueue(kept, "close", closed)
     await_state(kept, ids[1:], State.FAILED)  # without its line, its worker has ended its process
-    assert is_held(place / name)
+    assert is_locked(place / name)
     closed.touch()
     await_state(kept, ids[:1], State.FAILED)
     neighbour.terminate()
@@ -180,10 +168,10 @@ def test_no_process_of_a_worker_has_the_password_among_its_arguments(
     wait_until(lambda: reaper_of(process.pid), "its reaper is there")
     everybody = set(children_of(process.pid)) | {reaper_of(process.pid)}
     arguments = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in everybody}
-    assert len([told for told in arguments.values() if b"runner" in told]) == 2
+    assert len([told for told in arguments.values() if b"_main" in told]) == 2
     assert not any(password in told for told in arguments.values())
-    [lone] = [pid for pid, told in arguments.items() if b"lone_runner" in told]
-    environment = Path(f"/proc/{lone}/environ").read_bytes()
+    [isolated] = [pid for pid, told in arguments.items() if b"isolated_main" in told]
+    environment = Path(f"/proc/{isolated}/environ").read_bytes()
     assert b"PATH=" in environment
     assert password not in environment
     assert b"HOLDFAST_URL" not in environment

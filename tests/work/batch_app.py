@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import os
+import shutil
 import tempfile
 import time
 from pathlib import Path
 
 from holdfast import Holdfast, Snooze
 
-# Never opened, but other files beside it might be.
-hf = Holdfast(f"sqlite:///{tempfile.gettempdir()}/never-opened-{os.getpid()}.db", concurrency=4, threads=2)
+if "BATCH_APP_HOME" not in os.environ:  # else the process that imported this first has made it
+    os.environ["BATCH_APP_HOME"] = tempfile.mkdtemp(prefix="holdfast-batches-")
+    atexit.register(shutil.rmtree, os.environ["BATCH_APP_HOME"], ignore_errors=True)
+
+hf = Holdfast(f"sqlite:///{os.environ['BATCH_APP_HOME']}/jobs.db", concurrency=4, threads=2)
 
 
 @hf.task

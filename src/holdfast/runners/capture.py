@@ -1,4 +1,4 @@
-"""What an attempt in a process of its own writes to stdout and stderr: its beginning and its end are kept."""
+"""What an attempt in an isolated process writes to stdout and stderr: its beginning and its end are kept."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from holdfast.model.outcome import clean
 from holdfast.redact import Hide
 
 KEPT = 32 * 1024  # bytes of the beginning, and as many of the end
-SEEN = 4 * 1024  # bytes beyond them that are searched for secrets: half of one would not be recognised
+SEEN = 4 * 1024  # bytes beyond them that are searched for secrets: half a secret would not be recognised
 CHUNK = 64 * 1024
 CHUNKS = 16  # at once
-LAST_CHUNKS = 64  # when all is over: more than a pipe holds
+LAST_CHUNKS = 64  # after the end: more than a pipe holds
 
 
 class Capture:
-    """A pipe to write to, `to`, and what came out of it. The reading end never blocks: read whenever there is
-    something, so that the writer never waits for long."""
+    """A pipe to write to, `to`, and what came out of it. Reading never blocks; read whenever there is something, so
+    that the writer never waits for long."""
 
     def __init__(self, kept: int = KEPT) -> None:
         self.fd, self.to = os.pipe()
@@ -30,12 +30,12 @@ class Capture:
         self._open = True
 
     def started(self) -> None:
-        """Whoever writes has its own copy of the pipe's end by now."""
+        """The writer has its own copy of the pipe's end by now."""
         os.close(self.to)
 
     def read(self, chunks: int = CHUNKS) -> bool:
-        """Take what is there, or some of it: whoever writes without end must not keep us. False: nobody will write any
-        more."""
+        """Read what is there, or some of it: a process that writes without end must not keep us here. False: nobody can
+        write any more."""
         for _ in range(chunks):
             try:
                 data = os.read(self.fd, CHUNK)
@@ -47,7 +47,7 @@ class Capture:
         return True
 
     def close(self) -> None:
-        """The writers are gone, or of no interest any more."""
+        """The writers are gone, or no longer of interest."""
         if self._open:
             self._open = False
             with suppress(OSError):
@@ -61,26 +61,26 @@ class Capture:
             self._first += data[:more]
             data = data[more:]
         self._last += data
-        if len(self._last) > 2 * (self._kept + SEEN):  # cut now and then, not with every line
+        if len(self._last) > 2 * (self._kept + SEEN):  # cut now and then, not for every line
             del self._last[: -(self._kept + SEEN)]
 
     def text(self, hide: Hide) -> str | None:
-        """What was written, as it may be kept and shown; None: nothing was."""
+        """What was written, as it may be stored and shown; None: nothing was."""
         if not self.size:
             return None
         if self.size <= 2 * self._kept:
-            return _shown(bytes(self._first + self._last), hide)
+            return _decoded(bytes(self._first + self._last), hide)
         everything = self.size <= len(self._first) + len(self._last)
         rest = bytes(self._first + self._last) if everything else bytes(self._last)
-        first = _cut(_shown(bytes(self._first), hide), self._kept, lambda data, n: data[:n])
-        last = _cut(_shown(rest, hide), self._kept, lambda data, n: data[-n:])
+        first = _cut(_decoded(bytes(self._first), hide), self._kept, lambda data, n: data[:n])
+        last = _cut(_decoded(rest, hide), self._kept, lambda data, n: data[-n:])
         return f"{first}\n… {self.size - 2 * self._kept:,} bytes left out …\n{last}"
 
 
-def _shown(data: bytes, hide: Hide) -> str:
+def _decoded(data: bytes, hide: Hide) -> str:
     return hide(clean(data.decode("utf-8", "replace")))
 
 
 def _cut(text: str, size: int, part: Callable[[bytes, int], bytes]) -> str:
-    """So many bytes of it, whole characters."""
+    """So many bytes of it, in whole characters."""
     return part(text.encode(), size).decode("utf-8", "ignore")

@@ -1,4 +1,4 @@
-"""From what a handler did to the outcome of its attempt. None: there is nothing to record, the lease was lost."""
+"""Decides the outcome of an attempt from what its handler did. None: the lease was lost, so nothing is recorded."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from holdfast.tasks.attempt import Attempt, StopAttempt
 from holdfast.tasks.manifest import TaskInfo
 from holdfast.tasks.signature import UnfitArguments
 
-OUTAGE_DELAY = 5.0  # seconds until a job is tried again whose handler met a database that was away
+OUTAGE_DELAY = 5.0  # seconds until a job is tried again whose handler ran into an outage of the database
 
 
 def on_return(attempt: Attempt, value: Any, policy: RetryPolicy, *, max_result: int) -> Outcome | None:
     held = attempt.held
     if attempt.recorded:
-        told = Error(NOT_COMMITTED, "ctx.succeed() was called, but its transaction was not committed")
-        return replace(errored(held, RuntimeError(told.message), policy, told, "errored"), recorded=True)
+        error = Error(NOT_COMMITTED, "ctx.succeed() was called, but its transaction was not committed")
+        return replace(errored(held, RuntimeError(error.message), policy, error, "errored"), recorded=True)
     if attempt.reason == "lost":
         return None
     if attempt.stop_seen and value is None:
@@ -51,9 +51,9 @@ def on_return(attempt: Attempt, value: Any, policy: RetryPolicy, *, max_result: 
 
 
 def unfit_result(held: ClaimedJob, unfit: Unfit) -> Outcome:
-    # It would be the same again: failing at once costs only this job.
-    told = kept(Error("RESULT_UNFIT", f"its result can't be kept: {unfit}"))
-    return Outcome("fail", held.id, held.fence, "errored", error=told)
+    # The result would be the same next time, so the job fails at once.
+    error = kept(Error("RESULT_UNFIT", f"its result can't be kept: {unfit}"))
+    return Outcome("fail", held.id, held.fence, "errored", error=error)
 
 
 def on_raise(attempt: Attempt, error: BaseException, policy: RetryPolicy, hide: Hide = scrub) -> Outcome | None:
@@ -61,19 +61,19 @@ def on_raise(attempt: Attempt, error: BaseException, policy: RetryPolicy, hide: 
         return None
     outcome = obeyed(attempt, policy) if _stopped(attempt, error) else _raised(attempt, error, policy, hide)
     if attempt.recorded and outcome is not None:
-        return replace(outcome, recorded=True)  # the desk looks whether that was committed, and tells
+        return replace(outcome, recorded=True)  # the desk finds out whether that was committed
     return outcome
 
 
 def _stopped(attempt: Attempt, error: BaseException) -> bool:
-    """Did it end because it was asked to? A task group wraps what its tasks raised."""
+    """Did it end because it was asked to? A task group wraps what its tasks raise."""
     if isinstance(error, BaseExceptionGroup):
         return all(_stopped(attempt, one) for one in error.exceptions)
     return isinstance(error, StopAttempt) or (attempt.must_stop and _is_cancelled(error))
 
 
 def _is_outage(error: BaseException) -> bool:
-    """A task group wraps what its tasks raised."""
+    """Was our database away? A task group wraps what its tasks raise."""
     if isinstance(error, BaseExceptionGroup):
         outages = [one for one in error.exceptions if _is_outage(one)]
         return bool(outages) and all(one in outages or _is_cancelled(one) for one in error.exceptions)
@@ -81,7 +81,7 @@ def _is_outage(error: BaseException) -> bool:
 
 
 def _is_cancelled(error: BaseException) -> bool:
-    """(Who could raise that has imported asyncio, which takes as long as all of ours.)"""
+    """(Code that raises it has imported asyncio. We don't: that takes as long as all of Holdfast.)"""
     asyncio = sys.modules.get("asyncio")
     return asyncio is not None and isinstance(error, asyncio.CancelledError)
 
@@ -109,26 +109,26 @@ def obeyed(attempt: Attempt, policy: RetryPolicy) -> Outcome | None:
 
 
 def forced(attempt: Attempt, info: TaskInfo) -> Outcome | None:
-    """The attempt did not end by itself, so its process was ended: what follows is decided without the application."""
+    """The attempt did not end by itself, so its process was ended: the outcome is decided without the application."""
     outcome = obeyed(attempt, info)
     if outcome is None or outcome.error is None or outcome.verb != "reschedule" or not info.own_policy:
         return outcome
-    told = f"{outcome.error.message}; its process had to be ended, so the default wait stands in for its retry policy"
-    return replace(outcome, error=replace(outcome.error, message=told))
+    why = "its process had to be ended, so the default wait stands in for its retry policy"
+    return replace(outcome, error=replace(outcome.error, message=f"{outcome.error.message}; {why}"))
 
 
 def _raised(attempt: Attempt, error: BaseException, policy: RetryPolicy, hide: Hide) -> Outcome:
     held = attempt.held
     if _is_outage(error) or isinstance(error, LeaseLost) or (attempt.recorded and is_cut_off(error)):
-        # Our own database was away when the handler asked something of it, or when it committed the success that it had
-        # recorded on a connection of its own: nobody is punished for an outage. Nor for a lost lease: if our
-        # store still holds it, another server said that, and if not, it refuses this.
+        # Our own database was away when the handler used it, or when it committed the success that it had recorded on a
+        # connection of its own: no job is charged for an outage. Nor for a lost lease: if our store still holds the
+        # lease, another server said so; if not, the store refuses this outcome.
         return given_back(held, started=True, delay=OUTAGE_DELAY)
     if isinstance(error, UnfitArguments):
-        told = describe(error, "BAD_ARGUMENTS", hide)
-        return errored(held, error, DEFAULT_RETRY, told, "errored")
+        described = describe(error, "BAD_ARGUMENTS", hide)
+        return errored(held, error, DEFAULT_RETRY, described, "errored")
     try:
         return raised(held, error, policy, hide=hide)
-    except BaseException as broken:  # noqa: BLE001 - a user's classes may raise anything; the job must not be lost for it
+    except BaseException as broken:  # noqa: BLE001 - users' classes may raise anything; the job must not be lost for it
         broken.add_note(f"raised when it was asked what follows {type(error).__name__} in task {held.task}")
         return raised(held, broken, DEFAULT_RETRY, hide=hide)

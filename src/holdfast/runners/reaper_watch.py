@@ -1,4 +1,4 @@
-"""Keeps a reaper beside a worker whose handlers run in processes: see reaper.py for what it does."""
+"""Keeps a reaper running beside a worker whose handlers run in processes: see reaper.py for what it does."""
 
 from __future__ import annotations
 
@@ -18,24 +18,25 @@ from holdfast.runners.kernel import adopt_orphans, process_of
 from holdfast.runners.spawn import all_reaped, family, reap_adopted
 
 NEEDED = ("LD_LIBRARY_PATH", "PYTHONHOME")  # all of the environment that a Python may need to start
-AGAIN = (0.0, 1.0, 5.0, 30.0)  # seconds before another is started in place of one that ended
+AGAIN = (0.0, 1.0, 5.0, 30.0)  # seconds before another one is started, after so many have ended
 TICK = 5.0  # seconds between two looks for adopted orphans that have ended
 ADOPTING = 5.0  # seconds at most until this process adopts orphans: a small Python has to start first
 
 
 class Reaper:
-    """Starts it, and another if it ends before the worker does. Only on Linux: elsewhere there is no /proc."""
+    """Starts a reaper, and another one if it ends before the worker does. Only on Linux: elsewhere there is no
+    /proc."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None  # it detaches itself from this one
-        self._line: int | None = None
+        self._pipe: int | None = None
         self._starting = threading.Lock()
         self._stopping = threading.Event()
         self._adopting = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="holdfast-reaper", daemon=True)
 
     def start(self, lock: int | None) -> None:
-        """Once this has returned the worker may be killed: a reaper that is still starting will notice. `lock`: the
+        """Once this has returned, the worker may be killed: a reaper that is still starting will notice. `lock`: the
         descriptor that says the worker lives."""
         if sys.platform.startswith("linux"):
             self._lock = lock
@@ -45,28 +46,28 @@ class Reaper:
             self._adopting.set()
 
     def await_adopting(self, stopping: Callable[[], bool]) -> None:
-        """Handlers may start programs once this has returned. Before, an orphan of theirs would become init's child,
-        where nobody looks for it."""
+        """Handlers may start programs once this has returned. Before that, an orphan of theirs would become a child of
+        init, where nobody looks for it."""
         deadline = time.monotonic() + ADOPTING
         while not self._adopting.wait(0.05) and time.monotonic() < deadline and not stopping():
             pass
 
     def stop(self) -> None:
-        """The worker ends in good order. If some process of this program's is left, the reaper stays until the program
+        """The worker ends gracefully. If a child process of this program is left, the reaper stays until the program
         itself has ended."""
         with self._starting:
             self._stopping.set()
-            if self._line is not None and all_reaped():
+            if self._pipe is not None and all_reaped():
                 with suppress(OSError):  # it has ended meanwhile
-                    os.write(self._line, b"!")
-                os.close(self._line)
-                self._line = None
+                    os.write(self._pipe, b"!")
+                os.close(self._pipe)
+                self._pipe = None
 
     def _watch(self) -> None:
         ends = 0
         while not self._stopping.is_set():
             pid = b"" if self._process is None else self._process.communicate()[0]
-            # Not before the reaper has detached itself: it would be our child again.
+            # Not before the reaper has detached itself: we would adopt it.
             adopt_orphans(os.getpid())
             self._adopting.set()
             if pid:
@@ -89,9 +90,9 @@ class Reaper:
                 events.emit("reaper_missing", error=str(error))
 
     def _started(self) -> subprocess.Popen[bytes]:
-        if self._line is not None:
-            os.close(self._line)
-        theirs, self._line = os.pipe()
+        if self._pipe is not None:
+            os.close(self._pipe)
+        theirs, self._pipe = os.pipe()
         passed = [theirs]
         try:
             if self._lock is not None:
@@ -101,7 +102,8 @@ class Reaper:
                 with suppress(OSError):
                     ourselves = os.pidfd_open(os.getpid())
                     passed.append(ourselves)
-            # It reads its program from stdin: so `pkill -9 -f holdfast` does not find our name in its command line.
+            # It reads its program from stdin, so that `pkill -9 -f holdfast` does not find our name in its command
+            # line.
             worker = process_of(os.getpid())
             since = 0 if worker is None else worker.started
             values = map(str, ("reaper", os.getpid(), family(os.getpid()), theirs, ourselves, since))
@@ -118,8 +120,8 @@ class Reaper:
 
 
 def _wait_for_the_end_of(pid: int) -> None:
-    """Reaps adopted orphans meanwhile."""
-    with suppress(AttributeError, OSError):  # it has ended, or the kernel can't tell
+    """Reaps adopted orphans while it waits."""
+    with suppress(AttributeError, OSError):  # it has ended, or the kernel has no pidfds
         ended = select.poll()
         descriptor = os.pidfd_open(pid)
         ended.register(descriptor, select.POLLIN)
@@ -128,5 +130,5 @@ def _wait_for_the_end_of(pid: int) -> None:
         os.close(descriptor)
     while (process := process_of(pid)) is not None and not process.ended:
         time.sleep(0.1)
-    with suppress(ChildProcessError):  # only one that had to be started again is a child of ours
+    with suppress(ChildProcessError):  # only a reaper that replaced another is our child
         os.waitpid(pid, os.WNOHANG)

@@ -1,7 +1,7 @@
-"""Takes the stack of a running handler, from another thread: of the thread it runs on, or of a coroutine and the tasks
+"""Takes the stack of a running handler from another thread: of the thread it runs on, or of a coroutine and the tasks
 it started, each down to its innermost await. Names, lines and source, never the values of variables.
 
-Nothing is stopped for it. What runs meanwhile may move on between two frames: then it is read once more, and the last
+Nothing is stopped for it. The code may move on while we read frame after frame: then we read again, and the last
 reading counts."""
 
 from __future__ import annotations
@@ -28,83 +28,83 @@ if TYPE_CHECKING:
     import asyncio
 
 _PACKAGE = Path(__file__).parent.parent
-OURS = tuple(str(_PACKAGE / name) for name in ("runners", "tasks"))  # what runs handlers: left out in front of theirs
+OURS = tuple(str(_PACKAGE / name) for name in ("runners", "tasks"))  # what calls handlers: left out before their frames
 DEEPEST = 200  # frames of one stack
-TRIES = 5  # to find a loop at one thing while we look at it
-MOST_TASKS = 20  # of one handler, that are told
+TRIES = 5  # to find a loop running one task while we look at it
+MOST_TASKS = 20  # of one handler that are shown
 READINGS = 3
 
-Place = tuple[CodeType, int]  # a function, and the line it is at
+CodeLine = tuple[CodeType, int]  # a function, and the line it is at
 
 # What calls handlers and coroutines, and where a loop waits for events.
 MACHINERY = (*OURS, str(Path(threading.__file__).parent / "asyncio"), threading.__file__, selectors.__file__)
 
 
 def not_running(attempt: Attempt) -> str:
-    """What is told of an attempt that no runner runs just now."""
+    """The answer for an attempt that no runner is running right now."""
     why = "Its handler has ended." if attempt.ended else "It has not begun: it waits in its worker for a free slot."
     return Taken(os.getpid(), "", why + "\n").encoded()
 
 
 def no_stack(error: Exception) -> str:
-    """What is told if a stack could not be taken."""
+    """The answer if a stack could not be taken."""
     return Taken(os.getpid(), "", f"Its stack could not be taken: {type(error).__name__}.\n").encoded()
 
 
 def of_thread(ident: int) -> str | None:
-    """Where a thread is, from the handler on. None: there is no such thread."""
-    places = thread_places(ident)
-    return None if places is None else told(_from_handler(places))
+    """Where a thread is, from its handler on. None: there is no such thread."""
+    lines = thread_lines(ident)
+    return None if lines is None else formatted(_from_handler(lines))
 
 
-def thread_places(ident: int) -> list[Place] | None:
+def thread_lines(ident: int) -> list[CodeLine] | None:
     """Where a thread is, the outermost call first."""
     for _ in range(READINGS):
         frame = sys._current_frames().get(ident)
         if frame is None:
             return None
-        places = list(islice(_outwards(frame), 100_000))
-        if places[-1][0].co_name == "_bootstrap":  # down to where threads begin: nothing moved on meanwhile
+        lines = list(islice(_outwards(frame), 100_000))
+        if lines[-1][0].co_name == "_bootstrap":  # down to where threads begin: nothing moved on meanwhile
             break
-    return places[::-1]
+    return lines[::-1]
 
 
-def _outwards(frame: FrameType | None) -> Iterator[Place]:
+def _outwards(frame: FrameType | None) -> Iterator[CodeLine]:
     while frame is not None:
         yield frame.f_code, frame.f_lineno or frame.f_code.co_firstlineno
         frame = frame.f_back
 
 
 def of_coroutine(task: asyncio.Task[Any], loop: asyncio.AbstractEventLoop, thread: int, attempt: Attempt) -> str:
-    """Where a coroutine of a handler is, where the tasks are that it started, and what the loop does right now."""
+    """Where a handler's coroutine is, where the tasks are that it started, and what the loop does right now."""
     import asyncio
 
     mine = [task, *_started_by(attempt, task, loop)]
     for _ in range(TRIES):
         running = asyncio.current_task(loop)
-        now = thread_places(thread) or []
-        if asyncio.current_task(loop) is running:  # else it has moved on between the two
+        now = thread_lines(thread) or []
+        if asyncio.current_task(loop) is running:  # otherwise it moved on between the two
             break
     parts = []
     for one in mine[:MOST_TASKS]:
         title = "" if one is task else f"its task {one.get_name()}:\n"
         if one is running:
             parts.append(
-                f"{title}{told(_from_handler(now))}It runs just now, and the loop with all else on it waits.\n"
+                f"{title}{formatted(_from_handler(now))}It runs just now, and the loop with all else on it waits.\n"
             )
         else:
-            parts.append(title + told(_from_handler(list(_awaiting(one.get_coro())))))
+            parts.append(title + formatted(_from_handler(list(_awaiting(one.get_coro())))))
     if len(mine) > MOST_TASKS:
         parts.append(f"… and {len(mine) - MOST_TASKS} more tasks\n")
     if running is None and all(_machinery(code) for code, _ in now):
         parts.append("The loop waits for events.\n")
     elif running not in mine:
-        parts.append(f"The loop runs {_whose(running)} just now:\n{told(_from_handler(now))}")
+        parts.append(f"The loop runs {_whose(running)} just now:\n{formatted(_from_handler(now))}")
     return "\n".join(parts)
 
 
 def _started_by(attempt: Attempt, task: asyncio.Task[Any], loop: asyncio.AbstractEventLoop) -> list[asyncio.Task[Any]]:
-    """The tasks that came from a handler's: they inherit its context variables. In the order of their names."""
+    """The tasks that a handler's task started: they inherit its context variables. Sorted by name."""
     import asyncio
 
     mine, id = [], str(attempt.held.id)
@@ -128,8 +128,8 @@ def _context_of(task: asyncio.Task[Any]) -> Context | None:
     return next((part for part in gc.get_referents(task) if isinstance(part, Context)), None)
 
 
-def _awaiting(awaited: Any) -> Iterator[Place]:
-    """Follow the awaits of a coroutine that does not run, from the outermost to the innermost."""
+def _awaiting(awaited: Any) -> Iterator[CodeLine]:
+    """Follow the awaits of a coroutine that is not running, from the outermost to the innermost."""
     for _ in range(100_000):
         match awaited:
             case CoroutineType():
@@ -139,7 +139,7 @@ def _awaiting(awaited: Any) -> Iterator[Place]:
             case AsyncGeneratorType():
                 frame, awaited = awaited.ag_frame, awaited.ag_await
             case _:
-                # `async for` and `__await__` stand behind objects that hold what is awaited and don't tell it.
+                # `async for` and `__await__` use objects that hold what is awaited, without an attribute for it.
                 awaited = _behind(awaited)
                 if awaited is None:
                     return
@@ -155,31 +155,31 @@ def _behind(awaited: Any) -> Any:
     return next((part for part in held if isinstance(part, AsyncGeneratorType | CoroutineType)), None)
 
 
-def _from_handler(places: list[Place]) -> list[Place]:
-    """Without the frames of who runs it. (All, if there are no others.)"""
-    for number, (code, _) in enumerate(places):
+def _from_handler(lines: list[CodeLine]) -> list[CodeLine]:
+    """Without the frames of what calls it. (All, if there are no others.)"""
+    for number, (code, _) in enumerate(lines):
         if not _machinery(code):
-            return places[number:]
-    return places
+            return lines[number:]
+    return lines
 
 
 def _machinery(code: CodeType) -> bool:
     return code.co_filename.startswith(MACHINERY)
 
 
-def told(places: list[Place]) -> str:
-    """Lines as of a traceback. Of a very deep stack both ends."""
-    left_out = len(places) - DEEPEST
-    outer, inner = (places, []) if left_out <= 0 else (places[: DEEPEST // 4], places[left_out + DEEPEST // 4 :])
-    lines = _lines(outer)
+def formatted(lines: list[CodeLine]) -> str:
+    """As in a traceback. Of a very deep stack both ends."""
+    left_out = len(lines) - DEEPEST
+    outer, inner = (lines, []) if left_out <= 0 else (lines[: DEEPEST // 4], lines[left_out + DEEPEST // 4 :])
+    text = _formatted(outer)
     if inner:
-        lines += [f"  … {left_out} more calls …\n", *_lines(inner)]
-    return "".join(lines)
+        text += [f"  … {left_out} more calls …\n", *_formatted(inner)]
+    return "".join(text)
 
 
-def _lines(places: list[Place]) -> list[str]:
-    for name in {code.co_filename for code, _ in places}:
+def _formatted(lines: list[CodeLine]) -> list[str]:
+    for name in {code.co_filename for code, _ in lines}:
         linecache.checkcache(name)
-    # Given as plain values, so that nothing is looked up in the frames, variables least of all.
-    frames = [traceback.FrameSummary(code.co_filename, line, code.co_qualname) for code, line in places]
+    # Passed as plain values, so that nothing is read from the frames, variables least of all.
+    frames = [traceback.FrameSummary(code.co_filename, line, code.co_qualname) for code, line in lines]
     return traceback.StackSummary.from_list(frames).format()
