@@ -309,7 +309,7 @@ def _is_reaper(pid: int, of: int | None = None) -> bool:
 
 def runs_handlers(pid: int) -> bool:
     with suppress(OSError):  # it has just ended
-        return b"runner" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        return b"_main" in Path(f"/proc/{pid}/cmdline").read_bytes()
     return False
 
 

@@ -17,7 +17,7 @@ from holdfast.store.base import Store
 from holdfast.tasks.attempt import Attempt
 from holdfast.tasks.hooks import Hooks
 from holdfast.tasks.manifest import info_of
-from holdfast.tasks.resources import Open, Resource
+from holdfast.tasks.resources import OpenResources, Resource
 from holdfast.tasks.task import Task
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class InProcessGroup:
             )
         self.tasks = tuple(info_of(task) for task in tasks)
         self._hooks = hooks or Hooks()
-        self._resources = Open(resources)
+        self._resources = OpenResources(resources)
         for task in tasks:
             self._resources.plan(f"task {task.name}", task.signature.uses, is_async=task.is_async)
         self.runners: list[InProcessRunner] = []

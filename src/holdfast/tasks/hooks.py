@@ -1,4 +1,5 @@
-"""What an application has called when a worker starts and stops, when an attempt errors, and when a poll fails."""
+"""The functions that an application wants called when a worker starts and stops, when an attempt errors, and when a
+poll fails."""
 
 from __future__ import annotations
 
@@ -24,10 +25,10 @@ if TYPE_CHECKING:
 Hook = Callable[[], Any]
 ErrorHook = Callable[[JobInfo | None, BaseException], object]
 
-ERRORS = ("errored", "lease_lost", "poll_failed")  # the events that error hooks hear of
+ERRORS = ("errored", "lease_lost", "poll_failed")  # the events that error hooks are called for
 
 ROOM = 5000  # calls of error hooks that may wait
-TELL_EVERY = 10.0  # seconds between two words about calls that found no room
+REPORT_EVERY = 10.0  # seconds between two reports of calls that were dropped
 
 
 class Hooks(msgspec.Struct, frozen=True):
@@ -36,7 +37,7 @@ class Hooks(msgspec.Struct, frozen=True):
     error: list[ErrorHook] = []
 
     def started(self, loop: asyncio.AbstractEventLoop | None) -> None:
-        """Call what was asked for, in order. One that fails keeps the worker from starting."""
+        """Call the start hooks, in order. One that fails keeps the worker from starting."""
         for hook in self.start:
             try:
                 _call(hook, loop)
@@ -47,7 +48,7 @@ class Hooks(msgspec.Struct, frozen=True):
                 ) from error
 
     def stopped(self, loop: asyncio.AbstractEventLoop | None) -> None:
-        """In reverse order; one that fails is told, and keeps nobody from stopping."""
+        """Call the stop hooks, in reverse order. A failure is reported, and keeps nothing from stopping."""
         for hook in reversed(self.stop):
             try:
                 _call(hook, loop)
@@ -55,15 +56,15 @@ class Hooks(msgspec.Struct, frozen=True):
                 events.emit("hook_failed", hook=_name(hook), error=f"{type(error).__name__}: {error}")
 
     def listen(self, worker: str) -> Callable[[float], None]:
-        """Have the error hooks called for what no handler raised: the worker tells of that. Returns what ends this: it
-        waits so many seconds until they have been called for all of it."""
+        """Have the error hooks called for errors that no handler raised: the worker emits events about those. Returns a
+        function that ends this: it waits so many seconds until the hooks were called for all of them."""
         if not self.error:
             return lambda seconds: None
         calls = _Calls(self.error)
 
         def hear(name: str, fields: dict[str, Any]) -> None:
             if fields.get("worker") != worker or fields.get("raised"):
-                return  # another worker's, or they were called where it was raised
+                return  # of another worker, or the hooks were called where it was raised
             if name == "poll_failed":
                 calls.add(None, _restored(fields["error_class"], fields["error"]))
             elif "task" in fields:
@@ -79,8 +80,8 @@ class Hooks(msgspec.Struct, frozen=True):
 
 
 class _Calls:
-    """Calls of error hooks, made on a thread of their own: events may be told by the thread that renews leases, and a
-    slow hook must not hold that up."""
+    """Calls error hooks on a thread of its own: the thread that renews leases emits events, too, and a slow hook must
+    not hold it up."""
 
     def __init__(self, hooks: Iterable[ErrorHook]) -> None:
         self._hooks = hooks
@@ -89,7 +90,7 @@ class _Calls:
         self._calling = False
         self._ended = False
         self._dropped = 0
-        self._told_at = -math.inf  # monotonic: when dropped ones were last told of
+        self._reported_at = -math.inf  # monotonic: when dropped calls were last reported
         threading.Thread(target=self._call, name="holdfast-hooks", daemon=True).start()
 
     def add(self, job: JobInfo | None, error: BaseException) -> None:
@@ -100,9 +101,9 @@ class _Calls:
                 self._changed.notify_all()
                 return
             self._dropped += 1
-            if time.monotonic() - self._told_at < TELL_EVERY:
+            if time.monotonic() - self._reported_at < REPORT_EVERY:
                 return
-        self._tell_dropped()
+        self._report_dropped()
 
     def _call(self) -> None:
         while True:
@@ -123,12 +124,12 @@ class _Calls:
             self._dropped += len(self._waiting) + self._calling
             self._waiting.clear()
             self._changed.notify_all()
-        self._tell_dropped()
+        self._report_dropped()
 
-    def _tell_dropped(self) -> None:
+    def _report_dropped(self) -> None:
         with self._changed:
             dropped, self._dropped = self._dropped, 0
-            self._told_at = time.monotonic()
+            self._reported_at = time.monotonic()
         if dropped:
             events.emit("events_dropped", count=dropped)
 
@@ -137,7 +138,7 @@ def call_error_hooks(hooks: Iterable[ErrorHook], job: JobInfo | None, error: Bas
     for hook in hooks:
         try:
             hook(job, error)
-        except BaseException as broken:  # noqa: BLE001 - what a hook raises, sys.exit too, costs the job nothing
+        except BaseException as broken:  # noqa: BLE001 - what a hook raises, even SystemExit, costs the job nothing
             events.emit("hook_failed", hook=_name(hook), error=in_words(broken))
 
 
@@ -165,7 +166,7 @@ def _error(name: str, fields: dict[str, Any]) -> BaseException:
 
 
 def _restored(kind: str, text: str) -> BaseException:
-    """An error of ours as it was, from its text; any other as a HoldfastError."""
+    """One of our own errors, restored from its text; any other as a HoldfastError."""
     number, _, message = text.partition(" ")
     found = getattr(errors, kind, None)
     if isinstance(found, type) and issubclass(found, StoreError):

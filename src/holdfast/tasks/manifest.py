@@ -1,5 +1,5 @@
-"""What a runner announces: the tasks it has handlers for, and what a worker must know of each. A worker holds leases
-by this alone; handlers, argument types and retry policies stay with the runner."""
+"""What a runner announces: the tasks it has handlers for, and what a worker must know of each. The worker needs no more
+to hold leases; handlers, argument types and retry policies stay with the runner."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from holdfast.model.retry import DEFAULT_RETRY, Exponential, Fixed, NoDelay, Ret
 from holdfast.tasks.options import Isolation
 from holdfast.tasks.task import Task
 
-KNOWN = (NoDelay, Fixed, Exponential)  # policies that need no application
-DELAYS = 20  # attempts whose delays are told; the last one repeats
+KNOWN = (NoDelay, Fixed, Exponential)  # policies that don't need the application
+DELAYS = 20  # attempts whose delays are announced; the last one repeats
 
 
 class CronInfo(msgspec.Struct, frozen=True):
@@ -34,16 +34,16 @@ class TaskInfo(msgspec.Struct, frozen=True):
     tags: tuple[str, ...] = ()
     is_async: bool = False
     cron: CronInfo | None = None
-    delays: tuple[float | None, ...] = ()  # after an attempt that was ended from outside; None: it fails
+    delays: tuple[float | None, ...] = ()  # after an attempt that was ended from outside; None: the job fails
     progress_timeout: float | None = None
     isolation: Isolation | None = None
     limits: Limits = NO_LIMITS
     env: tuple[str, ...] = ()
     database: bool = False
-    own_policy: bool = False  # how long to wait is for a function of the application to say: `delays` stand in
+    own_policy: bool = False  # a function of the application decides the delay: `delays` stand in for it
 
     def delay(self, attempt: int, error: BaseException) -> float | None:
-        """As a retry policy has it."""
+        """The interface of a retry policy."""
         return self.delays[min(attempt, len(self.delays)) - 1] if self.delays else None
 
     @property
@@ -78,14 +78,14 @@ def info_of(task: Task[..., object]) -> TaskInfo:
 
 
 def _delay(policy: RetryPolicy, attempt: int) -> float | None:
-    """A user's own policy is asked when there is an error to ask about, which only a runner can: where that is gone,
-    the default stands in."""
+    """A user's own policy is a function of the error, so only a runner can call it. When the runner is gone, the
+    default policy stands in."""
     known = policy if isinstance(policy, KNOWN) else DEFAULT_RETRY
     return known.delay(attempt, TimeoutError())
 
 
 def cron_of(task: TaskInfo, now: datetime) -> CronRecord:
-    """A task's cron as its code has it."""
+    """A task's cron as its code declares it."""
     cron = task.cron
     assert cron is not None
     return CronRecord(

@@ -1,6 +1,6 @@
-"""Where coroutines have blocking calls to a store made. Not by asyncio's default executor: on SQLite such a call may
-wait at the gate, and whoever holds the gate may need a thread of that executor to go on. So each store has threads of
-its own, and the end of a transaction needs none of these either: it gets a new one."""
+"""Runs blocking store calls for coroutines. Not on asyncio's default executor: on SQLite a call may wait at the gate,
+while whoever holds the gate needs a thread of that executor to go on. So each store has threads of its own; and the end
+of a transaction does not depend on these either: it gets a new thread."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 
-THREADS = min(32, (os.cpu_count() or 1) + 4)  # of a store, at most: as asyncio's own executor has
+THREADS = min(32, (os.cpu_count() or 1) + 4)  # of a store, at most: as many as asyncio's own executor has
 _executors: WeakKeyDictionary[object, Executor] = WeakKeyDictionary()
-os.register_at_fork(after_in_child=_executors.clear)  # a child has none of its parent's threads
+os.register_at_fork(after_in_child=_executors.clear)  # a forked child has none of its parent's threads
 
-# (asyncio is imported where it is needed: that takes as long as all of ours.)
+# (asyncio is imported where it is needed: that takes as long as all of Holdfast.)
 
 
 async def in_thread(store: object, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-    """Make a call to this store on one of its threads; first come, first served. A coroutine that is cancelled before
-    its call began leaves the line."""
+    """Make a call to this store on one of its threads; first come, first served. The call of a coroutine that is
+    cancelled before it began is dropped."""
     import asyncio
 
     executor = _executors.get(store)
@@ -42,14 +42,14 @@ async def in_thread(store: object, call: Callable[P, T], /, *args: P.args, **kwa
 
 
 async def at_once(call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-    """Make a call on a thread of its own: it waits behind nobody. The call is made whatever happens to the coroutine,
-    which goes on when it is done."""
+    """Make a call on a thread of its own, without queueing. The call is made whatever happens to the coroutine, which
+    continues when it is done."""
     import asyncio
 
     done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
     run = partial(copy_context().run, _run, partial(call, *args, **kwargs), done)
     try:
-        threading.Thread(target=run, name="holdfast-end").start()
+        threading.Thread(target=run, name="holdfast-call-now").start()
     except RuntimeError:  # the system has no more threads
         run()
     return await through(done)
@@ -61,25 +61,25 @@ def _run(call: Callable[[], Any], done: Any) -> None:
     except BaseException as raised:  # noqa: BLE001 - it is raised where the call is awaited
         value, error = None, raised
 
-    def tell() -> None:
+    def deliver() -> None:
         if error is None:
             done.set_result(value)
         else:
             done.set_exception(error)
 
     with suppress(RuntimeError):  # the loop is closed: nobody waits any more
-        done.get_loop().call_soon_threadsafe(tell)
+        done.get_loop().call_soon_threadsafe(deliver)
 
 
 async def through(awaitable: Awaitable[T]) -> T:
-    """Await this to its end, even if cancelled meanwhile; that takes effect then."""
+    """Await this to its end, even if cancelled meanwhile; the cancellation takes effect afterwards."""
     import asyncio
 
     future = asyncio.ensure_future(awaitable)
     try:
         return await asyncio.shield(future)
     except asyncio.CancelledError:
-        while not future.done():  # whoever asks once may ask twice
+        while not future.done():  # it may be cancelled more than once
             with suppress(asyncio.CancelledError):
                 await asyncio.shield(future)
         future.result()

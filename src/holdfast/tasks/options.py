@@ -1,4 +1,4 @@
-"""What a task and an enqueue may be told, checked when it is told."""
+"""The options of a task and of an enqueue, checked when they are given."""
 
 from __future__ import annotations
 
@@ -109,10 +109,10 @@ def name_of(what: str, value: Any, *, limit: int = MAX_NAME) -> str:
 
 
 def looked_for(what: str, value: Any, *, limit: int = MAX_NAME) -> str:
-    """A name of something that is there, perhaps: plain SQL may have written any."""
+    """The name of something that may exist: plain SQL may have written any name."""
     if not isinstance(value, str) or not value or len(value) > limit or "\x00" in value or not _encodable(value):
         raise BadArguments(f"{what} must be a text of 1 to {limit} characters without NUL, not {value!r:.80}")
-    return str.__str__(value)  # of an enum, say: drivers write those as they are told elsewhere
+    return str.__str__(value)  # a StrEnum, say, which drivers may write in another way
 
 
 def key_of(what: str, value: Any) -> str:
@@ -131,7 +131,7 @@ def by_of(verb: str, value: Any) -> str | None:
 
 
 def names_of(what: str, values: Any) -> tuple[str, ...]:
-    if isinstance(values, str):  # its characters would be taken one by one
+    if isinstance(values, str):  # its characters would be taken for names
         raise BadArguments(f"{what} must be a list of texts, not one text: [{values!r:.80}]")
     if not isinstance(values, Iterable):
         raise BadArguments(f"{what} must be a list of texts, not {values!r:.80}")
@@ -163,14 +163,14 @@ def aware(what: str, value: Any) -> datetime | None:
         raise BadArguments(f"{what} must be a datetime with a time zone, not {value!r}")
     try:
         utc = value.astimezone(UTC)
-        # By its fields: subclasses have ways of their own to write themselves, and years beyond 9999.
+        # Copied field by field: subclasses may format themselves differently, or have years beyond 9999.
         return datetime(utc.year, utc.month, utc.day, utc.hour, utc.minute, utc.second, utc.microsecond, UTC)
     except (OverflowError, ValueError):
         raise BadArguments(f"{what} is {value}, which is beyond the years a datetime can hold in UTC") from None
 
 
 def task_defaults(function: Callable[..., Any], **given: Any) -> TaskDefaults:
-    """What `@hf.task(…)` was told, checked."""
+    """The options of `@hf.task(…)`, checked."""
     name = name_of("a task's name", given.pop("name", None) or getattr(function, "__name__", None))
     where = f"task {name}"
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):

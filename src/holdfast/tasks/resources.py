@@ -1,9 +1,9 @@
-"""Resources: what handlers need and a worker opens once, a connection pool or a browser. Opened before the worker
-takes its first job, closed after its last one, in reverse order.
+"""Resources: what handlers need and a worker opens once, such as a connection pool or a browser. They are opened before
+the worker takes its first job, and closed after its last one, in reverse order.
 
-A resource is a function: what it returns is the resource; a generator gives it by its one `yield`, and what follows
-closes it. Asynchronous ones live on the worker's event loop, each in a task of its own, so that what is opened there is
-closed in the same task. The others are opened on the thread the worker runs on, and shared by all its threads."""
+A resource is a function: what it returns is the resource. A generator yields it once, and the code after the `yield`
+closes it. Asynchronous resources live on the worker's event loop, each in a task of its own, so that it is closed in
+the task that opened it. The others are opened on the thread the worker runs on, and shared by all of its threads."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-SHARE = 2  # an asynchronous resource that does not close costs those after it one part in so many of the time left
+SHARE = 2  # an asynchronous resource that does not close takes one part in so many of the time left
 
 
 class Resource(Generic[T]):
@@ -52,8 +52,8 @@ class Resource(Generic[T]):
 
     @property
     def injected(self) -> T:
-        """As the default of a handler's parameter: a worker passes the opened resource. Until then it is only
-        a mark in the signature, whatever its type says."""
+        """As the default of a handler's parameter: a worker passes the opened resource. Until then it is only a marker
+        in the signature, whatever its type says."""
         return cast(T, Use(self))
 
     def opened(self, values: dict[str, Any]) -> AbstractContextManager[T]:
@@ -71,7 +71,7 @@ class Resource(Generic[T]):
 
 
 class Use:
-    """Stands in a signature for a resource: the one named, or the one that gives what the parameter is annotated as."""
+    """Stands for a resource in a signature: the one named, or the one whose type the parameter is annotated with."""
 
     def __init__(self, resource: Resource[Any] | None) -> None:
         self.resource = resource
@@ -122,7 +122,7 @@ def _hints(where: str, function: Callable[..., Any]) -> dict[str, Any]:
 
 
 def resolve(where: str, use: Use, known: Iterable[Resource[Any]], *, is_async: bool) -> Resource[Any]:
-    """Which resource is meant; refused if that is not clear, or if it can't be used there."""
+    """Find the resource. Refuses what is ambiguous, or can't be used there."""
     resource = use.resource
     if resource is None:
         fitting = [one for one in known if one.gives is not None and one.gives == use.hint]
@@ -141,7 +141,7 @@ def resolve(where: str, use: Use, known: Iterable[Resource[Any]], *, is_async: b
     return resource
 
 
-class Open:
+class OpenResources:
     """The resources of a running worker."""
 
     def __init__(self, known: Sequence[Resource[Any]]) -> None:
@@ -151,7 +151,7 @@ class Open:
         self._opening: list[Resource[Any]] = []
 
     def plan(self, where: str, uses: dict[str, Use], *, is_async: bool) -> dict[str, Resource[Any]]:
-        """Which resources these are, and those that they use in turn. Refuses what can't work; opens nothing."""
+        """Find these resources, and those that they use in turn. Refuses what can't work; opens nothing."""
         found = {name: resolve(where, use, self._known, is_async=is_async) for name, use in uses.items()}
         for resource in found.values():
             if resource in self._opening:
@@ -164,7 +164,7 @@ class Open:
     def values(
         self, where: str, uses: dict[str, Use], loop: asyncio.AbstractEventLoop | None, *, is_async: bool
     ) -> dict[str, Any]:
-        """The opened resources a handler asks for; each is opened the first time."""
+        """The open resources that a handler asks for; each is opened when it is first needed."""
         planned = self.plan(where, uses, is_async=is_async)
         return {name: self._value(resource, loop) for name, resource in planned.items()}
 
@@ -186,14 +186,14 @@ class Open:
             value = context.__enter__()
             self._closers.append((resource, lambda end_by: _leave(context)))
             return value
-        assert loop is not None, "whoever uses it is asynchronous, so there is a loop"
+        assert loop is not None, "its user is asynchronous, so there is a loop"
         keeper = _Keeper(resource.aopened(values), loop)
         value = keeper.open()
         self._closers.append((resource, keeper.close))
         return value
 
     def close(self, end_by: float) -> None:
-        """In reverse order. What fails to close is told, and keeps nobody from stopping."""
+        """In reverse order. A failure to close is reported, and keeps nothing from stopping."""
         while self._closers:
             resource, close = self._closers.pop()
             try:
@@ -244,7 +244,7 @@ class _Keeper:
 
 
 def on_loop(coroutine: Coroutine[Any, Any, Any], loop: asyncio.AbstractEventLoop) -> Future[Any]:
-    """Run this there. (asyncio is imported when it is needed: that takes as long as all of ours.)"""
+    """Run this there. (asyncio is imported when it is needed: that takes as long as all of Holdfast.)"""
     from asyncio import run_coroutine_threadsafe
 
     return run_coroutine_threadsafe(coroutine, loop)

@@ -1,5 +1,5 @@
-"""A handler's signature: arguments are checked by it when they are enqueued, and converted by its type hints when they
-are run."""
+"""A handler's signature: arguments are checked against it when they are enqueued, and converted by its type hints when
+the job runs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, NotImplementedError, Recu
 
 
 class UnfitArguments(Exception):
-    """Stored arguments don't fit the handler: it changed since they were enqueued, or someone else wrote them."""
+    """Stored arguments don't fit the handler: it changed since they were enqueued, or other code wrote them."""
 
 
 class Signature:
@@ -54,7 +54,7 @@ class Signature:
         self._positional_only = [p.name for p in parameters if p.kind is p.POSITIONAL_ONLY]
         self._most_positional = sum(p.kind is not p.KEYWORD_ONLY for p in parameters)
         self._keywords = [p.name for p in parameters if p.kind is not p.POSITIONAL_ONLY]
-        # Nothing to leave to a default, nothing to pass by name: the short way.
+        # No defaults and nothing to pass by name: the fast path.
         self._all_given = not self._marks and all(
             p.default is p.empty and p.kind is not p.KEYWORD_ONLY for p in parameters
         )
@@ -75,7 +75,7 @@ class Signature:
             raise BadSettings(f"task {task}: its type hints can't be kept as JSON: {error}", number="HF1111") from None
 
     def encode(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, limit: int) -> bytes:
-        """The arguments as JSON, or BadArguments naming the one that is wrong."""
+        """The arguments as JSON. Raises BadArguments, naming the one that is wrong."""
         if self._all_given and not kwargs and len(args) == len(self._names):
             given: Any = self._arguments(*args)
         else:
@@ -90,7 +90,7 @@ class Signature:
             self._decoder.decode(data)
         except UNREADABLE as error:
             hide = hiding(data, self.secrets, "")
-            raise BadArguments(f"{self._task}: {hide(_told(error))}") from None
+            raise BadArguments(f"{self._task}: {hide(_message(error))}") from None
         return data
 
     def _by_name(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -124,7 +124,8 @@ class Signature:
         return None
 
     def caller(self, function: Callable[..., Any]) -> Callable[[JobContext, bytes], Any]:
-        """What calls the function with stored arguments. Made once: what is known of them is not asked for each job."""
+        """Returns what calls the function with stored arguments. Made once, so that nothing about the signature is
+        worked out for each job."""
         if not self._all_given:
             return partial(self._call, function)
         decode, values_of, takes_context = self._decoder.decode, msgspec.structs.astuple, self.takes_context
@@ -133,7 +134,7 @@ class Signature:
             try:
                 given = decode(args)
             except UNREADABLE as error:
-                raise UnfitArguments(f"{self._task}: {_told(error)}") from None
+                raise UnfitArguments(f"{self._task}: {_message(error)}") from None
             return function(context, *values_of(given)) if takes_context else function(*values_of(given))
 
         return call
@@ -142,7 +143,7 @@ class Signature:
         try:
             decoded = self._decoder.decode(args)
         except UNREADABLE as error:
-            raise UnfitArguments(f"{self._task}: {_told(error)}") from None
+            raise UnfitArguments(f"{self._task}: {_message(error)}") from None
         values = {name: value for name in self._names if (value := getattr(decoded, name)) is not UNSET}
         first = [values.pop(name) for name in self._positional_only if name in values]
         if self.takes_context:
@@ -150,7 +151,7 @@ class Signature:
         return function(*first, **values)
 
     def result(self, data: bytes | None) -> Any:
-        """A stored result as the handler's return hint says."""
+        """A stored result, read by the handler's return hint."""
         try:
             return None if data is None else self._result.decode(data)
         except UNREADABLE as error:
@@ -183,7 +184,7 @@ def _field(parameter: inspect.Parameter, hints: dict[str, Any]) -> Any:
     return (parameter.name, hint | UnsetType if hint is not Any else Any, UNSET)
 
 
-def _told(error: Exception) -> str:
+def _message(error: Exception) -> str:
     # "Expected `int`, got `str` - at `$.n`", and for the keys of a mapping "… - at `key in $.n`"
     said, _, path = str(error).partition(" - at `")
     return f"argument `{path.rstrip('`').replace('$.', '')}`: {said}" if path else said

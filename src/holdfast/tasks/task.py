@@ -25,7 +25,7 @@ R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 
 
-class Bound(Generic[R_co]):  # no struct: that would print its arguments, which may be secret
+class Bound(Generic[R_co]):  # not a struct, whose repr would show the arguments, which may be secret
     """A task with its arguments, checked and ready to be enqueued."""
 
     __slots__ = ("conn", "new", "task")
@@ -37,7 +37,8 @@ class Bound(Generic[R_co]):  # no struct: that would print its arguments, which 
 
 
 class Enqueuer(Generic[P, R]):
-    """A task with options: `.using(…)` gives another, `.enqueue(…)` takes the handler's own arguments."""
+    """A task with options: `.using(…)` returns one with other options, `.enqueue(…)` takes the handler's own
+    arguments."""
 
     task: Task[P, R]
 
@@ -59,7 +60,7 @@ class Enqueuer(Generic[P, R]):
         return Bound(task, msgspec.structs.replace(self._template, args=payload), self._options.get("conn"))
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
-        """Keep a job; it is durable when this returns (or with the transaction given as `conn`)."""
+        """Store a job. It is durable when this returns (or when the transaction given as `conn` commits)."""
         return self.task.app.submit(self.bind(*args, **kwargs))
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
@@ -70,7 +71,7 @@ class _Using(Enqueuer[P, R]):
     def __init__(self, task: Task[P, R], options: Options) -> None:
         super().__init__(options)
         self.task = task
-        checked_options(task.defaults, options)  # bad options are refused here, where they are written
+        checked_options(task.defaults, options)  # refuse bad options here, where they are written
 
 
 class Task(Enqueuer[P, R]):
@@ -97,13 +98,13 @@ class Task(Enqueuer[P, R]):
 
     @property
     def function(self) -> Callable[..., Any]:
-        """The handler as it was declared. Tests may put another in its place."""
+        """The handler as it was declared. Tests may replace it."""
         return self._function
 
     @function.setter
     def function(self, function: Callable[..., Any]) -> None:
         self._function = self.__wrapped__ = function
-        # Calls it with stored arguments. One that asks for resources is run `equipped`.
+        # Calls it with stored arguments. A handler that needs resources is run `equipped`.
         self.run = self.signature.caller(self._unequipped if self.signature.uses else function)
 
     def _unequipped(self, *args: Any, **kwargs: Any) -> Any:
