@@ -63,7 +63,8 @@ def test_every_page_is_in_the_navigation_and_every_entry_is_a_page() -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_file_of_ours_a_page_names_is_there(page: Path) -> None:
     for name in re.findall(
-        r"`((?:src|model|store|work|cli|web|tests|docs|deploy|scripts)/[\w./@-]+)`", page.read_text()
+        r"`((?:src|model|store|tasks|worker|runners|cli|web|tests|docs|deploy|scripts|bench)/[\w./@-]+)`",
+        page.read_text(),
     ):
         assert any((place / name).exists() for place in PLACES), f"{page.name}: {name}"
 
