@@ -2,8 +2,8 @@
 fails when what it is about is broken.
 
 Each bug of `scripts/planted.py` is planted in a copy of the tree, on its own, and its tests run there. A bug that
-survives, or whose line is no longer there, fails the run. `python -m scripts.mutants WORD…` runs only the bugs whose
-file, sentence or tests contain one of the words.
+survives, or whose line is no longer there, fails the run. If all are caught, docs/guarantees.md is written from them.
+`python -m scripts.mutants WORD…` runs only the bugs whose file, sentence or tests contain one of the words.
 
 With `--campaign` no tests run: each bug that can be seen from outside is put under fire by tests/chaos until the rule
 named for it is broken."""
@@ -24,6 +24,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
+from scripts import guarantees
 from scripts.planted import BUGS, ROOT, SOURCE, Bug
 from tests.chaos.campaign import AT_THE_END
 from tests.servers import own_postgres
@@ -64,6 +65,8 @@ def main() -> int:
     print(f"{len(findings) - len(missed)} of {len(findings)} planted bugs were caught")
     for finding in missed:
         print(f"  {finding.verdict}: {finding.bug.breaks} ({', '.join(finding.bug.tests)})")
+    if not missed and not arguments.words and not arguments.campaign:
+        guarantees.main()  # the page says what was seen just now
     return 1 if missed else 0
 
 

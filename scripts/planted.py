@@ -44,8 +44,46 @@ def bug(breaks: str, file: str, old: str, new: str, *tests: str) -> Bug:
     return Bug(breaks, (Change(file, old, new),), tests)
 
 
+# Each promise by its name: pytest -m 'guarantee(name="fence")' runs the tests behind one.
+PROMISES = {
+    "accepted": "An accepted job is never lost: not by a killed worker, a restart or a deployment.",
+    "rollback": "A rolled-back transaction leaves no job and no wake-up for one.",
+    "one_holder": "However many workers claim at once, each job has one holder.",
+    "exact_claim": "A claim returns exactly the jobs it took, and never more than it asked for.",
+    "fence": "Whoever lost a job can no longer record anything for it.",
+    "renewal": "Only the holder renews a lease, and only forward.",
+    "lease": "A job is taken back only if its lease expired or its worker is dead, however long it runs.",
+    "rescue": "The jobs of a dead worker run again without anybody's help.",
+    "success_once": "A success is recorded once. Effects committed with it happen exactly once.",
+    "final": "Success is final.",
+    "charging": "An attempt is charged when it is claimed, never more often than allowed; a released job is not charged.",
+    "quarantine": "A job that kills its workers is quarantined, and jobs that ran beside it lose no attempt.",
+    "claimable": "No queued job is ever in a condition in which nobody may claim it.",
+    "keys": "Of equal jobs (same task and key) one is unfinished at a time.",
+    "due": "A job never starts before it is due, by the database's clock.",
+    "order": "Jobs are claimed by priority, then by due time, then in the order they came.",
+    "pause": "What is paused does not start: a job, a queue, a task, or everything that a filter matches.",
+    "expiry": "A job that has not started by its expiry is cancelled and never starts.",
+    "cancel": "After a cancel a waiting job never runs; a running one ends cancelled or succeeded.",
+    "transitions": "Every verb moves a job as the table of transitions says, or is refused and changes nothing.",
+    "cron": "A cron creates one job per tick, however many workers run and whichever die.",
+    "lost_reply": "A lost reply, and sending the same thing again, change nothing.",
+    "unknown_task": "A job whose task no worker knows waits; it is never dropped.",
+    "shutdown": "A stopping worker finishes what it can within its grace and releases the rest, uncharged.",
+    "outage": "A database outage costs no attempt, and outcomes wait until it is over.",
+    "hints": "Wake-ups are hints: without them jobs start later, and nothing else changes.",
+    "checkpoint": "A checkpoint is there for the next attempt.",
+    "retention": "Finished jobs are deleted when their time has come, and no others.",
+    "backlog": "A million finished, paused, future or unserved jobs don't slow the others down.",
+    "upgrade": "Workers continue through a schema upgrade, or stop and say why.",
+    "sqlite": "On SQLite, commits are on disk, and the file is safe from forks, full disks, network file systems and the library's own checkpoint bug.",
+    "plain_sql": "The queue is plain SQL: jobs, errors and history are ordinary columns, and an inserted row is a job.",
+    "hostile": "Whatever others send or write is a hint or a text: it starts nothing, and neither worker nor terminal obeys it.",
+}
+
+# The bugs that are planted against each promise.
 GUARANTEES: dict[str, list[Bug]] = {
-    "A job that was accepted is not lost: not by a killed worker, a restart or a deployment.": [
+    "accepted": [
         bug(
             "PostgreSQL: expired leases are never found",
             "store/postgres/leases.sql",
@@ -75,7 +113,7 @@ GUARANTEES: dict[str, list[Bug]] = {
             "contract/test_rescue.py::test_processing_jobs_whose_lease_expired_are_found_and_recovered",
         ).seen_by("everything_ends", "kill worker", tasks="late nap quick aquick"),
     ],
-    "A rolled-back transaction leaves no job, and no wake-up for one.": [
+    "rollback": [
         bug(
             "a job on the caller's transaction is committed on a connection of ours",
             "store/postgres/enqueue.py",
@@ -98,7 +136,7 @@ GUARANTEES: dict[str, list[Bug]] = {
             "contract/test_enqueue.py::test_a_stream_that_breaks_leaves_nothing",
         ).seen_by("what_was_not_kept_is_not_there", tasks="quick"),
     ],
-    "However many workers claim at once, a job is held by one of them.": [
+    "one_holder": [
         bug(
             "SQLite: a transaction reads before it has the write lock",
             "store/sqlite/connect.py",
@@ -141,7 +179,7 @@ GUARANTEES: dict[str, list[Bug]] = {
             "contract/test_ahead.py::test_jobs_that_others_have_locked_are_told_of_and_not_waited_for",
         ).unseen("a claim waits for a lock for two seconds at most, less than any bar"),
     ],
-    "A claim returns exactly the jobs it took, and never more than it asked for.": [
+    "exact_claim": [
         bug(
             "SQLite: a claim takes one job too many",
             "store/sqlite/exchange.py",
@@ -164,7 +202,7 @@ GUARANTEES: dict[str, list[Bug]] = {
             "contract/test_ahead.py::test_claims_at_once_in_one_lane_take_different_jobs",
         ).unseen("workers claim ahead of their slots, so one job more shows in nothing"),
     ],
-    "Whoever lost a job can't record anything for it any more.": [
+    "fence": [
         bug(
             "PostgreSQL: succeed does not check the fence",
             "store/postgres/succeed.sql",
@@ -273,7 +311,7 @@ GUARANTEES: dict[str, list[Bug]] = {
             "contract/test_steps.py::test_a_step_waits_for_a_rescue_under_way_and_is_not_kept",
         ).unseen("a rescue would have to commit within microseconds of the step"),
     ],
-    "Only its holder renews a lease, and only forward.": [
+    "renewal": [
         bug(
             "PostgreSQL: a renewal shortens a lease",
             "store/postgres/leases.sql",
@@ -310,7 +348,7 @@ GUARANTEES: dict[str, list[Bug]] = {
             "contract/test_leases.py::test_renewing_extends_the_lease_by_the_databases_clock",
         ).unseen("one machine has one clock"),
     ],
-    "A job is taken back only when its lease ran out or its worker is dead; to run long is no reason.": [
+    "lease": [
         bug(
             "PostgreSQL: leases are taken back before they end",
             "store/postgres/leases.sql",
@@ -347,7 +385,7 @@ GUARANTEES: dict[str, list[Bug]] = {
             "work/test_runners.py::test_leases_are_renewed_for_as_long_as_a_handler_runs",
         ).seen_by("nobody_is_robbed", "kill worker", tasks="late long quick aquick"),
     ],
-    "The jobs of a dead worker run again without anybody's help.": [
+    "rescue": [
         bug(
             "nobody rescues the jobs of a dead neighbour on the same host",
             "worker/neighbours.py",
@@ -363,7 +401,7 @@ GUARANTEES: dict[str, list[Bug]] = {
             "contract/test_wakeups.py::test_a_rescue_wakes_its_own_worker_and_the_others",
         ).unseen("under load something else wakes the workers"),
     ],
-    "A success is recorded once. Effects committed with it happen exactly once.": [
+    "success_once": [
         bug(
             "success on the handler's transaction does not check the fence",
             "store/sql/outcomes.sql",
@@ -386,7 +424,7 @@ GUARANTEES: dict[str, list[Bug]] = {
             "api/test_transactions.py::test_a_forgotten_commit_is_an_errored_attempt",
         ).seen_by("everything_ends", tasks="forgetful quick"),
     ],
-    "Success is final.": [
+    "final": [
         bug(
             "a job that succeeded can be cancelled",
             "store/sql/operator_verbs.sql",
@@ -402,7 +440,7 @@ GUARANTEES: dict[str, list[Bug]] = {
             "contract/test_transitions.py::test_what_people_do_moves_a_job_as_the_table_says_or_is_refused",
         ).seen_by("jobs_move_as_the_lifecycle_says", tasks="quick hopeless resigned"),
     ],
-    "Attempts are charged when claimed, never more than allowed; what was given back is not charged.": [
+    "charging": [
         bug(
             "PostgreSQL: a claim charges no attempt",
             "store/postgres/taken.sql",
@@ -432,7 +470,7 @@ GUARANTEES: dict[str, list[Bug]] = {
             "work/test_requests.py::test_a_pause_parks_a_running_job_and_resume_goes_on_from_the_checkpoint",
         ).seen_by("an_attempt_is_charged_by_its_outcome", tasks="long along quick aquick"),
     ],
-    "A job that takes its workers down is quarantined, and its neighbours lose no attempt.": [
+    "quarantine": [
         bug(
             "a job is charged for a crash that happened among others",
             "model/rescue.py",
@@ -469,7 +507,7 @@ GUARANTEES: dict[str, list[Bug]] = {
             "contract/test_rescue.py::test_three_lone_crashes_in_a_row_quarantine_a_job",
         ).seen_by("three_crashes_quarantine", "kill isolated", tasks="poison_exit nap"),
     ],
-    "No queued job is in a condition in which nobody may ever claim it.": [
+    "claimable": [
         bug(
             "a job that crashed with its last attempt is queued",
             "model/rescue.py",
@@ -485,7 +523,7 @@ GUARANTEES: dict[str, list[Bug]] = {
             "contract/test_transitions.py::test_a_queued_job_that_can_never_be_claimed_must_not_exist",
         ).unseen("nothing writes what the check refuses"),
     ],
-    "Of equal jobs (same task and key) one is unfinished at a time.": [
+    "keys": [
         bug(
             "PostgreSQL: jobs enqueued in bulk do not hold their keys",
             "store/postgres/enqueue.sql",
@@ -509,7 +547,7 @@ GUARANTEES: dict[str, list[Bug]] = {
             "contract/test_keys.py::test_while_unfinished_the_same_key_is_the_same_job",
         ).seen_by("equal_jobs_are_one", tasks="keyed"),
     ],
-    "A job starts no sooner than it is due, by the database's clock.": [
+    "due": [
         bug(
             "SQLite: a claim takes jobs that are not due",
             "store/sqlite/lane_jobs.sql",
@@ -534,7 +572,7 @@ GUARANTEES: dict[str, list[Bug]] = {
             "contract/test_told.py::test_what_is_not_due_is_left_in_a_lane_told_of",
         ).seen_by("nothing_starts_before_it_is_due", tasks="quick doze"),
     ],
-    "Jobs are claimed by priority, then by due time, then in the order they came.": [
+    "order": [
         bug(
             "SQLite: low priorities first",
             "store/sqlite/exchange.py",
@@ -550,7 +588,7 @@ GUARANTEES: dict[str, list[Bug]] = {
             "contract/test_claim.py::test_batches_one_after_the_other_keep_the_order",
         ).seen_by("priorities_go_first", tasks="nap"),
     ],
-    "What is paused is not started: a job, a queue, a task, or all that a filter means.": [
+    "pause": [
         bug(
             "SQLite: a claim ignores pauses",
             "store/sqlite/lanes.sql",
@@ -580,7 +618,7 @@ GUARANTEES: dict[str, list[Bug]] = {
             "contract/test_holds.py::test_what_comes_later_is_claimed_and_given_back_as_held",
         ).seen_by("a_pause_holds", tasks="nap", engine="postgres"),
     ],
-    "A job that was not started by its expiry is cancelled and never starts.": [
+    "expiry": [
         bug(
             "SQLite: a claim takes expired jobs",
             "store/sqlite/lane_jobs.sql",
@@ -597,7 +635,7 @@ GUARANTEES: dict[str, list[Bug]] = {
             "contract/test_told.py::test_told_of_all_lanes_it_takes_what_the_order_says",
         ).seen_by("nothing_starts_after_its_expiry", tasks="expiring nap"),
     ],
-    "After a cancel a waiting job never runs; a running one ends cancelled or succeeded.": [
+    "cancel": [
         bug(
             "a cancel is forgotten when the attempt is tried again",
             "store/sql/outcomes.sql",
@@ -628,7 +666,7 @@ GUARANTEES: dict[str, list[Bug]] = {
             "model/test_rescue.py::test_the_verdict",
         ).seen_by("a_cancel_is_kept", "kill worker", tasks="late quick aquick"),
     ],
-    "Every verb moves a job as the table of transitions says, or is refused and changes nothing.": [
+    "transitions": [
         bug(
             "a failed job can be paused",
             "store/sql/pause.sql",
@@ -644,7 +682,7 @@ GUARANTEES: dict[str, list[Bug]] = {
             "contract/test_transitions.py::test_what_people_do_moves_a_job_as_the_table_says_or_is_refused",
         ).unseen("nobody deletes unfinished jobs"),
     ],
-    "A cron makes one job a tick, however many workers run and whichever die.": [
+    "cron": [
         bug(
             "a tick is taken without looking whether it was taken before",
             "store/sql/crons.sql",
@@ -680,7 +718,7 @@ GUARANTEES: dict[str, list[Bug]] = {
             "contract/test_crons.py::test_a_tick_is_taken_with_its_job_or_not_at_all",
         ).unseen("a worker would have to die between two commits, microseconds apart"),
     ],
-    "A reply that was lost, and the same sent again, change nothing.": [
+    "lost_reply": [
         bug(
             "a claim whose reply was lost is not looked up",
             "worker/exchange.py",
@@ -703,7 +741,7 @@ GUARANTEES: dict[str, list[Bug]] = {
             "contract/test_history.py::test_an_outcome_sent_again_after_a_lost_reply_changes_nothing_and_is_not_lost",
         ).unseen("the server would have to die between a commit and its reply"),
     ],
-    "A job whose task no worker knows waits; it is never dropped.": [
+    "unknown_task": [
         bug(
             "SQLite: a claim takes jobs of tasks that it does not know",
             "store/sqlite/lanes.sql",
@@ -719,7 +757,7 @@ GUARANTEES: dict[str, list[Bug]] = {
             "contract/test_claim.py::test_unknown_tasks_stay_queued_untouched",
         ).seen_by("unknown_tasks_wait", tasks="quick doze"),
     ],
-    "A stopping worker finishes what it can within its grace and gives the rest back, uncharged.": [
+    "shutdown": [
         bug(
             "heartbeats end when a worker begins to stop",
             "worker/worker.py",
@@ -742,7 +780,7 @@ GUARANTEES: dict[str, list[Bug]] = {
             "work/test_worker.py::test_what_does_not_finish_in_its_grace_is_given_back_uncharged",
         ).unseen("it is about handlers inside the worker, and plain workers have none there"),
     ],
-    "An outage of the database costs no attempt, and outcomes wait it out.": [
+    "outage": [
         bug(
             "outcomes are dropped when the database is away",
             "worker/exchange.py",
@@ -758,7 +796,7 @@ GUARANTEES: dict[str, list[Bug]] = {
             "work/test_mishaps.py::test_a_handler_that_meets_an_absent_database_is_not_charged",
         ).seen_by("only_its_own_errors_are_charged", "server stopped", engine="postgres", tasks="once_ledger ledger"),
     ],
-    "Wake-ups are hints: without them jobs start later, and nothing else changes.": [
+    "hints": [
         bug(
             "a worker does not look for work once it listens",
             "worker/listener.py",
@@ -802,7 +840,7 @@ GUARANTEES: dict[str, list[Bug]] = {
             "work/test_place.py::test_who_keeps_no_time_tells_those_who_do",
         ).unseen("under load something else wakes the workers"),
     ],
-    "A checkpoint is there for the next attempt.": [
+    "checkpoint": [
         bug(
             "a rescue loses the checkpoint",
             "store/sql/rescue.sql",
@@ -818,7 +856,7 @@ GUARANTEES: dict[str, list[Bug]] = {
             "contract/test_leases.py::test_a_checkpoint_is_there_for_the_next_attempt",
         ).seen_by("a_checkpoint_is_there_for_the_next", tasks="snoozer"),
     ],
-    "Finished jobs are forgotten after their time, and no others.": [
+    "retention": [
         bug(
             "SQLite: unfinished jobs are forgotten",
             "store/sqlite/purge.sql",
@@ -834,7 +872,7 @@ GUARANTEES: dict[str, list[Bug]] = {
             "contract/test_retention.py::test_each_kind_is_kept_for_its_time",
         ).seen_by("jobs_move_as_the_lifecycle_says", "kill people", tasks="quick nap"),
     ],
-    "A million finished, paused, future or unserved jobs don't slow the others down.": [
+    "backlog": [
         bug(
             "SQLite: a claim reads all lanes in full",
             "store/sqlite/lane_jobs.sql",
@@ -843,7 +881,7 @@ GUARANTEES: dict[str, list[Bug]] = {
             "plans/test_sqlite.py::test_a_claim_from_many_lanes_takes_steps_for_what_it_takes",
         ).unseen("it only takes longer"),
     ],
-    "Workers go on through an upgrade of the schema, or stop and say why.": [
+    "upgrade": [
         bug(
             "a worker does not notice that the schema no longer serves it",
             "worker/watchdog.py",
@@ -859,7 +897,7 @@ GUARANTEES: dict[str, list[Bug]] = {
             "contract/test_migrate.py::test_a_newer_schema_that_no_longer_serves_this_code_is_refused",
         ).unseen("nobody upgrades the schema meanwhile"),
     ],
-    "On SQLite: commits are on disk, the file is safe from forks, full disks, network file systems and the library's own log bug.": [
+    "sqlite": [
         bug(
             "commits do not wait for the disk",
             "store/sqlite/connect.py",
@@ -883,7 +921,7 @@ GUARANTEES: dict[str, list[Bug]] = {
             "contract/test_migrate.py::test_a_network_file_system_is_refused",
         ).unseen("there is no network file system"),
     ],
-    "The queue is plain SQL: jobs, errors and history are ordinary columns, and an inserted row is a job.": [
+    "plain_sql": [
         bug(
             "PostgreSQL: a row that is inserted is not ready",
             "store/postgres/migrations/0001_jobs.sql",
@@ -892,7 +930,7 @@ GUARANTEES: dict[str, list[Bug]] = {
             "contract/test_enqueue.py::test_a_row_inserted_by_plain_sql_is_a_job",
         ).seen_by("producers_meet_no_error_of_their_own", "kill people", tasks="quick doze"),
     ],
-    "Whatever others send or write is a hint or a text: it starts nothing, and neither worker nor terminal obeys it.": [
+    "hostile": [
         bug(
             "a worker never doubts notifications",
             "worker/vain_wakeups.py",
@@ -946,3 +984,12 @@ GUARANTEES: dict[str, list[Bug]] = {
 }
 
 BUGS = [bug for bugs in GUARANTEES.values() for bug in bugs]
+
+
+def promises_of_tests() -> dict[str, set[str]]:
+    """For each test that must catch something: the names of the promises it stands behind."""
+    found: dict[str, set[str]] = {}
+    for name, bugs in GUARANTEES.items():
+        for test in (test for bug in bugs for test in bug.tests):
+            found.setdefault(test, set()).add(name)
+    return found

@@ -10,15 +10,18 @@ import pytest
 from holdfast.settings import Settings
 from holdfast.store import open_store
 from holdfast.store.base import Store
+from scripts.planted import promises_of_tests
 from tests.factories import Clock
 from tests.servers import drop_schema, new_schema, shared_postgres
 
 ENGINES = ("sqlite", "postgres")
+PROMISES_OF = promises_of_tests()
 SLOW = {"bench", "chaos", "crash", "docs", "plans", "test_machine", "test_why"}  # folders and modules
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Processes that are started inherit what is ignored, and a shell has those in its background ignore Ctrl-C."""
+    config.addinivalue_line("markers", "guarantee(name): stands behind this promise of scripts/planted.py")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -26,7 +29,10 @@ def pytest_configure() -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """One worker of xdist begins with its share of what is quick, the next one with what is slow, which mostly waits:
     so the processors are busy, and what is broken shows early. With `--dist worksteal` the first worker gets the first
-    part of this list, and so on."""
+    part of this list, and so on. The tests that stand behind a promise are marked with its name."""
+    for item in items:
+        for name in PROMISES_OF.get(item.nodeid.partition("[")[0].removeprefix("tests/"), ()):
+            item.add_marker(pytest.mark.guarantee(name=name))
     workers: int = getattr(config, "workerinput", {}).get("workercount", 1)
     slow: list[pytest.Item] = []
     quick: list[pytest.Item] = []

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ast
 import subprocess
+import sys
 
 import pytest
 
 from scripts import mutants
-from scripts.planted import BUGS, GUARANTEES, ROOT, SOURCE, Bug
+from scripts.planted import BUGS, GUARANTEES, PROMISES, ROOT, SOURCE, Bug
 from tests.chaos.checker import RULES
 from tests.chaos.liveness import BARS
 
@@ -30,6 +31,7 @@ def test_the_tests_that_must_catch_them_exist() -> None:
 
 def test_there_are_bugs_against_every_guarantee_and_tests_for_every_bug() -> None:
     assert len(BUGS) >= 30
+    assert GUARANTEES.keys() == PROMISES.keys()
     assert all(GUARANTEES.values())
     assert all(bug.tests for bug in BUGS)
     assert len({bug.changes for bug in BUGS}) == len({bug.breaks for bug in BUGS}) == len(BUGS)
@@ -38,6 +40,16 @@ def test_there_are_bugs_against_every_guarantee_and_tests_for_every_bug() -> Non
 def test_the_campaign_sees_a_bug_or_it_is_said_why_it_can_not() -> None:
     assert all(bool(bug.rule) != bool(bug.hidden) for bug in BUGS)
     assert {bug.rule for bug in BUGS if bug.rule} <= {*RULES, *BARS}
+
+
+def test_the_tests_behind_a_promise_carry_its_name() -> None:
+    """`pytest -m 'guarantee(name="fence")'` runs them."""
+    named = {test for bug in GUARANTEES["fence"] for test in bug.tests}
+    files = {f"tests/{test.partition('::')[0]}" for test in named}
+    command = [sys.executable, "-m", "pytest", "-q", "--collect-only", "-m", 'guarantee(name="fence")', *files]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    collected = {line.partition("[")[0].removeprefix("tests/") for line in ran.stdout.splitlines() if "::" in line}
+    assert collected == named
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ def test_every_state_and_verb_is_in_the_picture() -> None:
 
 def test_the_guarantees_name_the_tests_that_catch_planted_bugs() -> None:
     page = guarantees.PAGE.read_text()
-    assert page == fill_in(page, "guarantees", guarantees.table()), "run: python -m scripts.guarantees"
+    assert page == fill_in(page, "guarantees", guarantees.promises()), "run: python -m scripts.guarantees"
     assert page == fill_in(page, "campaign", guarantees.campaign()), "run: python -m scripts.guarantees"
 
 
