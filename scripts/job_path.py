@@ -223,23 +223,23 @@ def traced(engine: str) -> tuple[list[Note], list[Note]]:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="job-path-")))
         database: Sqlite | Postgres = Sqlite(directory) if engine == "sqlite" else Postgres()
         stack.callback(database.close)
-        bench = Bench(directory, database)
-        with bench.worker(), bench.producer() as produce:
+        rig = Rig(directory, database)
+        with rig.worker(), rig.producer() as produce:
             for number in range(1 - WARM_UP, ROUNDS + 1):
                 time.sleep(IDLE)
-                with bench.round(max(0, number)):
+                with rig.round(max(0, number)):
                     produce("quick", "x")
-                    bench.wait_until(lambda: not database.unfinished())
-        with bench.producer() as produce, bench.worker() as first:
+                    rig.wait_until(lambda: not database.unfinished())
+        with rig.producer() as produce, rig.worker() as first:
             marker = directory / "started"
             produce("stuck", str(marker))
-            bench.wait_until(marker.exists)
-            with bench.worker():
+            rig.wait_until(marker.exists)
+            with rig.worker():
                 time.sleep(IDLE)
-                with bench.round(ROUNDS + 1):
+                with rig.round(ROUNDS + 1):
                     first.send_signal(signal.SIGKILL)
-                    bench.wait_until(lambda: not database.unfinished())
-        notes = bench.notes()
+                    rig.wait_until(lambda: not database.unfinished())
+        notes = rig.notes()
     return in_all(notes, range(1, ROUNDS + 1)), in_all(notes, range(ROUNDS + 1, ROUNDS + 2))
 
 
@@ -258,7 +258,7 @@ def skeleton(note: Note) -> str:
     return note.what if note.kind == "python" else re.sub(r"'[^']*'|\b\d[\w.]*", "?", note.what)
 
 
-class Bench:
+class Rig:
     """A directory that traced processes leave their notes in, and the processes."""
 
     def __init__(self, directory: Path, database: Sqlite | Postgres) -> None:
