@@ -28,7 +28,7 @@ from typing import NamedTuple
 
 import psycopg
 
-from holdfast.embedded import EmbeddedPostgres
+from bench.embedded import EmbeddedPostgres
 from scripts.generated import fill_in
 
 ROOT = Path(__file__).parents[1]
