@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from bench.target import ARGS, PostgresTarget, SqliteTarget, Target
-from holdfast.store.sqlite.enqueue import stored
+from holdfast.store.sqlite.codec import stored
 
 
 def rate(count: int, work: Callable[[], Any]) -> float:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from bench.app import PAD, hf, noop
 from bench.embedded import EmbeddedPostgres
+from holdfast.store.sqlite.codec import stored
 from holdfast.store.sqlite.connect import LOG_LIMIT
-from holdfast.store.sqlite.enqueue import stored
 
 if TYPE_CHECKING:
     import psycopg

@@ -526,9 +526,9 @@ GUARANTEES: dict[str, list[Bug]] = {
     "keys": [
         bug(
             "PostgreSQL: jobs enqueued in bulk do not hold their keys",
-            "store/postgres/enqueue.sql",
-            "correlation_id, tags, key, true\n",
-            "correlation_id, tags, key, null\n",
+            "store/columns.py",
+            '    NOW: "@clock",\n    TRUE: "true",\n',
+            '    NOW: "@clock",\n    TRUE: "null::boolean",\n',
             "contract/test_keys.py::test_while_unfinished_the_same_key_is_the_same_job",
             "contract/test_keys.py::test_equal_keys_in_one_call_are_one_job",
         ).seen_by("equal_jobs_are_one", tasks="keyed"),
@@ -713,8 +713,8 @@ GUARANTEES: dict[str, list[Bug]] = {
         bug(
             "a tick is taken, and its job enqueued in a second transaction that may never happen",
             "store/crons.py",
-            "            [job] = self._enqueue_cron(tx, cron.name, step.tick)\n        self.hint",
-            "        with self.transaction() as tx:\n            [job] = self._enqueue_cron(tx, cron.name, step.tick)\n        self.hint",
+            "            id = self._enqueue_cron(tx, cron.name, taken[0], step.tick)\n",
+            "        with self.transaction() as tx:\n            id = self._enqueue_cron(tx, cron.name, taken[0], step.tick)\n",
             "contract/test_crons.py::test_a_tick_is_taken_with_its_job_or_not_at_all",
         ).unseen("a worker would have to die between two commits, microseconds apart"),
     ],
@@ -962,8 +962,8 @@ GUARANTEES: dict[str, list[Bug]] = {
         bug(
             "a role that may only enqueue can write a job's outcome",
             "store/postgres/roles.py",
-            '    "key", "holds_key",\n)  # fmt: skip',
-            '    "key", "holds_key", "state", "fence", "attempt",\n)  # fmt: skip',
+            "if column.enqueued is not NOW)\n",
+            'if column.enqueued is not NOW) + ("state", "fence", "attempt")\n',
             "crash/test_roles.py::test_forgers_run_nothing_and_change_nothing",
         ).unseen("every session of the campaign owns the tables"),
         bug(

@@ -22,7 +22,7 @@ from holdfast.settings import Settings
 from holdfast.store import open_store
 from holdfast.store.base import Store
 from holdfast.store.sqlite import connect, gate
-from holdfast.store.sqlite.enqueue import Stamp, stored
+from holdfast.store.sqlite.codec import Stamp, stored
 from holdfast.store.sqlite.gate import Gate
 from holdfast.store.sqlite.store import SqliteStore
 from tests.contract.places import at_once, raw

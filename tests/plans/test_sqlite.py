@@ -17,7 +17,7 @@ from holdfast.model.job import ClaimedJob, Wants
 from holdfast.model.outcome import Outcome
 from holdfast.settings import Settings
 from holdfast.store.base import Ref
-from holdfast.store.sqlite.enqueue import stored
+from holdfast.store.sqlite.codec import stored
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.store.why import why
 from tests.factories import BOOM, Clock, claim, new_job, wants
@@ -126,7 +126,7 @@ def test_statements_take_a_bounded_number_of_steps_on_a_crowded_table(store: Sql
 def unbounded(store: SqliteStore, steps: Steps) -> Iterator[str]:
     with store.user_transaction() as db:
         fence, worker, ids = db.execute("select fence, worker, job_ids from holdfast_leases limit 1").fetchone()
-    first, second, third, *rest = (Ref(id, fence) for id in store.ids_of(ids))
+    first, second, third, *rest = (Ref(id, fence) for id in store.codec.ids(ids))
     acts: dict[str, tuple[int, Act]] = {
         "enqueue": (600, lambda: store.enqueue(new_job(task=TASK, delay=3600.0))),
         "enqueue with a key that is held": (600, lambda: store.enqueue(new_job(task=TASK, key="k77"))),

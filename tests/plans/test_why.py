@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.settings import Settings
 from holdfast.store.postgres.store import PostgresStore
-from holdfast.store.sqlite.enqueue import stored
+from holdfast.store.sqlite.codec import stored
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.store.why import why, why_queue
 from tests.contract.test_workers import register
@@ -39,8 +39,12 @@ def cases(store: PostgresStore, id: int) -> list[Case]:
             rows=20 * MOST, pages=6000,
         ),
         *(
-            Case(f"why_queue {queue}", statements["why_queue"], {"queue": queue, "most": MOST}, 4 * MOST, 2000)
+            Case(
+                f"why_queue {queue}", statements["why_queue"], {"queue": queue, "most": MOST, "judged": judged},
+                4 * MOST, 2000,
+            )
             for queue in (QUEUE, PAUSED_QUEUE)
+            for judged in (False, True)
         ),
     ]  # fmt: skip
 

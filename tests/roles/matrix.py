@@ -267,8 +267,7 @@ VERBS: dict[str, tuple[str, Act]] = {
 
 # Of a Store, what asks the database for nothing.
 NO_VERBS = {
-    "can_listen", "close", "has_several_hosts", "ids_of", "instant", "json", "key_of", "moment", "permits", "store_id",
-    "words",
+    "can_listen", "close", "has_several_hosts", "key_of", "permits", "store_id",
 }  # fmt: skip
 
 # Every command, what it belongs to, and how it is called in the scene.

@@ -82,7 +82,7 @@ def leases(store: Store, settings: Settings, limits: Limits) -> Iterator[Finding
     if not lapsed:
         yield ok("HF4204", "no lease waits to be rescued")
     for row in lapsed[:NAMED]:
-        ended = store.moment(row["expired_at"]) or now
+        ended = store.codec.moment(row["expired_at"]) or now
         since = in_words((now - ended).total_seconds())
         yield warning(
             "HF4204",

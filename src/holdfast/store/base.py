@@ -35,12 +35,12 @@ from holdfast.model.job import (
 from holdfast.model.lifecycle import State
 from holdfast.model.outcome import Error, Outcome, Progress, Verb
 from holdfast.model.peers import Place
+from holdfast.store.columns import JobId as JobId
+from holdfast.store.columns import Row as Row
 from holdfast.store.crons import KeepsCrons
 from holdfast.store.depth import depths
 from holdfast.store.find import page
 from holdfast.store.operator_verbs import OperatorVerbs
-from holdfast.store.reads import JobId as JobId
-from holdfast.store.reads import Row as Row
 from holdfast.store.rescues import TakesBack
 from holdfast.store.stack_requests import KeepsStacks
 
@@ -330,7 +330,7 @@ class Store(TakesBack, OperatorVerbs, KeepsCrons, KeepsStacks):
         """What this step of a job in hand returned, as JSON (None: it was not run yet); and (cancel, pause)."""
         rows = self.read("step", id=ref.id, fence=ref.fence, name=name)
         asked = self._told(ref, "step", rows)
-        return self.json(rows[0]["result"]), *asked
+        return self.codec.json(rows[0]["result"]), *asked
 
     def keep_step(self, ref: Ref, name: str, result: bytes) -> tuple[bool, bool]:
         """Keep what a step returned, under the lease. Returns (cancel, pause)."""

@@ -14,8 +14,8 @@ from holdfast.store.find import chunks
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from holdfast.store.columns import JobId, Row
     from holdfast.store.operator_verbs import OperatorVerbs
-    from holdfast.store.reads import JobId, Row
 
 LOCKED = 3  # jobs of a chunk that may be locked before we give up: each makes us wait
 

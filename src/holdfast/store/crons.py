@@ -11,7 +11,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from holdfast.model.cron import CronRecord, Step, correlation_of, cron_tag
-from holdfast.store.reads import Reading, Row
+from holdfast.model.job import NewJob
+from holdfast.store.columns import Row, parameters
+from holdfast.store.reads import Reading
 
 if TYPE_CHECKING:
     from holdfast.store.base import Transaction
@@ -31,7 +33,7 @@ class KeepsCrons(Reading):
             tx.rows(
                 "declare_cron", name=cron.name, expression=cron.expression, timezone=cron.timezone,
                 catch_up=cron.catch_up, queue=cron.queue, priority=cron.priority, max_attempts=cron.max_attempts,
-                tags=list(cron.tags), next_at=self.instant(cron.next_at),
+                tags=list(cron.tags), next_at=self.codec.instant(cron.next_at),
             )  # fmt: skip
 
     def rename_cron(self, name: str, aliases: Iterable[str]) -> None:
@@ -48,25 +50,33 @@ class KeepsCrons(Reading):
         with self.transaction() as tx:
             taken = tx.rows(
                 "advance_cron", name=cron.name, expression=cron.expression, timezone=cron.timezone,
-                due=self.instant(cron.next_at), tick=self.instant(step.tick), next_at=self.instant(step.next_at),
+                due=self.codec.instant(cron.next_at), tick=self.codec.instant(step.tick),
+                next_at=self.codec.instant(step.next_at),
             )  # fmt: skip
             if not taken or step.tick is None:
                 return None
-            [job] = self._enqueue_cron(tx, cron.name, step.tick)
-        self.hint(job["queue"])
-        return str(job["id"])
+            id = self._enqueue_cron(tx, cron.name, taken[0], step.tick)
+        self.hint(taken[0]["queue"])
+        return id
 
     def run_cron(self, name: str) -> str | None:
         """Enqueue a job of this cron now, apart from its schedule. None: there is no such cron."""
         with self.transaction() as tx:
-            made = self._enqueue_cron(tx, name, None)
-        for job in made:
-            self.hint(job["queue"])
-        return str(made[0]["id"]) if made else None
+            found = tx.rows("cron", name=name)
+            if not found:
+                return None
+            id = self._enqueue_cron(tx, name, found[0], None)
+        self.hint(found[0]["queue"])
+        return id
 
-    def _enqueue_cron(self, tx: Transaction, name: str, tick: datetime | None) -> list[Row]:
-        known_by = cron_tag(name) if tick is None else correlation_of(name, tick)
-        return tx.rows("enqueue_cron", name=name, tick=self.instant(tick), correlation_id=known_by)
+    def _enqueue_cron(self, tx: Transaction, name: str, cron: Row, tick: datetime | None) -> str:
+        job = NewJob(
+            task=name, args=b"{}", queue=cron["queue"], priority=cron["priority"], max_attempts=cron["max_attempts"],
+            tags=self.codec.words(cron["tags"]), run_at=tick,
+            correlation_id=cron_tag(name) if tick is None else correlation_of(name, tick),
+        )  # fmt: skip
+        [made] = tx.rows("enqueue", **parameters(job, self.codec))
+        return str(made["id"])
 
     def crons(self, *, with_workers: bool = False) -> list[CronRecord]:
         """Every cron; if asked for, with how many workers that are up declare it."""
@@ -80,8 +90,8 @@ class KeepsCrons(Reading):
             CronRecord(
                 **{
                     **row,
-                    **{name: self.moment(row[name]) for name in moments},
-                    "tags": self.words(row["tags"]),
+                    **{name: self.codec.moment(row[name]) for name in moments},
+                    "tags": self.codec.words(row["tags"]),
                     "workers": declared[row["name"]],
                 }
             )

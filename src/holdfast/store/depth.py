@@ -31,7 +31,7 @@ def depths(store: Store, running_ids: Sequence[JobId] | None = None) -> list[Dep
     more = len(lanes) > LANES
     for lane in lanes[:LANES]:
         place = lane["queue"], lane["task"]
-        waits(place, lane["due"], store.moment(lane["ready_at"]))
+        waits(place, lane["due"], store.codec.moment(lane["ready_at"]))
         scheduled[place] = scheduled.get(place, 0) + lane["scheduled"]
     running: dict[tuple[str, str], dict[str, int]] = {}
     ids = [row["id"] for row in store.read("running_ids")] if running_ids is None else running_ids

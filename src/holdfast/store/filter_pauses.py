@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from holdfast.store.base import Transaction
+    from holdfast.store.columns import JobId, Row
     from holdfast.store.operator_verbs import OperatorVerbs
-    from holdfast.store.reads import JobId, Reading, Row
+    from holdfast.store.reads import Reading
 
 PAGE = 1000  # jobs of a lane read by one statement
 LANES = 1_000_000
@@ -95,7 +96,7 @@ def _waiting(
     for lane in store.read("every_lane", lanes=LANES, most=0) if pauses else ():
         place = {name: lane[name] for name in ("queue", "task", "priority")}
         possible = [pause for pause in pauses if pause.may_mean(place["queue"], place["task"])]
-        after_at, after_id = store.instant(BEFORE_ALL), 0
+        after_at, after_id = store.codec.instant(BEFORE_ALL), 0
         rows: list[Row] = [{}] * PAGE
         while possible and len(rows) == PAGE:
             rows = store.read("lane_page", **place, after_at=after_at, after_id=after_id, limit=PAGE)
@@ -113,7 +114,7 @@ def _judged(
     """The ids of these jobs by the pause that means them."""
     found: dict[PauseFilter | None, list[JobId]] = defaultdict(list)
     for row in rows:
-        args = store.json(row["args"]) or b""
+        args = store.codec.json(row["args"]) or b""
         found[pause_meaning(row["queue"], row["task"], args, pauses)].append(row["id"])
     return found
 

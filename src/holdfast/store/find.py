@@ -11,7 +11,8 @@ from holdfast.model.filter import DERIVED, Filter, as_json
 from holdfast.model.job import Page
 
 if TYPE_CHECKING:
-    from holdfast.store.reads import JobId, Reading
+    from holdfast.store.columns import JobId
+    from holdfast.store.reads import Reading
 
 STEP = 10_000  # ids looked through by one statement
 WINDOW = 100_000  # ids, or failures, looked through for one page
@@ -104,7 +105,7 @@ def parameters(store: Reading, filter: Filter) -> dict[str, Any]:
         "tags": list(filter.tags) or None,
         "error": None if filter.error is None else f"%{_literal(filter.error)}%",
         "minus_since": ago,
-        "since_time": None if isinstance(since, timedelta) else store.instant(since),
+        "since_time": None if isinstance(since, timedelta) else store.codec.instant(since),
         "arguments": arguments(filter),
     }
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from holdfast.errors import SchemaOutdated
-from holdfast.store.statements import HERE, Statements
+from holdfast.store.statements import HERE, with_tables
 
 OLDEST_CODE = 1  # the oldest code, by the newest migration it knows, that today's schema still serves
 
@@ -44,11 +44,6 @@ def script(engine: str, since: int, *, schema: str, prefix: str) -> str:
     found = pending(engine, since)
     if not found:
         return f"-- The schema is at {since}: nothing to do.\n"
-    names = Statements(
-        engine,
-        table=lambda name: f'"{schema}".{name}' if engine == "postgres" else f'"{prefix}{name}"',
-        now="", clock="", after=str, any_of=str,
-    )  # fmt: skip
     version = found[-1].version
     parts = [f"-- Holdfast's schema on {engine}, from {since} to {version}."]
     if engine == "postgres":
@@ -61,7 +56,8 @@ def script(engine: str, since: int, *, schema: str, prefix: str) -> str:
     known = f"update @meta set version = {version}, oldest_code = {OLDEST_CODE};"  # noqa: S608 - our own numbers
     parts += [f"-- {migration.name}\n{migration.sql.strip()}" for migration in found]
     parts += [known if since else first, "commit;"]
-    return names.fill("\n\n".join(parts)) + "\n"
+    own, end = (f'"{schema}".', "") if engine == "postgres" else (f'"{prefix}', '"')
+    return with_tables("\n\n".join(parts), lambda name: own + name + end) + "\n"
 
 
 _META = "insert into @meta {columns} values ({values});"

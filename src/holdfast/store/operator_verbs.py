@@ -14,9 +14,10 @@ from holdfast.model.filter import Filter
 from holdfast.model.job import Changed
 from holdfast.model.lifecycle import FINISHED, IN_PLACE, REQUESTS, TRANSITIONS, State
 from holdfast.store.bulk import bulk
+from holdfast.store.columns import JobId, Row
 from holdfast.store.filter_pauses import changed, hold_waiting, let_go
 from holdfast.store.find import chunks
-from holdfast.store.reads import JobId, Reading, Row
+from holdfast.store.reads import Reading
 
 if TYPE_CHECKING:
     from holdfast.store.base import Transaction
@@ -107,7 +108,10 @@ class OperatorVerbs(Reading):
     def _act_on(self, verb: str, ids: Sequence[JobId], **parameters: Any) -> list[Row]:
         if verb == "change":
             tags = parameters["tags"]
-            parameters |= {"run_at": self.instant(parameters["run_at"]), "tags": None if tags is None else list(tags)}
+            parameters |= {
+                "run_at": self.codec.instant(parameters["run_at"]),
+                "tags": None if tags is None else list(tags),
+            }
         if verb in REQUESTS:
             parameters = {"reason": None, "by": None} | parameters
         with self.transaction() as tx:
@@ -137,7 +141,9 @@ class OperatorVerbs(Reading):
         """Pause a queue, a task, a cron or the jobs that a filter means: no new attempts start, whichever worker looks.
         What runs goes on. Returns how many jobs are held by a filter's pause."""
         with self.transaction() as tx:
-            tx.rows("add_pause", kind=kind, name=name, by=by, reason=reason, until=self.instant(until), delay=delay)
+            tx.rows(
+                "add_pause", kind=kind, name=name, by=by, reason=reason, until=self.codec.instant(until), delay=delay
+            )
             if kind == "filter":
                 changed(tx)
         events.emit("held", kind=kind, name=name, by=by, reason=reason)
@@ -162,7 +168,7 @@ class OperatorVerbs(Reading):
             if ended and kind == "filter":
                 changed(tx)
             if ended and next_at is not None:
-                tx.rows("skip_cron", name=name, next_at=self.instant(next_at))
+                tx.rows("skip_cron", name=name, next_at=self.codec.instant(next_at))
         if ended:
             while kind == "filter" and self.let_go():
                 pass

@@ -69,20 +69,20 @@ def rates_of(store: Store, now: datetime, running_ids: Sequence[JobId]) -> dict[
 def _covered(store: Store, window: list[Row], what: str, now: datetime) -> float:
     """How many seconds a window of jobs tells of: where it is full of the last minute's, only back to their first."""
     counted = sum(row[what] for row in window)
-    since = [store.moment(row[f"{what}_since"]) for row in window if row[f"{what}_since"] is not None]
+    since = [store.codec.moment(row[f"{what}_since"]) for row in window if row[f"{what}_since"] is not None]
     if not since or counted * 2 < SAMPLE:
         return SPAN
     return max(0.01, min(SPAN, (now - min(at for at in since if at is not None)).total_seconds()))
 
 
 def _running(store: Store, row: Row) -> Running:
-    started_at = store.moment(row["started_at"])
+    started_at = store.codec.moment(row["started_at"])
     assert started_at is not None
     flags = {name: bool(row[name]) for name in ("pause_requested", "cancel_requested")}
     return Running(**{**row, **flags, "id": str(row["id"]), "fence": str(row["fence"]), "started_at": started_at})
 
 
 def _failure(store: Store, row: Row) -> Failure:
-    failed_at = store.moment(row["failed_at"])
+    failed_at = store.codec.moment(row["failed_at"])
     assert failed_at is not None
     return Failure(**{**row, "id": str(row["id"]), "failed_at": failed_at})

@@ -10,14 +10,12 @@ from typing import Any
 from holdfast.errors import JobNotFound
 from holdfast.model.facts import Holder
 from holdfast.model.job import COUNTED, AttemptRecord, JobRecord, Pause, StepRecord, Waiting, WorkerRecord
-from holdfast.model.lifecycle import State
-
-Row = dict[str, Any]
-JobId = int | str
+from holdfast.store.columns import Codec, JobId, Records, Row
 
 
 class Reading(ABC):
     shown_url: str
+    codec: Codec
 
     @abstractmethod
     def read(self, name: str, /, **parameters: Any) -> list[Row]:
@@ -35,11 +33,12 @@ class Reading(ABC):
         rows = self.read("get", id=self.key_of(job_id))
         if not rows:
             raise JobNotFound(f"there is no job {job_id} in {self.shown_url}")
-        return self._record(rows[0])
+        return Records(self.codec).record(rows[0])
 
     def records(self, ids: Sequence[JobId]) -> list[JobRecord]:
         """These jobs, newest first; those that are gone are left out."""
-        return [self._record(row) for row in self.read("list", ids=list(ids))] if ids else []
+        record = Records(self.codec).record
+        return [record(row) for row in self.read("list", ids=list(ids))] if ids else []
 
     def newest(self) -> int:
         """The highest id there is; 0: there are no jobs."""
@@ -54,8 +53,8 @@ class Reading(ABC):
                     **row,
                     "job_id": str(row["job_id"]),
                     "fence": str(row["fence"]),
-                    "started_at": self.moment(row["started_at"]),
-                    "ended_at": self.moment(row["ended_at"]),
+                    "started_at": self.codec.moment(row["started_at"]),
+                    "ended_at": self.codec.moment(row["ended_at"]),
                 }
             )
             for row in self.read("attempts", id=self.key_of(job_id))
@@ -67,8 +66,8 @@ class Reading(ABC):
             StepRecord(
                 **{
                     **row,
-                    "ended_at": _known(self.moment(row["ended_at"])),
-                    "result": self.json(row["result"]) or b"null",
+                    "ended_at": _known(self.codec.moment(row["ended_at"])),
+                    "result": self.codec.json(row["result"]) or b"null",
                 }
             )
             for row in self.read("steps", id=self.key_of(job_id))
@@ -88,12 +87,14 @@ class Reading(ABC):
 
     def now(self) -> datetime:
         """The database's clock."""
-        return _known(self.moment(self.read("now")[0]["now"]))
+        return _known(self.codec.moment(self.read("now")[0]["now"]))
 
     def waiting(self, lanes: int = 1000, most: int = 1000) -> list[Waiting]:
         """What is queued, by queue and task, whether anybody serves it or not; counted up to `most` each."""
         return [
-            Waiting(row["queue"], row["task"], row["jobs"], row["jobs"] >= most, _known(self.moment(row["due_at"])))
+            Waiting(
+                row["queue"], row["task"], row["jobs"], row["jobs"] >= most, _known(self.codec.moment(row["due_at"]))
+            )
             for row in self.read("waiting", lanes=lanes, most=most, tasks=[], queues=None)
         ]
 
@@ -110,10 +111,9 @@ class Reading(ABC):
 
     def pauses(self, *, count: bool = True) -> list[Pause]:
         """What is paused. `count`: with the number of jobs that a filter holds."""
+        moment = self.codec.moment
         return [
-            Pause(
-                **{**row, "until": self.moment(row["until"]), "created_at": _known(self.moment(row["created_at"]))}
-            )
+            Pause(**{**row, "until": moment(row["until"]), "created_at": _known(moment(row["created_at"]))})
             for row in self.read("pauses", most=COUNTED + 1 if count else 0)
         ]  # fmt: skip
 
@@ -122,50 +122,15 @@ class Reading(ABC):
             WorkerRecord(
                 **{
                     **row,
-                    "queues": None if row["queues"] is None else self.words(row["queues"]),
-                    "tasks": self.words(row["tasks"]),
-                    "crons": self.words(row["crons"]),
-                    "started_at": _known(self.moment(row["started_at"])),
-                    "seen_at": _known(self.moment(row["seen_at"])),
+                    "queues": None if row["queues"] is None else self.codec.words(row["queues"]),
+                    "tasks": self.codec.words(row["tasks"]),
+                    "crons": self.codec.words(row["crons"]),
+                    "started_at": _known(self.codec.moment(row["started_at"])),
+                    "seen_at": _known(self.codec.moment(row["seen_at"])),
                 }
             )
             for row in self.read("workers")
         ]
-
-    # -- how values are stored -----------------------------------------------------------------------------------------
-
-    @abstractmethod
-    def moment(self, stored: Any) -> datetime | None:
-        """An instant as it is stored -> aware UTC."""
-
-    @abstractmethod
-    def instant(self, moment: datetime | None) -> Any:
-        """An instant as it is to be stored."""
-
-    @abstractmethod
-    def words(self, stored: Any) -> tuple[str, ...]:
-        """A stored list of words."""
-
-    @abstractmethod
-    def json(self, stored: Any) -> bytes | None:
-        """Stored JSON as bytes."""
-
-    def _record(self, row: Row) -> JobRecord:
-        moments = (
-            "created_at", "run_at", "started_at", "finished_at", "failed_at", "expires_at", "asked_at", "progressed_at",
-        )  # fmt: skip
-        return JobRecord(
-            **{
-                **row,
-                **{name: self.moment(row[name]) for name in moments},
-                **{name: self.json(row[name]) for name in ("args", "result", "checkpoint")},
-                **{name: bool(row[name]) for name in ("pause_requested", "cancel_requested", "holds_key")},
-                "id": str(row["id"]),
-                "state": State(row["state"]),
-                "fence": None if row["fence"] is None else str(row["fence"]),
-                "tags": self.words(row["tags"]),
-            }
-        )
 
 
 def _known(moment: datetime | None) -> datetime:

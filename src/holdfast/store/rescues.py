@@ -6,13 +6,14 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from holdfast.model.job import ClaimedJob, Rescued, correlated
 from holdfast.model.lifecycle import State
 from holdfast.model.outcome import Crash
 from holdfast.model.rescue import verdict
-from holdfast.store.reads import JobId, Reading, Row
+from holdfast.store.columns import JobId, Row
+from holdfast.store.reads import Reading
 
 if TYPE_CHECKING:
     from holdfast.store.base import Ref, Transaction
@@ -42,7 +43,7 @@ class TakesBack(Reading):
         fence = str(lease["fence"])
         # Other jobs died with it if the worker had more in hand: then nobody knows whose fault it was.
         company = lease["held"] > 1 or lease["leases"] > 1
-        ids = self.ids_of(lease["job_ids"])
+        ids = self.codec.ids(lease["job_ids"])
         yield from self._taken_back(tx, ids, fence, lease["worker"], company, quarantine_after)
         tx.rows("drop_leases", fences=[fence])
 
@@ -94,7 +95,3 @@ class TakesBack(Reading):
                 job["task"], job["priority"], correlated(job["id"], job["correlation_id"]), end.error.code,
                 end.error.message,
             )  # fmt: skip
-
-    @abstractmethod
-    def ids_of(self, stored: Any) -> list[JobId]:
-        """The job ids of a lease, as they are stored."""

@@ -11,7 +11,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.model.lifecycle import State
-from holdfast.store.reads import JobId, Reading, Row
+from holdfast.store.columns import JobId, Row
+from holdfast.store.reads import Reading
 
 FORGOTTEN = 600.0  # seconds after which nobody waits for an answer any more
 
@@ -59,4 +60,4 @@ class KeepsStacks(Reading):
         [row] = rows
         state = None if row["state"] is None else State(row["state"])
         running = state is State.RUNNING and bool(row["same"])
-        return StackAnswer(row["answer"], self.moment(row["answered_at"]), running, state)
+        return StackAnswer(row["answer"], self.codec.moment(row["answered_at"]), running, state)

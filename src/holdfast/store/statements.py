@@ -2,12 +2,14 @@
 its own in `postgres/` and `sqlite/`, under the same name. A file holds one statement, named like the file, or several
 short ones on one subject, each below a line `-- name: get`.
 
-In the files, `@jobs` is a table of ours, `:name` a parameter, and time is written as
+In the files, `@jobs` is a table of ours, `:name` a parameter, and these become what each database writes:
   @now           the database's clock, in conditions
   @clock         the database's clock, in SET lists
   @after(name)   that clock plus the parameter's seconds
   @any(name)     after a column: it is one of the parameter's list
 Each store says what these become. What several statements share is said once and put in where it is named:
+  @columns(…), @values(…), @record(…), @record_values(…)
+                 lists of a job's columns and what goes into them (`columns.Lists`)
   @lanes         a fragment: the file `lanes.sql` (FRAGMENTS)
   @stands(p)     a condition on the row `p` (CONDITIONS)
 """
@@ -19,6 +21,8 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
+from holdfast.store.columns import Lists
+
 HERE = Path(__file__).parent
 FRAGMENTS = frozenset(["answer", "ended_hold", "lanes", "matching", "taken"])
 CONDITIONS = {
@@ -28,7 +32,9 @@ CONDITIONS = {
 
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 _COMMENT = re.compile(r"^\s*--.*\n", re.MULTILINE)
-_TOKEN = re.compile(rf"@(after|any|{'|'.join(CONDITIONS)})\((\w+)\)|@(\w+)")
+_TOKEN = re.compile(
+    rf"@(after|any|columns|values|record|record_values|{'|'.join(CONDITIONS)})\((\w+)(?:, (\w+))?\)|@(\w+)"
+)
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z]\w*)")
 
 
@@ -53,6 +59,11 @@ def source(engine: str, name: str) -> str:
     return sources(engine)[name]
 
 
+def with_tables(text: str, table: Callable[[str], str]) -> str:
+    """The text of a migration, which has no tokens but names, with the names filled in."""
+    return re.sub(r"@(\w+)", lambda match: table(match[1]), text)
+
+
 class Statements:
     """The statements of one store, with its names filled in."""
 
@@ -65,6 +76,7 @@ class Statements:
         clock: str,
         after: Callable[[str], str],
         any_of: Callable[[str], str],
+        lists: Lists,
         parameter: Callable[[str], str] | None = None,
     ) -> None:
         self._engine = engine
@@ -72,6 +84,7 @@ class Statements:
         self._words = {"now": now, "clock": clock}
         self._after = after
         self._any_of = any_of
+        self._lists = lists
         self._parameter = parameter
         self._ready: dict[str, str] = {}
         sources(engine)
@@ -81,6 +94,9 @@ class Statements:
         if found is None:
             found = self._ready[name] = self.fill(source(self._engine, name))
         return found
+
+    def with_tables(self, migration: str) -> str:
+        return with_tables(migration, self._table)
 
     def define(self, name: str, text: str) -> None:
         """A statement made of others, or of one with something in its place."""
@@ -102,13 +118,15 @@ class Statements:
         return _TOKEN.sub(self._replace, text)
 
     def _replace(self, match: re.Match[str]) -> str:
-        function, argument, word = match.groups()
+        function, name, table, word = match.groups()
         if function == "after":
-            return self._after(argument)
+            return self._after(name)
         if function == "any":
-            return self._any_of(argument)
+            return self._any_of(name)
+        if function in CONDITIONS:
+            return self.fill(CONDITIONS[function].format(row=name))
         if function:
-            return self.fill(CONDITIONS[function].format(row=argument))
+            return self.fill(self._lists(function, name, table or ""))
         if word in FRAGMENTS:
             return self.fill(source(self._engine, word))
         return self._words.get(word) or self._table(word)

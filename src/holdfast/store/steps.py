@@ -14,16 +14,14 @@ Row = dict[str, Any]
 Steps = Generator[tuple[str, dict[str, Any]], list[Row], Any]
 
 
-def keyed_steps(
-    statements: Any, insert: str, job: NewJob, parameters: dict[str, Any], *, may_raise: bool = True
-) -> Steps:
+def keyed_steps(statements: Any, job: NewJob, parameters: dict[str, Any], *, may_raise: bool = True) -> Steps:
     """Enqueue under a key: a finished job gives the key up, the unique index decides who takes it, and whoever comes
     second finds the first. Another writer may come between the steps, so they are repeated until one of both holds.
     `may_raise`: the job that is found gets the priority of the one that asks for more."""
     reuse = min(job.reuse or 0.0, 1e10)
     for _ in range(20):
         yield statements["key_given_up"], {"task": job.task, "key": job.key, "minus_reuse": -reuse}
-        rows = yield statements[insert], parameters
+        rows = yield statements["enqueue_keyed"], parameters
         if rows:
             return Enqueued(str(rows[0]["id"]), True)
         rows = yield statements["key_held"], {"task": job.task, "key": job.key}

@@ -83,9 +83,9 @@ def _kinds(store: Store, queue: str, window: int) -> list[Row]:
 def facts_of(store: Store, rows: list[Row]) -> Facts:
     """The rows of why.sql as values."""
     job = rows[0]
-    now = store.moment(job["now"])
+    now = store.codec.moment(job["now"])
     assert now is not None
-    due_at = store.moment(job["due_at"])
+    due_at = store.codec.moment(job["due_at"])
     assert due_at is not None
     moments = ("expires_at", "finished_at", "lease_ends_at", "asked_at")
     plain = (
@@ -94,7 +94,7 @@ def facts_of(store: Store, rows: list[Row]) -> Facts:
     )  # fmt: skip
     flags = ("cancel_requested", "pause_requested")
     values: dict[str, Any] = {
-        **{name: store.moment(job[name]) for name in moments},
+        **{name: store.codec.moment(job[name]) for name in moments},
         **{name: job[name] for name in plain},
         **{name: bool(job[name]) for name in flags},
     }
@@ -111,11 +111,11 @@ def facts_of(store: Store, rows: list[Row]) -> Facts:
 
 
 def _pause(store: Store, kind: str, name: str, row: Row) -> Pause | None:
-    since = store.moment(row[f"{kind}_paused_at"])
+    since = store.codec.moment(row[f"{kind}_paused_at"])
     if since is None:
         return None
     by, reason, until = (row[f"{kind}_paused_{what}"] for what in ("by", "why", "until"))
-    return Pause(kind, name, by, reason, store.moment(until), since)
+    return Pause(kind, name, by, reason, store.codec.moment(until), since)
 
 
 def _meaning(store: Store, job_id: str) -> Iterator[Pause]:
@@ -129,15 +129,15 @@ def _meaning(store: Store, job_id: str) -> Iterator[Pause]:
 
 
 def _alive(store: Store, row: Row) -> bool:
-    now, seen_at = store.moment(row["now"]), store.moment(row["seen_at"])
+    now, seen_at = store.codec.moment(row["now"]), store.codec.moment(row["seen_at"])
     return now is not None and seen_at is not None and heard_of(seen_at, row["lease"], now)
 
 
 def _worker(store: Store, row: Row) -> WorkerFacts:
     return WorkerFacts(
         id=row["worker_id"],
-        queues=None if row["queues"] is None else store.words(row["queues"]),
-        tasks=store.words(row["tasks"]),
+        queues=None if row["queues"] is None else store.codec.words(row["queues"]),
+        tasks=store.codec.words(row["tasks"]),
         slots=row["slots"],
         running=row["running"] or 0,
     )

@@ -8,19 +8,14 @@ from typing import Any
 from holdfast.model.job import Thing
 from holdfast.store.migrate import migrations
 from holdfast.store.postgres.connect import Connection
-from holdfast.store.statements import Statements, source
+from holdfast.store.statements import source, with_tables
 
 
 def found_and_fresh(connection: Connection, schema: str) -> tuple[list[Thing], list[Thing]]:
     """What is there, and what should be."""
-    temporary = Statements(
-        "postgres", table=lambda name: f"pg_temp.{name}", now="", clock="", after=str, any_of=str,
-        parameter=lambda name: name,
-    )  # fmt: skip
     with connection.transaction(force_rollback=True):
         for migration in migrations("postgres"):
-            text = temporary.fill(migration.sql).replace("%%", "%")
-            connection.execute(text.encode(), prepare=False)
+            connection.execute(with_tables(migration.sql, "pg_temp.{}".format).encode(), prepare=False)
         row = connection.execute(
             "select nspname::text from pg_namespace where oid = pg_my_temp_schema()", prepare=False
         ).fetchone()

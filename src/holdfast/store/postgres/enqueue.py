@@ -21,9 +21,10 @@ from holdfast.model.lifecycle import State
 from holdfast.model.peers import TIMES
 from holdfast.settings import Settings
 from holdfast.store.base import Row, Store
+from holdfast.store.columns import Lists, parameters
 from holdfast.store.pool import Pool
 from holdfast.store.postgres.connect import NOT_ALLOWED, Connection, cut_off, translate, translated
-from holdfast.store.postgres.copy import BEGIN, COPIED, END, CopyRows
+from holdfast.store.postgres.copy import BEGIN, END, CopyRows
 from holdfast.store.postgres.enqueue_connection import EnqueueConnection
 from holdfast.store.postgres.notify import Notifier, few, lane_wakeup
 from holdfast.store.postgres.session import Unanswered, limited
@@ -42,6 +43,7 @@ class PostgresEnqueue(Store):
     """The part of the PostgreSQL store that takes jobs in."""
 
     statements: Statements
+    lists: Lists
     channel: str
     _schema: str
     settings: Settings
@@ -135,7 +137,7 @@ class PostgresEnqueue(Store):
 
     def _values(self, job: NewJob) -> list[Any]:
         """The parameters of `enqueue`, in its order."""
-        values = self._parameters(_columns(job))
+        values = self._parameters(parameters(job, self.codec))
         _, names = self._numbers(self.statements["enqueue"])
         return [values[name] for name in names]
 
@@ -169,10 +171,10 @@ class PostgresEnqueue(Store):
     def _enqueue_steps(self, job: NewJob, *, ours: bool = True) -> Steps:
         """An enqueue described apart from its execution, for any connection. `ours`: it is committed in a moment. On a
         caller's transaction no priority is raised: the job that waits would stay locked until the caller commits."""
+        values = parameters(job, self.codec)
         if job.key is not None:
-            values = _columns(job) | {"key": job.key}
-            return (yield from keyed_steps(self.statements, "enqueue_keyed", job, values, may_raise=ours))
-        rows = yield self.statements["enqueue"], _columns(job)
+            return (yield from keyed_steps(self.statements, job, values, may_raise=ours))
+        rows = yield self.statements["enqueue"], values
         return Enqueued(str(rows[0]["id"]), True)
 
     def enqueue_on(self, connection: Any, job: NewJob) -> Enqueued:
@@ -301,14 +303,12 @@ class PostgresEnqueue(Store):
         )
         if reserved["first"] is None:
             following += ahead
-            document = {"jobs": json.dumps([_document(n, job) for n, job in enumerate(jobs)])}
+            document = {"jobs": json.dumps([self._document(n, job) for n, job in enumerate(jobs)])}
             yield [row["id"] for row in self._rows(connection, self.statements["enqueue_many"], document)]
             return
         ids = reserved["ids"] or list(range(reserved["first"], reserved["last"] + 1))
-        # The column's default is the database's clock; only a clock that a test moves has to be told.
-        columns = COPIED + ("" if self._clock is None else ", created_at")
-        rows = CopyRows(reserved["now"], tell_clock=self._clock is not None)
-        command = self.statements.fill(f"copy @jobs ({columns}) from stdin (format binary)").encode()
+        rows = CopyRows(self.lists.enqueued(), reserved["now"])
+        command = self.statements.fill(f"copy @jobs ({rows.names}) from stdin (format binary)").encode()
         with connection.cursor() as cursor, cursor.copy(command) as copy:
             copy.write(BEGIN)
             for at in range(0, len(jobs), PIECE):
@@ -321,7 +321,7 @@ class PostgresEnqueue(Store):
     def _enqueue_keyed(self, connection: Connection, jobs: list[NewJob]) -> Iterator[Enqueued]:
         if not jobs:
             return iter(())
-        document = {"jobs": json.dumps([_document(n, job) for n, job in enumerate(jobs)])}
+        document = {"jobs": json.dumps([self._document(n, job) for n, job in enumerate(jobs)])}
         self._rows(connection, self.statements["give_up_keys"], dict(document))
         made = self._rows(connection, self.statements["enqueue_keyed_many"], dict(document))
         held = self._rows(connection, self.statements["keys_held"], dict(document))
@@ -340,6 +340,13 @@ class PostgresEnqueue(Store):
                 answers.append(run_steps(self._enqueue_steps(job), lambda t, p: self._rows(connection, t, p)))
         return iter(answers)
 
+    def _document(self, n: int, job: NewJob) -> dict[str, Any]:
+        """A job in the document of statements that enqueue many."""
+        given = parameters(job, self.codec)
+        return given | {
+            "n": n, "run_at": job.run_at and job.run_at.isoformat(), "reuse": min(job.reuse or 0.0, 1e10)
+        }  # fmt: skip
+
 
 def _next_size(chunk: list[NewJob]) -> int:
     """Jobs in the next COPY. The more there are, the less often client and server wait for each other; but they are
@@ -355,30 +362,6 @@ def _unsure(job: NewJob, error: OutcomeUnknown) -> OutcomeUnknown:
         else f"enqueue it again with its key, {job.key!r}, which makes no second one"
     )
     return OutcomeUnknown(f"{error.message}; the job of task {job.task} may have been enqueued or not: {find_out}")
-
-
-def _columns(job: NewJob) -> dict[str, Any]:
-    return {
-        "queue": job.queue,
-        "task": job.task,
-        "args": job.args.decode(),
-        "priority": job.priority,
-        "max_attempts": job.max_attempts,
-        "run_at": job.run_at,
-        "delay": job.delay,
-        "expires_in": job.expires_in,
-        "correlation_id": job.correlation_id,
-        "tags": list(job.tags) or None,
-    }
-
-
-def _document(n: int, job: NewJob) -> dict[str, Any]:
-    return _columns(job) | {
-        "n": n,
-        "run_at": job.run_at and job.run_at.isoformat(),
-        "key": job.key,
-        "reuse": min(job.reuse or 0.0, 1e10),
-    }
 
 
 def _wrong_connection(connection: Any, other: type, method: str) -> str:

@@ -15,6 +15,7 @@ from psycopg import pq
 
 from holdfast.errors import StoreError
 from holdfast.model.job import NewJob
+from holdfast.store.columns import kind_of
 from holdfast.store.postgres.connect import Connection
 from holdfast.store.postgres.notify import aimed
 from holdfast.store.postgres.pipeline import Pipeline, Values
@@ -35,7 +36,7 @@ class EnqueueConnection(Pipeline):
     ) -> None:
         super().__init__(connection, {"enqueue": enqueue, "wake": WAKE})
         self._columns = columns
-        self._kinds: dict[NewJob, Values] | None = {} if fixed else None
+        self._kinds: dict[tuple[object, ...], Values] | None = {} if fixed else None
         self._args_at = columns(NewJob(task="", args=ARGS)).index(ARGS.decode())
         self._wake_sent = False  # its answer is still to be read
         self._wakeup = ("", "")  # the newest that was sent
@@ -75,10 +76,10 @@ class EnqueueConnection(Pipeline):
         """Jobs of a kind have all but their arguments in common: that is encoded once."""
         if self._kinds is None:
             return self.encoded(self._columns(job))
-        kind = replace(job, args=ARGS)
+        kind = kind_of(job)
         common = self._kinds.get(kind)
         if common is None:
-            common = self.encoded(self._columns(kind))
+            common = self.encoded(self._columns(replace(job, args=ARGS)))
             if len(self._kinds) >= KINDS:
                 self._kinds.clear()
             self._kinds[kind] = common

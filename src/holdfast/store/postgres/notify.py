@@ -22,8 +22,8 @@ from psycopg import pq
 from holdfast import events
 from holdfast.errors import StoreError
 from holdfast.model.peers import CHANNELS
+from holdfast.store.postgres.codec import array
 from holdfast.store.postgres.connect import Connection, ready
-from holdfast.store.postgres.copy import array
 from holdfast.store.postgres.wakeup_rate import WakeupRate
 
 SEND = b"select pg_notify(c, p) from unnest($1::text[], $2::text[]) as w (c, p)"

@@ -14,8 +14,8 @@ from psycopg.adapt import Transformer
 from psycopg.errors import error_from_result
 
 from holdfast.errors import ValueRefused
+from holdfast.store.postgres.codec import array
 from holdfast.store.postgres.connect import LOCK_TIMEOUT, Connection, hears, ready
-from holdfast.store.postgres.copy import array
 from holdfast.store.postgres.session import TICK, Wait
 
 Values = list[bytes | None]

@@ -8,16 +8,14 @@ from __future__ import annotations
 import re
 
 from holdfast.errors import BadSettings
+from holdfast.store.columns import KEYED, NOW
 from holdfast.store.migrate import migrations
 
 ROLES = ("owner", "worker", "enqueuer", "reader")
 
 # What an enqueue says of a job. Not its id, state, attempts or fence, nor when it came: so what is inserted waits to be
 # run, and takes nobody's place.
-ENQUEUED = (
-    "queue", "task", "args", "priority", "max_attempts", "run_at", "ready_at", "expires_at", "correlation_id", "tags",
-    "key", "holds_key",
-)  # fmt: skip
+ENQUEUED = tuple(column.name for column in KEYED if column.enqueued is not NOW)
 # What an enqueue is told of others: which job has a key, and how that one stands.
 KEYS = ("id", "queue", "task", "key", "holds_key", "state", "priority", "created_at", "finished_at")
 

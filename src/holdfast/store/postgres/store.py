@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, TypeVar
 
 import psycopg
@@ -17,11 +17,13 @@ from holdfast.model.outcome import Outcome, Progress
 from holdfast.model.peers import CHANNELS, Place
 from holdfast.settings import Settings
 from holdfast.store.base import JobId, Ref, Row, Transaction, success
+from holdfast.store.columns import Lists
 from holdfast.store.migrate import OLDEST_CODE, check_version, misfit, pending, turn
 from holdfast.store.permits import Permits
 from holdfast.store.pool import Pool
 from holdfast.store.postgres.catalogue import found_and_fresh
 from holdfast.store.postgres.claim_floors import Survey
+from holdfast.store.postgres.codec import PostgresCodec
 from holdfast.store.postgres.connect import (
     LOCK_TIMEOUT,
     Connection,
@@ -64,8 +66,11 @@ class PostgresStore(PostgresEnqueue):
         now = "%(now)s::timestamptz" if clock else "statement_timestamp()"
         tick = "%(now)s::timestamptz" if clock else "clock_timestamp()"
         self._schema = '"' + settings.schema + '"'
+        self.codec = PostgresCodec()
+        self.lists = Lists(stamps=clock is not None, expiry="extract(epoch from {} - @now)::float8")
         self.statements = Statements(
             "postgres",
+            lists=self.lists,
             table=lambda name: f"{self._schema}.{name}",
             now=now,
             clock=tick,
@@ -74,9 +79,6 @@ class PostgresStore(PostgresEnqueue):
             parameter=lambda name: f"%({name})s",
         )
         self._numbered: dict[str, tuple[bytes, tuple[str, ...]]] = {}
-        for name in ("enqueue", "enqueue_many", "enqueue_keyed", "enqueue_keyed_many"):
-            if clock is not None:
-                self.statements.define(name, _telling_the_clock(source("postgres", name)))
         self.channel = _channel(settings.schema)
         self.channels = [few(self.channel, number) for number in range(CHANNELS)]
         self.listen_everywhere = ";".join(f'listen "{name}"' for name in (self.channel, *self.channels)).encode()
@@ -164,8 +166,7 @@ class PostgresStore(PostgresEnqueue):
             found = self._version(connection)
             applied = pending("postgres", found or 0)
             for migration in applied:
-                text = self.statements.fill(migration.sql).replace("%%", "%")
-                connection.execute(text.encode(), prepare=False)
+                connection.execute(self.statements.with_tables(migration.sql).encode(), prepare=False)
             if applied:
                 connection.execute(
                     self.statements.fill(
@@ -372,9 +373,6 @@ class PostgresStore(PostgresEnqueue):
         ended = step["reached"] is None or step["young"]
         return step["deleted"], None if ended else step["reached"]
 
-    def ids_of(self, stored: Any) -> list[JobId]:
-        return list(stored)
-
     # -- a handler's own transaction -------------------------------------------------------------------------------
 
     def succeed_on(self, connection: Any, ref: Ref, result: bytes | None, progress: Progress | None = None) -> None:
@@ -443,20 +441,6 @@ class PostgresStore(PostgresEnqueue):
     def open_ear(self) -> PostgresEar:
         return PostgresEar(self._trip_on(self._connect_listener(self.channel)), self.shown_url, self.channels)
 
-    # -- how values are stored -----------------------------------------------------------------------------------------
-
-    def moment(self, stored: Any) -> datetime | None:
-        return None if stored is None else stored.astimezone(UTC)
-
-    def instant(self, moment: datetime | None) -> Any:
-        return moment
-
-    def words(self, stored: Any) -> tuple[str, ...]:
-        return tuple(stored or ())
-
-    def json(self, stored: Any) -> bytes | None:
-        return None if stored is None else bytes(stored)
-
 
 class _Transaction:
     def __init__(self, store: PostgresStore, connection: Connection) -> None:
@@ -468,12 +452,6 @@ class _Transaction:
             if list_of_ids in parameters:
                 parameters[list_of_ids] = numbers(parameters[list_of_ids])
         return self._store._rows(self._connection, self._store.statements[name], parameters)
-
-
-def _telling_the_clock(text: str) -> str:
-    """An enqueue that says when it came. Otherwise the column's default does, and nobody needs a right to say it."""
-    told = text.replace("run_at, ready_at,", "created_at, run_at, ready_at,", 1)
-    return told.replace("coalesce(", "@clock, coalesce(", 1)
 
 
 def _number(text: str) -> tuple[bytes, tuple[str, ...]]:

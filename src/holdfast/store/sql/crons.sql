@@ -38,7 +38,7 @@ update @crons
    set next_at = :next_at, last_at = coalesce(:tick, last_at)
  where name = :name and next_at = :due and expression = :expression and timezone = :timezone
    and coalesce(last_at < :tick, true)
-returning name
+returning queue, priority, max_attempts, tags
 
 -- name: skip_cron
 -- A pause ends: what fell into it is let go. A last tick that lies ahead was taken by a clock that was wrong; with it, no
@@ -47,10 +47,6 @@ update @crons
    set next_at = :next_at, last_at = case when last_at > @now then null else last_at end
  where name = :name
 
--- name: enqueue_cron
--- The job of a tick, or one out of turn.
-insert into @jobs (queue, task, args, priority, max_attempts, created_at, run_at, ready_at, correlation_id, tags)
-select queue, name, '{}', priority, max_attempts, @clock, coalesce(:tick, @clock), coalesce(:tick, @clock),
-       :correlation_id, tags
-  from @crons where name = :name
-returning id, queue
+-- name: cron
+-- What a job of this cron is made from.
+select queue, priority, max_attempts, tags from @crons where name = :name

@@ -1,20 +1,12 @@
 -- Jobs, read by id or found by a filter.
 
 -- name: get
-select id, queue, task, state, priority, attempt, max_attempts, life, crashes, suspicion, pause_requested,
-       cancel_requested, created_at, run_at, started_at, finished_at, failed_at, expires_at, fence, worker, key,
-       holds_key, correlation_id, tags, args, result, checkpoint, pending, done, total, note, error_code,
-       error_message, asked_at, asked_by, asked_why, progressed_at, rate, held_by
-  from @jobs
+select @columns(listed) from @jobs
  where id = :id
 
 -- name: list
 -- These jobs, newest first.
-select id, queue, task, state, priority, attempt, max_attempts, life, crashes, suspicion, pause_requested,
-       cancel_requested, created_at, run_at, started_at, finished_at, failed_at, expires_at, fence, worker, key,
-       holds_key, correlation_id, tags, args, result, checkpoint, pending, done, total, note, error_code,
-       error_message, asked_at, asked_by, asked_why, progressed_at, rate, held_by
-  from @jobs
+select @columns(listed) from @jobs
  where id @any(ids)
  order by id desc
 

@@ -18,7 +18,7 @@ _COMMENT = re.compile(r"--[^\n]*")
 def fresh(statements: Statements) -> list[Thing]:
     with closing(sqlite3.connect(":memory:")) as db:
         for migration in migrations("sqlite"):
-            for statement in parts(statements.fill(migration.sql)):
+            for statement in parts(statements.with_tables(migration.sql)):
                 db.execute(statement)
         own = "select name from sqlite_master where type = 'table' and name not like 'sqlite~_%' escape '~'"
         tables = [row[0] for row in db.execute(own)]

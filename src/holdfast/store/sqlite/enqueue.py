@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
-import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from itertools import islice
 from pathlib import Path
 from typing import Any, cast
@@ -16,28 +14,16 @@ from holdfast.errors import BadSettings, ValueRefused
 from holdfast.model.job import MAX_PRIORITY, MIN_PRIORITY, Enqueued, NewJob
 from holdfast.settings import Settings
 from holdfast.store.base import Row, Store
+from holdfast.store.columns import parameters
+from holdfast.store.sqlite.codec import PLACES, ROW, row_of, rows_of
 from holdfast.store.sqlite.connect import PLACE_LOOK, Connection, is_transient, translate
 from holdfast.store.statements import Statements
 from holdfast.store.steps import Steps, keyed_steps, run_steps
 from holdfast.store.user_connection import underlying
 
 CHUNK = 5_000  # jobs kept at a time
-
-COLUMNS = "queue, task, args, priority, max_attempts, created_at, run_at, ready_at, expires_at, correlation_id, tags"
-
-INSERT = f"insert into @jobs ({COLUMNS}) values ({','.join('?' * 11)})"  # noqa: S608 - our own names
-INSERT_WITH_ID = f"insert into @jobs (id, {COLUMNS}) values ({','.join('?' * 12)})"  # noqa: S608
-
-
-def stored(moment: datetime) -> str:
-    """An instant as text that sorts: UTC, always with microseconds."""
-    if moment.tzinfo is not UTC:
-        moment = moment.astimezone(UTC)
-    return moment.isoformat(" ", "microseconds")[:26]
-
-
-def _after(moment: str, seconds: float) -> str:
-    return stored(datetime.fromisoformat(moment).replace(tzinfo=UTC) + timedelta(seconds=seconds))
+INSERT = f"insert into @jobs ({ROW}) values ({PLACES})"  # noqa: S608 - our own names
+INSERT_WITH_ID = f"insert into @jobs (id, {ROW}) values (?, {PLACES})"  # noqa: S608
 
 
 def _fit(job: NewJob) -> NewJob:
@@ -47,21 +33,6 @@ def _fit(job: NewJob) -> NewJob:
     if job.max_attempts < 1:
         raise ValueRefused(f"a job has one attempt at least, not {job.max_attempts}")
     return job
-
-
-class Stamp:
-    """Now, as it is stored. The text of a second is made once: it takes longer than all else that makes a row."""
-
-    def __init__(self) -> None:
-        self._second: tuple[int | None, str] = (None, "")
-
-    def __call__(self) -> str:
-        seconds, microseconds = divmod(time.time_ns() // 1000, 1_000_000)
-        known, text = self._second
-        if seconds != known:
-            text = stored(datetime.fromtimestamp(seconds, UTC))[:20]
-            self._second = (seconds, text)
-        return f"{text}{microseconds:06d}"
 
 
 class SqliteEnqueue(Store):
@@ -90,7 +61,7 @@ class SqliteEnqueue(Store):
         with self._use() as connection:
             connection.refuse_if_misplaced(PLACE_LOOK)
             if job.key is None:
-                row = self._plain_row(job, self._stamp())
+                row = row_of(job, self._stamp())
                 return Enqueued(str(connection.insert(self.statements.fill(INSERT), row)), True)
             with connection.writing() as db:
                 return self._enqueue(db, job)
@@ -100,27 +71,11 @@ class SqliteEnqueue(Store):
 
     def _enqueue_steps(self, job: NewJob) -> Steps:
         """An enqueue described apart from its execution, for any connection."""
-        columns = self._columns(job)
+        values = parameters(job, self.codec)
         if job.key is not None:
-            return (yield from keyed_steps(self.statements, "enqueue", job, columns))
-        rows = yield self.statements["enqueue"], columns
+            return (yield from keyed_steps(self.statements, job, values))
+        rows = yield self.statements["enqueue"], values
         return Enqueued(str(rows[0]["id"]), True)
-
-    def _columns(self, job: NewJob) -> dict[str, Any]:
-        return {
-            "queue": job.queue,
-            "task": job.task,
-            "args": job.args.decode(),
-            "priority": job.priority,
-            "max_attempts": job.max_attempts,
-            "run_at": self.instant(job.run_at),
-            "delay": job.delay,
-            "expires_in": job.expires_in,
-            "correlation_id": job.correlation_id,
-            "tags": list(job.tags) or None,
-            "key": job.key,
-            "holds_key": None if job.key is None else 1,
-        }
 
     def enqueue_on(self, connection: Any, job: NewJob) -> Enqueued:
         execute = self._execute_on(connection)
@@ -175,7 +130,7 @@ class SqliteEnqueue(Store):
         first = self._next_id(db)
         db.executemany(
             self.statements.fill(INSERT_WITH_ID),
-            ((first + n, *row) for n, row in enumerate(self._plain_rows(plain))),
+            ((first + n, *row) for n, row in enumerate(rows_of(plain, self._stamp()))),
         )
         ids = iter(range(first, first + len(plain)))
         return [Enqueued(str(next(ids)), True) if job.key is None else next(keyed) for job in chunk]
@@ -184,34 +139,21 @@ class SqliteEnqueue(Store):
         row = db.execute("select seq from sqlite_sequence where name = ?", (f"{self.settings.prefix}jobs",)).fetchone()
         return (row[0] if row else 0) + 1
 
-    def _plain_rows(self, jobs: Iterable[NewJob]) -> Iterator[tuple[Any, ...]]:
-        now = self._stamp()
-        return (self._plain_row(job, now) for job in jobs)
-
-    def _plain_row(self, job: NewJob, now: str) -> tuple[Any, ...]:
-        due = (_after(now, job.delay) if job.delay else now) if job.run_at is None else stored(job.run_at)
-        expires = None if job.expires_in is None else _after(now, job.expires_in)
-        tags = json.dumps(job.tags) if job.tags else None
-        return (
-            job.queue, job.task, job.args.decode(), job.priority, job.max_attempts, now, due, due, expires,
-            job.correlation_id, tags,
-        )  # fmt: skip
-
     def _keep_spooled(
         self, connection: Connection, chunk: list[NewJob], source: Iterator[NewJob]
     ) -> Iterator[list[Enqueued]]:
         db = connection.db
         keyed: dict[int, NewJob] = {}  # by place in the stream; each is kept by a statement of its own
         total = 0
-        db.execute(f"create temp table spool (n integer primary key, {COLUMNS})")
+        db.execute(f"create temp table spool (n integer primary key, {ROW})")
         try:
             while chunk:
                 places = {n: job for n, job in enumerate(chunk, total) if job.key is None}
                 keyed |= {n: job for n, job in enumerate(chunk, total) if job.key is not None}
-                rows = zip(places, self._plain_rows(places.values()), strict=True)
+                rows = zip(places, rows_of(places.values(), self._stamp()), strict=True)
                 db.execute("begin")
                 db.executemany(
-                    f"insert into temp.spool (n, {COLUMNS}) values ({','.join('?' * 12)})",  # noqa: S608 - our own names
+                    f"insert into temp.spool (n, {ROW}) values (?, {PLACES})",  # noqa: S608 - our own names
                     ((n, *row) for n, row in rows),
                 )
                 db.execute("commit")
@@ -221,7 +163,7 @@ class SqliteEnqueue(Store):
                 first = self._next_id(db)
                 db.execute(
                     self.statements.fill(
-                        f"insert into @jobs (id, {COLUMNS}) select n + ?, {COLUMNS} from temp.spool order by n"  # noqa: S608
+                        f"insert into @jobs (id, {ROW}) select n + ?, {ROW} from temp.spool order by n"  # noqa: S608
                     ),
                     (first,),
                 )

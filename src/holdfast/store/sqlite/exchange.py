@@ -7,7 +7,7 @@ import heapq
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import datetime
 from itertools import islice
 from typing import Any, cast
 
@@ -17,8 +17,9 @@ from holdfast.errors import OutcomeUnknown
 from holdfast.model.job import Claimed, ClaimedJob, Wants
 from holdfast.model.outcome import Outcome
 from holdfast.store.base import Exchanged, Row, by_fence, by_verb, goes_on, may_be_lost, with_output, with_progress
+from holdfast.store.sqlite.codec import seconds_until, stored
 from holdfast.store.sqlite.connect import reading_text_as
-from holdfast.store.sqlite.enqueue import SqliteEnqueue, stored
+from holdfast.store.sqlite.enqueue import SqliteEnqueue
 
 DOCUMENT = 200  # jobs read in one document: their arguments may be long
 
@@ -229,10 +230,6 @@ def _only(row: Row) -> str:
 
 def batched(ids: list[int], size: int) -> Iterator[list[int]]:
     return (ids[start : start + size] for start in range(0, len(ids), size))
-
-
-def seconds_until(stored_moment: str, now: datetime) -> float:
-    return (datetime.fromisoformat(stored_moment).replace(tzinfo=UTC) - now).total_seconds()
 
 
 def _held(fence: str, row: tuple[Any, ...], now: datetime) -> ClaimedJob:

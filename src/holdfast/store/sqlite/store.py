@@ -8,10 +8,10 @@ import sqlite3
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any, cast
 
-from holdfast.errors import LeaseLost, StoreError, ValueRefused
+from holdfast.errors import LeaseLost, StoreError
 from holdfast.model.facts import Holder
 from holdfast.model.job import Look, Request, Thing
 from holdfast.model.outcome import Progress
@@ -23,10 +23,12 @@ from holdfast.store.base import (
     Transaction,
     success,
 )
+from holdfast.store.columns import Lists
 from holdfast.store.migrate import OLDEST_CODE, check_version, misfit, pending
 from holdfast.store.operator_verbs import forget
 from holdfast.store.pool import Pool
 from holdfast.store.sqlite.catalogue import fresh, parts, things
+from holdfast.store.sqlite.codec import SqliteCodec, Stamp, later, seconds_until, stored
 from holdfast.store.sqlite.connect import (
     DISK_TROUBLE,
     TRANSIENT,
@@ -38,8 +40,7 @@ from holdfast.store.sqlite.connect import (
     translate,
     translated,
 )
-from holdfast.store.sqlite.enqueue import Stamp, stored
-from holdfast.store.sqlite.exchange import SqliteTrip, as_text, seconds_until
+from holdfast.store.sqlite.exchange import SqliteTrip, as_text
 from holdfast.store.sqlite.gate import holder_of
 from holdfast.store.sqlite.watch import Watch
 from holdfast.store.statements import Statements
@@ -54,8 +55,10 @@ class SqliteStore(SqliteTrip):
         self._oldest: int | None = None
         self._clock = clock or (lambda: datetime.now(UTC))
         self._stamp = Stamp() if clock is None else (lambda: stored(self._clock()))
+        self.codec = SqliteCodec()
         self.statements = Statements(
             "sqlite",
+            lists=Lists(stamps=True, expiry="{}"),
             table=lambda name: f'"{settings.prefix}{name}"',
             now=":now",
             clock=":now",
@@ -79,7 +82,7 @@ class SqliteStore(SqliteTrip):
             with connection.writing() as db:
                 applied = pending("sqlite", self._version(db) or 0)
                 for migration in applied:
-                    for statement in parts(self.statements.fill(migration.sql)):
+                    for statement in parts(self.statements.with_tables(migration.sql)):
                         db.execute(statement)
                 if applied:
                     db.execute(
@@ -138,7 +141,7 @@ class SqliteStore(SqliteTrip):
             after = self._after[text] = sorted({m[1] for m in re.finditer(r":(\w+)_at\b", text)})
         for name in after:
             if name in parameters:
-                parameters[f"{name}_at"] = _later(now, parameters[name])
+                parameters[f"{name}_at"] = later(now, parameters[name])
         for name, value in parameters.items():
             if isinstance(value, list):
                 parameters[name] = json.dumps(value)
@@ -266,9 +269,6 @@ class SqliteStore(SqliteTrip):
                 tx.rows("keep_step", id=ref.id, fence=ref.fence, name=name, result=as_text(result))
         return self._told(ref, "step", rows)
 
-    def ids_of(self, stored_ids: Any) -> list[JobId]:
-        return cast(list[JobId], json.loads(stored_ids))
-
     # -- a handler's own transaction -------------------------------------------------------------------------------
 
     def succeed_on(self, connection: Any, ref: Ref, result: bytes | None, progress: Progress | None = None) -> None:
@@ -314,20 +314,6 @@ class SqliteStore(SqliteTrip):
                         seen = now
                         heard("changed", "")
 
-    # -- how values are stored -----------------------------------------------------------------------------------------
-
-    def moment(self, stored: Any) -> datetime | None:
-        return None if stored is None else datetime.fromisoformat(stored).replace(tzinfo=UTC)
-
-    def instant(self, moment: datetime | None) -> Any:
-        return None if moment is None else stored(moment)
-
-    def words(self, stored: Any) -> tuple[str, ...]:
-        return tuple(json.loads(stored)) if stored else ()
-
-    def json(self, stored: Any) -> bytes | None:
-        return None if stored is None else str(stored).encode()
-
 
 class _Transaction:
     def __init__(self, store: SqliteStore, db: sqlite3.Connection) -> None:
@@ -338,13 +324,6 @@ class _Transaction:
         # Others may have inserted text that is none, which must not keep anyone from steering.
         with reading_text_as(self._db, lambda value: value.decode(errors="replace")):
             return self._store.rows(self._db, self._store.statements[name], parameters)
-
-
-def _later(now: datetime, seconds: float | None) -> str | None:
-    try:
-        return None if seconds is None else stored(now + timedelta(seconds=seconds))
-    except (OverflowError, ValueError) as error:
-        raise ValueRefused(f"{seconds!r} seconds can't be reckoned with: {error}") from None
 
 
 def _change_counter(db: sqlite3.Connection) -> int:

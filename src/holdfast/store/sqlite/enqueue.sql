@@ -1,7 +1,0 @@
--- A new job. With a key, the unique index decides which of several at once is the first; no row back: it is held.
-insert into @jobs (queue, task, args, priority, max_attempts, created_at, run_at, ready_at, expires_at,
-                   correlation_id, tags, key, holds_key)
-values (:queue, :task, :args, :priority, :max_attempts, @clock, coalesce(:run_at, @after(delay)),
-        coalesce(:run_at, @after(delay)), @after(expires_in), :correlation_id, :tags, :key, :holds_key)
-on conflict (task, key) where holds_key do nothing
-returning id
