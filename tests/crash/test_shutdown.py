@@ -25,7 +25,7 @@ PROCESSES = 12  # real ones: 200 in all
 AT_ONCE = 5.0  # seconds until a worker has ended that need not wait for its handlers: their grace is ten minutes
 
 
-class Crew:
+class Workers:
     """Workers in threads of this process, started and stopped again and again, and what their handlers saw."""
 
     def __init__(self, settings: Settings) -> None:
@@ -90,15 +90,15 @@ class Crew:
 
 
 def test_cycles_of_start_and_stop_lose_nothing(settings: Settings) -> None:
-    crew = Crew(settings)
-    app = crew.application()
+    workers = Workers(settings)
+    app = workers.application()
     app.migrate()
     failures: list[BaseException] = []
 
     def cycles(seeds: range) -> None:
         try:
             for seed in seeds:
-                crew.cycle(seed)
+                workers.cycle(seed)
         except BaseException as error:  # noqa: BLE001 - told by the test's own thread
             failures.append(error)
 
@@ -119,15 +119,15 @@ def test_cycles_of_start_and_stop_lose_nothing(settings: Settings) -> None:
             assert job.state is State.QUEUED
             assert app.store.cancel(job.id) is State.CANCELLED
     # With time enough, the rest gets done.
-    crew.settings = replace(crew.settings, grace=30.0)
-    last = crew.application()
+    workers.settings = replace(workers.settings, grace=30.0)
+    last = workers.application()
     last.drain()
     left = Counter(job.state for job in app.store.jobs(limit=100_000))
     assert set(left) == {State.SUCCEEDED, State.CANCELLED}
     for job in app.store.jobs(state=State.SUCCEEDED, limit=100_000):
-        assert crew.ends[job.id] >= 1
+        assert workers.ends[job.id] >= 1
         released = [a for a in app.store.attempts(job.id) if a.outcome == "released"]
-        assert crew.ends[job.id] <= 1 + len(released), "a second run is explained by a release"
+        assert workers.ends[job.id] <= 1 + len(released), "a second run is explained by a release"
     last.close()
     app.close()
 

@@ -30,8 +30,8 @@ from holdfast.model.stack import LIMIT as STACK_LIMIT
 from holdfast.model.stack import taken
 from holdfast.runners import isolated_process, pooled_process
 from holdfast.runners.arrivals import WORDS
+from holdfast.runners.base import WorkerLink
 from holdfast.runners.exit_status import ExitStatus
-from holdfast.runners.group import WorkerLink
 from holdfast.runners.isolated import IsolatedRunner
 from holdfast.runners.messages import REQUESTS, Hello, Ready
 from holdfast.runners.process_pool import ProcessPool

@@ -26,8 +26,8 @@ from holdfast.model.outcome import (
     stopped,
 )
 from holdfast.runners import pooled_child as child_module
+from holdfast.runners.base import WorkerLink
 from holdfast.runners.channel import Channel
-from holdfast.runners.group import WorkerLink
 from holdfast.runners.marks import MARKS
 from holdfast.runners.messages import Begin, Close, Done, Hello, Progressed, Ready, Start, ToWorker
 from holdfast.runners.pooled_child import PooledChild

@@ -18,8 +18,8 @@ from holdfast.model.outcome import Error, Outcome
 from holdfast.runners.channel import LAST, Channel, SendBuffer
 from holdfast.runners.isolated_child import uninterrupted
 from holdfast.runners.messages import Done, Stack, Start, Stop, ToWorker, Withdraw
+from holdfast.runners.pooled_process import Withdrawals
 from holdfast.runners.wire import CHUNK, FrameReader, frame, send, to_runner, to_worker
-from holdfast.runners.withdrawals import Withdrawals
 
 
 @pytest.fixture

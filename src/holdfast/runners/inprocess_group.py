@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import BadSettings
-from holdfast.runners.base import Runner
-from holdfast.runners.group import WorkerLink
+from holdfast.runners.base import Runner, WorkerLink
 from holdfast.runners.inprocess import InProcessRunner
 from holdfast.runners.stacks import no_stack, not_running
 from holdfast.runners.threads import ThreadRunner

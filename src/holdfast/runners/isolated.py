@@ -12,8 +12,8 @@ from typing import Any
 from holdfast import events
 from holdfast.model.outcome import Crash, Outcome, given_back
 from holdfast.runners.arrivals import Arrivals
+from holdfast.runners.base import WorkerLink
 from holdfast.runners.channel import Garbled
-from holdfast.runners.group import WorkerLink
 from holdfast.runners.isolated_process import IsolatedProcess
 from holdfast.runners.messages import Ask, Began, Ended, Progressed, Run, Stack, StartFailed, ToWorker
 from holdfast.runners.process_watcher import ProcessWatcher

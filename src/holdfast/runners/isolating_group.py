@@ -8,8 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from holdfast.errors import BadSettings
-from holdfast.runners.base import Runner
-from holdfast.runners.group import RunnerGroup, WorkerLink
+from holdfast.runners.base import Runner, RunnerGroup, WorkerLink
 from holdfast.settings import Settings
 from holdfast.store.base import Store
 from holdfast.tasks.attempt import Attempt

@@ -97,10 +97,10 @@ class Begin(msgspec.Struct, frozen=True, array_like=True, tag="begin"):
 
 
 class Ready(msgspec.Struct, frozen=True, array_like=True, tag="ready"):
-    """Resources are open and start hooks were called: it takes attempts. `hears`: the events that the application
+    """Resources are open and start hooks were called: it takes attempts. `listens_to`: the events that the application
     listens to; None: all."""
 
-    hears: Annotated[list[str], Meta(max_length=1000)] | None = []
+    listens_to: Annotated[list[str], Meta(max_length=1000)] | None = []
 
 
 class Start(msgspec.Struct, frozen=True, array_like=True, tag="start"):

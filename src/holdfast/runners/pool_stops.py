@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from holdfast import events
 from holdfast.model.outcome import Crash, Outcome, given_back
+from holdfast.runners.base import WorkerLink
 from holdfast.runners.decide import forced
-from holdfast.runners.group import WorkerLink
 from holdfast.runners.pool_start import PARTING
 from holdfast.runners.pooled_process import PooledProcess
 from holdfast.tasks.attempt import Attempt

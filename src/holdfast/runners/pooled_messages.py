@@ -6,9 +6,9 @@ import time
 from itertools import repeat
 
 from holdfast.runners.arrivals import Arrivals, span
+from holdfast.runners.base import WorkerLink
 from holdfast.runners.channel import Garbled
 from holdfast.runners.event_forwarding import Forwarder
-from holdfast.runners.group import WorkerLink
 from holdfast.runners.messages import Delivered, Done, Progressed, Stack, ToWorker, Withdrawn
 from holdfast.runners.pooled_process import PooledProcess
 from holdfast.tasks.attempt_events import emit_errored

@@ -8,6 +8,7 @@ import signal
 import socket
 import sys
 import tempfile
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -19,10 +20,9 @@ from holdfast.runners.attempt_table import AttemptTable
 from holdfast.runners.channel import Channel, Garbled
 from holdfast.runners.child_setup import ChildSetup
 from holdfast.runners.marks import MARKS, Marks
-from holdfast.runners.messages import Begin, Close, Configure, Start, Stop, TakeStack, ToRunner, ToWorker
+from holdfast.runners.messages import Begin, Close, Configure, Start, Stop, TakeStack, ToRunner, ToWorker, Withdraw
 from holdfast.runners.spawn import spawn
 from holdfast.runners.wire import frame
-from holdfast.runners.withdrawals import Withdrawals
 from holdfast.tasks.attempt import Attempt
 
 SLOW = 30.0  # seconds of importing the application after which that is reported
@@ -202,6 +202,35 @@ class PooledProcess:
         self.channel.close()
         self._shared.close()
         return f"was ended, for it {self.channel.broken}" if self.channel.broken else end.described()
+
+
+class Withdrawals:
+    """Attempts that were asked back because they have not begun. One request at a time for coroutines, and one for
+    synchronous handlers: the process answers each of them, and an answer that nobody asked for is refused."""
+
+    def __init__(self, send: Callable[[Withdraw], None]) -> None:
+        self._send = send
+        self._lock = threading.Lock()
+        self._asked_at: dict[bool, float] = {}  # is_async -> since when an answer is due (monotonic)
+
+    def request(self, most: int | None, *, is_async: bool) -> None:
+        """What has not begun comes back with the answer."""
+        with self._lock:
+            if is_async in self._asked_at:
+                return
+            self._asked_at[is_async] = time.monotonic()
+        self._send(Withdraw(is_async, most))
+
+    def answered(self, is_async: bool) -> None:
+        if self._asked_at.pop(is_async, None) is None:
+            raise Garbled("gave back what nobody asked for")
+
+    def is_pending(self, *, is_async: bool) -> bool:
+        return is_async in self._asked_at
+
+    def silent_for(self) -> float:
+        """Seconds that an answer is due."""
+        return time.monotonic() - min(self._asked_at.values(), default=time.monotonic())
 
 
 def _shared_memory() -> IO[bytes]:

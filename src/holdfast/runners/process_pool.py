@@ -10,10 +10,9 @@ from typing import Any
 from holdfast import events
 from holdfast.errors import BadSettings, HoldfastError
 from holdfast.runners.arrivals import Arrivals
-from holdfast.runners.base import Runner
+from holdfast.runners.base import Runner, WorkerLink
 from holdfast.runners.channel import Garbled
 from holdfast.runners.event_forwarding import Forwarder
-from holdfast.runners.group import WorkerLink
 from holdfast.runners.messages import Configure, Hello, Ready, StartFailed, ToWorker
 from holdfast.runners.pool_start import StartSchedule, start_first
 from holdfast.runners.pool_stops import Settlement, end_with, late_attempts
@@ -185,8 +184,8 @@ class ProcessPool:
             case StartFailed():
                 if not process.opened:
                     self._start_failed(self._arrivals.start_failed(message))
-            case Ready(hears) if process.greeted and not process.opened:
-                self._opened(process, hears)
+            case Ready(listens_to) if process.greeted and not process.opened:
+                self._opened(process, listens_to)
             case _ if not process.opened:
                 raise Garbled("spoke out of turn")
             case _:
@@ -210,9 +209,9 @@ class ProcessPool:
             self._trouble = error
             self._watcher.changed.notify_all()
 
-    def _opened(self, process: PooledProcess, hears: list[str] | None) -> None:
+    def _opened(self, process: PooledProcess, listens_to: list[str] | None) -> None:
         try:
-            self._forwarder.announced(hears)
+            self._forwarder.announced(listens_to)
         except BadSettings:
             raise Garbled("listens to events that there are not") from None
         self._starts.failures = 0

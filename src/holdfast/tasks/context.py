@@ -11,12 +11,11 @@ from holdfast.errors import HoldfastError
 from holdfast.model.outcome import MAX_COUNT
 from holdfast.model.payload import decode_checkpoint
 from holdfast.redact import Hiding
-from holdfast.tasks import checkpoints
 from holdfast.tasks.attempt import Attempt
 from holdfast.tasks.handler_transaction import HandlerTransaction, Success
 from holdfast.tasks.job_info import JobInfo, info_of
 from holdfast.tasks.lease_writes import LeaseWrites
-from holdfast.tasks.progress import atrack, check_counts, checked_note, track
+from holdfast.tasks.progress import atrack, check_counts, checked_note, saving_checkpoint, track
 from holdfast.tasks.steps import Steps
 
 if TYPE_CHECKING:
@@ -91,13 +90,13 @@ class JobContext:
         """Save progress, JSON values or bytes: the next attempt finds it in `ctx.saved`, on whatever host it runs.
         `pending` and `done` count work items. If the attempt should stop, it stops here, right after saving."""
         if (writes := self._lease_writes()) is not None:
-            writes.write(checkpoints.saving(writes, state, pending, done), "a checkpoint")
+            writes.write(saving_checkpoint(writes, state, pending, done), "a checkpoint")
             writes.attempt.raise_if_stopping(at_shutdown=True)
 
     async def acheckpoint(self, state: Any, *, pending: int = 0, done: int | None = None) -> None:
         """`checkpoint` for asynchronous handlers: the loop goes on meanwhile."""
         if (writes := self._lease_writes()) is not None:
-            await writes.awrite(checkpoints.saving(writes, state, pending, done), "a checkpoint")
+            await writes.awrite(saving_checkpoint(writes, state, pending, done), "a checkpoint")
             writes.attempt.raise_if_stopping(at_shutdown=True)
 
     def progress(self, done: int, *, total: int | None = None, note: str | None = None) -> None:

@@ -62,7 +62,7 @@ class Hooks(msgspec.Struct, frozen=True):
             return lambda seconds: None
         calls = _Calls(self.error)
 
-        def hear(name: str, fields: dict[str, Any]) -> None:
+        def on_event(name: str, fields: dict[str, Any]) -> None:
             if fields.get("worker") != worker or fields.get("raised"):
                 return  # of another worker, or the hooks were called where it was raised
             if name == "poll_failed":
@@ -70,7 +70,7 @@ class Hooks(msgspec.Struct, frozen=True):
             elif "task" in fields:
                 calls.add(_job(fields), _error(name, fields))
 
-        unsubscribe = events.subscribe(hear, only=ERRORS)
+        unsubscribe = events.subscribe(on_event, only=ERRORS)
 
         def end(seconds: float) -> None:
             unsubscribe()

@@ -1,4 +1,4 @@
-"""What a handler and the hooks are told about their job."""
+"""What a handler and the error hooks know about their job."""
 
 from __future__ import annotations
 

@@ -1,13 +1,17 @@
-"""Progress that a handler reports: kept in memory with its attempt, written about once a second by the heartbeat."""
+"""Progress of a handler. What it reports is kept in memory with its attempt, and written about once a second by the
+heartbeat; a checkpoint is saved at once."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from holdfast import events
 from holdfast.errors import HoldfastError
 from holdfast.model.outcome import MAX_COUNT
+from holdfast.model.payload import Unfit, encode_checkpoint
 from holdfast.tasks.attempt import Attempt
+from holdfast.tasks.lease_writes import LeaseWrites, Write
 
 T = TypeVar("T")
 
@@ -46,3 +50,27 @@ async def atrack(attempt: Attempt | None, items: AsyncIterable[T], done: int) ->
         if attempt is not None:
             attempt.done = done
             attempt.fresh = True
+
+
+def saving_checkpoint(writes: LeaseWrites, state: Any, pending: int, done: int | None) -> Write:
+    """Returns what saves this checkpoint. The first call encodes the state: a large one is no work for an event
+    loop."""
+    check_counts(pending=pending, done=done)
+    attempt = writes.attempt
+    job = str(attempt.held.id)
+    data: bytes | None = None
+
+    def save() -> tuple[bool, bool]:
+        nonlocal data
+        if data is None:
+            try:
+                data = encode_checkpoint(state, limit=writes.settings.max_result)
+            except Unfit as unfit:
+                raise HoldfastError(f"the checkpoint of job {job} can't be kept: {unfit}", number="HF1308") from None
+        requests = writes.store.checkpoint(writes.ref, data, pending, done)
+        if done is not None and attempt.done is not None:
+            attempt.done = int(done)  # the count reported before is out of date
+        events.emit("checkpointed", job=job, pending=pending, done=done)
+        return requests
+
+    return save

@@ -13,7 +13,7 @@ from holdfast import events
 from holdfast.errors import HoldfastError, StoreError
 from holdfast.model.job import Processed
 from holdfast.model.names import checked_name
-from holdfast.runners.group import RunnerGroup, WorkerLink
+from holdfast.runners.base import RunnerGroup, WorkerLink
 from holdfast.settings import Settings
 from holdfast.store.base import Store
 from holdfast.worker.cron import Crons
