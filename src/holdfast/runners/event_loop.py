@@ -48,12 +48,10 @@ class Slot:
             attempt.stop_seen = True
             self.task.cancel()
 
-    def clear(self) -> None:
-        """The attempt ended: nothing requested of it carries over to the next one."""
-        self.attempt = None
+    def uncancel(self) -> None:
+        """What was requested of an attempt that ended does not carry over to the next one."""
         while self.task.cancelling():
             self.task.uncancel()
-        current_context.set(None)
 
 
 def _interrupter(slot: ref[Slot], loop: asyncio.AbstractEventLoop) -> Callable[[Attempt], None]:

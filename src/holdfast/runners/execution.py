@@ -111,7 +111,10 @@ class Execution:
         else:
             self._returned(attempt, handler, value)
         finally:
-            slot.clear()
+            slot.attempt = None
+            if slot.task.cancelling():
+                slot.uncancel()
+            current_context.set(None)
 
     def give_back(self, attempt: Attempt) -> None:
         """It is not run."""

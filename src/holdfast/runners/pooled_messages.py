@@ -9,7 +9,7 @@ from holdfast.runners.arrivals import Arrivals, span
 from holdfast.runners.base import WorkerLink
 from holdfast.runners.channel import Garbled
 from holdfast.runners.event_forwarding import Forwarder
-from holdfast.runners.messages import Delivered, Done, Progressed, Stack, ToWorker, Withdrawn
+from holdfast.runners.messages import Delivered, Done, Progressed, Stack, StartFailed, ToWorker, Withdrawn
 from holdfast.runners.pooled_process import PooledProcess
 from holdfast.tasks.attempt_events import emit_errored
 
@@ -37,6 +37,8 @@ class PooledMessages:
                         self._link.outcomes.finished(attempt, None)
             case Delivered():
                 self._forwarder.delivered(process)
+            case StartFailed():
+                pass  # it failed after it had started, and ends
             case _:
                 raise Garbled("spoke out of turn")
 

@@ -178,18 +178,18 @@ class ProcessPool:
     # -- on the watcher's thread: what processes send, and how they end ------------------------------------------------
 
     def received(self, process: PooledProcess, message: ToWorker) -> None:
+        if process.opened:
+            self._messages.received(process, message)
+            return
         match message:
             case Hello(_, tasks) if not process.greeted:
                 self._greeted(process, Manifest(tasks))
             case StartFailed():
-                if not process.opened:
-                    self._start_failed(self._arrivals.start_failed(message))
-            case Ready(listens_to) if process.greeted and not process.opened:
+                self._start_failed(self._arrivals.start_failed(message))
+            case Ready(listens_to) if process.greeted:
                 self._opened(process, listens_to)
-            case _ if not process.opened:
-                raise Garbled("spoke out of turn")
             case _:
-                self._messages.received(process, message)
+                raise Garbled("spoke out of turn")
 
     def _greeted(self, process: PooledProcess, manifest: Manifest) -> None:
         if manifest.names == Manifest(self.tasks).names:

@@ -107,7 +107,7 @@ class Attempt(msgspec.Struct, eq=False, gc=False):
     @property
     def not_to_begin(self) -> bool:
         """Was it asked to stop, or did it expire, before it began? Then it is given back."""
-        return self.reason is not None or self.has_expired
+        return self.reason is not None or (self.begin_by is not None and self.has_expired)
 
     @property
     def has_expired(self) -> bool:
