@@ -1,7 +1,8 @@
-"""Crons: one job a tick. Every worker may fire them, none leads: each moves a row on that only one of them can move.
+"""Crons: one job for each tick. Every worker may fire them and none is the leader: firing advances a row, and only one
+worker can do that.
 
-What is fired is what the row says, not what the code of whoever fires it says. The code has its say when a worker
-starts: so in a rolling deploy the newest start decides, once, and workers of both kinds follow it."""
+The row decides what is fired, not the code of the worker that fires it. The code only counts when a worker starts and
+declares its crons. So in a rolling deploy the worker that started last decides, and old and new workers follow it."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from holdfast.model.cron import CronRecord, next_step
 from holdfast.store.base import Store
 from holdfast.tasks.manifest import TaskInfo, cron_of
 
-MARGIN = 0.005  # seconds after a tick to look: clocks of hosts run apart
+MARGIN = 0.005  # seconds after a tick to look: the clocks of hosts differ
 
 
 class Crons:
@@ -24,17 +25,17 @@ class Crons:
         self._due_in = due_in
         self._tasks = [task for task in tasks if task.cron is not None]
         self.names = tuple(sorted(task.name for task in self._tasks))
-        self.declared = not self._tasks  # the database knows them
+        self.declared = not self._tasks  # the database knows our crons
 
     def step(self) -> float | None:
-        """Fire what is due. Returns in how many seconds the next tick falls due; None: there is none to wait for."""
+        """Fire what is due. Returns in how many seconds the next tick falls due, or None if no tick is planned."""
         if not self._tasks:
             return None
         if not self.declared:
             for task in self._tasks:
                 if task.aliases:
                     self._store.rename_cron(task.name, task.aliases)
-            self._fire_due()  # what the schedule of before still owes
+            self._fire_due()  # ticks of the schedule as it was before
             now = self._store.now()
             for task in self._tasks:
                 self._store.declare_cron(cron_of(task, now))
@@ -50,7 +51,7 @@ class Crons:
             while step := next_step(cron):
                 job = self._store.fire(cron, step)
                 if job is None and step.tick is not None:
-                    return MARGIN  # another was quicker: see what is left
+                    return MARGIN  # another worker was quicker: see what is left
                 if step.skipped_from is not None:
                     since = step.skipped_from.isoformat()
                     events.emit("ticks_missed", cron=cron.name, since=since, catch_up=cron.catch_up)
@@ -58,7 +59,7 @@ class Crons:
                     events.emit("fired", cron=cron.name, job=job, tick=step.tick.isoformat())
                     self._due_in(0.0)
                 cron = replace(cron, next_at=step.next_at, last_at=step.tick or cron.last_at)
-        except BadSettings as error:  # a newer worker's schedule, in a zone this host does not know: others fire it
+        except BadSettings as error:  # a newer worker's schedule, in a zone unknown on this host: others fire it
             events.emit("cron_unknown", cron=cron.name, error=str(error))
             return None
         return (cron.next_at - cron.now).total_seconds() + MARGIN

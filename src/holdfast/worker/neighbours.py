@@ -1,9 +1,9 @@
-"""Workers on one host see each other's death at once: each holds a lock on a file for as long as it lives; the kernel
-lets go of it when the process is gone, however it ended. (A pid check is fooled by zombies and reused pids.)
+"""Workers on one host notice each other's death at once. Each holds a lock on a file as long as it lives; the kernel
+releases it when the process is gone, however it ended. (Zombies and reused pids would fool a check of pids.)
 
-The files lie where others may write as well, /tmp for one. So every directory of ours is opened by a descriptor, never
-through a symbolic link, and must be ours alone to write to; everything is done relative to that descriptor, whatever
-stands at its path later. Only files that look like ours are touched."""
+The files may lie where other users can write, /tmp for example. So every directory of ours is opened as a descriptor,
+never through a symbolic link, and must be writable by us alone. Everything else is relative to that descriptor,
+whatever stands at its path later. Only files that look like ours are touched."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from holdfast.worker.periodic import Loop
 from holdfast.worker.rescuer import Rescuer, Trust
 
 WATCH_EVERY = 0.5  # seconds; costs no statement
-CROWD = 256  # neighbours looked at in one round
-WORKER = re.compile(r"[^./][^/]*~[0-9a-f]{12}", re.DOTALL)  # an id, as worker.py makes them
+MOST = 256  # neighbours checked in one round
+WORKER = re.compile(r"[^./][^/]*~[0-9a-f]{12}", re.DOTALL)  # an id as worker.py makes it
 DIRECTORY = os.O_DIRECTORY | os.O_CLOEXEC
-FILE = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a FIFO is not waited for
+FILE = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # NONBLOCK: never wait for a FIFO
 
 
 class Alone(Exception):
-    """Why there is no place to meet: the lease alone decides."""
+    """Why this worker can have no neighbours: only leases tell it then that others died."""
 
 
 def meet(store: Store, host: str, worker: str) -> Neighbours:
@@ -44,15 +44,15 @@ def meet(store: Store, host: str, worker: str) -> Neighbours:
 
 
 def meeting_place(store: Store, host: str, *, create: bool = True) -> int | None:
-    """A descriptor of the directory where workers of this store on this host leave their files. None: nobody has made
-    it yet, nor are we to `create` it. Raises Alone."""
+    """A descriptor of the directory where workers of this store on this host keep their files. None: it does not exist
+    and `create` is False. Raises Alone."""
     path = getattr(store, "path", None)
     try:
         if path is not None:
             where, levels = Path(path).parent, [f"{Path(path).name}-workers", host]
         else:
             where, levels = _runtime_directory(), [f"holdfast-{os.getuid()}", store.store_id, host]
-        # It may be a link, as /tmp is on some systems, and need not be readable: nothing is trusted because of it.
+        # This one may be a link, as /tmp is on some systems, and need not be readable: we trust nothing because of it.
         place = os.open(where, getattr(os, "O_PATH", os.O_RDONLY) | DIRECTORY)
         for name in levels:
             where /= name
@@ -98,11 +98,11 @@ def _enter(above: int, name: str, *, create: bool) -> int:
 
 class Neighbours:
     def __init__(self, place: int | None, worker: str) -> None:
-        """`place`: a descriptor, ours from now on. Raises Alone if we can't be seen there."""
+        """`place`: a descriptor that we own from now on. Raises Alone if our own file can't be made there."""
         self._place = place
         self._worker = worker
         self._own: int | None = None
-        # A descriptor that was closed is soon another's: nobody may be using it then.
+        # The number of a closed descriptor is soon reused, so nothing may use it while it is closed.
         self._using = threading.Lock()
         if place is not None:
             try:
@@ -113,11 +113,11 @@ class Neighbours:
 
     @property
     def descriptor(self) -> int | None:
-        """The lock that says we live. Only our reaper gets a copy: whoever has one can unlock it."""
+        """The lock that says that we live. Only our reaper gets a copy: whoever has one can unlock it."""
         return self._own
 
     def dead(self) -> list[str]:
-        """Workers whose lock is free. Their files stay until `bury`: if rescuing fails, they are found again."""
+        """Workers whose lock is free. Their files stay until `bury`, so that they are found again if a rescue fails."""
         with self._using:
             if self._place is None:
                 return []
@@ -125,7 +125,7 @@ class Neighbours:
                 names = [name for name in os.listdir(self._place) if WORKER.fullmatch(name) and name != self._worker]
             except OSError:
                 return []
-            return [name for name in names[:CROWD] if _is_free(self._place, name)]
+            return [name for name in names[:MOST] if _is_free(self._place, name)]
 
     def bury(self, worker: str) -> None:
         with self._using:
@@ -133,7 +133,7 @@ class Neighbours:
                 _remove(self._place, worker)
 
     def leave(self) -> None:
-        """We end in good order: there is nothing to rescue."""
+        """We end in good order, so there is nothing to rescue."""
         with self._using:
             if self._place is not None and self._own is not None:
                 _remove(self._place, self._worker)
@@ -143,7 +143,7 @@ class Neighbours:
 
 
 def _life_lock(place: int, worker: str) -> int:
-    """A file, locked. Created under another name first and locked before it gets its own, so that nobody can find it
+    """A locked file. It is created and locked under another name before it gets its own, so that nobody can find it
     unlocked while its worker lives."""
     if not WORKER.fullmatch(worker):
         raise ValueError("that can't be the name of a file")
@@ -161,7 +161,7 @@ def _life_lock(place: int, worker: str) -> int:
 def _is_free(place: int, worker: str) -> bool:
     try:
         descriptor = os.open(worker, FILE, dir_fd=place)
-    except OSError:  # it has left meanwhile, or this is no file of a worker's
+    except OSError:  # the worker has left meanwhile, or this is no file of a worker
         return False
     try:
         if not _is_ours(os.fstat(descriptor)):

@@ -1,5 +1,5 @@
-"""Deletes old finished jobs, in bounded batches along the primary key, and takes finished ones off the list of those
-with work pending. Every worker may do it."""
+"""Deletes old finished jobs, in bounded batches along the primary key, and takes finished jobs off the list of those
+with pending work. Any worker may do it."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from holdfast import events
 from holdfast.model.outcome import LONGEST_DELAY
 from holdfast.store.base import Store
 
-EVERY = 3600.0  # seconds between two walks along the table
-STEPS = 20  # batches in one go, before the watchdog looks after other things
-FORGET_WORKERS = 3600.0
-PENDING_EVERY = 300.0  # seconds between two looks at the list of jobs with work pending
+EVERY = 3600.0  # seconds between two walks through the table
+STEPS = 20  # batches in a row before the watchdog does something else
+FORGET_WORKERS = 3600.0  # seconds after which the row of a worker that is gone is deleted
+PENDING_EVERY = 300.0  # seconds between two looks at the list of jobs with pending work
 PENDING_BATCH = 1000
 
 
 class Retention:
     def __init__(self, store: Store, *, finished: float, failed: float) -> None:
         self._store = store
-        self._finished = min(finished, LONGEST_DELAY)  # a database can't reckon with infinity
+        self._finished = min(finished, LONGEST_DELAY)  # a database can't compute with infinity
         self._failed = min(failed, LONGEST_DELAY)
         self._after_id = 0
         self._next = time.monotonic() + EVERY / 60

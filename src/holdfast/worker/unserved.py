@@ -1,5 +1,5 @@
-"""What a worker says when it starts: which due jobs nobody can run, itself included. A hint, at the price of one short
-look; without it, a misspelt queue or a forgotten deployment is silence."""
+"""Warns at the start of a worker of due jobs that no worker can run, itself included. It costs one short read; without
+it nobody would notice a misspelt queue or a forgotten deployment."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from holdfast.errors import StoreError
 from holdfast.model.unserved import Unserved, unserved
 from holdfast.store.base import Store
 
-TOLD = 10  # kinds of jobs that are named
+MOST = 10  # kinds of jobs that are named
 
 
 def warn_of_unserved(store: Store) -> None:
     try:
-        found = list(islice(unserved(store.waiting(), store.workers(), store.now()), TOLD))
+        found = list(islice(unserved(store.waiting(), store.workers(), store.now()), MOST))
     except StoreError as error:
         events.emit("unavailable", error=str(error), wait=0.0)
         return
