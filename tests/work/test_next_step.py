@@ -63,10 +63,25 @@ def test_who_records_also_looks_where_the_last_look_found_something() -> None:
     assert next_step(state(replace(found, room=False), outcomes=True)) is Do.RECORD
 
 
-def test_nothing_is_claimed_if_that_is_forbidden_and_outcomes_are_recorded_all_the_same() -> None:
-    assert next_step(state(WANTS_LOOK, may_claim=False)) is Do.WAIT
-    assert next_step(state(WANTS_LOOK, may_claim=False, outcomes=True)) is Do.RECORD
-    assert next_step(state(WANTS_LOOK, may_claim=False, leases_to_delete=True)) is Do.RECORD
+@pytest.mark.parametrize("forbidden", [{"claiming": False}, {"budget": 0}])
+def test_nothing_is_claimed_if_that_is_forbidden_and_outcomes_are_recorded_all_the_same(
+    forbidden: dict[str, Any],
+) -> None:
+    assert next_step(state(WANTS_LOOK, **forbidden)) is Do.WAIT
+    assert next_step(state(WANTS_LOOK, **forbidden, outcomes=True)) is Do.RECORD
+    assert next_step(state(WANTS_LOOK, **forbidden, urgent_leases=True)) is Do.RECORD
+
+
+def test_who_can_not_get_rid_of_outcomes_claims_nothing() -> None:
+    assert next_step(state(WANTS_LOOK, outcomes=True, database_away=True)) is Do.RECORD
+    assert next_step(state(WANTS_LOOK, database_away=True)) == Look((0,)), "to see whether it is back"
+    assert next_step(state(WANTS_LOOK, outcomes=True, one_by_one=True)) is Do.RECORD
+
+
+def test_spent_leases_wait_for_another_round_trip_unless_none_will_come() -> None:
+    assert next_step(state(spent_leases=True)) is Do.WAIT
+    assert next_step(state(spent_leases=True, claiming=False)) is Do.RECORD
+    assert next_step(state(urgent_leases=True)) is Do.RECORD
 
 
 def test_a_pause_between_jobs_puts_a_look_off() -> None:
@@ -104,7 +119,8 @@ RUNNERS = st.lists(
 STATES = st.builds(
     DeskState, now=st.just(NOW), runners=RUNNERS, outcomes=st.booleans(), to_verify=st.booleans(),
     crashes_at=INSTANTS, blocked_until=INSTANTS, unknown_claims=st.booleans(), expired_jobs=st.booleans(),
-    leases_to_delete=st.booleans(), may_claim=st.booleans(), not_before=st.floats(NOW - 10, NOW + 10),
+    urgent_leases=st.booleans(), spent_leases=st.booleans(), one_by_one=st.booleans(), database_away=st.booleans(),
+    claiming=st.booleans(), budget=st.sampled_from([None, 0, 5]), not_before=st.floats(NOW - 10, NOW + 10),
     look_at=INSTANTS, due_at=INSTANTS, has_peers=st.booleans(), wake_peers_at=INSTANTS, late_at=INSTANTS,
 )  # fmt: skip
 

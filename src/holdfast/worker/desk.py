@@ -138,8 +138,12 @@ class Desk:
             blocked_until=min([at for at, _ in outbox.blocked], default=None),
             unknown_claims=bool(self.claims.unknown),
             expired_jobs=self.ended.any_expired,
-            leases_to_delete=bool(leases.urgent or (leases.waiting and not self.orders.claiming)),
-            may_claim=self._may_claim(),
+            urgent_leases=bool(leases.urgent),
+            spent_leases=bool(leases.waiting),
+            one_by_one=outbox.one_by_one,
+            database_away=self._patience.failures > 0,
+            claiming=self.orders.claiming,
+            budget=self.orders.budget,
             not_before=poller.not_before,
             look_at=poller.look_at,
             due_at=poller.due_at,
@@ -157,18 +161,15 @@ class Desk:
             reserve_at=slots.reserve[0][0] if slots.reserve else None,
         )
 
-    def _may_claim(self) -> bool:
-        outcomes_wait = self.outbox.one_by_one or bool(self._patience.failures and self.outbox.outcomes)
-        return self.orders.claiming and self.orders.budget != 0 and not outcomes_wait
-
     # -- the steps -----------------------------------------------------------------------------------------------------
 
     def _look(self, looking: list[RunnerSlots]) -> None:
         """Claim for each of these runners. The first round trip also records outcomes."""
         self.poller.begin(looking)
         for slots in looking:
-            claim = self.claims.make(slots) if self._may_claim() else None
-            if claim is not None:
+            if not self._state(time.monotonic()).may_claim:
+                break
+            if (claim := self.claims.make(slots)) is not None:
                 try:
                     self._exchange.run(claim, self._follow_up)
                 except BaseException:

@@ -21,7 +21,8 @@ class Do(Enum):
 
 
 class Look(NamedTuple):
-    """Look for work for these runners, by number. Outcomes are recorded with it."""
+    """Look for work for these runners, by number. Outcomes are recorded with it. How many jobs to claim is decided when
+    each claim is made: the first may use up the budget that the second would have had."""
 
     runners: tuple[int, ...]
 
@@ -49,9 +50,13 @@ class DeskState(msgspec.Struct, frozen=True, kw_only=True):
     blocked_until: float | None = None  # when to send the next outcome again whose row was locked
     unknown_claims: bool = False
     expired_jobs: bool = False
-    leases_to_delete: bool = False
+    urgent_leases: bool = False  # spent leases to delete now
+    spent_leases: bool = False  # those that can wait for another round trip
+    one_by_one: bool = False  # the database refused one of the outcomes, and we don't know which
+    database_away: bool = False  # so it was the last time
     # To claim
-    may_claim: bool = True
+    claiming: bool = True
+    budget: int | None = None
     not_before: float = 0.0
     look_at: float | None = None
     due_at: float | None = None
@@ -62,6 +67,12 @@ class DeskState(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def has_room(self) -> bool:
         return any(runner.room for runner in self.runners)
+
+    @property
+    def may_claim(self) -> bool:
+        """Whoever can't get rid of outcomes claims nothing new: that is the worker's back-pressure."""
+        outcomes_stuck = self.one_by_one or (self.database_away and self.outcomes)
+        return self.claiming and self.budget != 0 and not outcomes_stuck
 
 
 def next_step(state: DeskState) -> Step:
@@ -75,7 +86,7 @@ def next_step(state: DeskState) -> Step:
         return Do.EXPIRE
     if runners := _runners_to_look_for(state):
         return Look(runners)
-    if state.outcomes or state.leases_to_delete:
+    if state.outcomes or state.urgent_leases or (state.spent_leases and not state.claiming):
         return Do.RECORD
     return Do.WAIT
 
