@@ -150,7 +150,7 @@ def test_with_a_delay_after_each_job_nothing_is_claimed_ahead(make: MakeBench) -
 @pytest.mark.parametrize("budget", [1, 7, 150, 5000])
 def test_a_budget_of_jobs_bounds_what_is_claimed(make: MakeBench, budget: int) -> None:
     bench = make(10)
-    bench.desk.orders.budget = budget
+    bench.desk.mandate.budget = budget
     for _ in range(40):
         bench.desk.turn()
         bench.run_all(0.0005)
@@ -162,9 +162,9 @@ def test_a_budget_of_jobs_bounds_what_is_claimed(make: MakeBench, budget: int) -
 
 def test_what_is_given_back_is_not_taken_from_a_budget_of_jobs(make: MakeBench) -> None:
     bench = make(10)
-    bench.desk.orders.budget = 300
+    bench.desk.mandate.budget = 300
     measured(bench, times=1)
-    assert bench.desk.orders.budget == 0
+    assert bench.desk.mandate.budget == 0
     bench.time.now += TOO_LATE
     bench.desk.turn()
     given_back = [outcome for outcome in bench.store.recorded if outcome.verb == "release"]
@@ -178,7 +178,7 @@ def test_what_is_given_back_is_not_taken_from_a_budget_of_jobs(make: MakeBench) 
 
 
 def test_a_budget_of_jobs_counts_a_claim_whose_reply_was_lost(bench: Bench) -> None:
-    bench.desk.orders.budget = 2
+    bench.desk.mandate.budget = 2
     bench.store.answers = [OutcomeUnknown("the connection broke")]
     bench.desk.turn()
     wants = bench.store.made[0][2]
@@ -264,7 +264,7 @@ def test_what_waits_is_given_back_at_shutdown_and_what_runs_goes_on(bench: Bench
     measured(bench)
     running, waiting = bench.runner.running[:2], bench.runner.running[2:]
     assert waiting
-    bench.desk.orders.claiming = False
+    bench.desk.mandate.claiming = False
     bench.desk.intake.withdraw()
     assert bench.desk.undecided() == running
     bench.desk.turn()
@@ -285,7 +285,7 @@ def test_outcomes_beyond_one_trip_wait_for_the_next_and_none_is_lost(make: MakeB
     assert len(bench.runner.running) == 5_000
     assert bench.store.asked == [(BATCH, 0), (BATCH, 0), (5_000 - 2 * BATCH, 0)]
     trips = len(bench.store.made)
-    bench.desk.orders.claiming = False
+    bench.desk.mandate.claiming = False
     bench.run_all(0.001)
     bench.until_idle()
     assert [len(outcomes) for _, outcomes, _ in bench.store.made[trips:]] == [BATCH, BATCH, 1_000]
@@ -298,7 +298,7 @@ def test_outcomes_beyond_one_trip_wait_for_the_next_and_none_is_lost(make: MakeB
 def test_a_lease_is_dropped_with_its_last_outcome_and_not_before(make: MakeBench) -> None:
     bench = make(BATCH)
     bench.desk.turn()
-    bench.desk.orders.claiming = False
+    bench.desk.mandate.claiming = False
     [wants] = [wants for _, _, wants in bench.store.made if wants]
     last = bench.runner.running.pop()
     bench.run_all(0.001)
@@ -396,7 +396,7 @@ def test_a_claim_that_was_looked_up_takes_its_slots(bench: Bench) -> None:
     bench.desk.turn()
     assert len(bench.store.asked) == asked, "no slot is free"
     bench.run_all(0.001)
-    bench.desk.orders.claiming = False
+    bench.desk.mandate.claiming = False
     bench.desk.turn()
     assert sorted(outcome.id for outcome in bench.store.recorded) == ids
     assert bench.runner.busy == 0
@@ -405,7 +405,7 @@ def test_a_claim_that_was_looked_up_takes_its_slots(bench: Bench) -> None:
 
 def test_a_claim_that_was_looked_up_at_shutdown_goes_back(bench: Bench) -> None:
     ids = unknown_claim(bench, 2)
-    bench.desk.orders.claiming = False
+    bench.desk.mandate.claiming = False
     bench.until_idle()
     assert {(outcome.id, outcome.verb, outcome.attempt) for outcome in bench.store.recorded} == {
         (id, "release", None) for id in ids

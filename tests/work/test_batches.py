@@ -321,7 +321,7 @@ def test_what_was_given_back_is_not_recorded_as_a_success_as_well(bench: Bench) 
     bench.store.answers = [Claimed([held(1, "f1"), held(2, "f1")])]
     bench.desk.turn()
     stuck, other = bench.runner.running
-    bench.desk.orders.claiming = False
+    bench.desk.mandate.claiming = False
     stuck.started = 1.0
     bench.desk.outbox.give_back(stuck)
     ended(bench, [stuck, other])

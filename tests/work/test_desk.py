@@ -216,7 +216,7 @@ def test_a_worker_without_processes_runs_one_suspect_at_a_time(monkeypatch: pyte
 def test_a_worker_that_shuts_down_claims_nothing_more(bench: Bench) -> None:
     bench.store.answers = [Claimed([held(1)])]
     bench.round()
-    bench.desk.orders.claiming = False
+    bench.desk.mandate.claiming = False
     bench.desk.wakeups.wake()
     bench.finish(bench.runner.running[0])
     bench.desk.turn()
@@ -348,10 +348,10 @@ def test_what_a_pause_by_filter_means_is_given_back_as_held_before_it_starts(ben
 
 def test_jobs_given_back_as_held_do_not_count_for_a_budget(bench: Bench) -> None:
     bench.store.filters = ["args.n:42"]
-    bench.desk.orders.budget = 2
+    bench.desk.mandate.budget = 2
     bench.store.answers = [Claimed([replace(held(1), args=b'{"n":42}'), held(2)], filter_version=1)]
     bench.desk.turn()
-    assert bench.desk.orders.budget == 1
+    assert bench.desk.mandate.budget == 1
 
 
 def test_while_the_pauses_can_t_be_read_nothing_starts_and_nothing_is_lost(bench: Bench) -> None:

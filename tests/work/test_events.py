@@ -16,7 +16,7 @@ from holdfast.store.base import Exchanged
 from holdfast.tasks.attempt import Attempt
 from holdfast.worker import retention
 from holdfast.worker.in_flight import InFlight
-from holdfast.worker.orders import Meters
+from holdfast.worker.mandate import Meters
 from holdfast.worker.outbox import Outbox
 from holdfast.worker.round_trip import RoundTrip
 from tests.running import HASTY, Heard, MakeApp, working

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from holdfast.worker.next_step import DeskState, Do, Look, RunnerState, Step, deadline, next_step
+from holdfast.worker.next_step import DeskState, Do, LookFor, NextStep, RunnerState, deadline, next_step
 
 NOW = 100.0
 WANTS_LOOK = RunnerState(0, wants_look=True)
@@ -31,12 +31,12 @@ def test_what_is_known_least_comes_first() -> None:
     everything: dict[str, Any] = {
         "to_verify": True, "crashes_at": NOW, "unknown_claims": True, "expired_jobs": True, "outcomes": True,
     }  # fmt: skip
-    steps: list[Step] = []
+    steps: list[NextStep] = []
     for name in ("to_verify", "crashes_at", "unknown_claims"):
         steps.append(next_step(state(WANTS_LOOK, **everything)))
         del everything[name]
     steps.append(next_step(state(WANTS_LOOK, **everything)))
-    assert steps == [Do.VERIFY, Do.REPORT_CRASHES, Do.RECOVER_CLAIM, Look((0,))]
+    assert steps == [Do.VERIFY, Do.REPORT_CRASHES, Do.RECOVER_CLAIM, LookFor((0,))]
 
 
 def test_jobs_are_expired_once_they_are_in_the_queue_again() -> None:
@@ -52,14 +52,14 @@ def test_crashes_whose_rows_were_locked_are_reported_when_it_is_time() -> None:
 
 def test_it_looks_for_those_runners_that_want_a_look_and_have_room() -> None:
     runners = (WANTS_LOOK, RunnerState(1, room=False, wants_look=True), RunnerState(2), RunnerState(3, wants_look=True))
-    assert next_step(state(*runners)) == Look((0, 3))
+    assert next_step(state(*runners)) == LookFor((0, 3))
     assert next_step(state(FULL)) is Do.WAIT
 
 
 def test_who_records_also_looks_where_the_last_look_found_something() -> None:
     found = RunnerState(0, found_jobs=True)
     assert next_step(state(found)) is Do.WAIT
-    assert next_step(state(found, outcomes=True)) == Look((0,))
+    assert next_step(state(found, outcomes=True)) == LookFor((0,))
     assert next_step(state(replace(found, room=False), outcomes=True)) is Do.RECORD
 
 
@@ -74,7 +74,7 @@ def test_nothing_is_claimed_if_that_is_forbidden_and_outcomes_are_recorded_all_t
 
 def test_who_can_not_get_rid_of_outcomes_claims_nothing() -> None:
     assert next_step(state(WANTS_LOOK, outcomes=True, database_away=True)) is Do.RECORD
-    assert next_step(state(WANTS_LOOK, database_away=True)) == Look((0,)), "to see whether it is back"
+    assert next_step(state(WANTS_LOOK, database_away=True)) == LookFor((0,)), "to see whether it is back"
     assert next_step(state(WANTS_LOOK, outcomes=True, one_by_one=True)) is Do.RECORD
 
 
@@ -89,7 +89,7 @@ def test_a_pause_between_jobs_puts_a_look_off() -> None:
     assert (next_step(pausing), deadline(pausing)) == (Do.WAIT, NOW + 0.5)
     assert deadline(replace(pausing, runners=(QUIET,), look_at=NOW + 0.1)) == NOW + 0.5, "looks that are planned, too"
     assert deadline(replace(pausing, runners=(QUIET,))) is None
-    assert next_step(replace(pausing, now=NOW + 0.5)) == Look((0,))
+    assert next_step(replace(pausing, now=NOW + 0.5)) == LookFor((0,))
 
 
 def test_it_waits_until_the_first_of_all_that_is_planned() -> None:
@@ -130,7 +130,7 @@ def test_outcomes_never_wait_and_no_full_runner_is_claimed_for(state: DeskState)
     step = next_step(state)
     if state.outcomes or state.to_verify or state.unknown_claims:
         assert step is not Do.WAIT
-    if isinstance(step, Look):
+    if isinstance(step, LookFor):
         assert state.may_claim
         assert set(step.runners) <= {runner.number for runner in state.runners if runner.room}
 

@@ -129,7 +129,7 @@ def test_who_is_asked_to_stop_sends_no_other_trip(bench: Bench) -> None:
     backlog = Backlog()
 
     def stopping(wants: Wants | None) -> Claimed:
-        bench.desk.orders.claiming = False
+        bench.desk.mandate.claiming = False
         return backlog(wants)
 
     bench.store.always = stopping
@@ -241,7 +241,7 @@ def test_a_lease_whose_jobs_end_in_two_trips_is_dropped_once(bench: Bench) -> No
         bench.run_all(0.0001)
     none_left(bench)
     until_all_is_recorded(bench)
-    bench.desk.orders.claiming = False
+    bench.desk.mandate.claiming = False
     bench.desk.turn()
     ended = {outcome.fence for outcome in bench.store.recorded}
     dropped = Counter(fence for fences in bench.store.drained for fence in fences)
@@ -254,7 +254,7 @@ def test_a_lease_with_jobs_in_hand_is_not_dropped(bench: Bench) -> None:
     in_hand = {attempt.held.fence for attempt in bench.runner.running}
     bench.finish(bench.runner.running[0])
     bench.desk.turn()
-    bench.desk.orders.claiming = False
+    bench.desk.mandate.claiming = False
     bench.until_idle()
     assert in_hand
     assert not in_hand & {fence for fences in bench.store.drained for fence in fences}
@@ -267,6 +267,6 @@ def test_a_lease_is_not_forgotten_where_only_the_second_of_two_trips_went_well(b
     none_left(bench)
     forget_what_was(bench)
     until_all_is_recorded(bench)
-    bench.desk.orders.claiming = False
+    bench.desk.mandate.claiming = False
     bench.desk.turn()
     assert first <= {fence for fences in bench.store.drained for fence in fences}

@@ -107,7 +107,7 @@ def test_leases_with_nothing_left_are_dropped_before_it_stops(bench: Bench) -> N
     attempt = bench.runner.running[0]
     bench.finish(attempt)
     bench.until_idle()
-    bench.desk.orders.claiming = False
+    bench.desk.mandate.claiming = False
     assert not bench.desk.idle()
     bench.until_idle()
     assert bench.store.drained[-1] == [attempt.held.fence]

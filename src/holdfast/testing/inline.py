@@ -114,7 +114,7 @@ class Inline:
         desk.add(runner)
         wanted = set(ids)
         while True:
-            desk.orders.claiming = not wanted <= runner.raised.keys()
+            desk.mandate.claiming = not wanted <= runner.raised.keys()
             if not desk.turn():
                 if desk.idle():
                     break

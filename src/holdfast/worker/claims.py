@@ -6,9 +6,9 @@ import uuid
 
 from holdfast.model.job import Wants
 from holdfast.worker.in_flight import InFlight
-from holdfast.worker.orders import Orders
+from holdfast.worker.mandate import Mandate
 from holdfast.worker.outbox import BATCH, Outbox
-from holdfast.worker.round_trip import Claim
+from holdfast.worker.round_trip import RunnerClaim
 from holdfast.worker.runner_slots import RunnerSlots, SlotTable
 
 
@@ -19,7 +19,7 @@ class Claims:
 
     def __init__(
         self, worker: str, queues: tuple[str, ...] | None, lease: float, slots: SlotTable, in_flight: InFlight,
-        outbox: Outbox, orders: Orders, *, prefetch: bool,
+        outbox: Outbox, mandate: Mandate, *, prefetch: bool,
     ) -> None:  # fmt: skip
         """`prefetch`: False with `after_job_delay`, which asks for a pause between two jobs."""
         self._worker = worker
@@ -28,7 +28,7 @@ class Claims:
         self._slots = slots
         self._in_flight = in_flight
         self._outbox = outbox
-        self._orders = orders
+        self._mandate = mandate
         self._prefetch = prefetch
         self._fence = ""  # of the next claim
         self.unknown: list[str] = []  # fences of claims whose reply was lost
@@ -39,8 +39,8 @@ class Claims:
         room = slots.free
         if self._prefetch:
             room = min(BATCH, room + slots.prefetchable - self._outbox.backlog)
-        if self._orders.budget is not None:
-            room = min(room, self._orders.budget)
+        if self._mandate.budget is not None:
+            room = min(room, self._mandate.budget)
         limit = max(0, min(slots.free, room))
         return limit, max(0, room - limit)
 
@@ -55,7 +55,7 @@ class Claims:
         """Make the next fence while there is nothing else to do: the claim of a lone job comes sooner."""
         self._fence = self._fence or str(uuid.uuid4())
 
-    def make(self, slots: RunnerSlots, at_least: int = 1) -> Claim | None:
+    def make(self, slots: RunnerSlots, at_least: int = 1) -> RunnerClaim | None:
         """For all that this runner can take now; None if that is less than `at_least`."""
         limit, ahead = self.limits(slots)
         if limit + ahead < at_least:
@@ -64,6 +64,6 @@ class Claims:
         fence, self._fence = self._fence, ""
         wants = Wants(
             fence=fence, worker=self._worker, tasks=slots.tasks, limit=limit, ahead=ahead, lease=self._lease,
-            queues=self._queues, told=slots.take_lanes(), held=len(self._in_flight), thorough=self._orders.exhaustive,
+            queues=self._queues, told=slots.take_lanes(), held=len(self._in_flight), thorough=self._mandate.exhaustive,
         )  # fmt: skip
-        return Claim(wants, slots)
+        return RunnerClaim(wants, slots)

@@ -23,15 +23,15 @@ from holdfast.worker.filter_pauses import FilterPauses
 from holdfast.worker.in_flight import InFlight
 from holdfast.worker.intake import Intake
 from holdfast.worker.listener import WakeupConnection
-from holdfast.worker.next_step import DeskState, Do, Look, RunnerState, deadline, next_step
-from holdfast.worker.orders import Meters, Orders
+from holdfast.worker.mandate import Mandate, Meters
+from holdfast.worker.next_step import DeskState, Do, LookFor, RunnerState, deadline, next_step
 from holdfast.worker.outbox import Outbox
 from holdfast.worker.outcome_events import OutcomeEvents, expire
 from holdfast.worker.patience import Patience
 from holdfast.worker.peers import Peers
 from holdfast.worker.periodic import Bell
 from holdfast.worker.poller import Poller
-from holdfast.worker.round_trip import Claim
+from holdfast.worker.round_trip import RunnerClaim
 from holdfast.worker.runner_slots import RunnerSlots, SlotTable
 from holdfast.worker.suspects import Suspects
 from holdfast.worker.vain_wakeups import LONGEST as LONGEST_REST
@@ -48,28 +48,28 @@ class Desk:
         self._worker = worker
         self._store = store
         self._bell = bell = bell or Bell()
-        self.orders = orders = Orders()
+        self.mandate = mandate = Mandate()
         self.meters = meters = Meters()
         self.slots = slots = SlotTable()
         self.in_flight = InFlight()
         suspects = Suspects()
         self.outbox = outbox = Outbox(worker, store, self.in_flight, meters, quarantine_after=settings.quarantine_after)
         self.claims = claims = Claims(
-            worker, queues, settings.lease, slots, self.in_flight, outbox, orders,
+            worker, queues, settings.lease, slots, self.in_flight, outbox, mandate,
             prefetch=not settings.after_job_delay,
         )  # fmt: skip
         self.poller = poller = Poller(slots, Peers(store, claims), VainWakeups(store.newest), settings.backoff)
         self.wakeups = Wakeups(poller, slots, bell)
-        self.intake = Intake(slots, self.in_flight, outbox, suspects, FilterPauses(store), orders)
+        self.intake = Intake(slots, self.in_flight, outbox, suspects, FilterPauses(store), mandate)
         self.ended = EndedAttempts(
-            slots, outbox, suspects, poller, orders, meters, bell, pause=settings.after_job_delay
+            slots, outbox, suspects, poller, mandate, meters, bell, pause=settings.after_job_delay
         )
         self._exchange = Exchange(
-            store, outbox, claims, self.intake, self.ended, poller, orders, meters,
+            store, outbox, claims, self.intake, self.ended, poller, mandate, meters,
             OutcomeEvents(worker, self.in_flight),
         )  # fmt: skip
         self._patience = Patience(
-            worker, store.shown_url, outbox, claims, poller, orders, meters, bell,
+            worker, store.shown_url, outbox, claims, poller, mandate, meters, bell,
             connection_broke=connection_broke,
         )  # fmt: skip
 
@@ -100,7 +100,7 @@ class Desk:
         self.intake.give_back_late(now)
         self.poller.tick(now)
         step = next_step(self._state(now))
-        if isinstance(step, Look):
+        if isinstance(step, LookFor):
             self._patience.attempt(lambda: self._look([self.slots[number] for number in step.runners]))
         elif step is Do.VERIFY:
             self._patience.attempt(self.outbox.verify)
@@ -142,8 +142,8 @@ class Desk:
             spent_leases=bool(leases.waiting),
             one_by_one=outbox.one_by_one,
             database_away=self._patience.failures > 0,
-            claiming=self.orders.claiming,
-            budget=self.orders.budget,
+            claiming=self.mandate.claiming,
+            budget=self.mandate.budget,
             not_before=poller.not_before,
             look_at=poller.look_at,
             due_at=poller.due_at,
@@ -179,11 +179,11 @@ class Desk:
         if self.poller.in_vain(time.monotonic()):
             events.emit("woken_in_vain", worker=self._worker, longest=LONGEST_REST)
 
-    def _follow_up(self, slots: RunnerSlots, at_least: int) -> Claim | None:
+    def _follow_up(self, slots: RunnerSlots, at_least: int) -> RunnerClaim | None:
         """The next claim, if looking for this runner alone is what we would do next anyway."""
         now = time.monotonic()
         self.poller.tick(now)
-        if next_step(self._state(now)) != Look((slots.number,)):
+        if next_step(self._state(now)) != LookFor((slots.number,)):
             return None
         claim = self.claims.make(slots, at_least)
         if claim is not None:
@@ -212,7 +212,7 @@ class Desk:
     @property
     def open(self) -> bool:
         """Does it hear wake-ups, and have a free slot?"""
-        return self.poller.listening and self.orders.claiming and self.claims.has_room()
+        return self.poller.listening and self.mandate.claiming and self.claims.has_room()
 
     @property
     def found_all(self) -> bool:
@@ -223,7 +223,7 @@ class Desk:
         """Nothing is in flight, and nothing is left to record."""
         if self.in_flight or self.ended or self.outbox or self.ended.any_expired or self.claims.unknown:
             return False
-        return self.orders.claiming or not self.outbox.spent_leases.waiting
+        return self.mandate.claiming or not self.outbox.spent_leases.waiting
 
     def undecided(self) -> list[Attempt]:
         """The attempts in flight that have not ended."""

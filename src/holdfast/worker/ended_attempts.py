@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from holdfast.model.outcome import Crash, Outcome, given_back
 from holdfast.tasks.attempt import Attempt
-from holdfast.worker.orders import Meters, Orders
+from holdfast.worker.mandate import Mandate, Meters
 from holdfast.worker.outbox import Outbox
 from holdfast.worker.periodic import Bell
 from holdfast.worker.poller import Poller
@@ -21,7 +21,7 @@ class EndedAttempts:
     """Implements `Ends`, by which runners report."""
 
     def __init__(
-        self, slots: SlotTable, outbox: Outbox, suspects: Suspects, poller: Poller, orders: Orders, meters: Meters,
+        self, slots: SlotTable, outbox: Outbox, suspects: Suspects, poller: Poller, mandate: Mandate, meters: Meters,
         bell: Bell, *, pause: float,
     ) -> None:  # fmt: skip
         """`pause`: seconds to wait after an attempt before the next job is claimed."""
@@ -29,7 +29,7 @@ class EndedAttempts:
         self._outbox = outbox
         self._suspects = suspects
         self._poller = poller
-        self._orders = orders
+        self._mandate = mandate
         self._meters = meters
         self._pause = pause
         self._bell = bell
@@ -105,7 +105,7 @@ class EndedAttempts:
         if attempt.done is not None:
             outcome = replace(outcome, progress=attempt.progress)
         if outcome.verb == "release" and not attempt.started:
-            self._orders.refund(1)
+            self._mandate.refund(1)
         if outcome.recorded:
             self._outbox.to_verify.append((attempt, outcome))
         else:

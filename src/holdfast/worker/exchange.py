@@ -13,17 +13,17 @@ from holdfast.worker.claims import Claims
 from holdfast.worker.ended_attempts import EndedAttempts
 from holdfast.worker.intake import Intake
 from holdfast.worker.listener import WakeupConnection
-from holdfast.worker.orders import Meters, Orders
+from holdfast.worker.mandate import Mandate, Meters
 from holdfast.worker.outbox import Outbox
 from holdfast.worker.outcome_events import OutcomeEvents
 from holdfast.worker.poller import Poller
-from holdfast.worker.round_trip import Claim, RoundTrip
+from holdfast.worker.round_trip import RoundTrip, RunnerClaim
 from holdfast.worker.runner_slots import RunnerSlots
 
 MANY = 500  # jobs that a claim must bring for the next round trip to depart right behind it
 LONGEST = 0.25  # seconds for which round trips may follow one another before the desk looks around
 
-FollowUp = Callable[[RunnerSlots, int], Claim | None]
+FollowUp = Callable[[RunnerSlots, int], RunnerClaim | None]
 
 
 class Exchange:
@@ -40,7 +40,7 @@ class Exchange:
 
     def __init__(
         self, store: Store, outbox: Outbox, claims: Claims, intake: Intake, ended: EndedAttempts, poller: Poller,
-        orders: Orders, meters: Meters, outcome_events: OutcomeEvents,
+        mandate: Mandate, meters: Meters, outcome_events: OutcomeEvents,
     ) -> None:  # fmt: skip
         self._store = store
         self._outbox = outbox
@@ -48,12 +48,12 @@ class Exchange:
         self._intake = intake
         self._ended = ended
         self._poller = poller
-        self._orders = orders
+        self._mandate = mandate
         self._meters = meters
         self._events = outcome_events
         self.connection: WakeupConnection | None = None  # round trips go this way if there is one
 
-    def run(self, claim: Claim | None = None, follow_up: FollowUp | None = None) -> None:
+    def run(self, claim: RunnerClaim | None = None, follow_up: FollowUp | None = None) -> None:
         """Make one round trip, or several that overlap. `follow_up(slots, at_least)`: the next claim, if the desk would
         look for this runner now, and for at least so many jobs."""
         until = time.monotonic() + LONGEST
@@ -70,8 +70,8 @@ class Exchange:
                 self._outbox.put_back(trip)
             raise
 
-    def _depart(self, trips: Trips, under_way: deque[RoundTrip], claim: Claim | None) -> None:
-        patient = self._orders.claiming and self._poller.look_follows(claim, time.monotonic())
+    def _depart(self, trips: Trips, under_way: deque[RoundTrip], claim: RunnerClaim | None) -> None:
+        patient = self._mandate.claiming and self._poller.look_follows(claim, time.monotonic())
         trip = self._outbox.load(claim, patient=patient)
         under_way.append(trip)
         self._meters.polls += claim is not None
@@ -181,6 +181,6 @@ class Exchange:
             self.connection = None
 
 
-def _brought_much(claim: Claim, claimed: Claimed) -> bool:
+def _brought_much(claim: RunnerClaim, claimed: Claimed) -> bool:
     """All that was asked for, and enough to be worth a round trip right behind it."""
     return len(claimed.jobs) >= MANY and len(claimed.jobs) == claim.wants.limit + claim.wants.ahead

@@ -12,7 +12,7 @@ from holdfast.model.rescue import runs_isolated
 from holdfast.tasks.attempt import Attempt
 from holdfast.worker.filter_pauses import FilterPauses
 from holdfast.worker.in_flight import InFlight
-from holdfast.worker.orders import Orders
+from holdfast.worker.mandate import Mandate
 from holdfast.worker.outbox import Outbox
 from holdfast.worker.round_trip import RoundTrip
 from holdfast.worker.runner_slots import RunnerSlots, SlotTable
@@ -25,20 +25,20 @@ SUSPECT_TOO_LATE = 10.0  # the same for suspects that wait for a process: anothe
 class Intake:
     def __init__(
         self, slots: SlotTable, in_flight: InFlight, outbox: Outbox, suspects: Suspects, pauses: FilterPauses,
-        orders: Orders,
+        mandate: Mandate,
     ) -> None:  # fmt: skip
         self._slots = slots
         self._in_flight = in_flight
         self._outbox = outbox
         self._suspects = suspects
         self._pauses = pauses
-        self._orders = orders
+        self._mandate = mandate
 
     def take(self, trip: RoundTrip, claimed: Claimed) -> list[Attempt]:
         """What a round trip claimed is in flight from now on. Returns the attempts that its runner has to start."""
         assert trip.claim is not None
         jobs = self._not_held(claimed.jobs, claimed.filter_version)
-        self._orders.spend(len(jobs))
+        self._mandate.spend(len(jobs))
         jobs = self._admit(jobs, asked_at=trip.departed, leased_at=trip.departed)
         attempts = self._attempts(trip.claim.slots, jobs, asked_at=trip.departed, leased_at=trip.departed)
         trip.claim_unknown = False
@@ -52,8 +52,8 @@ class Intake:
     def take_recovered(self, recovered: list[ClaimedJob], asked_at: float) -> None:
         """Run these. If the worker stops, give them back. Nobody knows how old the lease is, so the next heartbeat
         renews it."""
-        self._orders.spend(len(recovered))
-        if not self._orders.claiming:
+        self._mandate.spend(len(recovered))
+        if not self._mandate.claiming:
             self.give_back(recovered)
             return
         for job in self._admit(recovered, asked_at=asked_at, leased_at=0.0):
@@ -101,7 +101,7 @@ class Intake:
 
     def give_back(self, jobs: Sequence[ClaimedJob], delays: Iterable[float] = repeat(0.0)) -> None:
         """Release jobs that have not begun. That costs them no attempt."""
-        self._orders.refund(len(jobs))
+        self._mandate.refund(len(jobs))
         self._outbox.outcomes += [
             given_back(held, started=False, delay=delay) for held, delay in zip(jobs, delays, strict=False)
         ]

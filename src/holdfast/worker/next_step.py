@@ -20,14 +20,14 @@ class Do(Enum):
     WAIT = auto()  # nothing to do before `deadline`, or until somebody rings
 
 
-class Look(NamedTuple):
+class LookFor(NamedTuple):
     """Look for work for these runners, by number. Outcomes are recorded with it. How many jobs to claim is decided when
     each claim is made: the first may use up the budget that the second would have had."""
 
     runners: tuple[int, ...]
 
 
-Step = Do | Look
+NextStep = Do | LookFor
 
 
 class RunnerState(msgspec.Struct, frozen=True):
@@ -75,7 +75,7 @@ class DeskState(msgspec.Struct, frozen=True, kw_only=True):
         return self.claiming and self.budget != 0 and not outcomes_stuck
 
 
-def next_step(state: DeskState) -> Step:
+def next_step(state: DeskState) -> NextStep:
     if state.to_verify:
         return Do.VERIFY
     if state.crashes_at is not None and state.crashes_at <= state.now:
@@ -85,7 +85,7 @@ def next_step(state: DeskState) -> Step:
     if state.expired_jobs and not state.outcomes:  # those that expired must be in the queue again to be found there
         return Do.EXPIRE
     if runners := _runners_to_look_for(state):
-        return Look(runners)
+        return LookFor(runners)
     if state.outcomes or state.urgent_leases or (state.spent_leases and not state.claiming):
         return Do.RECORD
     return Do.WAIT

@@ -18,9 +18,9 @@ from holdfast.store.base import Exchanged, Ref, Store, goes_on
 from holdfast.tasks.attempt import Attempt
 from holdfast.tasks.attempt_events import emit_errored, emit_lost, emit_rescued
 from holdfast.worker.in_flight import InFlight, SpentLeases
-from holdfast.worker.orders import Meters
+from holdfast.worker.mandate import Meters
 from holdfast.worker.outcome_events import OutcomeEvents
-from holdfast.worker.round_trip import Claim, RoundTrip
+from holdfast.worker.round_trip import RoundTrip, RunnerClaim
 
 BATCH = 2_000  # jobs recorded, and jobs claimed, in one round trip: jobs in flight beyond them run meanwhile
 LOCKED = 20.0  # seconds before an outcome is sent again whose row someone has locked
@@ -138,7 +138,7 @@ class Outbox:
 
     # -- with round trips ----------------------------------------------------------------------------------------------
 
-    def load(self, claim: Claim | None, *, patient: bool) -> RoundTrip:
+    def load(self, claim: RunnerClaim | None, *, patient: bool) -> RoundTrip:
         """The next round trip, with what it takes along. `patient`: spent leases may wait, unless there are many."""
         if not (self.outcomes or self.spent_leases.waiting or self.spent_leases.urgent):
             return RoundTrip([], claim, [])

@@ -9,7 +9,7 @@ from holdfast import events
 from holdfast.errors import OutcomeUnknown, StoreUnavailable
 from holdfast.model.backoff import POLL_TRIES, error_delay, outcome_delay
 from holdfast.worker.claims import Claims
-from holdfast.worker.orders import Meters, Orders
+from holdfast.worker.mandate import Mandate, Meters
 from holdfast.worker.outbox import Outbox
 from holdfast.worker.periodic import Bell
 from holdfast.worker.poller import Poller
@@ -22,7 +22,7 @@ class Patience:
     failed poll. No error ends the worker."""
 
     def __init__(
-        self, worker: str, database: str, outbox: Outbox, claims: Claims, poller: Poller, orders: Orders,
+        self, worker: str, database: str, outbox: Outbox, claims: Claims, poller: Poller, mandate: Mandate,
         meters: Meters, bell: Bell, *, connection_broke: Callable[[], None],
     ) -> None:  # fmt: skip
         """`connection_broke` is called if a connection ended under a request."""
@@ -31,7 +31,7 @@ class Patience:
         self._outbox = outbox
         self._claims = claims
         self._poller = poller
-        self._orders = orders
+        self._mandate = mandate
         self._meters = meters
         self._bell = bell
         self._connection_broke = connection_broke
@@ -87,6 +87,6 @@ class Patience:
     def _pause(self, seconds: float) -> None:
         """Wait. Only an order to stop claiming, or the end of a shutdown, ends it early."""
         until = time.monotonic() + seconds
-        claiming = self._orders.claiming
-        while (left := min(until, self._orders.end_by) - time.monotonic()) > 0 and self._orders.claiming == claiming:
+        claiming = self._mandate.claiming
+        while (left := min(until, self._mandate.end_by) - time.monotonic()) > 0 and self._mandate.claiming == claiming:
             self._bell.wait(min(left, 0.2))

@@ -8,7 +8,7 @@ from holdfast import events
 from holdfast.model.backoff import PollBackoff
 from holdfast.model.job import Claimed
 from holdfast.worker.peers import Peers
-from holdfast.worker.round_trip import Claim, RoundTrip
+from holdfast.worker.round_trip import RoundTrip, RunnerClaim
 from holdfast.worker.runner_slots import RunnerSlots, SlotTable
 from holdfast.worker.vain_wakeups import VainWakeups
 
@@ -79,7 +79,7 @@ class Poller:
         if self.nothing_due and all(slots.look_everywhere for slots in looking):
             self.look_at = None  # this is that look
 
-    def look_follows(self, claim: Claim | None, now: float) -> bool:
+    def look_follows(self, claim: RunnerClaim | None, now: float) -> bool:
         """Will a look at all lanes follow soon? Leases to delete can wait for that."""
         if not self.listening:
             return False

@@ -12,7 +12,7 @@ from holdfast.worker.runner_slots import RunnerSlots
 
 
 @dataclass(slots=True, frozen=True)
-class Claim:
+class RunnerClaim:
     """What to claim, and for which runner."""
 
     wants: Wants
@@ -24,7 +24,7 @@ class RoundTrip:
     """A round trip under way: outcomes to record, what to claim, and leases to delete."""
 
     outcomes: list[Outcome]
-    claim: Claim | None
+    claim: RunnerClaim | None
     spent_leases: list[str]
     departed: float = field(default_factory=time.monotonic)
     claim_unknown: bool = field(init=False)  # what it claimed has not been answered

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 from holdfast import events
-from holdfast.runners.group import RunnerGroup
+from holdfast.runners.base import RunnerGroup
 from holdfast.worker.desk import Desk
 
 AFTER_GRACE = 1.0  # seconds for all that is left to do when the grace is over (signals.py ends the process soon after)
@@ -29,9 +29,9 @@ class Shutdown:
         """Asked twice, the grace is over at once. Safe from a signal handler. Returns how often it was asked."""
         now = time.monotonic()
         self._end_by = min(self._end_by, now + AFTER_GRACE + (0.0 if self.asked else self._grace))
-        self._desk.orders.end_by = self._end_by
+        self._desk.mandate.end_by = self._end_by
         self.asked += 1
-        self._desk.orders.claiming = False
+        self._desk.mandate.claiming = False
         self._desk.wakeups.wake()
         return self.asked
 
@@ -43,7 +43,7 @@ class Shutdown:
     def finish(self) -> None:
         """Let what runs finish, and give back what does not in time."""
         self._end_by = self.end_by
-        self._desk.orders.claiming = False
+        self._desk.mandate.claiming = False
         self._desk.intake.withdraw()
         running = self._desk.undecided()
         if running:

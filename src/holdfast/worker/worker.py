@@ -105,14 +105,14 @@ class Worker:
         than so many; one that is tried again counts again. Jobs of workers that went silent count as due: where only
         drains run, each takes back the jobs of the ones before it."""
         deadline = None if seconds is None else time.monotonic() + seconds
-        self.desk.orders.budget = jobs
-        self.desk.orders.exhaustive = True
+        self.desk.mandate.budget = jobs
+        self.desk.mandate.exhaustive = True
         if not self._begin():
             return self._processed()
         try:
             while not self._shutdown.asked and (deadline is None or time.monotonic() < deadline):
                 empty = self.desk.found_all and not self.watchdog.owes_look
-                if self.desk.idle() and (empty or self.desk.orders.budget == 0):
+                if self.desk.idle() and (empty or self.desk.mandate.budget == 0):
                     break
                 if not self.desk.turn():
                     longest = 0.5 if self.watchdog.looked else 0.01

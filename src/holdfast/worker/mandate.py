@@ -1,4 +1,4 @@
-"""What a worker and its desk tell each other: orders one way, counts the other."""
+"""What a worker and its desk tell each other: a mandate one way, counts the other."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 
 @dataclass(slots=True)
-class Orders:
-    """Whether to claim, how much, and when everything must be over. The worker sets them, also from a signal handler;
-    every part of the desk reads them."""
+class Mandate:
+    """Whether to claim, how much, and when everything must be over. The worker sets it, also from a signal handler;
+    every part of the desk reads it."""
 
     claiming: bool = True
     budget: int | None = None  # how many more jobs may be claimed (a drain may have a limit); None: any number
