@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from holdfast.worker.next_step import DeskState, Do, LookFor, NextStep, RunnerState, deadline, next_step
+from holdfast.worker.next_step import DeskState, Do, LookFor, NextStep, RunnerState, Timers, deadline, next_step
 
 NOW = 100.0
 WANTS_LOOK = RunnerState(0, wants_look=True)
@@ -21,9 +21,13 @@ def state(*runners: RunnerState, **values: Any) -> DeskState:
     return DeskState(now=NOW, runners=runners or (QUIET,), **values)
 
 
+def until(state: DeskState, *, has_peers: bool = False, **timers: Any) -> float | None:
+    return deadline(state, Timers(**timers), has_peers=has_peers)
+
+
 def test_an_idle_desk_waits_until_somebody_rings() -> None:
     assert next_step(state()) is Do.WAIT
-    assert deadline(state()) is None
+    assert until(state()) is None
 
 
 def test_what_is_known_least_comes_first() -> None:
@@ -46,7 +50,7 @@ def test_jobs_are_expired_once_they_are_in_the_queue_again() -> None:
 
 def test_crashes_whose_rows_were_locked_are_reported_when_it_is_time() -> None:
     later = state(crashes_at=NOW + 1.0)
-    assert (next_step(later), deadline(later)) == (Do.WAIT, NOW + 1.0)
+    assert (next_step(later), until(later)) == (Do.WAIT, NOW + 1.0)
     assert next_step(replace(later, now=NOW + 1.0)) is Do.REPORT_CRASHES
 
 
@@ -86,42 +90,38 @@ def test_spent_leases_wait_for_another_round_trip_unless_none_will_come() -> Non
 
 def test_a_pause_between_jobs_puts_a_look_off() -> None:
     pausing = state(WANTS_LOOK, not_before=NOW + 0.5)
-    assert (next_step(pausing), deadline(pausing)) == (Do.WAIT, NOW + 0.5)
-    assert deadline(replace(pausing, runners=(QUIET,), look_at=NOW + 0.1)) == NOW + 0.5, "looks that are planned, too"
-    assert deadline(replace(pausing, runners=(QUIET,))) is None
+    assert (next_step(pausing), until(pausing)) == (Do.WAIT, NOW + 0.5)
+    quiet = replace(pausing, runners=(QUIET,))
+    assert until(quiet, look_at=NOW + 0.1) == NOW + 0.5, "looks that are planned, too"
+    assert until(quiet) is None
     assert next_step(replace(pausing, now=NOW + 0.5)) == LookFor((0,))
 
 
 def test_it_waits_until_the_first_of_all_that_is_planned() -> None:
-    planned = ("look_at", "due_at", "wake_peers_at", "blocked_until", "crashes_at", "late_at")
-    times: dict[str, Any] = {name: NOW + 1.0 + n for n, name in enumerate(planned)}
-    for name in planned:
-        assert deadline(state(**times)) == times.pop(name)
+    names = ("look_at", "due_at", "reserve_at", "wake_peers_at", "unblock_at", "late_at")
+    planned: dict[str, Any] = {name: NOW + 1.0 + n for n, name in enumerate(names)}
+    for name in names:
+        assert until(state(crashes_at=NOW + 99.0), **planned) == planned.pop(name)
+    assert until(state(crashes_at=NOW + 99.0)) == NOW + 99.0
 
 
 def test_a_full_worker_sets_no_timer_for_looks_unless_it_has_peers_to_tell() -> None:
-    full = state(replace(FULL, reserve_at=NOW + 0.5), look_at=NOW + 1.0, due_at=NOW + 2.0)
-    assert deadline(full) is None
-    assert deadline(replace(full, has_peers=True)) == NOW + 1.0
-
-
-def test_it_wakes_up_to_look_where_a_peer_was_to_look_first() -> None:
-    assert deadline(state(RunnerState(0, reserve_at=NOW + 0.06))) == NOW + 0.06
+    planned: dict[str, Any] = {"look_at": NOW + 1.0, "due_at": NOW + 2.0}
+    assert until(state(FULL), **planned) is None
+    assert until(state(FULL), has_peers=True, **planned) == NOW + 1.0
 
 
 INSTANTS = st.one_of(st.none(), st.floats(NOW - 10, NOW + 10))
 RUNNERS = st.lists(
     st.builds(
         RunnerState, st.integers(0, 5), room=st.booleans(), wants_look=st.booleans(), found_jobs=st.booleans(),
-        reserve_at=INSTANTS,
     ), min_size=1, max_size=3,
 ).map(tuple)  # fmt: skip
 STATES = st.builds(
     DeskState, now=st.just(NOW), runners=RUNNERS, outcomes=st.booleans(), to_verify=st.booleans(),
-    crashes_at=INSTANTS, blocked_until=INSTANTS, unknown_claims=st.booleans(), expired_jobs=st.booleans(),
+    crashes_at=INSTANTS, unknown_claims=st.booleans(), expired_jobs=st.booleans(),
     urgent_leases=st.booleans(), spent_leases=st.booleans(), one_by_one=st.booleans(), database_away=st.booleans(),
     claiming=st.booleans(), budget=st.sampled_from([None, 0, 5]), not_before=st.floats(NOW - 10, NOW + 10),
-    look_at=INSTANTS, due_at=INSTANTS, has_peers=st.booleans(), wake_peers_at=INSTANTS, late_at=INSTANTS,
 )  # fmt: skip
 
 
@@ -139,10 +139,10 @@ def test_outcomes_never_wait_and_no_full_runner_is_claimed_for(state: DeskState)
 @given(STATES)
 def test_a_crash_or_a_look_that_is_only_put_off_ends_the_wait(put_off: float, state: DeskState) -> None:
     state = replace(state, not_before=NOW + put_off)
-    until = deadline(state)
+    ends = until(state)
     if state.crashes_at is not None:
-        assert until is not None
-        assert until <= state.crashes_at
+        assert ends is not None
+        assert ends <= state.crashes_at
     if put_off and any(runner.room and runner.wants_look for runner in state.runners):
-        assert until is not None
-        assert until <= NOW + put_off
+        assert ends is not None
+        assert ends <= NOW + put_off

@@ -24,7 +24,7 @@ from holdfast.worker.in_flight import InFlight
 from holdfast.worker.intake import Intake
 from holdfast.worker.listener import WakeupConnection
 from holdfast.worker.mandate import Mandate, Meters
-from holdfast.worker.next_step import DeskState, Do, LookFor, RunnerState, deadline, next_step
+from holdfast.worker.next_step import DeskState, Do, LookFor, RunnerState, Timers, deadline, next_step
 from holdfast.worker.outbox import Outbox
 from holdfast.worker.outcome_events import OutcomeEvents, expire
 from holdfast.worker.patience import Patience
@@ -118,7 +118,7 @@ class Desk:
         """Until an attempt ends, a wake-up arrives, or it is time for something."""
         self.claims.prepare()
         now = time.monotonic()
-        until = deadline(self._state(now))
+        until = deadline(self._state(now), self._timers(), has_peers=self.poller.peers.exist)
         seconds = longest
         if until is not None:
             left = max(0.0, until - now)
@@ -127,15 +127,13 @@ class Desk:
         self._bell.wait(seconds, -1 if connection is None else connection.ear.fileno())
 
     def _state(self, now: float) -> DeskState:
-        outbox, poller = self.outbox, self.poller
-        leases = outbox.spent_leases
+        outbox, leases = self.outbox, self.outbox.spent_leases
         return DeskState(
             now=now,
             runners=tuple([self._runner_state(slots, now) for slots in self.slots]),
             outcomes=bool(outbox.outcomes),
             to_verify=bool(outbox.to_verify),
             crashes_at=outbox.crashes_at if outbox.crashes else None,
-            blocked_until=min([at for at, _ in outbox.blocked], default=None),
             unknown_claims=bool(self.claims.unknown),
             expired_jobs=self.ended.any_expired,
             urgent_leases=bool(leases.urgent),
@@ -144,12 +142,7 @@ class Desk:
             database_away=self._patience.failures > 0,
             claiming=self.mandate.claiming,
             budget=self.mandate.budget,
-            not_before=poller.not_before,
-            look_at=poller.look_at,
-            due_at=poller.due_at,
-            has_peers=poller.peers.exist,
-            wake_peers_at=poller.peers.wake_all_at,
-            late_at=self.intake.next_late_at(),
+            not_before=self.poller.not_before,
         )
 
     def _runner_state(self, slots: RunnerSlots, now: float) -> RunnerState:
@@ -158,7 +151,17 @@ class Desk:
             room=not self.claims.is_full(slots),
             wants_look=slots.wants_look(now),
             found_jobs=slots.found_jobs,
-            reserve_at=slots.reserve[0][0] if slots.reserve else None,
+        )
+
+    def _timers(self) -> Timers:
+        reserves = [slots.reserve[0][0] for slots in self.slots if slots.reserve and not self.claims.is_full(slots)]
+        return Timers(
+            look_at=self.poller.look_at,
+            due_at=self.poller.due_at,
+            reserve_at=min(reserves, default=None),
+            wake_peers_at=self.poller.peers.wake_all_at,
+            unblock_at=min([at for at, _ in self.outbox.blocked], default=None),
+            late_at=self.intake.next_late_at(),
         )
 
     # -- the steps -----------------------------------------------------------------------------------------------------
@@ -166,9 +169,9 @@ class Desk:
     def _look(self, looking: list[RunnerSlots]) -> None:
         """Claim for each of these runners. The first round trip also records outcomes."""
         self.poller.begin(looking)
-        for slots in looking:
-            if not self._state(time.monotonic()).may_claim:
-                break
+        for number, slots in enumerate(looking):
+            if number and not self._state(time.monotonic()).may_claim:
+                break  # the claim before has used up the budget, or its outcomes were refused
             if (claim := self.claims.make(slots)) is not None:
                 try:
                     self._exchange.run(claim, self._follow_up)

@@ -37,7 +37,6 @@ class RunnerState(msgspec.Struct, frozen=True):
     room: bool = True  # it could take a job now
     wants_look: bool = False  # a look was asked for, and its time has come
     found_jobs: bool = False  # the last look found some
-    reserve_at: float | None = None  # when to look at lanes that a peer was to look at first
 
 
 class DeskState(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,7 +46,6 @@ class DeskState(msgspec.Struct, frozen=True, kw_only=True):
     outcomes: bool = False
     to_verify: bool = False
     crashes_at: float | None = None  # when to report the crashes that there are
-    blocked_until: float | None = None  # when to send the next outcome again whose row was locked
     unknown_claims: bool = False
     expired_jobs: bool = False
     urgent_leases: bool = False  # spent leases to delete now
@@ -57,12 +55,7 @@ class DeskState(msgspec.Struct, frozen=True, kw_only=True):
     # To claim
     claiming: bool = True
     budget: int | None = None
-    not_before: float = 0.0
-    look_at: float | None = None
-    due_at: float | None = None
-    has_peers: bool = False
-    wake_peers_at: float | None = None
-    late_at: float | None = None  # when jobs have waited too long for a slot, and are given back
+    not_before: float = 0.0  # a pause between jobs
 
     @property
     def has_room(self) -> bool:
@@ -103,14 +96,24 @@ def _runners_to_look_for(state: DeskState) -> tuple[int, ...]:
     )
 
 
-def deadline(state: DeskState) -> float | None:
+class Timers(msgspec.Struct, frozen=True, kw_only=True):
+    """When the desk has to do something that it need not do yet."""
+
+    look_at: float | None = None  # by its own account
+    due_at: float | None = None  # because a job falls due
+    reserve_at: float | None = None  # look at lanes that a peer was to look at first
+    wake_peers_at: float | None = None
+    unblock_at: float | None = None  # send an outcome again whose row was locked
+    late_at: float | None = None  # give back jobs that have waited too long for a slot
+
+
+def deadline(state: DeskState, timers: Timers, *, has_peers: bool) -> float | None:
     """When the desk has to stop waiting; None: only when somebody rings."""
-    looks = [at for at in (state.look_at, state.due_at) if at is not None]
-    if not state.has_room and not state.has_peers:
+    looks = [at for at in (timers.look_at, timers.due_at) if at is not None]
+    if not state.has_room and not has_peers:
         looks = []  # a full worker has nothing to look for, and nobody to tell of it
     looks = [max(at, state.not_before) for at in looks]
     if state.not_before > state.now and any(runner.room and runner.wants_look for runner in state.runners):
         looks.append(state.not_before)  # that look is only put off
-    looks += [runner.reserve_at for runner in state.runners if runner.room and runner.reserve_at is not None]
-    others = (state.wake_peers_at, state.blocked_until, state.crashes_at, state.late_at)
+    others = (timers.reserve_at, timers.wake_peers_at, timers.unblock_at, timers.late_at, state.crashes_at)
     return min([*looks, *(at for at in others if at is not None)], default=None)
