@@ -65,7 +65,7 @@ class Script:
         self.answers: list[Answer] = []
         self.always: Answer = Claimed()
         self.early: list[Exception] = []  # raised before anything is sent
-        self.late: list[Exception] = []  # raised when the claim was handed out
+        self.late: list[Exception] = []  # raised when the claimed jobs were started
         self.refused: list[StoreError] = []  # what only the claim met
         self.made: list[tuple[float, list[Outcome], Wants | None]] = []
         self.drained: list[list[str]] = []

@@ -36,7 +36,7 @@ def bench(make: MakeBench) -> Bench:
 
 
 def measured(bench: Bench, seconds: float = 0.001, times: int = 3) -> Bench:
-    """With so many batches of such jobs behind it; what it claimed last is in hand, and nothing has ended since."""
+    """With so many batches of such jobs behind it; what it claimed last is in flight, and nothing has ended since."""
     bench.desk.turn()
     for _ in range(times):
         bench.run_all(seconds)
@@ -58,14 +58,14 @@ def test_nothing_is_claimed_ahead_while_nothing_is_measured(bench: Bench) -> Non
 def test_what_ended_without_having_begun_measures_nothing(make: MakeBench) -> None:
     bench = make(10)
     measured(bench, seconds=0.05, times=12)
-    in_hand = len(bench.desk.in_flight.attempts())
+    counts = len(bench.desk.in_flight.attempts())
     for _ in range(5):
         for attempt in bench.runner.running[10:]:
             bench.runner.running.remove(attempt)
             bench.desk.ended.finished(attempt, None)  # cancelled before it began
         bench.desk.turn()
         bench.desk.turn()
-    assert len(bench.desk.in_flight.attempts()) == in_hand > 10
+    assert len(bench.desk.in_flight.attempts()) == counts > 10
 
 
 def test_short_attempts_make_it_claim_farther_and_farther_ahead(make: MakeBench) -> None:
@@ -120,15 +120,15 @@ def test_it_claims_as_many_ahead_as_the_slots_get_through_in_a_moment(make: Make
 def test_it_claims_less_far_ahead_when_the_attempts_before_waited_long(make: MakeBench) -> None:
     """Many slots may share one processor: the run times alone would not tell."""
     bench = measured(make(10), seconds=0.0005, times=6)
-    in_hand = [len(bench.desk.in_flight.attempts())]
+    counts = [len(bench.desk.in_flight.attempts())]
     for _ in range(12):
         bench.run_all(0.0005, waited=3 * SOON)
         bench.desk.turn()
         bench.desk.turn()
-        in_hand.append(len(bench.desk.in_flight.attempts()))
-    assert in_hand[0] > BATCH
-    assert in_hand == sorted(in_hand, reverse=True)
-    assert in_hand[-1] <= 10 + 1
+        counts.append(len(bench.desk.in_flight.attempts()))
+    assert counts[0] > BATCH
+    assert counts == sorted(counts, reverse=True)
+    assert counts[-1] <= 10 + 1
     for _ in range(12):
         bench.run_all(0.0005)
         bench.desk.turn()
@@ -225,7 +225,7 @@ def test_what_was_claimed_ahead_and_did_not_begin_goes_back_and_nothing_follows(
     assert at == pytest.approx(taken + TOO_LATE)
     assert {(outcome.verb, outcome.attempt, outcome.delay) for outcome in outcomes} == {("release", None, 0.0)}
     assert {outcome.id for outcome in outcomes} == {attempt.held.id for attempt in waiting}
-    assert wants is None, "they are left to others: not taken again by the very trip that gives them back"
+    assert wants is None, "they are left to others: not claimed again by the very round trip that gives them back"
     assert bench.runner.running == bench.desk.in_flight.attempts() == running
     assert bench.runner.busy == 2
     for _ in range(5):
@@ -310,7 +310,7 @@ def test_a_lease_is_dropped_with_its_last_outcome_and_not_before(make: MakeBench
 
 
 def test_what_waits_to_be_recorded_takes_room_from_what_is_claimed(make: MakeBench) -> None:
-    """Else a worker whose handlers are quicker than the database would have more and more in hand."""
+    """Else a worker whose handlers are quicker than the database would have more and more in flight."""
     bench = measured(make(100), seconds=0.0005, times=10)
     bench.until_idle()
     assert len(bench.desk.in_flight.attempts()) == 100 + FARTHEST
@@ -320,11 +320,11 @@ def test_what_waits_to_be_recorded_takes_room_from_what_is_claimed(make: MakeBen
     assert (len(outcomes), wants) == (BATCH, None), "more than that still wait, and half as far ahead is far enough"
 
 
-# -- handed out while the database works -------------------------------------------------------------------------------
+# -- started while the database works --------------------------------------------------------------------------------
 
 
 def an_outcome_and_a_new_job(bench: Bench) -> tuple[int, int]:
-    """One of those in hand has ended; the next claim brings a new one."""
+    """One of those in flight has ended; the next claim brings a new one."""
     bench.desk.turn()
     ended = bench.runner.running[0]
     bench.finish(ended)
@@ -353,7 +353,7 @@ def test_what_was_claimed_runs_though_the_outcomes_beside_it_fail(make: MakeBenc
     bench.desk.turn()
     [attempt] = started(bench, new)
     assert attempt.taken == at, "at once, not after the trouble was waited out"
-    assert not bench.desk.claims.unknown, "what was handed out need not be looked up"
+    assert not bench.desk.claims.unknown, "what was started need not be looked up"
     while len(bench.store.recorded) < 2:
         bench.round()
     assert [outcome.id for outcome in bench.store.recorded] == [ended, ended], "it is sent again"
@@ -447,7 +447,7 @@ def test_jobs_with_large_arguments_are_claimed_ahead_by_their_weight(make: MakeB
 
 
 def test_an_error_in_taking_what_was_claimed_loses_no_claim(bench: Bench) -> None:
-    """A task nobody knows, say: its claim is committed, and was not handed out."""
+    """A task nobody knows, say: its claim is committed, and was not started."""
     bench.store.answers = [Claimed([replace(held(7), task="nobody's")])]
     bench.desk.turn()
     wants = bench.store.made[-1][2]

@@ -319,9 +319,9 @@ def test_after_an_unknown_commit_the_fence_is_looked_up_and_its_jobs_are_run(ben
     )
 
 
-@pytest.mark.parametrize("solo", [True, False], ids=["in a process of its own", "by the worker"])
-def test_a_suspect_whose_claim_had_an_unknown_outcome_is_known_for_one(bench: Bench, solo: bool) -> None:
-    if solo:
+@pytest.mark.parametrize("isolated", [True, False], ids=["in a process of its own", "by the worker"])
+def test_a_suspect_whose_claim_had_an_unknown_outcome_is_known_for_one(bench: Bench, isolated: bool) -> None:
+    if isolated:
         bench.desk.add_isolated(bench.other)
     bench.store.answers = [OutcomeUnknown("the connection broke")]
     bench.desk.turn()
@@ -329,7 +329,7 @@ def test_a_suspect_whose_claim_had_an_unknown_outcome_is_known_for_one(bench: Be
     assert wants is not None
     bench.store.claims[wants.fence] = Claimed([suspect(7, wants.fence)])
     bench.desk.turn()
-    assert [attempt.held.id for attempt in (bench.other if solo else bench.runner).running] == [7]
+    assert [attempt.held.id for attempt in (bench.other if isolated else bench.runner).running] == [7]
 
 
 # -- pauses by filter ------------------------------------------------------------------------------------

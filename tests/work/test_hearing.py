@@ -1,5 +1,5 @@
-"""A desk with an ear hears what comes while it waits, and what came while it was on its way; one that has gone deaf is
-given up, and another one found."""
+"""A desk with a wake-up connection hears what comes while it waits, and what came during a round trip. When the
+connection breaks, it is given up, and another one is opened."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_what_is_said_while_it_waits_leads_to_a_look(bench: Bench) -> None:
     ear.said.append(("lane", HERE, 0))
     bench.until_idle()
     assert looks(bench)[1:] == [(("default", "greet", 0),)]
-    assert ear.used == 1, "its trips go the same way"
+    assert ear.used == 1, "its round trips go the same way"
 
 
 def test_whoever_begins_to_listen_looks_for_work_after_that() -> None:
@@ -112,8 +112,8 @@ MakeApp = Callable[..., Holdfast]
 
 
 class Silent:
-    """An ear that hears nothing any more, and notices by its descriptor alone, as when the kernel gives up on the other
-    end."""
+    """A connection that hears nothing any more, and notices by its descriptor alone, as when the kernel gives up on the
+    other end."""
 
     def __init__(self, ear: Any) -> None:
         self._ear = ear

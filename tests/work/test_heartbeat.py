@@ -25,7 +25,7 @@ def test_a_beat_looks_into_the_hand_a_few_times_however_many_jobs_end_meanwhile(
     attempts = many_attempts(store)
     looks: list[int] = []
 
-    def in_hand() -> list[Attempt]:
+    def in_flight() -> list[Attempt]:
         looks.append(len(looks))
         if len(looks) > 1:
             return []
@@ -33,7 +33,7 @@ def test_a_beat_looks_into_the_hand_a_few_times_however_many_jobs_end_meanwhile(
             store.succeed(ref(attempt.held), None)
         return attempts
 
-    Heartbeat(store, in_hand, every=0, lease=LEASE)._step()
+    Heartbeat(store, in_flight, every=0, lease=LEASE)._step()
     assert 1 < len(looks) < 5
     assert {attempt.reason for attempt in attempts} == {None}
     assert not heard.of("lease_lost")
@@ -49,7 +49,7 @@ def test_a_beat_tells_every_attempt_that_was_lost(store: Store, heard: Heard) ->
 
 
 def test_what_has_ended_and_is_recorded_was_not_taken_over(store: Store, heard: Heard) -> None:
-    """The trip that recorded it has not come back yet, so it is still in hand."""
+    """The round trip that recorded it has not come back yet, so it is still in flight."""
     attempts = many_attempts(store)
     for attempt in attempts:
         attempt.begin()

@@ -1,5 +1,5 @@
-"""Trips that overlap: the next one departs when the claim of the last one is answered, before its outcomes are recorded
-and what it brought is handed out. Turned by hand."""
+"""Round trips that overlap: the next one departs when the claim of the last one is answered, before its outcomes are
+recorded and its jobs are started. Turned by hand."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SLOTS = 100
 
 @pytest.fixture
 def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
-    """Claims as far ahead as it may. What it had in hand has ended, and nothing of that is recorded."""
+    """Claims as far ahead as it may. What it had in flight has ended, and nothing of that is recorded."""
     bench = Bench(monkeypatch, SLOTS)
     bench.desk.poller.listening = True
     bench.store.always = Backlog()
@@ -36,7 +36,7 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
     start = bench.runner.start
 
     def logged(attempts: Sequence[Attempt]) -> None:
-        bench.store.log.append("handed out")
+        bench.store.log.append("started")
         start(attempts)
 
     monkeypatch.setattr(bench.runner, "start", logged)
@@ -75,7 +75,7 @@ def none_left(bench: Bench) -> None:
 
 def test_the_next_trip_departs_before_the_last_is_handed_out_and_recorded(bench: Bench) -> None:
     bench.desk.turn()
-    assert bench.store.log == ["departed", "departed", "handed out", "recorded", "handed out", "recorded"]
+    assert bench.store.log == ["departed", "departed", "started", "recorded", "started", "recorded"]
     assert [len(outcomes) for _, outcomes, _ in bench.store.made] == [BATCH, BATCH]
     assert bench.store.asked == [(SLOTS, BATCH - SLOTS), (0, BATCH)]
     assert len(bench.runner.running) == 2 * BATCH
@@ -95,13 +95,13 @@ def test_no_outcome_is_sent_twice(bench: Bench) -> None:
 def test_where_trips_can_not_overlap_each_is_recorded_first(bench: Bench) -> None:
     bench.store.overlaps = False
     bench.desk.turn()
-    assert bench.store.log == ["departed", "handed out", "recorded"]
+    assert bench.store.log == ["departed", "started", "recorded"]
 
 
 def test_a_claim_that_brought_less_than_all_is_handed_out_first(bench: Bench) -> None:
     bench.store.answers = [lambda wants: Claimed([held(n, fence_of(wants)) for n in range(10**6, 10**6 + 1_000)])]
     bench.desk.turn()
-    assert bench.store.log == ["departed", "handed out", "recorded"]
+    assert bench.store.log == ["departed", "started", "recorded"]
 
 
 def fence_of(wants: Wants | None) -> str:
@@ -134,14 +134,14 @@ def test_who_is_asked_to_stop_sends_no_other_trip(bench: Bench) -> None:
 
     bench.store.always = stopping
     bench.desk.turn()
-    assert bench.store.log == ["departed", "handed out", "recorded"]
+    assert bench.store.log == ["departed", "started", "recorded"]
 
 
 @pytest.mark.parametrize("trouble", [RowLocked("locked"), ValueRefused("poison")])
 def test_what_is_refused_goes_on_one_by_one_while_the_next_trip_is_under_way(bench: Bench, trouble: Exception) -> None:
     bench.store.late = [trouble]
     bench.desk.turn()
-    assert bench.store.log == ["departed", "departed", "handed out", "recorded", "handed out", "recorded"]
+    assert bench.store.log == ["departed", "departed", "started", "recorded", "started", "recorded"]
     refused, recorded = ([outcome.id for outcome in outcomes] for _, outcomes, _ in bench.store.made)
     assert len(bench.runner.running) == 2 * BATCH, "both claims were answered"
     forget_what_was(bench)
@@ -157,7 +157,7 @@ def test_what_is_refused_goes_on_one_by_one_while_the_next_trip_is_under_way(ben
 def test_a_trip_that_can_not_be_sent_costs_neither_the_one_under_way_nor_an_outcome(bench: Bench) -> None:
     the_second_can_not_depart(bench, ValueRefused("a NUL"))
     bench.desk.turn()
-    assert bench.store.log == ["departed", "departed", "handed out", "recorded"]
+    assert bench.store.log == ["departed", "departed", "started", "recorded"]
     unsent = [outcome.id for outcome in bench.store.made[1][1]]
     assert len(unsent) == BATCH
     none_left(bench)
@@ -174,7 +174,7 @@ def test_where_it_breaks_all_outcomes_are_sent_again_and_what_is_not_known_is_lo
 ) -> None:
     bench.store.late = [trouble]
     bench.desk.turn()
-    assert bench.store.log == ["departed", "departed", "handed out", "recorded"]
+    assert bench.store.log == ["departed", "departed", "started", "recorded"]
     sent = [outcome.id for outcome in bench.store.recorded]
     assert len(sent) == len(set(sent)) == 2 * BATCH
     second = bench.store.made[1][2]
@@ -194,7 +194,7 @@ def test_where_it_breaks_all_outcomes_are_sent_again_and_what_is_not_known_is_lo
 def test_where_it_breaks_before_the_second_answer_that_claim_alone_is_looked_up(bench: Bench) -> None:
     bench.store.answers = [Backlog(), OutcomeUnknown("it broke")]
     bench.desk.turn()
-    assert bench.store.log == ["departed", "departed", "handed out", "recorded"]
+    assert bench.store.log == ["departed", "departed", "started", "recorded"]
     second = bench.store.made[1][2]
     assert second is not None
     assert bench.desk.claims.unknown == [second.fence]
@@ -204,7 +204,7 @@ def test_where_it_breaks_before_the_second_answer_that_claim_alone_is_looked_up(
 def test_what_was_claimed_is_run_though_the_next_trip_could_not_depart(bench: Bench) -> None:
     the_second_can_not_depart(bench, OutcomeUnknown("it broke"))
     bench.desk.turn()
-    assert bench.store.log == ["departed", "departed", "handed out"]
+    assert bench.store.log == ["departed", "departed", "started"]
     assert len(bench.runner.running) == BATCH
     assert len(bench.desk.claims.unknown) == 1
     assert len(bench.desk.outbox.outcomes) == FARTHEST + SLOTS
@@ -219,7 +219,7 @@ def test_where_the_server_says_that_nothing_was_claimed_nothing_is_looked_up(ben
 def test_when_the_second_of_two_finds_nothing_nothing_is_due(bench: Bench) -> None:
     bench.store.answers = [Backlog(), Claimed()]
     bench.desk.turn()
-    assert bench.store.log == ["departed", "departed", "handed out", "recorded", "recorded"]
+    assert bench.store.log == ["departed", "departed", "started", "recorded", "recorded"]
     assert bench.desk.poller.nothing_due
 
 
@@ -249,15 +249,15 @@ def test_a_lease_whose_jobs_end_in_two_trips_is_dropped_once(bench: Bench) -> No
     assert set(dropped.values()) == {1}
 
 
-def test_a_lease_with_jobs_in_hand_is_not_dropped(bench: Bench) -> None:
+def test_a_lease_with_jobs_in_flight_is_not_dropped(bench: Bench) -> None:
     bench.desk.turn()
-    in_hand = {attempt.held.fence for attempt in bench.runner.running}
+    fences = {attempt.held.fence for attempt in bench.runner.running}
     bench.finish(bench.runner.running[0])
     bench.desk.turn()
     bench.desk.mandate.claiming = False
     bench.until_idle()
-    assert in_hand
-    assert not in_hand & {fence for fences in bench.store.drained for fence in fences}
+    assert fences
+    assert not fences & {fence for fences in bench.store.drained for fence in fences}
 
 
 def test_a_lease_is_not_forgotten_where_only_the_second_of_two_trips_went_well(bench: Bench) -> None:

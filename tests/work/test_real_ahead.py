@@ -37,7 +37,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 class Stage:
     """One slot: short jobs first, by which it learns to claim ahead, then one that keeps it busy until it is let go,
-    then others, which the worker has in hand meanwhile. A coroutine keeps its whole loop busy."""
+    then others, which the worker has in flight meanwhile. A coroutine keeps its whole loop busy."""
 
     QUICK, FOLLOWERS = 40, 20
 

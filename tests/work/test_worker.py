@@ -187,7 +187,7 @@ def test_a_poll_error_never_ends_the_worker(
             raise trouble.pop(0)
 
     monkeypatch.setattr(app.store, "trips", troubled(app.store, before))
-    monkeypatch.setattr(app.store, "open_ear", lambda: None)  # so all trips go that way
+    monkeypatch.setattr(app.store, "open_ear", lambda: None)  # so all round trips go that way
     with working(app) as worker:
         assert app.find_task("task").enqueue().wait(timeout=20) == "done"
         assert worker.desk.meters.consecutive_errors == 0
@@ -204,7 +204,7 @@ def test_a_value_the_database_refuses_fails_only_its_own_job(
             raise ValueRefused("invalid input syntax")
 
     monkeypatch.setattr(app.store, "trips", troubled(app.store, before))
-    monkeypatch.setattr(app.store, "open_ear", lambda: None)  # so all trips go that way
+    monkeypatch.setattr(app.store, "open_ear", lambda: None)  # so all round trips go that way
 
     @app.task
     async def task(text: str) -> str:
