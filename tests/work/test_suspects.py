@@ -1,10 +1,41 @@
-"""When suspects that find no process come again."""
+"""Where suspects run, and when those come again that find no process. Pure decisions."""
 
 from __future__ import annotations
 
 import pytest
 
-from holdfast.worker.suspects import FIRST_PACE, LONGEST, Delays
+from holdfast.worker.suspects import FIRST_PACE, LONGEST, Delays, Suspects
+from tests.work.scripted import Idle, held, suspect
+
+NOW = 100.0
+
+
+def nobody() -> bool:
+    return False
+
+
+def test_jobs_that_are_not_suspected_stay_as_they_are() -> None:
+    jobs = [held(1), held(2)]
+    routed = Suspects().route(jobs, Idle(1, "suspects"), nobody, NOW)
+    assert routed.shared is jobs
+    assert not routed.isolated
+    assert not routed.given_back
+
+
+def test_each_suspect_gets_a_process_or_waits_for_one_or_is_given_back() -> None:
+    processes = Idle(2, "suspects")
+    processes.busy = 1
+    routed = Suspects().route([suspect(1), held(2), *map(suspect, range(3, 7))], processes, nobody, NOW)
+    assert [job.id for job in routed.shared] == [2]
+    assert [job.id for job in routed.isolated] == [1, 3, 4], "one runs, and as many wait as can run"
+    assert [(job.id, delay) for job, delay in routed.given_back] == [(5, FIRST_PACE), (6, 2 * FIRST_PACE)]
+
+
+@pytest.mark.parametrize(("in_flight", "shared"), [(False, [1, 2]), (True, [2])])
+def test_without_processes_one_suspect_at_a_time_runs_among_the_others(in_flight: bool, shared: list[int]) -> None:
+    routed = Suspects().route([suspect(1), held(2)], None, lambda: in_flight, NOW)
+    assert [job.id for job in routed.shared] == shared
+    assert [(job.id, delay) for job, delay in routed.given_back] == ([(1, 0.0)] if in_flight else [])
 
 
 def test_they_come_again_one_after_the_other() -> None:
