@@ -12,12 +12,13 @@ from typing import Any, get_type_hints
 
 from holdfast.errors import BadSettings
 from holdfast.model.backoff import PollBackoff
+from holdfast.model.durations import DAY
 from holdfast.model.job import DEFAULT_LEASE
 from holdfast.model.names import checked_name
 from holdfast.redact import scrub
 
 DEFAULT_URL = "sqlite:///holdfast.db"
-LONGEST = 30 * 86400.0  # seconds
+LONGEST = 30 * DAY  # seconds
 MOST_AT_ONCE = 100_000
 MINIMUM_BEATS = 3  # one may be a slow commit; three missed is a dead worker
 
@@ -70,9 +71,9 @@ class Settings:
     """Bytes of JSON a job's arguments may take."""
     max_result: int = 1024 * 1024
     """Bytes of JSON a job's result may take."""
-    keep_finished: float = 7 * 86400.0
+    keep_finished: float = 7 * DAY
     """Seconds succeeded and cancelled jobs are kept."""
-    keep_failed: float = 90 * 86400.0
+    keep_failed: float = 90 * DAY
     """Seconds failed jobs are kept."""
     synchronous: str = "full"
     """SQLite: full, or normal (faster; a power cut may forget the last commits), or off (tests)."""

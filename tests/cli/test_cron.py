@@ -80,7 +80,7 @@ def test_crons_are_listed_paused_resumed_and_run(shell: Shell, kept: Store) -> N
     id = shell("cron", "run", "report", HOLDFAST_APP="").stdout.strip()
     assert kept.get(id).queue == "reports"
     assert json.loads(shell("cron", "run", "leap_day", "-o", "json").stdout)["id"] != id
-    assert "goes on" in shell("cron", "resume", "report", HOLDFAST_APP="").stderr
+    assert "is resumed" in shell("cron", "resume", "report", HOLDFAST_APP="").stderr
     assert "was not paused" in shell("cron", "resume", "report", HOLDFAST_APP="").stderr
     assert shell("drain").stdout == "2 jobs done (2 attempts)\n"
     wrong = shell("cron", "run", "reprot", code=2).stderr

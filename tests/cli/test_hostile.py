@@ -117,7 +117,7 @@ def test_printed_commands_name_what_they_are_about(shell: Shell, kept: Store) ->
     id = kept.enqueue(NewJob(task="greet", queue=NAME, args=b"{}")).id
     kept.add_pause("queue", NAME)
     for text in (shell("why", id).stdout, shell("pauses").stdout, shell("queues", "pause", NAME).stderr):
-        [command] = re.findall(r"holdfast queues resume .*?(?= lets it go|\s*$)", text, re.MULTILINE)
+        [command] = re.findall(r"holdfast queues resume .*?(?=\s*$)", text, re.MULTILINE)
         assert shlex.split(command) == ["holdfast", "queues", "resume", NAME]
     [command] = re.findall(r"holdfast worker APP .*", shell("why", id).stdout)
     assert shlex.split(command)[-2:] == ["-q", NAME]

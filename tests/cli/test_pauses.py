@@ -16,7 +16,7 @@ def test_jobs_with_certain_arguments_are_paused_shown_and_let_go(shell: Shell, k
     a_queued_job(kept, task="double", args=OTHERS)
     said = shell("pause", "args.n:42", "task:double", "--reason", "a bug", "--until", "1h", "--by", "ops").stderr
     assert said == (
-        "task:double args.n:42 is paused, 1 job set aside: holdfast resume 'task:double args.n:42' lets it go\n"
+        "task:double args.n:42 is paused, 1 job held. To end the pause: holdfast resume 'task:double args.n:42'\n"
     )
     later = a_queued_job(kept, task="double", args=THEIRS)
     assert shell("drain", "app:hf").stdout == "1 job done (1 attempt)\n"
@@ -30,12 +30,12 @@ def test_jobs_with_certain_arguments_are_paused_shown_and_let_go(shell: Shell, k
     table = shell("pauses").stdout
     assert "holdfast resume 'task:double args.n:42'" in table
     assert "by ops: a bug, ends in 60m" in table
-    assert "2 jobs beside these, set aside by the pause of task:double args.n:42" in shell("queues", "list").stderr
+    assert "not counted: 2 jobs held by the pause of task:double args.n:42" in shell("queues", "list").stderr
     assert [job["held_by"] for job in shell.json("jobs", "list", f"id:{later}")] == ["pause:task:double args.n:42"]
     assert "queued (paused)" in shell("jobs", "list", f"id:{later}").stdout
     wrong = shell("resume", "args.n:42").stderr
     assert wrong == "args.n:42 was not paused; these are: task:double args.n:42\n"
-    assert shell("resume", "args.n:42 task:double").stderr == "task:double args.n:42 goes on\n"
+    assert shell("resume", "args.n:42 task:double").stderr == "task:double args.n:42 is resumed\n"
     assert shell("drain", "app:hf").stdout == "2 jobs done (2 attempts)\n"
     assert shell.json("pauses") == []
 
@@ -43,7 +43,7 @@ def test_jobs_with_certain_arguments_are_paused_shown_and_let_go(shell: Shell, k
 def test_what_runs_goes_on_and_is_pointed_out(shell: Shell, kept: Store) -> None:
     a_running_job(kept, args=THEIRS)
     said = shell("pause", "args.n:42").stderr
-    assert "1 job of it runs and will end; to stop: holdfast jobs cancel 'state:running args.n:42'" in said
+    assert "1 matching job still running. To stop: holdfast jobs cancel 'state:running args.n:42'" in said
     assert shell("jobs", "cancel", "state:running args.n:42", "--yes").returncode == 0
 
 
@@ -57,7 +57,7 @@ def test_a_queue_or_a_task_alone_is_paused_as_such(shell: Shell, kept: Store) ->
         ("task", "double", None),
     ]
     assert "holdfast queues resume mail" in shell("pauses").stdout
-    assert "queue:mail goes on" in shell("resume", "queue:mail").stderr
+    assert "queue:mail is resumed" in shell("resume", "queue:mail").stderr
 
 
 @pytest.mark.parametrize("engine", ["sqlite"])

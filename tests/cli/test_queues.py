@@ -41,7 +41,7 @@ def test_a_pause_says_who_why_and_until_when(shell: Shell, kept: Store, kind: st
     assert (row["paused"]["by"], row["paused"]["reason"]) == ("ops", "the [printer] burns")
     assert "by ops: the [printer] burns, ends in 60m" in shell(f"{kind}s", "list").stdout
     assert shell("drain", "app:hf").stdout == "0 jobs done (0 attempts)\n"
-    assert "goes on" in shell(f"{kind}s", "resume", name).stderr
+    assert "is resumed" in shell(f"{kind}s", "resume", name).stderr
     assert "was not paused" in shell(f"{kind}s", "resume", name).stderr
     assert shell("drain", "app:hf").stdout == "1 job done (1 attempt)\n"
 
@@ -50,7 +50,7 @@ def test_a_pause_says_who_why_and_until_when(shell: Shell, kept: Store, kind: st
 def test_pausing_what_nobody_knows_is_done_and_pointed_out(shell: Shell, kept: Store) -> None:
     a_queued_job(kept, queue="mail")
     said = shell("queues", "pause", "mial", "--until", "2090-01-31T12:00Z").stderr
-    assert "knows of queue 'mial'; perhaps 'mail'?" in said
+    assert "knows of queue 'mial'; did you mean 'mail'?" in said
     assert [row["queue"] for row in shell.json("queues", "list")] == ["mail", "mial"]
     assert "--until soon is no time" in shell("queues", "pause", "mail", "--until", "soon", code=2).stderr
 

@@ -10,9 +10,9 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from holdfast.cli.frame import WINDOW, Pace, document
-from holdfast.cli.screen import SORTS, View, draw, share
-from holdfast.cli.sections import one_line, rate, span
+from holdfast.cli.top.document import WINDOW, JobRates, document
+from holdfast.cli.top.screen import SORTS, View, draw, share
+from holdfast.cli.top.sections import one_line, rate
 from holdfast.model.job import Depth, Pause, WorkerRecord
 from holdfast.model.overview import Failure, Overview, Rates, Running
 
@@ -74,7 +74,7 @@ NOTHING = Overview(NOW, [], {}, [], [], [], [])
 
 def drawn(seen: Overview | None, width: int, height: int, **view: Any) -> list[str]:
     console = Console(file=io.StringIO(), width=width, height=height, force_terminal=True, color_system=None)
-    frame = None if seen is None else document(seen, Pace(), "sqlite:///jobs.db")
+    frame = None if seen is None else document(seen, JobRates(), "sqlite:///jobs.db")
     console.print(draw(frame, View(keys="q quit   s sort", **view), width, height))
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue().splitlines()
@@ -85,7 +85,7 @@ def drawn(seen: Overview | None, width: int, height: int, **view: Any) -> list[s
 def test_no_screen_is_overfull(width: int, height: int) -> None:
     for seen in (None, crowded(), NOTHING):
         for trouble in ("", "away for 3 s: can't reach it"):
-            lines = drawn(seen, width, height, trouble=trouble, said="every 2 s")
+            lines = drawn(seen, width, height, trouble=trouble, status="every 2 s")
             assert max(map(cell_len, lines)) <= width
             assert len(lines) <= max(height, 3 + bool(trouble))  # what must be said is said
             assert not any("\x1b" in line for line in lines)
@@ -141,14 +141,6 @@ def test_other_peoples_words_give_no_orders() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "shown"),
-    [(0.04, "0.0s"), (9.94, "9.9s"), (59.9, "59s"), (61, "1:01"), (3599, "59:59"), (3600, "1h 00m"), (90_000, "1d 1h")],
-)
-def test_spans_are_short(seconds: float, shown: str) -> None:
-    assert span(seconds) == shown
-
-
-@pytest.mark.parametrize(
     ("per_second", "shown"), [(0, "·"), (0.001, "<0.01"), (0.166, "0.17"), (12.6, "13"), (1234, "1.23k"), (5e6, "5M")]
 )
 def test_rates_are_short(per_second: float, shown: str) -> None:
@@ -158,38 +150,38 @@ def test_rates_are_short(per_second: float, shown: str) -> None:
 # -- how quickly a running job gets on ---------------------------------------------------------------------------------
 
 
-def seen(pace: Pace, job: Running, at: datetime) -> float | None:
-    pace.look([job], at)
-    return pace.of(job, at)
+def seen(rates: JobRates, job: Running, at: datetime) -> float | None:
+    rates.add([job], at)
+    return rates.of(job, at)
 
 
 def test_at_first_sight_the_rate_is_that_since_it_started() -> None:
-    assert seen(Pace(), running(done=30), NOW) == 3.0
-    assert seen(Pace(), running(done=0), NOW) is None
-    assert seen(Pace(), running(done=None), NOW) is None
+    assert seen(JobRates(), running(done=30), NOW) == 3.0
+    assert seen(JobRates(), running(done=0), NOW) is None
+    assert seen(JobRates(), running(done=None), NOW) is None
 
 
 def test_from_then_on_it_is_that_of_late() -> None:
     """A job that goes on from a checkpoint has done much of it before this attempt."""
-    pace = Pace()
-    seen(pace, running(done=1000), NOW)
-    assert seen(pace, running(done=1010), NOW + 5 * SECOND) == 2.0
+    rates = JobRates()
+    seen(rates, running(done=1000), NOW)
+    assert seen(rates, running(done=1010), NOW + 5 * SECOND) == 2.0
     for second in range(6, 100):
-        last = seen(pace, running(done=1000 + 8 * second), NOW + second * SECOND)
+        last = seen(rates, running(done=1000 + 8 * second), NOW + second * SECOND)
     assert last == 8.0  # what was slower is more than the window ago
-    assert len(pace._seen["1", "f"]) <= WINDOW + 2
+    assert len(rates._seen["1", "f"]) <= WINDOW + 2
 
 
 def test_another_attempt_starts_anew_and_jobs_that_are_gone_are_forgotten() -> None:
-    pace = Pace()
-    seen(pace, running(done=500), NOW)
+    rates = JobRates()
+    seen(rates, running(done=500), NOW)
     again = running(done=8, fence="g", started_at=NOW)
-    assert seen(pace, again, NOW + 4 * SECOND) == 2.0
-    assert list(pace._seen) == [("1", "g")]
+    assert seen(rates, again, NOW + 4 * SECOND) == 2.0
+    assert list(rates._seen) == [("1", "g")]
 
 
 def test_the_time_left_follows_from_the_rate() -> None:
     overview = Overview(NOW, [], {}, [], [running(done=30, total=40), running(2, total=None)], [], [])
-    first, second = document(overview, Pace(), "")["running"]
+    first, second = document(overview, JobRates(), "")["running"]
     assert (first["rate_per_second"], first["left_seconds"]) == (3.0, 3.333)
     assert second["left_seconds"] is None

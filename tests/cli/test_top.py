@@ -178,13 +178,13 @@ def test_keys_sort_and_hold(shell: Shell, kept: Store) -> None:
         tty.shows("sort: name")
         assert order.findall(tty.text) == ["alpha", "beta"]
         tty.press("\x1b[A\x1bOP ")  # an arrow and a function key: nothing; a space
-        tty.shows("held", "space go on")
+        tty.shows("frozen", "space unfreeze")
         a_queued_job(kept, queue="gamma")
         tty.press("s")
         tty.shows("sort: size")
         assert "gamma" not in tty.text
         tty.press("r")
-        tty.shows("3 queues", "gamma", "space hold")
+        tty.shows("3 queues", "gamma", "space freeze")
         tty.press("q")
         ended(tty, 0)
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.errors import BadArguments
-from holdfast.model.filter import ALL, QUALIFIERS, BadFilter, Filter, as_json, duration, parse
+from holdfast.model.filter import ALL, QUALIFIERS, BadFilter, Filter, as_json, parse
 
 
 @pytest.mark.parametrize(
@@ -97,10 +97,3 @@ def test_a_value_may_stand_for_a_text_or_what_it_says() -> None:
     assert as_json("true") == ('"true"', "true")
     assert as_json("x") == ('"x"',)
     assert as_json('"x"') == ('"\\"x\\""',)
-
-
-def test_durations() -> None:
-    assert [duration(text).total_seconds() for text in ("90", "1.5h", "2w")] == [90, 5400, 1209600]
-    for bad in ("", "h", "1y", "-1s", "nan", "inf", "1e300", "99999999999d"):
-        with pytest.raises(ValueError, match=f"{bad}|could not convert"):
-            duration(bad)

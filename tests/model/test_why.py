@@ -11,7 +11,7 @@ import pytest
 from holdfast.model.facts import Facts, WorkerFacts
 from holdfast.model.job import Pause
 from holdfast.model.lifecycle import State
-from holdfast.model.text import in_words, nearest
+from holdfast.model.text import nearest
 from holdfast.model.why import MEANINGS, POSITIONS, Reason, Why, not_found, reasons
 
 NOW = datetime(2030, 1, 1, 12, tzinfo=UTC)
@@ -104,14 +104,6 @@ def test_nearest_names_are_like_it_or_not_named() -> None:
     assert nearest("sent_mail", {"send_mail", "resize", "send_mails"}) == ["send_mail", "send_mails"]
     assert nearest("greet", {"resize"}) == []
     assert nearest("greet", set()) == []
-
-
-@pytest.mark.parametrize(
-    ("seconds", "words"),
-    [(0, "0s"), (0.25, "250ms"), (1, "1s"), (119, "119s"), (120, "2m"), (7200, "2h"), (86400, "24h"), (200000, "2d")],
-)
-def test_durations_in_words(seconds: float, words: str) -> None:
-    assert in_words(seconds) == words
 
 
 def test_a_job_that_is_not_there_blocks() -> None:

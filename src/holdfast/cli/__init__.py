@@ -9,22 +9,23 @@ from holdfast.cli import (
     dev,
     doctor,
     enqueue,
+    job_verbs,
     jobs,
     pauses,
     queues,
     schema,
     stack,
-    steer,
-    top,
     why,
     work,
+    workers,
 )
 from holdfast.cli.base import cli
+from holdfast.cli.top import command
 from holdfast.signals import leave_if_heeded
 
 __all__ = [
-    "bench", "cli", "config", "cron", "demo", "dev", "doctor", "early", "enqueue", "jobs", "main", "pauses", "queues",
-    "schema", "stack", "steer", "top", "why", "work",
+    "bench", "cli", "command", "config", "cron", "demo", "dev", "doctor", "early", "enqueue", "job_verbs", "jobs",
+    "main", "pauses", "queues", "schema", "stack", "why", "work", "workers",
 ]  # fmt: skip
 
 

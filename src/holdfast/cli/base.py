@@ -28,11 +28,13 @@ from holdfast.errors import (
     WaitTimeout,
 )
 from holdfast.harmless import UNSAFE, block, harmless
+from holdfast.model.durations import relative_to
+from holdfast.model.job import COUNTED
 from holdfast.redact import scrub
 
 __all__ = [
-    "EXIT_CODES", "Cli", "ago", "app_argument", "cli", "find_app", "open_app", "output_option", "plain", "print_data",
-    "print_table", "queues_option", "say", "split", "talk", "to_json", "url_option",
+    "EXIT_CODES", "Cli", "ago", "app_argument", "cli", "counted", "find_app", "open_app", "output_option", "plain",
+    "print_data", "print_table", "queues_option", "say", "split", "talk", "to_json", "url_option",
 ]  # fmt: skip
 
 EXIT_CODES: tuple[tuple[type[HoldfastError], int], ...] = (
@@ -169,13 +171,11 @@ def plain(data: dict[str, Any]) -> dict[str, Any]:
     return {name: value.isoformat() if isinstance(value, datetime) else value for name, value in data.items()}
 
 
+def counted(count: int, capped: bool) -> str:
+    """A number of jobs; `10,000+` where no more were counted."""
+    return f"{count:,}+" if capped and count >= COUNTED else f"{count:,}"
+
+
 def ago(moment: datetime) -> str:
-    seconds = (datetime.now(UTC) - moment).total_seconds()
-    return f"{span(abs(seconds))} ago" if seconds >= 0 else f"in {span(-seconds)}"
-
-
-def span(seconds: float) -> str:
-    for unit, length in (("d", 86400), ("h", 3600), ("m", 60)):
-        if seconds >= length:
-            return f"{seconds / length:.0f}{unit}"
-    return f"{seconds:.0f}s"
+    """How far a moment lies back, or ahead, by this host's clock."""
+    return relative_to(datetime.now(UTC), moment)

@@ -1,4 +1,4 @@
-"""`cron`: look at crons, pause them, run one out of turn."""
+"""`cron`: look at crons, pause them, run one now."""
 
 from __future__ import annotations
 
@@ -7,16 +7,15 @@ from typing import Any
 
 import click
 
-from holdfast.cli.base import ago, cli, open_app, output_option, print_data, print_table, say, talk, url_option
-from holdfast.cli.queues import moment, pausing, user
+from holdfast.cli.base import ago, cli, open_app, output_option, print_data, print_table, say, url_option
+from holdfast.cli.pauses import add_pause_commands
 from holdfast.errors import BadSettings
 from holdfast.model.cron import CronRecord
-from holdfast.model.text import named
 
 
 @cli.group()
 def cron() -> None:
-    """Look at crons, pause them, run one out of turn.
+    """Look at crons, pause them, run one now.
 
     \b
     Examples:
@@ -56,34 +55,24 @@ def list_crons(count: int, output: str, url: str | None) -> None:
     )  # fmt: skip
 
 
-@cron.command("pause")
-@click.argument("name")
-@pausing
-def pause_cron(name: str, reason: str | None, until: str | None, by: str | None, url: str | None) -> None:
-    """Let the ticks of a cron go until it is resumed. They are not made up for.
+add_pause_commands(
+    cron,
+    "cron",
+    """Skip the ticks of a CRON until it is resumed. They are not made up for.
 
     \b
     Examples:
       holdfast cron pause nightly_report --reason "the provider is down"
       holdfast cron pause nightly_report --until 2h
-    """
-    open_app(url).pause(cron=name, by=by or user(), reason=reason, until=None if until is None else moment(until))
-    talk(f"cron {name} is paused: holdfast cron resume {named(name)} lets it go")
-
-
-@cron.command("resume")
-@click.argument("name")
-@url_option
-def resume_cron(name: str, url: str | None) -> None:
-    """End the pause of a cron: it goes on with its next tick.
+    """,
+    """End the pause of a CRON: it continues with its next tick.
 
     \b
     Examples:
       holdfast cron resume nightly_report
       holdfast cron resume weekly_digest
-    """
-    ended = open_app(url).resume(cron=name)
-    talk(f"cron {name} goes on" if ended else f"cron {name} was not paused")
+    """,
+)
 
 
 @cron.command("run")
@@ -91,7 +80,7 @@ def resume_cron(name: str, url: str | None) -> None:
 @output_option
 @url_option
 def run_cron(name: str, output: str, url: str | None) -> None:
-    """Enqueue a job of a cron now, apart from its schedule. Prints the job's id.
+    """Enqueue a job of a cron now, whatever its schedule, and print the job's id.
 
     \b
     Examples:
@@ -114,7 +103,7 @@ def coming(one: CronRecord, count: int) -> list[datetime]:
 
 
 def readable(one: CronRecord) -> bool:
-    """Others may have declared it, in a zone that is not known here."""
+    """Can its schedule be read? Another host may have declared it in a time zone that is unknown here."""
     try:
         return bool(one.schedule)
     except BadSettings:
@@ -122,16 +111,16 @@ def readable(one: CronRecord) -> bool:
 
 
 def shown_state(one: CronRecord) -> str:
-    told = []
+    words = []
     if one.paused:
         by = f" by {one.paused_by}" if one.paused_by else ""
         until = f" until {one.paused_until:%Y-%m-%d %H:%M} UTC" if one.paused_until else ""
-        told.append(f"paused{by}{until}" + (f": {one.paused_reason}" if one.paused_reason else ""))
+        words.append(f"paused{by}{until}" + (f": {one.paused_reason}" if one.paused_reason else ""))
     if not one.workers:
-        told.append("no worker declares it")
+        words.append("no worker declares it")
     if not readable(one):
-        told.append(f"the time zone {one.timezone} is not known here")
-    return "; ".join(told) or "active"
+        words.append(f"the time zone {one.timezone} is unknown here")
+    return "; ".join(words) or "active"
 
 
 def cron_data(one: CronRecord, count: int) -> dict[str, Any]:

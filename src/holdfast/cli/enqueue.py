@@ -10,7 +10,7 @@ import msgspec
 
 from holdfast.cli.base import cli, find_app, output_option, print_data, talk, to_json, url_option
 from holdfast.errors import BadArguments
-from holdfast.model.filter import duration
+from holdfast.model.durations import parse_duration
 from holdfast.tasks.task import Task
 
 
@@ -100,6 +100,6 @@ def _delay(text: str | None) -> float | None:
     if text is None:
         return None
     try:
-        return duration(text).total_seconds()
+        return parse_duration(text).total_seconds()
     except (ValueError, OverflowError):
         raise BadArguments(f"--delay {text} is no time: write 60, 10m, 1h or 2d") from None

@@ -20,12 +20,12 @@ from holdfast.cli.base import (
     print_data,
     print_table,
     say,
-    span,
     talk,
     to_json,
     url_option,
 )
 from holdfast.harmless import block
+from holdfast.model.durations import short_duration
 from holdfast.model.filter import ALL, STATES, Filter, parse
 from holdfast.model.job import JobRecord, Progress, StepRecord
 from holdfast.model.lifecycle import State
@@ -200,5 +200,5 @@ def told(progress: Progress | None) -> str:
     if progress.rate is not None:
         words += f", {progress.rate:,.3g}/s"
     if progress.seconds_left is not None:
-        words += f", {span(progress.seconds_left)} left"
+        words += f", {short_duration(progress.seconds_left)} left"
     return f"{words}, {ago(progress.at)}" + f": {progress.note}" * bool(progress.note)

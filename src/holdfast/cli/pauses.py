@@ -1,28 +1,76 @@
-"""`pause`, `resume` and `pauses`: the kill switch for jobs with certain arguments, and all that is paused."""
+"""Pauses of queues, tasks, crons, and of jobs with certain arguments: `pause`, `resume`, `pauses`, and the commands
+`pause NAME` and `resume NAME` that the groups `queues`, `tasks` and `cron` share."""
 
 from __future__ import annotations
 
+import getpass
+from collections.abc import Callable, Collection
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import click
 from msgspec.structs import replace
 
-from holdfast.cli.base import cli, open_app, output_option, print_data, print_table, talk, url_option
-from holdfast.cli.queues import held, moment, paused, pausing, told, user
+from holdfast.app import Holdfast
+from holdfast.cli.base import ago, cli, counted, open_app, output_option, print_data, print_table, talk, url_option
+from holdfast.errors import BadArguments
+from holdfast.model.durations import parse_duration
 from holdfast.model.job import COUNTED, Pause
 from holdfast.model.pause_filter import meant, text
-from holdfast.model.text import named, plural, quoted
+from holdfast.model.text import named, nearest, plural, quoted
 
-HOW = {"queue": "queues resume {}", "task": "tasks resume {}", "cron": "cron resume {}", "filter": "resume {}"}
+GROUPS = {"queue": "queues", "task": "tasks", "cron": "cron"}  # what is paused -> the group of its commands
+
+
+def pause_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options of a pause, whatever is paused."""
+    until = "When it ends by itself: 30m, 1h, 2d, or 2030-01-31T12:00Z. Default: when resumed."
+    for option in (
+        url_option,
+        click.option("--by", help="Who asks. Default: the user's name."),
+        click.option("--until", help=until),
+        click.option("--reason", help="Shown to whoever wonders."),
+    ):
+        command = option(command)
+    return command
+
+
+def add_pause_commands(
+    group: click.Group, kind: str, pause_help: str, resume_help: str,
+    known: Callable[[Holdfast], Collection[str]] | None = None,
+) -> None:  # fmt: skip
+    """Give the commands of a queue, task or cron their `pause` and `resume`. `known` lists the names there are. A queue
+    or task with an unknown name is paused all the same, because its first job may be yet to come; a hint says so."""
+
+    @group.command("pause", help=pause_help)
+    @click.argument("name", metavar=kind.upper())
+    @pause_options
+    def pause_one(name: str, url: str | None, **options: str | None) -> None:
+        app = open_app(url)
+        names = None if known is None else known(app)
+        paused: dict[str, Any] = {kind: name, **asked(**options)}
+        app.pause(**paused)
+        if names is not None and name not in names:
+            near = nearest(name, names)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            talk(f"no job, worker or application knows of {kind} {name!r}{hint}")
+        talk(f"{kind} {name} is paused. To end the pause: holdfast {GROUPS[kind]} resume {named(name)}")
+
+    @group.command("resume", help=resume_help)
+    @click.argument("name", metavar=kind.upper())
+    @url_option
+    def resume_one(name: str, url: str | None) -> None:
+        ended = open_app(url).resume(**{kind: name})
+        talk(f"{kind} {name} is resumed" if ended else f"{kind} {name} was not paused")
 
 
 @cli.command()
 @click.argument("filter", nargs=-1, required=True)
-@pausing
-def pause(filter: tuple[str, ...], reason: str | None, until: str | None, by: str | None, url: str | None) -> None:
-    """Start no more jobs that a FILTER means, those that will come included: args.NAME:, task:, queue:.
+@pause_options
+def pause(filter: tuple[str, ...], url: str | None, **options: str | None) -> None:
+    """Start no more jobs that match a FILTER, those to come included: args.NAME:, task:, queue:.
 
-    What runs goes on: `holdfast jobs cancel 'state:running …'` asks it to stop.
+    Running jobs finish: `holdfast jobs cancel 'state:running …'` asks them to stop.
 
     \b
     Examples:
@@ -32,19 +80,19 @@ def pause(filter: tuple[str, ...], reason: str | None, until: str | None, by: st
     app = open_app(url)
     jobs = meant(" ".join(filter))
     where = text(jobs)
-    app.pause(where=where, by=by or user(), reason=reason, until=None if until is None else moment(until))
-    aside = [f", {held(pause)} set aside" for pause in app.pauses() if (pause.kind, pause.name) == ("filter", where)]
-    talk(f"{where} is paused{''.join(aside)}: holdfast resume {named(where)} lets it go")
+    app.pause(where=where, **asked(**options))
+    aside = [f", {held(pause)} held" for pause in app.pauses() if (pause.kind, pause.name) == ("filter", where)]
+    talk(f"{where} is paused{''.join(aside)}. To end the pause: holdfast resume {named(where)}")
     if running := len(app.store.jobs(replace(jobs, states=("running",)), limit=COUNTED)):
         ask = f"holdfast jobs cancel {quoted('state:running ' + where)}"
-        talk(f"{running:,} {plural('job', running)} of it run{'s' * (running == 1)} and will end; to stop: {ask}")
+        talk(f"{running:,} matching {plural('job', running)} still running. To stop: {ask}")
 
 
 @cli.command()
 @click.argument("filter", nargs=-1, required=True)
 @url_option
 def resume(filter: tuple[str, ...], url: str | None) -> None:
-    """End the pause of what a FILTER means; its jobs go on in their old order.
+    """End the pause of the jobs that match a FILTER; they continue in their old order.
 
     \b
     Examples:
@@ -54,7 +102,7 @@ def resume(filter: tuple[str, ...], url: str | None) -> None:
     app = open_app(url)
     where = text(meant(" ".join(filter)))
     if app.resume(where=where):
-        talk(f"{where} goes on")
+        talk(f"{where} is resumed")
         return
     there = [pause.name for pause in app.pauses() if pause.kind == "filter"]
     talk(f"{where} was not paused" + (f"; these are: {'; '.join(there)}" if there else ""))
@@ -64,7 +112,7 @@ def resume(filter: tuple[str, ...], url: str | None) -> None:
 @output_option
 @url_option
 def pauses(output: str, url: str | None) -> None:
-    """All that is paused: queues, tasks, crons, and jobs by their arguments; by whom, why and until when.
+    """List what is paused: queues, tasks, crons, and jobs by their arguments; by whom, why and until when.
 
     \b
     Examples:
@@ -76,17 +124,76 @@ def pauses(output: str, url: str | None) -> None:
         print_data([_data(pause) for pause in found], output)
         return
     print_table(
-        ("paused", "", "jobs set aside", "by whom, why, until when", "to end it"),
+        ("paused", "", "jobs held", "by whom, why, until when", "to end it"),
         [
             (
-                pause.kind, pause.name, "" if pause.jobs is None else held(pause).split()[0], told(paused(pause)),
-                "holdfast " + HOW[pause.kind].format(named(pause.name)),
+                pause.kind, pause.name, "" if pause.jobs is None else held(pause).split()[0],
+                described(pause_data(pause)), f"holdfast {_resume(pause)}",
             )
             for pause in found
         ],
     )  # fmt: skip
 
 
+def _resume(pause: Pause) -> str:
+    group = f"{GROUPS[pause.kind]} " if pause.kind in GROUPS else ""
+    return f"{group}resume {named(pause.name)}"
+
+
 def _data(pause: Pause) -> dict[str, Any]:
     jobs = {"jobs": pause.jobs and min(pause.jobs, COUNTED), "capped": (pause.jobs or 0) > COUNTED}
-    return {"kind": pause.kind, "name": pause.name, **(paused(pause) or {}), **jobs}
+    return {"kind": pause.kind, "name": pause.name, **(pause_data(pause) or {}), **jobs}
+
+
+# -- what other commands say of pauses -------------------------------------------------------------------------------
+
+
+def held(pause: Pause) -> str:
+    """How many jobs a pause by filter holds."""
+    jobs = pause.jobs or 0
+    return f"{counted(min(jobs, COUNTED), jobs > COUNTED)} {plural('job', jobs)}"
+
+
+def pause_data(pause: Pause | None) -> dict[str, Any] | None:
+    if pause is None:
+        return None
+    moments = {"until": pause.until, "since": pause.created_at}
+    return {"by": pause.by, "reason": pause.reason, **{name: at and at.isoformat() for name, at in moments.items()}}
+
+
+def described(pause: dict[str, Any] | None) -> str:
+    """`by anna: provider down, ends in 2h`."""
+    if pause is None:
+        return ""
+    parts = [f"by {pause['by']}" if pause["by"] else "yes"]
+    if pause["reason"]:
+        parts[0] += f": {pause['reason']}"
+    if pause["until"]:
+        parts.append(f"ends {ago(datetime.fromisoformat(pause['until']))}")
+    return ", ".join(parts)
+
+
+# -- options as the app takes them -----------------------------------------------------------------------------------
+
+
+def asked(*, reason: str | None, until: str | None, by: str | None) -> dict[str, Any]:
+    return {"reason": reason, "by": by or user(), "until": None if until is None else moment(until)}
+
+
+def user() -> str | None:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container's user may have no name
+        return None
+
+
+def moment(text: str) -> datetime | timedelta:
+    try:
+        return parse_duration(text)
+    except (ValueError, OverflowError):
+        pass
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        raise BadArguments(f"--until {text} is no time: write 30m, 1h, 2d or 2030-01-31T12:00Z") from None
+    return at.replace(tzinfo=at.tzinfo or UTC)

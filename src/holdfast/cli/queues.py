@@ -1,48 +1,19 @@
-"""`queues`, `tasks` and `workers`: how much waits where, what is paused, who works."""
+"""`queues list` and `tasks list`: how many jobs wait, run and failed, by queue or by task; and their `pause` and
+`resume`."""
 
 from __future__ import annotations
 
-import getpass
-from collections.abc import Callable, Iterable
-from datetime import UTC, datetime, timedelta
-from difflib import get_close_matches
+from collections.abc import Iterable
+from datetime import UTC, datetime
 from typing import Any
 
-import click
-from msgspec.structs import asdict
-
 from holdfast.app import Holdfast
-from holdfast.cli.base import (
-    ago,
-    cli,
-    open_app,
-    output_option,
-    plain,
-    print_data,
-    print_table,
-    span,
-    talk,
-    url_option,
-)
-from holdfast.errors import BadArguments
-from holdfast.model.filter import duration
-from holdfast.model.job import COUNTED, Depth, Pause
-from holdfast.model.text import named, plural
+from holdfast.cli.base import cli, counted, open_app, output_option, print_data, print_table, talk, url_option
+from holdfast.cli.pauses import add_pause_commands, described, held, pause_data
+from holdfast.model.durations import short_duration
+from holdfast.model.job import COUNTED, Depth
 
 Row = dict[str, Any]
-
-
-def pausing(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options of a pause, whatever is paused."""
-    until = "When it ends by itself: 30m, 1h, 2d, or 2030-01-31T12:00Z. Default: when resumed."
-    for option in (
-        url_option,
-        click.option("--by", help="Who asks. Default: the user's name."),
-        click.option("--until", help=until),
-        click.option("--reason", help="Shown to whoever wonders."),
-    ):
-        command = option(command)
-    return command
 
 
 @cli.group()
@@ -71,7 +42,7 @@ def tasks() -> None:
 @output_option
 @url_option
 def list_queues(output: str, url: str | None) -> None:
-    """What waits, runs and failed in each queue; no more than 10,000 jobs of a kind are counted.
+    """Count waiting, running and failed jobs of each queue; no more than 10,000 of a kind are counted.
 
     \b
     Examples:
@@ -85,7 +56,7 @@ def list_queues(output: str, url: str | None) -> None:
 @output_option
 @url_option
 def list_tasks(output: str, url: str | None) -> None:
-    """What waits, runs and failed of each task; no more than 10,000 jobs of a kind are counted.
+    """Count waiting, running and failed jobs of each task; no more than 10,000 of a kind are counted.
 
     \b
     Examples:
@@ -95,99 +66,44 @@ def list_tasks(output: str, url: str | None) -> None:
     show("task", open_app(url), output)
 
 
-@queues.command("pause")
-@click.argument("queue")
-@pausing
-def pause_queue(queue: str, reason: str | None, until: str | None, by: str | None, url: str | None) -> None:
-    """Start no more jobs of a QUEUE, whichever worker looks. What runs goes on.
+add_pause_commands(
+    queues,
+    "queue",
+    """Start no more jobs of a QUEUE, on any worker. Running jobs finish.
 
     \b
     Examples:
       holdfast queues pause mail --reason 'provider down' --until 1h
       holdfast queues pause default
-    """
-    hold("queue", queue, open_app(url), reason, until, by)
-
-
-@tasks.command("pause")
-@click.argument("task")
-@pausing
-def pause_task(task: str, reason: str | None, until: str | None, by: str | None, url: str | None) -> None:
-    """Start no more jobs of a TASK, whichever worker looks. What runs goes on.
-
-    \b
-    Examples:
-      holdfast tasks pause audit --reason 'a bug' --until 2h
-      holdfast tasks pause report
-    """
-    hold("task", task, open_app(url), reason, until, by)
-
-
-@queues.command("resume")
-@click.argument("queue")
-@url_option
-def resume_queue(queue: str, url: str | None) -> None:
+    """,
     """End the pause of a QUEUE.
 
     \b
     Examples:
       holdfast queues resume mail
       holdfast queues resume default
-    """
-    let_go("queue", queue, open_app(url))
+    """,
+    lambda app: [row["queue"] for row in summary("queue", app)],
+)
+add_pause_commands(
+    tasks,
+    "task",
+    """Start no more jobs of a TASK, on any worker. Running jobs finish.
 
-
-@tasks.command("resume")
-@click.argument("task")
-@url_option
-def resume_task(task: str, url: str | None) -> None:
+    \b
+    Examples:
+      holdfast tasks pause audit --reason 'a bug' --until 2h
+      holdfast tasks pause report
+    """,
     """End the pause of a TASK.
 
     \b
     Examples:
       holdfast tasks resume audit
       holdfast tasks resume report
-    """
-    let_go("task", task, open_app(url))
-
-
-@cli.command()
-@output_option
-@url_option
-def workers(output: str, url: str | None) -> None:
-    """Who works on this database: what they serve, how busy they are, when they were last heard of.
-
-    \b
-    Examples:
-      holdfast workers
-      holdfast workers -o json
-    """
-    store = open_app(url).store
-    running: dict[str, int] = {}
-    for depth in store.depths():
-        for worker, jobs in depth.running.items():
-            running[worker] = running.get(worker, 0) + jobs
-    rows = [
-        plain(asdict(worker)) | {"tasks": sorted(worker.tasks), "running": running.get(worker.id, 0)}
-        for worker in store.workers()
-    ]
-    if output != "table":
-        print_data(rows, output)
-        return
-    print_table(
-        ("worker", "host", "pid", "running", "slots", "queues", "tasks", "started", "seen"),
-        [
-            (
-                row["id"], row["host"], row["pid"], row["running"], row["slots"], ", ".join(row["queues"] or ["all"]),
-                ", ".join(row["tasks"]), ago(datetime.fromisoformat(row["started_at"])),
-                ago(datetime.fromisoformat(row["seen_at"])),
-            )
-            for row in rows
-        ],
-    )  # fmt: skip
-
-
-# -- what they share -------------------------------------------------------------------------------------------------
+    """,
+    lambda app: [row["task"] for row in summary("task", app)],
+)
 
 
 def show(kind: str, app: Holdfast, output: str) -> None:
@@ -200,21 +116,15 @@ def show(kind: str, app: Holdfast, output: str) -> None:
         [
             (
                 row[kind], *(counted(row[name], row["capped"]) for name in ("due", "scheduled", "running", "failed")),
-                work(row), "" if row["oldest_due_seconds"] is None else span(row["oldest_due_seconds"]), row["workers"],
-                told(row["paused"]),
+                pending(row), "" if row["oldest_due_seconds"] is None else short_duration(row["oldest_due_seconds"]),
+                row["workers"], described(row["paused"]),
             )
             for row in rows
         ],
     )  # fmt: skip
     for pause in app.store.pauses():
         if pause.kind == "filter" and pause.jobs:
-            talk(f"{held(pause)} beside these, set aside by the pause of {pause.name}: holdfast pauses")
-
-
-def held(pause: Pause) -> str:
-    """How many jobs a pause by filter has set aside."""
-    jobs = pause.jobs or 0
-    return f"{counted(min(jobs, COUNTED), jobs > COUNTED)} {plural('job', jobs)}"
+            talk(f"not counted: {held(pause)} held by the pause of {pause.name} (holdfast pauses)")
 
 
 def summary(kind: str, app: Holdfast) -> list[Row]:
@@ -230,12 +140,12 @@ def summary(kind: str, app: Holdfast) -> list[Row]:
     rows = []
     for name in sorted(names):
         served = [w for w in serving if (w.queues is None or name in w.queues if kind == "queue" else name in w.tasks)]
-        row = total([depth for depth in depths if getattr(depth, kind) == name])
-        rows.append({kind: name, **row, "workers": len(served), "paused": paused(pauses.get(name))})
+        row = total((depth for depth in depths if getattr(depth, kind) == name), datetime.now(UTC))
+        rows.append({kind: name, **row, "workers": len(served), "paused": pause_data(pauses.get(name))})
     return rows
 
 
-def total(depths: Iterable[Depth]) -> Row:
+def total(depths: Iterable[Depth], now: datetime) -> Row:
     depths = list(depths)
     counts = {name: sum(getattr(depth, name) for depth in depths) for name in ("due", "scheduled", "failed")}
     running = sum(sum(depth.running.values()) for depth in depths)
@@ -249,66 +159,11 @@ def total(depths: Iterable[Depth]) -> Row:
         "pending": sum(depth.pending for depth in depths),
         "capped": any(depth.capped for depth in depths) or max(counts.values()) > COUNTED,
         "oldest_due_at": oldest and oldest.isoformat(),
-        "oldest_due_seconds": oldest and max(0.0, round((datetime.now(UTC) - oldest).total_seconds(), 3)),
+        "oldest_due_seconds": oldest and max(0.0, round((now - oldest).total_seconds(), 3)),
     }
 
 
-def counted(count: int, capped: bool) -> str:
-    return f"{count:,}+" if capped and count >= COUNTED else f"{count:,}"
-
-
-def work(row: Row) -> str:
-    """Items of work pending, as checkpoints count them: in unfinished jobs, and how much of it in those that run."""
+def pending(row: Row) -> str:
+    """Items of work that checkpoints count as pending: of unfinished jobs, and how many of them of running ones."""
     running = f" ({row['pending_running']:,} running)" if row["pending_running"] else ""
     return f"{row['pending']:,}{running}" if row["pending"] else ""
-
-
-def paused(pause: Pause | None) -> Row | None:
-    if pause is None:
-        return None
-    moments = {"until": pause.until, "since": pause.created_at}
-    return {"by": pause.by, "reason": pause.reason, **{name: at and at.isoformat() for name, at in moments.items()}}
-
-
-def told(pause: Row | None) -> str:
-    if pause is None:
-        return ""
-    parts = [f"by {pause['by']}" if pause["by"] else "yes"]
-    if pause["reason"]:
-        parts[0] += f": {pause['reason']}"
-    if pause["until"]:
-        parts.append(f"ends {ago(datetime.fromisoformat(pause['until']))}")
-    return ", ".join(parts)
-
-
-def hold(kind: str, name: str, app: Holdfast, reason: str | None, until: str | None, by: str | None) -> None:
-    known = [row[kind] for row in summary(kind, app)]
-    app.pause(**{kind: name}, by=by or user(), reason=reason, until=None if until is None else moment(until))
-    if name not in known:
-        near = get_close_matches(name, known, 1)
-        talk(f"no job, worker or application knows of {kind} {name!r}" + (f"; perhaps {near[0]!r}?" if near else ""))
-    talk(f"{kind} {name} is paused: holdfast {kind}s resume {named(name)} lets it go")
-
-
-def let_go(kind: str, name: str, app: Holdfast) -> None:
-    ended = app.resume(**{kind: name})
-    talk(f"{kind} {name} goes on" if ended else f"{kind} {name} was not paused")
-
-
-def user() -> str | None:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a container's user may have no name
-        return None
-
-
-def moment(text: str) -> datetime | timedelta:
-    try:
-        return duration(text)
-    except (ValueError, OverflowError):
-        pass
-    try:
-        at = datetime.fromisoformat(text)
-    except ValueError:
-        raise BadArguments(f"--until {text} is no time: write 30m, 1h, 2d or 2030-01-31T12:00Z") from None
-    return at.replace(tzinfo=at.tzinfo or UTC)

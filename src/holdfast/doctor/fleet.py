@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 
 from holdfast.doctor.finding import Finding, Limits, ok, warning
-from holdfast.model.text import in_words, plural, to_serve
+from holdfast.model.durations import short_duration
+from holdfast.model.text import plural, to_serve
 from holdfast.model.unserved import Unserved, unserved
 from holdfast.settings import Settings
 from holdfast.store.base import Store
@@ -32,9 +33,9 @@ def clock(store: Store, settings: Settings, limits: Limits) -> Iterator[Finding]
     unsure = (after - before).total_seconds() / 2
     if abs(skew) - unsure > limits.skew:
         way = "behind" if skew > 0 else "ahead of"
-        yield warning("HF4205", f"this host's clock is {in_words(abs(skew))} {way} the database's")
+        yield warning("HF4205", f"this host's clock is {short_duration(abs(skew))} {way} the database's")
     else:
-        yield ok("HF4205", f"this host's clock and the database's agree within {in_words(abs(skew) + unsure)}")
+        yield ok("HF4205", f"this host's clock and the database's agree within {short_duration(abs(skew) + unsure)}")
 
 
 def served(store: Store, settings: Settings, limits: Limits) -> Iterator[Finding]:
@@ -52,7 +53,7 @@ def _some(found: list[Unserved], now: datetime, code: str, fine: str) -> Iterato
         kind = one.waiting
         waits = "job of task {} waits" if kind.jobs == 1 else "jobs of task {} wait"
         what = f"{kind.jobs}{'+' * kind.more} {waits.format(kind.task)} in queue {kind.queue}, the oldest since "
-        what += in_words((now - kind.due_at).total_seconds())
+        what += short_duration((now - kind.due_at).total_seconds())
         if one.served:
             near = f" (nearest: {', '.join(one.nearest)})" if one.nearest else ""
             yield warning(code, f"{what}; no worker that is up has the task{near}")
@@ -70,7 +71,7 @@ def silent(store: Store, settings: Settings, limits: Limits) -> Iterator[Finding
     if not dead:
         yield ok("HF4203", "1 worker is up" if len(known) == 1 else f"{len(known)} workers are up")
     for worker in dead[:NAMED]:
-        seen = in_words((now - worker.seen_at).total_seconds())
+        seen = short_duration((now - worker.seen_at).total_seconds())
         yield warning("HF4203", f"worker {worker.id} (pid {worker.pid} on {worker.host}) was last seen {seen} ago")
     if len(dead) > NAMED:
         yield warning("HF4203", f"and {len(dead) - NAMED} more of the kind")
@@ -83,7 +84,7 @@ def leases(store: Store, settings: Settings, limits: Limits) -> Iterator[Finding
         yield ok("HF4204", "no lease waits to be rescued")
     for row in lapsed[:NAMED]:
         ended = store.codec.moment(row["expired_at"]) or now
-        since = in_words((now - ended).total_seconds())
+        since = short_duration((now - ended).total_seconds())
         yield warning(
             "HF4204",
             f"worker {row['worker']} let {row['leases']} {plural('lease', row['leases'])} run out {since} ago; "

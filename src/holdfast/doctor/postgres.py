@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from holdfast.doctor.finding import Finding, Limits, error, ok, warning
-from holdfast.model.text import in_words, plural
+from holdfast.model.durations import short_duration
+from holdfast.model.text import plural
 from holdfast.settings import Settings
 from holdfast.store.base import Store
 
@@ -76,7 +77,7 @@ def _pin(pin: dict[str, Any]) -> str:
     if pin["kind"] == "replication slot":
         lag = f", {pin['transactions']:,} transactions behind" if pin["transactions"] is not None else ""
         return f"replication slot {pin['name']} is {pin['state']}{lag}"
-    age = in_words(pin["seconds"])
+    age = short_duration(pin["seconds"])
     if pin["kind"] == "prepared transaction":
         return f"prepared transaction {pin['name']!r} of {pin['owner']} waits since {age}"
     program = pin["application"] or "an unnamed program"

@@ -15,12 +15,12 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.errors import BadArguments
+from holdfast.model.durations import parse_duration
 from holdfast.model.lifecycle import State
 from holdfast.model.text import nearest
 
 DERIVED = ("scheduled", "retrying")  # how a queued job that lies ahead is shown: not tried yet, or tried before
 STATES = (*(state.value for state in State), *DERIVED)
-UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
 QUALIFIERS = ("state", "queue", "task", "tag", "since", "error", "args.NAME", "id", "key", "worker")
 
 
@@ -141,7 +141,7 @@ def _since(qualifier: str, values: tuple[str, ...]) -> timedelta | datetime:
     text = _one(qualifier, values)
     try:
         if re.fullmatch(r"[\d.]+[a-z]", text):
-            return duration(text)
+            return parse_duration(text)
         moment = datetime.fromisoformat(text)
         return moment.replace(tzinfo=moment.tzinfo or UTC).astimezone(UTC)
     except (ValueError, OverflowError):
@@ -149,15 +149,6 @@ def _since(qualifier: str, values: tuple[str, ...]) -> timedelta | datetime:
             f"since:{text} is no time: write how long ago (30s, 15m, 1h, 7d, 2w) or when "
             '(2026-01-31, "2026-01-31T12:00Z"; UTC unless it says otherwise)'
         ) from None
-
-
-def duration(text: str) -> timedelta:
-    """How long `90`, `30s`, `15m`, `1h`, `7d` or `2w` is."""
-    unit = UNITS.get(text[-1:])
-    seconds = float(text) if unit is None else float(text[:-1]) * unit
-    if not 0 <= seconds < 36500 * 86400:
-        raise ValueError(text)
-    return timedelta(seconds=seconds)
 
 
 def as_json(value: str) -> tuple[str, ...]:

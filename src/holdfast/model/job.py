@@ -207,6 +207,15 @@ def summed(depths: Iterable[Depth]) -> list[QueueSummary]:
     ]
 
 
+def running_by_worker(depths: Iterable[Depth]) -> dict[str, int]:
+    """How many jobs each worker runs."""
+    running: dict[str, int] = {}
+    for depth in depths:
+        for worker, jobs in depth.running.items():
+            running[worker] = running.get(worker, 0) + jobs
+    return running
+
+
 class AttemptRecord(msgspec.Struct, frozen=True):
     """One attempt that did not succeed, kept as history. (A succeeded attempt lives in the job's own row, unless it
     left `output`: what it wrote to stdout and stderr in a process of its own.)"""

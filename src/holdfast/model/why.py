@@ -11,12 +11,13 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from holdfast.model.durations import dated, short_duration
 from holdfast.model.facts import Facts, WorkerFacts
 from holdfast.model.job import Pause
 from holdfast.model.lifecycle import FINISHED, State
 from holdfast.model.pause_filter import pause_of
 from holdfast.model.rescue import runs_isolated
-from holdfast.model.text import in_words, moment_in_words, named, nearest, plural, to_serve
+from holdfast.model.text import named, nearest, plural, to_serve
 
 PATIENCE = 5.0  # seconds in which a handler that looks now and then has seen a request
 TURN = 1.0  # seconds one may keep others from writing before that is worth telling
@@ -183,7 +184,7 @@ def _requested(facts: Facts, code: Why, what: str, *, told: bool = True) -> Reas
     if not told or facts.asked_at is None:
         return Reason(code, f"{words}, and will at the next place its handler looks")
     waits = max(0.0, (facts.now - facts.asked_at).total_seconds())
-    words += f" {in_words(waits)} ago{_by(facts)}" + f" ({facts.asked_why})" * bool(facts.asked_why)
+    words += f" {short_duration(waits)} ago{_by(facts)}" + f" ({facts.asked_why})" * bool(facts.asked_why)
     if waits < PATIENCE:
         words += ", and will at the next place its handler looks"
     else:
@@ -207,10 +208,10 @@ def _waiting(facts: Facts) -> Iterator[Reason]:
     if facts.state is State.PAUSED:
         text = f"the job itself is paused{_by(facts)}" + f" ({facts.asked_why})" * bool(facts.asked_why)
         if facts.asked_at is not None:
-            text += f" since {moment_in_words(facts.asked_at, facts.now)}"
+            text += f" since {dated(facts.asked_at, facts.now)}"
         yield Reason(Why.PAUSED, f"{text}: holdfast jobs resume {facts.id}", details=_asked(facts))
     elif facts.expires_at and facts.expires_at <= facts.now and not facts.attempt:
-        text = f"it was to start before {moment_in_words(facts.expires_at, facts.now)}; the next watchdog cancels it"
+        text = f"it was to start before {dated(facts.expires_at, facts.now)}; the next watchdog cancels it"
         yield Reason(Why.EXPIRED, text, details={"expires_at": facts.expires_at})
     if not facts.due:
         yield _not_due(facts)
@@ -265,7 +266,7 @@ def _not_due(facts: Facts) -> Reason:
 def _paused(code: Why, what: str, pause: Pause, now: datetime, resume: str, named: dict[str, Any]) -> Reason:
     text = f"{what} paused" + f" by {pause.by}" * bool(pause.by)
     text += f" ({pause.reason})" * bool(pause.reason)
-    text += f" until {moment_in_words(pause.until, now)}" if pause.until else " until someone resumes it"
+    text += f" until {dated(pause.until, now)}" if pause.until else " until someone resumes it"
     told = {**named, "by": pause.by, "reason": pause.reason, "until": pause.until}
     return Reason(code, f"{text}: holdfast {resume}", details=told)
 
@@ -299,10 +300,10 @@ def _behind(ahead: int, estimate: float | None) -> Reason:
     many = f"{POSITIONS:,}+" if ahead >= POSITIONS else f"{ahead:,}"
     text = f"{many} {plural('job', ahead)} due before it"
     if estimate is not None:
-        text += f"; at the pace of late it starts in about {in_words(estimate)}"
+        text += f"; at the pace of late it starts in about {short_duration(estimate)}"
     told = {"position": ahead + 1, "capped": ahead >= POSITIONS, "estimate_seconds": estimate}
     return Reason(Why.BEHIND, text, blocks=False, details=told)
 
 
 def _at(moment: datetime | None, now: datetime) -> str:
-    return "at an unknown time" if moment is None else f"at {moment_in_words(moment, now)}"
+    return "at an unknown time" if moment is None else f"at {dated(moment, now)}"

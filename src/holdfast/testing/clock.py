@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import re
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 from holdfast.errors import BadArguments
-
-UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
-
-_PART = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)\s*")
+from holdfast.model.durations import LONGEST, parse_duration
 
 Duration = str | float | timedelta
 
@@ -32,19 +29,19 @@ class Clock:
 
 def seconds_of(duration: Duration) -> float:
     """Seconds of "90s", "1h 30m", "2d", of a number of seconds, or of a timedelta. Time does not go back."""
+    found = -1.0
     match duration:
         case timedelta():
             found = duration.total_seconds()
         case bool():
-            found = -1.0
+            pass
         case int() | float():
             found = float(duration)
-        case str():
-            parts = list(_PART.finditer(duration))
-            whole = "".join(part[0] for part in parts) == duration
-            found = sum(float(part[1]) * UNITS[part[2]] for part in parts) if parts and whole else -1.0
+        case str() if duration.strip()[-1:].isalpha():  # a unit is required
+            with suppress(ValueError):
+                found = parse_duration(duration).total_seconds()
         case _:
-            found = -1.0
-    if not 0 <= found < 1e10:
+            pass
+    if not 0 <= found < LONGEST:
         raise BadArguments(f'how far? "90s", "1h 30m", "2d", seconds or a timedelta, 0 or more; not {duration!r}')
     return found

@@ -26,9 +26,9 @@ from holdfast.tasks.current import in_handler
 from holdfast.tasks.options import names_of
 from holdfast.tasks.task import Enqueuer, Task
 from holdfast.testing.clock import Clock, Duration
+from holdfast.testing.describe import blocking, listed, told
 from holdfast.testing.inline import Inline
 from holdfast.testing.matching import as_json, fits, matches
-from holdfast.testing.words import blocking, listed, told
 from holdfast.worker.filter_pauses import FilterPauses
 from holdfast.worker.worker import Worker
 

@@ -1,4 +1,4 @@
-"""What `top` shows, as data: an overview with what follows from it and from the looks before it."""
+"""What `top` shows, as data: an overview of the database, and the rates that follow from earlier overviews."""
 
 from __future__ import annotations
 
@@ -9,25 +9,27 @@ from typing import Any
 from msgspec.structs import asdict
 
 from holdfast.cli.base import plain
-from holdfast.cli.queues import paused, total
-from holdfast.model.job import WorkerRecord
+from holdfast.cli.pauses import pause_data
+from holdfast.cli.queues import total
+from holdfast.model.job import WorkerRecord, running_by_worker
 from holdfast.model.overview import Overview, Rates, Running
 from holdfast.redact import scrub
 
 Row = dict[str, Any]
 Document = dict[str, Any]
 
-WINDOW = 30.0  # seconds of the past that the rate of a running job is made of
-NOTHING = Rates(0.0, 0.0)
+AT_MOST = 0.1  # the share of the time that the database may be busy with us
+WINDOW = 30.0  # seconds over which the rate of a running job is taken
+NO_RATES = Rates(0.0, 0.0)
 
 
-class Pace:
-    """How quickly running jobs get on, told from one look to the next."""
+class JobRates:
+    """How many items a second each running job does, worked out from one overview to the next."""
 
     def __init__(self) -> None:
         self._seen: dict[tuple[str, str], deque[tuple[datetime, int]]] = {}
 
-    def look(self, running: list[Running], at: datetime) -> None:
+    def add(self, running: list[Running], at: datetime) -> None:
         before, self._seen = self._seen, {}
         for job in running:
             if job.done is not None:
@@ -37,7 +39,7 @@ class Pace:
                     samples.popleft()
 
     def of(self, job: Running, at: datetime) -> float | None:
-        """What it does in a second: lately, if it was seen before, else since it started."""
+        """Items a second: of late if the job was seen before, else since it started."""
         samples = self._seen.get((job.id, job.fence))
         if not samples or job.done is None:
             return None
@@ -48,19 +50,16 @@ class Pace:
         return (job.done - done) / seconds if seconds > 0 and job.done > done else None
 
 
-def document(seen: Overview, pace: Pace, url: str) -> Document:
-    """One look as JSON has it."""
-    pace.look(seen.running, seen.at)
-    busy: dict[str, int] = {}
-    for depth in seen.depths:
-        for worker, jobs in depth.running.items():
-            busy[worker] = busy.get(worker, 0) + jobs
+def document(seen: Overview, rates: JobRates, url: str) -> Document:
+    """One overview, as JSON has it."""
+    rates.add(seen.running, seen.at)
+    busy = running_by_worker(seen.depths)
     return {
         "at": seen.at.isoformat(),
         "url": url,
         "queues": _queues(seen),
         "workers": [_worker(worker, busy.get(worker.id, 0), seen.at) for worker in seen.workers],
-        "running": [_running(job, pace.of(job, seen.at), seen.at) for job in seen.running],
+        "running": [_running(job, rates.of(job, seen.at), seen.at) for job in seen.running],
         "running_in_all": sum(busy.values()),
         "failures": [
             plain(asdict(failure))
@@ -70,8 +69,13 @@ def document(seen: Overview, pace: Pace, url: str) -> Document:
             }
             for failure in seen.failures
         ],
-        "pauses": [{"kind": pause.kind, "name": pause.name, **(paused(pause) or {})} for pause in seen.pauses],
+        "pauses": [{"kind": pause.kind, "name": pause.name, **(pause_data(pause) or {})} for pause in seen.pauses],
     }
+
+
+def wait_after(shown: Document, every: float) -> float:
+    """Seconds until the next look: longer than asked for where a look keeps the database busy."""
+    return max(every, float(shown["took_seconds"]) * (1 / AT_MOST - 1))
 
 
 def _queues(seen: Overview) -> list[Row]:
@@ -80,16 +84,13 @@ def _queues(seen: Overview) -> list[Row]:
     names.update(queue for worker in seen.workers for queue in worker.queues or ())
     rows = []
     for name in sorted(names):
-        row = total(depth for depth in seen.depths if depth.queue == name)
-        if row["oldest_due_at"] is not None:
-            waited = (seen.at - datetime.fromisoformat(row["oldest_due_at"])).total_seconds()
-            row["oldest_due_seconds"] = max(0.0, round(waited, 3))
+        row = total((depth for depth in seen.depths if depth.queue == name), seen.at)
         alive = [w for w in seen.workers if (w.queues is None or name in w.queues) and w.alive(seen.at)]
-        rates = seen.rates.get(name, NOTHING)
+        flow = seen.rates.get(name, NO_RATES)
         rows.append(
             {
-                "queue": name, **row, "came_per_second": round(rates.came, 3),
-                "ended_per_second": round(rates.ended, 3), "workers": len(alive), "paused": paused(pauses.get(name)),
+                "queue": name, **row, "came_per_second": round(flow.came, 3),
+                "ended_per_second": round(flow.ended, 3), "workers": len(alive), "paused": pause_data(pauses.get(name)),
             }
         )  # fmt: skip
     return rows

@@ -59,7 +59,7 @@ def test_many_are_shown_and_only_changed_with_a_yes(shell: Shell, kept: Store) -
         assert "HF1301 there is no job 9998, 9999\n" in shell("jobs", "retry", "9998", "9999", flag, code=3).stderr
     assert shell("jobs", "set", "queue:other", "priority=9", "--yes").stdout == "changed 1 job\n"
     assert kept.get(other).priority == 9
-    assert "no job is meant by this" in shell("jobs", "delete", "queue:none", "--yes").stderr
+    assert "no job matches" in shell("jobs", "delete", "queue:none", "--yes").stderr
     assert shell.json("jobs", "delete", "task:greet", "--yes") == {
         "verb": "delete",
         "changed": 2,
@@ -159,12 +159,15 @@ def test_running_jobs_are_counted_as_asked_not_as_cancelled(shell: Shell, kept: 
         a_running_job(kept)
     a_queued_job(kept)
     said = shell("jobs", "cancel", "task:greet", "--yes").stdout
-    assert said == "cancelled 1 job; 2 jobs that run are asked: each stops when its handler looks\n"
+    assert said == "cancelled 1 job; asked 2 running jobs to stop, which takes effect when the handler next checks\n"
     assert shell.json("jobs", "pause", "task:greet", "--yes") == {
         "verb": "pause", "changed": 0, "refused": 1, "asked": 2,
     }  # fmt: skip
     [one, *_] = kept.jobs(state="running")
-    assert shell("jobs", "cancel", one.id).stdout == "1 job that runs is asked: it stops when its handler looks\n"
+    assert (
+        shell("jobs", "cancel", one.id).stdout
+        == "asked 1 running job to stop, which takes effect when the handler next checks\n"
+    )
 
 
 @pytest.mark.parametrize("engine", ["sqlite"])

@@ -24,8 +24,8 @@ class Column:
     title: str
     cell: Callable[[Row], Cell]
     right: bool = False
-    elastic: bool = False  # a text: it may be cut where there is no room
-    drop: int = 0  # the higher, the sooner it is left out where there is no room; 0: never
+    elastic: bool = False  # a text, which may be cut where there is no room
+    drop: int = 0  # columns with the highest number are left out first where there is no room; 0: never
 
 
 @dataclass(frozen=True, slots=True)

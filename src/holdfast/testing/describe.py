@@ -8,6 +8,7 @@ from datetime import datetime
 import msgspec
 
 from holdfast.app import Holdfast
+from holdfast.model.durations import short_duration
 from holdfast.model.job import JobRecord
 from holdfast.model.lifecycle import State
 from holdfast.model.why import Reason, Why
@@ -46,8 +47,8 @@ def standing(record: JobRecord, now: datetime) -> str:
     match record.state:
         case State.QUEUED:
             wait = (record.run_at - now).total_seconds()
-            due = "queued, due now" if wait <= 0 else f"queued, due in {span(wait)} ({record.run_at.isoformat()})"
-            return due + (f", after {tries}: {error}" if record.attempt and error else "")
+            due = "due now" if wait <= 0 else f"due in {short_duration(wait)} ({record.run_at.isoformat()})"
+            return f"queued, {due}" + (f", after {tries}: {error}" if record.attempt and error else "")
         case State.RUNNING:
             return f"running, {tries}, by {record.worker}"
         case State.SUCCEEDED:
@@ -57,10 +58,3 @@ def standing(record: JobRecord, now: datetime) -> str:
             return f"failed, {tries}: {error}"
         case _:
             return record.state.value + (f": {error}" if error else "")
-
-
-def span(seconds: float) -> str:
-    for unit, length in (("d", 86400.0), ("h", 3600.0), ("m", 60.0)):
-        if seconds >= length:
-            return f"{seconds / length:.3g}{unit}"
-    return f"{seconds:.3g}s"

@@ -1,5 +1,5 @@
-"""A terminal as a live view needs it: keys without Enter, resizes and signals, all of them one thing to wait for; and
-everything as it was when the view ends, however it ends."""
+"""A terminal for a live view: one wait for keys (without Enter), resizes and signals. The terminal is restored when the
+view ends, however it ends."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from typing import Any
 
 SUSPEND = "suspend"
 QUIT = "q"
-_ARROWS = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|O.|.)?", re.DOTALL)  # what keys send that are no letters
+_ARROWS = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|O.|.)?", re.DOTALL)  # what arrow and function keys send
 
 
 class Terminal:
-    """While it is entered: keys come one by one, without being echoed."""
+    """While entered, it reads keys one by one and does not echo them."""
 
     def __init__(self) -> None:
         self._in = sys.stdin.fileno() if sys.stdin is not None and sys.stdin.isatty() else None
@@ -26,7 +26,7 @@ class Terminal:
         for end in (self._wakes, self._wake):
             os.set_blocking(end, False)
         self._suspend = False
-        self._pressed = ""  # and not asked for yet
+        self._pressed = ""  # keys read but not returned yet
 
     def __enter__(self) -> Terminal:
         import termios
@@ -37,7 +37,7 @@ class Terminal:
         if self._in is not None:
             self._before = termios.tcgetattr(self._in)
             tty.setcbreak(self._in)
-        # A signal writes a byte to the pipe: so a wait ends, whichever it is.
+        # Any signal writes a byte to the pipe, which ends the wait.
         self._old_wake = signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
         self._old = {
             signal.SIGWINCH: signal.signal(signal.SIGWINCH, lambda *_: None),
@@ -61,12 +61,12 @@ class Terminal:
         self._suspend = True
 
     def wake(self) -> None:
-        """End the wait. From any thread."""
-        with suppress(BlockingIOError):  # it is full: the wait ends anyway
+        """End the wait. May be called from any thread."""
+        with suppress(BlockingIOError):  # the pipe is full: the wait ends anyway
             os.write(self._wake, b"\0")
 
     def wait(self, seconds: float) -> str:
-        """A key; SUSPEND; or nothing, after so many seconds or when woken."""
+        """Returns a key, or SUSPEND, or nothing after so many seconds or when woken."""
         if not self._pressed:
             self._read(seconds)
         if self._suspend:
@@ -80,7 +80,7 @@ class Terminal:
             os.read(self._wakes, 4096)
         if self._in is not None and self._in in ready:
             pressed = os.read(self._in, 1024).decode(errors="replace")
-            self._pressed = _ARROWS.sub("", pressed) if pressed else QUIT  # nothing: the terminal is gone
+            self._pressed = _ARROWS.sub("", pressed) if pressed else QUIT  # end of file: the terminal is gone
 
 
 def _end(number: int, frame: object) -> None:

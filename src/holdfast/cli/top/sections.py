@@ -1,4 +1,4 @@
-"""The tables of `top`: queues, workers, running jobs, failures, pauses; and how their values are written."""
+"""The tables of `top`: queues, workers, running jobs, failures, pauses; and how it writes their values."""
 
 from __future__ import annotations
 
@@ -8,23 +8,25 @@ from typing import Any
 from rich.progress_bar import ProgressBar
 from rich.text import Text
 
-from holdfast.cli.frame import Document
-from holdfast.cli.queues import counted, told
-from holdfast.cli.table import BAR, Cell, Column, Row, Section
+from holdfast.cli.base import counted
+from holdfast.cli.pauses import described
+from holdfast.cli.top.document import Document
+from holdfast.cli.top.table import BAR, Cell, Column, Row, Section
 from holdfast.harmless import harmless
+from holdfast.model.durations import running_duration
 
 
-def sections_of(frame: Document, sort: str, *, bars: bool) -> list[Section]:
-    queues = sorted(frame["queues"], key=_QUEUE_ORDER[sort])
-    running = sorted(frame["running"], key=_JOB_ORDER[sort])
+def sections_of(document: Document, sort: str, *, bars: bool) -> list[Section]:
+    queues = sorted(document["queues"], key=_QUEUE_ORDER[sort])
+    running = sorted(document["running"], key=_JOB_ORDER[sort])
     progress = any(job["done"] is not None for job in running)
     jobs = [column for column in _JOBS if (progress or column.title not in _PROGRESS) and (bars or column.title)]
     return [
         Section("queues" if len(queues) != 1 else "queue", _QUEUES, queues),
-        Section("workers" if len(frame["workers"]) != 1 else "worker", _WORKERS, frame["workers"]),
-        Section("running", jobs, running, frame["running_in_all"]),
-        Section("failed lately", _FAILURES, frame["failures"]),
-        Section("paused", _PAUSES, frame["pauses"]),
+        Section("workers" if len(document["workers"]) != 1 else "worker", _WORKERS, document["workers"]),
+        Section("running", jobs, running, document["running_in_all"]),
+        Section("failed lately", _FAILURES, document["failures"]),
+        Section("paused", _PAUSES, document["pauses"]),
     ]
 
 
@@ -61,7 +63,7 @@ def _span(name: str, late: float | None = None) -> Callable[[Row], Cell]:
     def cell(row: Row) -> Cell:
         seconds = row[name]
         style = "yellow" if late is not None and seconds is not None and seconds > late else ""
-        return Text("" if seconds is None else span(seconds), style=style)
+        return Text("" if seconds is None else running_duration(seconds), style=style)
 
     return cell
 
@@ -80,7 +82,7 @@ def _busy(row: Row) -> Cell:
 
 
 def _seen(row: Row) -> Cell:
-    since = f"{span(row['seen_seconds'])} ago"
+    since = f"{running_duration(row['seen_seconds'])} ago"
     return Text(since) if row["alive"] else Text(f"silent, {since}", style="bold red")
 
 
@@ -115,7 +117,7 @@ _QUEUES = (
     Column("~in/s", _rate("came_per_second"), right=True, drop=7),
     Column("~out/s", _rate("ended_per_second"), right=True, drop=5),
     Column("workers", _serving, right=True, drop=8),
-    Column("paused", lambda row: Text(one_line(told(row["paused"])), style="yellow"), elastic=True, drop=4),
+    Column("paused", lambda row: Text(one_line(described(row["paused"])), style="yellow"), elastic=True, drop=4),
 )
 _WORKERS = (
     Column("worker", _text("id"), elastic=True),
@@ -150,7 +152,7 @@ _FAILURES = (
 _PAUSES = (
     Column("kind", _text("kind")),
     Column("name", _text("name"), elastic=True),
-    Column("by, why, until", lambda row: Text(one_line(told(row))), elastic=True),
+    Column("by, why, until", lambda row: Text(one_line(described(row))), elastic=True),
 )
 
 
@@ -158,22 +160,8 @@ _PAUSES = (
 
 
 def one_line(text: str | None) -> str:
-    """Somebody else's text, fit for a line of a screen."""
+    """A text from users or errors, made fit for one line of a screen."""
     return harmless(" ".join((text or "").split()))
-
-
-def span(seconds: float) -> str:
-    """A duration in a few characters that keep their width while it grows."""
-    whole = int(seconds)
-    if seconds < 10:
-        return f"{seconds:.1f}s"
-    if whole < 60:
-        return f"{whole}s"
-    if whole < 3600:
-        return f"{whole // 60}:{whole % 60:02}"
-    if whole < 86400:
-        return f"{whole // 3600}h {whole // 60 % 60:02}m"
-    return f"{whole // 86400}d {whole // 3600 % 24}h"
 
 
 def rate(per_second: float) -> str:

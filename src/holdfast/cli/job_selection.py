@@ -1,0 +1,156 @@
+"""Which jobs a verb on the command line is about: counted, shown and asked about before more than one is changed. A
+script says --yes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from itertools import islice
+from typing import Any
+
+import click
+from msgspec.structs import asdict, astuple, replace
+
+from holdfast.app import Holdfast
+from holdfast.cli.base import open_app, print_data, say, talk
+from holdfast.cli.jobs import hint_at_names, print_jobs
+from holdfast.errors import BadArguments, JobNotFound, Refused
+from holdfast.model.filter import DERIVED, BadFilter, Filter, parse
+from holdfast.model.job import Changed
+from holdfast.model.lifecycle import FINISHED, IN_PLACE, REQUESTS, TRANSITIONS, State
+from holdfast.model.text import plural
+from holdfast.store.base import Store
+from holdfast.store.find import CHUNK
+
+CAP = 10_000  # jobs counted before asking
+SHOWN = 5
+
+PAST = {
+    "retry": "retried", "cancel": "cancelled", "pause": "paused", "resume": "resumed", "delete": "deleted",
+    "change": "changed",
+}  # fmt: skip
+REQUESTED = {"cancel": "stop", "pause": "park"}  # what a running job is asked to do
+
+
+def apply(
+    verb: str, words: Sequence[str], *, yes: bool, dry_run: bool, output: str, url: str | None,
+    parameters: dict[str, Any] | None = None,
+) -> None:  # fmt: skip
+    """Apply a verb to the jobs that these words select, and print what came of it."""
+    filter = selected(words)
+    app = open_app(url)
+    parameters = parameters or {}
+    missing: list[str] = []
+    if len(filter.ids) == 1 and filter == Filter(ids=filter.ids) and not dry_run:
+        done = _one(app.store, verb, filter.ids[0], parameters)
+    else:
+        missing = _missing(app.store, filter)
+        count = _preview(app, verb, filter)
+        if dry_run:
+            if output != "table":
+                print_data([{"verb": verb, "jobs": min(count, CAP), "capped": count > CAP}], output, one=True)
+            _complain_of(missing)
+            return
+        if count > 1 and not yes:
+            _ask(verb, count)
+        done = _all(app.store, verb, filter, count, parameters)
+    if output == "table":
+        say(_described(verb, done))
+    else:
+        print_data([{"verb": verb, **asdict(done)}], output, one=True)
+    _complain_of(missing, "; the others are done" * bool(done.changed + done.asked))
+    if done.refused and not done.changed and not done.asked:
+        raise Refused(f"none of {jobs_(done.refused)} was in a state for {verb}", number="HF1302")
+
+
+def selected(words: Sequence[str]) -> Filter:
+    if words and not any(":" in word for word in words):
+        return Filter(ids=tuple(dict.fromkeys(words)))
+    filter = parse(" ".join(words))
+    if not filter:
+        raise BadFilter("which jobs? Name ids (42 43) or a filter (state:failed queue:mail)")
+    return filter
+
+
+def _one(store: Store, verb: str, id: str, parameters: dict[str, Any]) -> Changed:
+    asked = getattr(store, verb)(id, **parameters) is State.RUNNING and verb in REQUESTED
+    return Changed(int(not asked), 0, int(asked))
+
+
+def _count(store: Store, filter: Filter) -> int:
+    """How many there are; more than CAP are not counted."""
+    return sum(len(ids) for ids in islice(store.matching(filter), CAP // CHUNK + 1))
+
+
+def _in_state_for(verb: str, filter: Filter) -> Filter | None:
+    """The jobs of a filter that are in a state for this verb; None: there can't be any."""
+    possible = FINISHED if verb == "delete" else IN_PLACE[verb] if verb in IN_PLACE else TRANSITIONS[verb][0]
+    if verb in REQUESTS:
+        possible |= {State.RUNNING}
+    wanted = filter.states or tuple(state.value for state in State)
+    able = tuple(word for word in wanted if (State.QUEUED if word in DERIVED else word) in possible)
+    return replace(filter, states=able) if able else None
+
+
+def _missing(store: Store, filter: Filter) -> list[str]:
+    """The named ids that belong to no job."""
+    found = {record.id for record in store.jobs(Filter(ids=filter.ids), limit=len(filter.ids))} if filter.ids else ()
+    return [id for id in filter.ids if id not in found]
+
+
+def _complain_of(missing: Sequence[str], besides: str = "") -> None:
+    if missing:
+        raise JobNotFound(f"there is no job {', '.join(missing[:20])}{', …' * (len(missing) > 20)}{besides}")
+
+
+def _preview(app: Holdfast, verb: str, filter: Filter) -> int:
+    """Say how many jobs would change, and show some of them. Returns how many; more than CAP are not counted."""
+    able = _in_state_for(verb, filter)
+    count = 0 if able is None else _count(app.store, able)
+    others = _count(app.store, filter) - count
+    if able is None or not count:
+        talk(f"none of {jobs_(others)} is in a state for {verb}" if others else "no job matches")
+        if not others:
+            hint_at_names(app, filter)
+        return 0
+    besides = f" ({others:,} more not in a state for it)" if others > 0 and count + others <= CAP else ""
+    newest = f", the newest {SHOWN}:" if count > SHOWN else ":"
+    talk(f"{verb}: {_capped(count)} in {app.settings.shown_url}{besides}{newest}")
+    print_jobs(app.store.jobs(able, limit=SHOWN), err=True)
+    return count
+
+
+def _ask(verb: str, count: int) -> None:
+    if not sys.stdin.isatty():
+        raise BadArguments(
+            f"this would {verb} {_capped(count)}, and nobody is there to ask: say --yes, or --dry-run to look",
+            number="HF1401",
+        )
+    if not click.confirm(f"{verb} {_capped(count)}?", err=True):
+        talk("nothing was changed")
+        raise click.exceptions.Exit(1)
+
+
+def _all(store: Store, verb: str, filter: Filter, count: int, parameters: dict[str, Any]) -> Changed:
+    if count <= CHUNK or not sys.stderr.isatty():
+        return store.bulk(verb, filter, **parameters)
+    with click.progressbar(length=count, label=verb, file=sys.stderr) as bar:
+        return store.bulk(verb, filter, told=lambda so_far: bar.update(sum(astuple(so_far)) - bar.pos), **parameters)
+
+
+def _described(verb: str, done: Changed) -> str:
+    parts = [f"{PAST[verb]} {jobs_(done.changed)}"] if done.changed or not done.asked else []
+    if done.asked:
+        running = f"{done.asked:,} running {plural('job', done.asked)}"
+        parts.append(f"asked {running} to {REQUESTED[verb]}, which takes effect when the handler next checks")
+    if done.refused:
+        parts.append(f"{done.refused:,} not in a state for it")
+    return "; ".join(parts)
+
+
+def _capped(count: int) -> str:
+    return f"{CAP:,}+ jobs" if count > CAP else jobs_(count)
+
+
+def jobs_(count: int) -> str:
+    return "1 job" if count == 1 else f"{count:,} jobs"

@@ -1,0 +1,144 @@
+"""`jobs retry|cancel|pause|resume|delete|set`: change one job by its id, or all that match a filter."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+import click
+
+from holdfast.cli.base import output_option, url_option
+from holdfast.cli.job_selection import apply
+from holdfast.cli.jobs import jobs
+from holdfast.cli.pauses import user
+from holdfast.errors import BadArguments
+from holdfast.model.durations import parse_duration
+from holdfast.operations import changes
+from holdfast.tasks.options import by_of, reason_of
+
+Command = Callable[..., Any]
+
+
+def verb_options(command: Command) -> Command:
+    """The options that all verbs take."""
+    for option in (
+        url_option,
+        output_option,
+        click.option("--dry-run", is_flag=True, help="Only say which jobs it would be."),
+        click.option("-y", "--yes", is_flag=True, help="Don't ask."),
+    ):
+        command = option(command)
+    return command
+
+
+@jobs.command()
+@click.argument("which", nargs=-1, required=True)
+@verb_options
+def retry(which: tuple[str, ...], **options: Any) -> None:
+    """Run failed or cancelled jobs again, attempts counted from 0: by ID…, or all that match a FILTER.
+
+    \b
+    Examples:
+      holdfast jobs retry 42
+      holdfast jobs retry state:failed queue:mail since:1h --yes
+    """
+    apply("retry", which, **options)
+
+
+@jobs.command()
+@click.argument("which", nargs=-1, required=True)
+@click.option("--reason", help="Kept with the job.")
+@click.option("--by", help="Who asks. Default: the user's name.")
+@verb_options
+def cancel(which: tuple[str, ...], reason: str | None, by: str | None, **options: Any) -> None:
+    """Cancel unfinished and failed jobs, and ask running ones to stop: by ID…, or all that match a FILTER.
+
+    \b
+    Examples:
+      holdfast jobs cancel 43 --reason 'ordered twice'
+      holdfast jobs cancel task:report state:queued --dry-run
+    """
+    apply("cancel", which, parameters=_request("cancel", reason, by), **options)
+
+
+@jobs.command()
+@click.argument("which", nargs=-1, required=True)
+@click.option("--reason", help="Shown to whoever wonders.")
+@click.option("--by", help="Who asks. Default: the user's name.")
+@verb_options
+def pause(which: tuple[str, ...], reason: str | None, by: str | None, **options: Any) -> None:
+    """Pause queued jobs, and ask running ones to park: by ID…, or all that match a FILTER.
+
+    \b
+    Examples:
+      holdfast jobs pause 44 --reason 'until the backup is done'
+      holdfast jobs pause tag:import state:queued --yes
+    """
+    apply("pause", which, parameters=_request("pause", reason, by), **options)
+
+
+@jobs.command()
+@click.argument("which", nargs=-1, required=True)
+@verb_options
+def resume(which: tuple[str, ...], **options: Any) -> None:
+    """Resume paused jobs: by ID…, or all that match a FILTER.
+
+    \b
+    Examples:
+      holdfast jobs resume 45
+      holdfast jobs resume state:paused --yes
+    """
+    apply("resume", which, **options)
+
+
+@jobs.command()
+@click.argument("which", nargs=-1, required=True)
+@verb_options
+def delete(which: tuple[str, ...], **options: Any) -> None:
+    """Delete finished jobs and their history: by ID…, or all that match a FILTER. Cancel others first.
+
+    \b
+    Examples:
+      holdfast jobs delete 46
+      holdfast jobs delete state:succeeded task:report --yes
+    """
+    apply("delete", which, parameters={"unfinished": False}, **options)
+
+
+@jobs.command("set")
+@click.argument("which", nargs=-1, required=True)
+@verb_options
+def set_(which: tuple[str, ...], **options: Any) -> None:
+    """Change queued jobs, by ID… or FILTER: priority=5 delay=10m run_at=2030-01-31T12:00Z tags=a,b.
+
+    \b
+    Examples:
+      holdfast jobs set 47 priority=5 delay=10m
+      holdfast jobs set queue:mail state:queued tags=urgent,paid --yes
+    """
+    settings = [word for word in which if re.match(r"\w+=", word)]
+    if not settings:
+        raise BadArguments("what is to change? Say priority=5, delay=10m, run_at=2030-01-31T12:00Z or tags=a,b")
+    parameters = changes(**dict(_change(*word.split("=", 1)) for word in settings))
+    apply("change", [word for word in which if word not in settings], parameters=parameters, **options)
+
+
+def _change(name: str, value: str) -> tuple[str, Any]:
+    read: dict[str, Callable[[str], Any]] = {
+        "priority": int,
+        "delay": parse_duration,
+        "run_at": datetime.fromisoformat,
+        "tags": lambda text: [tag for tag in text.split(",") if tag],
+    }
+    if name not in read:
+        raise BadArguments(f"a job has no {name!r} to change; there are {', '.join(read)}")
+    try:
+        return name, read[name](value)
+    except ValueError:
+        raise BadArguments(f"{name}={value} can't be read: write priority=5, delay=10m, tags=a,b") from None
+
+
+def _request(verb: str, reason: str | None, by: str | None) -> dict[str, Any]:
+    return {"reason": reason_of(verb, reason), "by": by_of(verb, by or user())}
