@@ -1,13 +1,14 @@
-"""Holdfast, the object users hold: each public verb, one short method. Those of who operates it are in people.py."""
+"""Holdfast, the object users hold: each public verb, one short method."""
 
 from __future__ import annotations
 
 import inspect
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import replace
+from datetime import datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 
@@ -16,12 +17,23 @@ import msgspec
 from holdfast import events
 from holdfast.errors import UNGUARDED, BadArguments, BadSettings, SchemaOutdated, StoreUnavailable, UnknownTask
 from holdfast.job import Job
-from holdfast.model.cron import CatchUp
-from holdfast.model.job import DEFAULT_MAX_ATTEMPTS, DEFAULT_QUEUE, Enqueued, NewJob, Processed
+from holdfast.model.cron import CatchUp, CronRecord
+from holdfast.model.job import (
+    DEFAULT_MAX_ATTEMPTS,
+    DEFAULT_QUEUE,
+    Changed,
+    Enqueued,
+    NewJob,
+    Page,
+    Pause,
+    Processed,
+    QueueSummary,
+)
+from holdfast.model.lifecycle import State
 from holdfast.model.limits import Limits
 from holdfast.model.retry import DEFAULT_RETRY, RetryLike, retry_policy
 from holdfast.model.text import nearest, plural
-from holdfast.operations import People
+from holdfast.operations import STACK_TIMEOUT, Operations
 from holdfast.settings import load_settings, sources
 from holdfast.store import open_store
 from holdfast.store.base import Store
@@ -35,6 +47,9 @@ from holdfast.tasks.task import AsyncTask, Bound, SyncTask, Task
 from holdfast.waiters import Waiters
 
 if TYPE_CHECKING:
+    from holdfast.doctor import Finding
+    from holdfast.model.stack import Stack
+    from holdfast.model.why import QueueWhy, Reason
     from holdfast.runners.inprocess import InProcessRunner
     from holdfast.runners.inprocess_group import InProcessGroup
     from holdfast.worker.worker import Worker
@@ -46,7 +61,7 @@ H = TypeVar("H", bound=Hook)
 E = TypeVar("E", bound=ErrorHook)
 
 
-class Holdfast(People):
+class Holdfast:
     """An application: its tasks, and the database its jobs are kept in.
 
     `Holdfast("sqlite:///jobs.db")` or `Holdfast("postgresql://…")`; without a URL, HOLDFAST_URL or the settings file
@@ -64,6 +79,7 @@ class Holdfast(People):
         self._hooks = Hooks()
         self._opening = threading.Lock()
         self._store: Store | None = None
+        self._operations = Operations(self)
 
     # -- tasks -----------------------------------------------------------------------------------------------------
 
@@ -322,6 +338,116 @@ class Holdfast(People):
             yield chunk, tasks
         for task, count in created.items():
             events.emit("enqueued", count=count, task=task, committed=True)
+
+    # -- for operators -------------------------------------------------------------------------------------------------
+
+    def job(self, id: str) -> Job[Any]:
+        """The job with this id."""
+        return self._operations.job(id)
+
+    def jobs(
+        self,
+        filter: str = "",
+        *,
+        state: State | str | None = None,
+        queue: str | None = None,
+        task: str | None = None,
+        before: str | None = None,
+        limit: int = 50,
+    ) -> Page:
+        """The jobs that match a filter (`"state:failed queue:mail since:1h"`), newest first. `.next` is the id to pass
+        as `before` for the next page."""
+        return self._operations.jobs(filter, state=state, queue=queue, task=task, before=before, limit=limit)
+
+    def queues(self) -> list[QueueSummary]:
+        """How many jobs of each queue wait, run and failed, and how much work they have pending, by name. No more than
+        10,000 jobs of a kind are counted, so it costs the same however many there are."""
+        return self._operations.queues()
+
+    def retry(self, filter: str) -> Changed:
+        """Queue every failed or cancelled job that matches the filter again, with its attempts counted from 0."""
+        return self._operations.retry(filter)
+
+    def cancel(self, filter: str, reason: str | None = None, *, by: str | None = None) -> Changed:
+        """Cancel every unfinished or failed job that matches the filter. Running ones are asked to stop."""
+        return self._operations.cancel(filter, reason, by=by)
+
+    def delete(self, filter: str) -> Changed:
+        """Delete every finished job that matches the filter, with its history."""
+        return self._operations.delete(filter)
+
+    def change(
+        self,
+        id: str,
+        *,
+        priority: int | None = None,
+        delay: Seconds | None = None,
+        run_at: datetime | None = None,
+        tags: Sequence[str] | None = None,
+    ) -> State:
+        """Change priority, due time or tags of a queued job."""
+        return self._operations.change(id, priority=priority, delay=delay, run_at=run_at, tags=tags)
+
+    @overload
+    def pause(self, filter: str, /, *, by: str | None = None, reason: str | None = None) -> Changed: ...
+    @overload
+    def pause(
+        self, *, queue: str | None = None, task: str | None = None, cron: str | None = None,
+        where: str | Mapping[str, Any] | None = None, by: str | None = None, reason: str | None = None,
+        until: datetime | timedelta | None = None,
+    ) -> None: ...  # fmt: skip
+
+    def pause(self, filter: str | None = None, **options: Any) -> Any:
+        """Pause a queue or a task: no new attempts start until `resume`, or until the time given. `where` narrows that
+        to jobs with these arguments (`"args.customer:42"` or `{"customer": 42}`), or pauses them in every queue: those
+        that wait and those to come. A paused cron skips its ticks.
+
+        `pause("tag:import")` pauses the jobs that match a filter now: queued ones at once, running ones are asked to
+        park."""
+        return self._operations.pause(filter, **options)
+
+    @overload
+    def resume(self, filter: str, /) -> Changed: ...
+    @overload
+    def resume(
+        self, *, queue: str | None = None, task: str | None = None, cron: str | None = None,
+        where: str | Mapping[str, Any] | None = None,
+    ) -> bool: ...  # fmt: skip
+
+    def resume(self, filter: str | None = None, **options: Any) -> Any:
+        """End a pause, named as it was made: of a queue, a task, the jobs that match `where`, or a cron, which
+        continues with its next tick. Returns False if there was no such pause. `resume("tag:import")` resumes the
+        paused jobs that match a filter."""
+        return self._operations.resume(filter, **options)
+
+    def pauses(self) -> list[Pause]:
+        """The pauses that stand: of queues, tasks, crons, and of filters with the number of jobs they hold."""
+        return self._operations.pauses()
+
+    def why(self, id: str) -> list[Reason]:
+        """Why a job does not run, or what became of it: every reason that holds, in order."""
+        return self._operations.why(id)
+
+    def why_queue(self, queue: str) -> QueueWhy:
+        """What the jobs of a queue wait for, counted by reason over a bounded window."""
+        return self._operations.why_queue(queue)
+
+    def stack(self, id: str, *, timeout: Seconds = STACK_TIMEOUT) -> Stack:
+        """Where the handler of a running job is right now, as its worker reports it: its calls, or its awaits, without
+        the values of variables. Refused if the job does not run, WaitTimeout if no answer comes in time."""
+        return self._operations.stack(id, timeout=timeout)
+
+    def doctor(self) -> list[Finding]:
+        """What is wrong with the database, or soon will be, and which checks passed. Changes nothing."""
+        return self._operations.doctor()
+
+    def crons(self) -> list[CronRecord]:
+        """The crons that the database knows, and those that this application declares, by name."""
+        return self._operations.crons()
+
+    def run_cron(self, name: str) -> Job[Any]:
+        """Enqueue a job of this cron now. Its schedule stays as it is."""
+        return self._operations.run_cron(name)
 
     # -- work ----------------------------------------------------------------------------------------------------------
 

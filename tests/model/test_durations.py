@@ -29,7 +29,8 @@ def test_what_is_no_duration_is_refused(text: str) -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0, "0s"), (0.35, "350ms"), (1, "1s"), (60, "1m"), (90, "90s"), (120, "2m"), (5400, "90m"), (10_800, "3h"), (172_800, "2d")],
+    [(0, "0s"), (0.35, "350ms"),
+     (1, "1s"), (60, "1m"), (90, "90s"), (120, "2m"), (5400, "90m"), (10_800, "3h"), (86_400, "1d")],
 )  # fmt: skip
 def test_a_duration_is_one_number_and_a_unit(seconds: float, text: str) -> None:
     assert short_duration(seconds) == text

@@ -391,7 +391,7 @@ def test_a_failed_assertion_lists_what_there_is(kit: Kit) -> None:
         kit.assert_enqueued(send.using(queue="post"), to="you")
     assert str(wrong.value).splitlines() == [
         "no job of send(to='you') with queue='post' was enqueued; there are:",
-        f"  job 1 send(to='me') in queue mail: queued, due in 1.5m ({(kit.now + timedelta(seconds=90)).isoformat()})",
+        f"  job 1 send(to='me') in queue mail: queued, due in 90s ({(kit.now + timedelta(seconds=90)).isoformat()})",
         "  job 2 greet(name='x') in queue default: queued, due now",
     ]
     with pytest.raises(AssertionError, match=r"1 jobs of greet\(\) were enqueued:\n  job 2 greet"):

@@ -235,7 +235,7 @@ def test_jobs_are_paused_by_their_arguments(hf: Holdfast) -> None:
     for given in ({}, {"cron": "a", "where": "args.b:1"}, {"cron": "a", "task": "b"}):
         with pytest.raises(BadSettings, match="name a queue, a task, jobs by their arguments"):
             hf.pause(**given)  # type: ignore[call-overload]
-    with pytest.raises(BadArguments, match="means jobs"):
+    with pytest.raises(BadArguments, match="selects jobs"):
         hf.pause("args.customer:42", where="args.customer:42")  # type: ignore[call-overload]
 
 
