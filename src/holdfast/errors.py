@@ -1,16 +1,15 @@
 """Every exception of Holdfast. Imports nothing of ours.
 
-Errors that people meet begin with a number (`HF1302`) that docs/errors.md explains, and say what happened and what to
-do. A class has the number of its usual case; where it covers several, whoever raises it names another (`number=`). The
-ones a handler raises to steer its own job (`Retry`, `Fail`, `Snooze`, `Cancel`) are at the end.
-"""
+An error that users see begins with a number (`HF1302`), which docs/errors.md explains, and says what happened and what
+to do. A class has the number of its usual case; where it covers several, the code that raises it passes another
+(`number=`). What a handler raises to decide about its own job (`Retry`, `Fail`, `Snooze`, `Cancel`) comes last."""
 
 from __future__ import annotations
 
 from datetime import timedelta
 from typing import Any
 
-UNGUARDED = "HF1115"  # an application used the database while it was imported to run its jobs
+UNGUARDED = "HF1115"  # an application used the database while it was being imported to run its jobs
 
 
 class HoldfastError(Exception):
@@ -39,13 +38,13 @@ class JobNotFound(HoldfastError):
 
 
 class Refused(HoldfastError):
-    """This verb is not possible from the state the job is in."""
+    """The job is in a state that does not allow this."""
 
     number = "HF1302"
 
 
 class LeaseLost(HoldfastError):
-    """The job was taken over by someone else; what this attempt still writes is dropped."""
+    """Another worker has taken the job over; what this attempt still writes is dropped."""
 
     number = "HF1303"
 
@@ -57,7 +56,7 @@ class UnknownTask(HoldfastError):
 
 
 class BadArguments(HoldfastError):
-    """The arguments of a task don't fit its signature, or can't be kept as JSON."""
+    """The arguments don't fit the task's signature, or can't be stored as JSON."""
 
     number = "HF1202"
 
@@ -69,55 +68,55 @@ class BadSettings(HoldfastError):
 
 
 class StoreError(HoldfastError):
-    """The database refused a statement for a reason that trying again won't change."""
+    """The database refused a statement, and would refuse it again."""
 
     number = "HF3001"
 
 
 class StoreUnavailable(StoreError):
-    """The database can't be reached or is too busy just now; trying again may help."""
+    """The database can't be reached or is too busy right now; trying again may help."""
 
     number = "HF3002"
 
 
 class TooManyConnections(StoreUnavailable):
-    """The server, or a pooler in front of it, has no connection left for us just now."""
+    """The server, or a pooler in front of it, has no free connection right now."""
 
     number = "HF3405"
 
 
 class OutcomeUnknown(StoreUnavailable):
-    """The connection broke while a commit was under way: it may have happened or not."""
+    """The connection broke during a commit, which may or may not have taken effect."""
 
     number = "HF3003"
 
 
 class RowLocked(StoreUnavailable):
-    """Someone else's open transaction holds a lock on a row we need."""
+    """Another transaction holds a lock on a row we need."""
 
     number = "HF3004"
 
 
 class ValueRefused(StoreError):
-    """The database refused a value for what it is: the same again would be refused again."""
+    """The database refused a value, and would refuse it again."""
 
     number = "HF3005"
 
 
 class RightMissing(StoreError):
-    """The database does not allow this user, or its policies don't allow it, what was asked."""
+    """The database user, or a row-level policy, does not have the right to do this."""
 
     number = "HF3006"
 
 
 class SchemaOutdated(StoreError):
-    """The schema in the database and this version of Holdfast don't fit together."""
+    """The schema in the database does not fit this version of Holdfast."""
 
     number = "HF2101"
 
 
 class JobFailed(HoldfastError):
-    """The job that was waited for failed or was cancelled. `code` is what the job failed with."""
+    """The awaited job failed or was cancelled. `code` is the code of its error."""
 
     number = "HF1304"
 
@@ -128,14 +127,14 @@ class JobFailed(HoldfastError):
 
 
 class WaitTimeout(HoldfastError, TimeoutError):
-    """The job had not finished when the time given to `wait` was over; it goes on all the same."""
+    """The job did not finish within the time given to `wait`. The job itself is not affected."""
 
     number = "HF1305"
 
 
 class Crashed(HoldfastError):
-    """An attempt ended with its process, or with its worker: what `on_error` is called with. `code` is that of the
-    attempt: CRASHED, LOST (others ran there, too) or QUARANTINED."""
+    """An attempt ended because its process or its worker died. `on_error` hooks receive it. `code` is the attempt's:
+    CRASHED, LOST (other attempts ran in the same process) or QUARANTINED."""
 
     number = "HF1312"
 
@@ -145,11 +144,11 @@ class Crashed(HoldfastError):
 
 
 class Steer(Exception):
-    """What a handler raises to decide its own job's fate; not an error of Holdfast's."""
+    """A handler raises one of these to decide what happens to its own job. Not an error of Holdfast."""
 
 
 class Retry(Steer):
-    """Try again after this long (seconds or timedelta). The attempt is charged; none left: the job fails."""
+    """Try again after this long (seconds or timedelta). The attempt counts; if it was the last one, the job fails."""
 
     def __init__(self, reason: str = "", *, after: float | timedelta | None = None) -> None:
         super().__init__(reason or "the handler asked for another attempt")
@@ -157,7 +156,7 @@ class Retry(Steer):
 
 
 class Fail(Steer):
-    """Fail the job now, for good, without further attempts."""
+    """Fail the job now, without further attempts."""
 
     def __init__(self, reason: str, *, code: str = "FAILED") -> None:
         super().__init__(reason)
@@ -165,7 +164,7 @@ class Fail(Steer):
 
 
 class Snooze(Steer):
-    """Give the job back until later (seconds or timedelta). The attempt is not charged."""
+    """Give the job back until later (seconds or timedelta). The attempt does not count."""
 
     def __init__(self, after: float | timedelta) -> None:
         super().__init__(f"snoozed for {after}")
@@ -173,7 +172,7 @@ class Snooze(Steer):
 
 
 class Cancel(Steer):
-    """End the job as cancelled."""
+    """Cancel the job."""
 
     def __init__(self, reason: str = "cancelled by its handler") -> None:
         super().__init__(reason)

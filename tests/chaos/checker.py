@@ -812,7 +812,7 @@ def the_log_tells_the_truth(history: History) -> Iterator[Violation]:
             job, attempt = found[1], int(found[2])
             if any(v.state == "succeeded" and v.attempt == attempt for v in history.jobs.get(job, [])):
                 yield Violation(name, f"{line.worker}: {line.text[:200]}", job)
-        if found := re.search(r"job (\d+) was taken over by someone else", line.text):
+        if found := re.search(r"job (\d+) was taken over by another worker", line.text):
             held = [c for c in history.claims.get(found[1], []) if c.worker == line.worker]
             begun = [claim for claim in held if claim.taken.at <= line.at + EPSILON]
             if begun and all(claim.ended and claim.ended.state == "succeeded" for claim in begun):
@@ -822,7 +822,7 @@ def the_log_tells_the_truth(history: History) -> Iterator[Violation]:
 @rule
 def workers_meet_no_error_of_their_own(history: History) -> Iterator[Violation]:
     for line in history.evidence.log:
-        unexpected = "met an error nobody expected" in line.text
+        unexpected = "unexpected error in " in line.text
         if "Traceback (most recent call last)" in line.text or unexpected or "Fatal Python error" in line.text:
             if "Planned" in line.text.splitlines()[-1] or "in poison_segv" in line.text:
                 continue

@@ -285,7 +285,7 @@ BROKEN: dict[str, list[Callable[[], Story]]] = {
         lambda: _with_ledger(Story().job(task="ledger").claim().succeed(), "a").logged(
             "WARNING job 1 (ledger) attempt 1 of 3: reschedule after NOT_COMMITTED: so it seems"
         ),
-        lambda: Story().job().claim().succeed().logged("WARNING job 1 was taken over by someone else; …"),
+        lambda: Story().job().claim().succeed().logged("WARNING job 1 was taken over by another worker; …"),
     ],
     "workers_meet_no_error_of_their_own": [
         lambda: Story().logged("ERROR oh\nTraceback (most recent call last):\n  File\nBrokenPipeError: [Errno 32]")

@@ -138,4 +138,4 @@ def test_a_listener_that_raises_is_logged_once_and_hurts_nobody(
         fleet.await_states(succeeded=count)
     wait_until(lambda: len(jobs_of(heard(place, "succeeded"))) == 3, what="all are heard all the same")
     fleet.stop(worker)
-    assert fleet.log_of(worker).count("a listener to events failed") == 1
+    assert fleet.log_of(worker).count("a listener failed at event") == 1

@@ -50,7 +50,7 @@ def test_a_frozen_workers_results_are_refused_after_rescue(
     assert {job.worker for job in fleet.jobs(more)} == {w.id for w in fleet.store.workers() if w.pid == zombie.pid}
     assert_each_success_is_of_its_newest_claim(fleet, fleet.jobs())
     assert all(f'"{job.fence}"'.encode() == job.result for job in fleet.jobs(ids)), "each result is its newest claim's"
-    assert "was taken over by someone else" in fleet.log_of(zombie)
+    assert "was taken over by another worker" in fleet.log_of(zombie)
     fleet.stop(zombie)
 
 

@@ -213,10 +213,10 @@ def test_listening_in_vain_is_logged(pool: Pool, schema: str, caplog: pytest.Log
         assert (finding := only(app.settings)).code == "HF4305"
         assert finding.level is Level.WARNING
         with working(app):
-            wait_until(lambda: "notifications are not heard: HF3402" in caplog.text, "the worker says so")
+            wait_until(lambda: "not listening for notifications: HF3402" in caplog.text, "the worker says so")
             caplog.clear()
             assert greet.enqueue().wait(20) == "hello"
-            wait_until(lambda: "notifications are not heard: HF3402" in caplog.text, "who waits says so, too")
+            wait_until(lambda: "not listening for notifications: HF3402" in caplog.text, "who waits says so, too")
             assert "listen = false" in caplog.text
     with psycopg.connect(pooler.url) as other:
         assert other.execute("select * from pg_listening_channels()").fetchall() == [], "others hear nothing of ours"

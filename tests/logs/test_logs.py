@@ -281,8 +281,8 @@ def test_one_is_told_in_the_singular() -> None:
     said = {
         "1 jobs were given back, uncharged": "1 job was given back, uncharged",
         "claimed 1 jobs": "claimed 1 job",
-        "1 jobs go on: the pause is over": "1 job goes on: the pause is over",
-        "1 due jobs of task t wait in queue q": "1 due job of task t wait in queue q",
+        "1 jobs are late": "1 job is late",
+        "1 due jobs (task t) can't run": "1 due job (task t) can't run",
         "1,001 jobs were given back": "1,001 jobs were given back",
         "11 jobs succeeded": "11 jobs succeeded",
         "worker w-1 jobs": "worker w-1 jobs",

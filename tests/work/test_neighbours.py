@@ -229,6 +229,6 @@ def test_a_default_worker_keeps_working_when_its_place_is_swapped(fleet: Fleet, 
     fleet.await_states(succeeded=20)
     fleet.stop(first, second)
     assert kept(home) == set(FILES)
-    assert "can't see each other's death" not in fleet.log_of(first)
-    assert fleet.log_of(second).count("can't see each other's death") == 1
+    assert "can't notice each other's death" not in fleet.log_of(first)
+    assert fleet.log_of(second).count("can't notice each other's death") == 1
     assert "it is a symbolic link" in fleet.log_of(second)
