@@ -92,12 +92,12 @@ class Silence:
 def main() -> None:
     noop.enqueue(PAD)
     store: Any = hf.store
-    notifiers = {"on": store._notifier, "off": Silence()}
+    notifiers = {"on": store.wakeups.notifier, "off": Silence()}
     sys.stdout.write("ready\n")
     sys.stdout.flush()
     for line in sys.stdin:
         word, jobs = line.split()
-        store._notifier = notifiers[word]
+        store.wakeups.notifier = notifiers[word]
         began = time.monotonic_ns()
         for _ in range(int(jobs)):
             noop.enqueue(PAD)

@@ -37,9 +37,9 @@ class Probes:
         store.enqueue(NewJob(task=TASK, args=b"{}"))
         wants = Wants(fence=str(uuid.uuid4()), worker=TASK, tasks=(TASK,), limit=1, lease=60.0)
         began = time.monotonic_ns()
-        [job] = store.claim(wants).jobs
+        [job] = store.attempts.claim(wants).jobs
         self.took.append((began, (time.monotonic_ns() - began) / 1e6))
-        store.succeed(Ref(job.id, wants.fence))
+        store.attempts.succeed(Ref(job.id, wants.fence))
 
 
 def pinned_snapshot(target: PostgresTarget, sizes: Sizes) -> dict[str, float]:

@@ -80,8 +80,7 @@ class Target(ABC):
     def server_settings(self) -> dict[str, str]: ...
 
     def sql(self, text: str) -> str:
-        store: Any = hf.store  # both stores have statements; the contract doesn't ask for them
-        return str(store.statements.fill(text))
+        return hf.store.db.statements.fill(text)
 
     def fill(self, jobs: int) -> range:
         """Enqueue that many no-ops; returns their ids."""

@@ -92,7 +92,7 @@ def wait_until(condition: Callable[[], bool], workers: Sequence[WorkerProcess], 
 
 
 def all_up(workers: Sequence[WorkerProcess]) -> None:
-    wait_until(lambda: {worker.pid for worker in workers} <= {known.pid for known in hf.store.workers()}, workers)
+    wait_until(lambda: {worker.pid for worker in workers} <= {known.pid for known in hf.store.workers.all()}, workers)
 
 
 def rss_mb(pid: int) -> float:

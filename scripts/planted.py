@@ -116,16 +116,16 @@ GUARANTEES: dict[str, list[Bug]] = {
     "rollback": [
         bug(
             "a job enqueued in the caller's transaction is committed on our own connection",
-            "store/postgres/enqueue.py",
-            "        return cast(Enqueued, run_steps(self._enqueue_steps(job, ours=False), execute))",
-            "        return self.enqueue(job)",
+            "store/base.py",
+            "        execute = self.user_connections.execute_on(connection)\n",
+            "        return self.enqueue(job)\n",
             "contract/test_enqueue.py::test_a_job_goes_with_the_callers_rollback",
         ).seen_by("what_was_not_kept_is_not_there", tasks="quick"),
         bug(
             "a job enqueued in the caller's transaction wakes workers before the commit",
-            "store/postgres/enqueue.py",
-            "        return cast(Enqueued, run_steps(self._enqueue_steps(job, ours=False), execute))",
-            "        self.notify([job.queue])\n        return cast(Enqueued, run_steps(self._enqueue_steps(job, ours=False), execute))",
+            "store/base.py",
+            "        execute = self.user_connections.execute_on(connection)\n",
+            "        execute = self.user_connections.execute_on(connection)\n        self.wakeups.notify([job.queue])\n",
             "contract/test_enqueue.py::test_a_rollback_leaves_no_wake_up_and_a_commit_leaves_some",
         ).unseen("a wake-up for nothing only costs a look"),
         bug(
@@ -342,7 +342,7 @@ GUARANTEES: dict[str, list[Bug]] = {
         ).seen_by("silence_costs_the_lease", "freeze worker", tasks="long late quick aquick"),
         bug(
             "PostgreSQL: a lease is timed by the worker's clock",
-            "store/postgres/store.py",
+            "store/postgres/database.py",
             'after=lambda name: f"({tick} + make_interval(secs => %({name})s::float8))"',
             "after=lambda name: f\"('{datetime.now(UTC)}'::timestamptz + make_interval(secs => %({name})s::float8))\"",
             "contract/test_leases.py::test_renewing_extends_the_lease_by_the_databases_clock",
@@ -380,7 +380,7 @@ GUARANTEES: dict[str, list[Bug]] = {
         bug(
             "leases are not renewed",
             "worker/heartbeat.py",
-            "            alive, requests = self._store.renew(fences, list(refs), self._lease)",
+            "            alive, requests = self._store.attempts.renew(fences, list(refs), self._lease)",
             "            alive, requests = set(fences), []",
             "work/test_runners.py::test_leases_are_renewed_for_as_long_as_a_handler_runs",
         ).seen_by("nobody_is_robbed", "kill worker", tasks="late long quick aquick"),
@@ -396,7 +396,7 @@ GUARANTEES: dict[str, list[Bug]] = {
         bug(
             "a rescue wakes nobody",
             "worker/rescuer.py",
-            "            self._store.tell([job.queue for job in rescued])\n            self._job_due_in(0.0)\n",
+            "            self._store.wakeups.tell([job.queue for job in rescued])\n            self._job_due_in(0.0)\n",
             "",
             "contract/test_wakeups.py::test_a_rescue_wakes_its_own_worker_and_the_others",
         ).unseen("under load something else wakes the workers"),
@@ -411,7 +411,7 @@ GUARANTEES: dict[str, list[Bug]] = {
         ).seen_by("success_is_of_its_holder", "freeze worker", tasks="late_ledger quick"),
         bug(
             "PostgreSQL: a handler that lost the lease still commits its effect",
-            "store/postgres/store.py",
+            "store/attempts.py",
             "def _must_hold(ref: Ref, rows: list[Row]) -> None:\n    if not rows:",
             "def _must_hold(ref: Ref, rows: list[Row]) -> None:\n    if False:",
             "api/test_transactions.py::test_who_lost_the_lease_writes_nothing",
@@ -419,7 +419,7 @@ GUARANTEES: dict[str, list[Bug]] = {
         bug(
             "a handler that forgot to commit counts as succeeded",
             "worker/outbox.py",
-            'if self._store.read("recorded", id=held.id, fence=held.fence):',
+            'if self._store.db.read("recorded", id=held.id, fence=held.fence):',
             "if True:",
             "api/test_transactions.py::test_a_forgotten_commit_is_an_errored_attempt",
         ).seen_by("everything_ends", tasks="forgetful quick"),
@@ -713,8 +713,8 @@ GUARANTEES: dict[str, list[Bug]] = {
         bug(
             "a tick is taken, and its job enqueued in a second transaction that may never happen",
             "store/crons.py",
-            "            id = self._enqueue_cron(tx, cron.name, taken[0], step.tick)\n",
-            "        with self.transaction() as tx:\n            id = self._enqueue_cron(tx, cron.name, taken[0], step.tick)\n",
+            "            id = self._enqueue(tx, cron.name, taken[0], step.tick)\n",
+            "        with self._db.transaction() as tx:\n            id = self._enqueue(tx, cron.name, taken[0], step.tick)\n",
             "contract/test_crons.py::test_a_tick_is_taken_with_its_job_or_not_at_all",
         ).unseen("a worker would have to die between two commits, microseconds apart"),
     ],
@@ -806,8 +806,8 @@ GUARANTEES: dict[str, list[Bug]] = {
         ).unseen("under load something else wakes the workers"),
         bug(
             "a job that returns to the queue wakes nobody",
-            "store/base.py",
-            "        for queue in done.requeued:\n            self.hint(queue, due_in=outcome.delay)\n",
+            "store/attempts.py",
+            "        for queue in done.requeued:\n            self._wakeups.hint(queue, due_in=outcome.delay)\n",
             "",
             "contract/test_people.py::test_every_return_to_queued_wakes_and_so_do_requests",
         ).unseen("under load something else wakes the workers"),
@@ -835,7 +835,7 @@ GUARANTEES: dict[str, list[Bug]] = {
         bug(
             "a worker that alone learns when a job falls due does not tell its peers",
             "worker/peers.py",
-            '            self._store.hint("", due_in=seconds)\n',
+            '            self._store.wakeups.hint("", due_in=seconds)\n',
             "            pass\n",
             "work/test_place.py::test_who_keeps_no_time_tells_those_who_do",
         ).unseen("under load something else wakes the workers"),
@@ -867,8 +867,8 @@ GUARANTEES: dict[str, list[Bug]] = {
         bug(
             "PostgreSQL: unfinished jobs are deleted",
             "store/postgres/purge.sql",
-            "(j.state = 'failed' and j.finished_at < @after(minus_failed))",
-            "(j.state = 'failed' and j.finished_at < @after(minus_failed)) or j.finished_at is null",
+            "(state = 'failed' and finished_at < @after(minus_failed))",
+            "(state = 'failed' and finished_at < @after(minus_failed)) or finished_at is null",
             "contract/test_retention.py::test_each_kind_is_kept_for_its_time",
         ).seen_by("jobs_move_as_the_lifecycle_says", "kill people", tasks="quick nap"),
     ],

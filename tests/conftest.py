@@ -87,7 +87,7 @@ def stores(settings: Settings) -> Iterator[Callable[..., Store]]:
 def store(stores: Callable[..., Store], clock: Clock) -> Store:
     """A migrated store whose clock the test moves."""
     store = stores(clock=clock)
-    store.migrate()
+    store.schema.migrate()
     return store
 
 
@@ -95,7 +95,7 @@ def store(stores: Callable[..., Store], clock: Clock) -> Store:
 def kept(settings: Settings) -> Iterator[Store]:
     """A migrated store with the database's own clock: what commands and real workers work on."""
     store = open_store(settings)
-    store.migrate()
+    store.schema.migrate()
     yield store
     store.close()
 

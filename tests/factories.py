@@ -93,14 +93,14 @@ def trip(
 
 
 def claim(store: Store, limit: int = 1, **options: Any) -> Claimed:
-    return store.claim(wants(limit, **options))
+    return store.attempts.claim(wants(limit, **options))
 
 
 def claim_as_a_desk(
     store: Store, wanted: Wants, pauses: FilterPauses | None = None
 ) -> tuple[Claimed, list[ClaimedJob]]:
     """A claim, and those of its jobs that may start: what a pause means is given back as held."""
-    found = store.claim(wanted)
+    found = store.attempts.claim(wanted)
     free, held = (pauses or FilterPauses(store)).split(found.jobs, found.filter_version)
     done = store.exchange(held, None)
     assert not done.requeued

@@ -114,5 +114,5 @@ def take_over(app: Holdfast, id: str) -> None:
     record = app.job(id).refresh()
     app.pause(task=record.task)
     # Its holder may be renewing just now: a rescue passes over what is locked.
-    [rescued] = wait_until(lambda: app.store.rescue(by_expiry=False, dead=[record.worker or ""]))
+    [rescued] = wait_until(lambda: app.store.rescues.rescue(by_expiry=False, dead=[record.worker or ""]))
     assert (rescued.id, rescued.state) == (id, State.QUEUED)

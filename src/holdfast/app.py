@@ -231,13 +231,13 @@ class Holdfast:
 
     def _fit(self, store: Store) -> None:
         try:
-            store.check()
+            store.schema.check()
         except SchemaOutdated:
             if not self.settings.url.startswith("sqlite"):
                 raise
             # Only now: migrating writes, and the caller may have a transaction open that no other writer gets past.
             try:
-                store.migrate()
+                store.schema.migrate()
             except StoreUnavailable as error:
                 raise StoreUnavailable(
                     f"the tables for jobs can't be made now: {error}. "
@@ -256,7 +256,7 @@ class Holdfast:
         """Bring the database's schema up to date; returns what was applied."""
         _refuse_while_importing()
         with closing(open_store(self.settings)) as store:
-            return store.migrate()
+            return store.schema.migrate()
 
     def close(self) -> None:
         """Let go of the database's connections; wake-ups under way are sent first."""

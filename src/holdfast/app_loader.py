@@ -35,7 +35,7 @@ def open_app(url: str | None) -> Holdfast:
             hint = f"set url beside app = {app.settings.app!r}, which is only imported to run it, or {hint}"
         raise BadSettings(f"there is no file {path_of(app.settings)}: {hint}", number="HF1109")
     with closing(open_store(app.settings)) as store:
-        store.check()  # looking sets nothing up
+        store.schema.check()  # looking sets nothing up
     return app
 
 

@@ -44,7 +44,7 @@ class Job(Generic[R_co]):
 
     def refresh(self) -> JobRecord:
         """Read the job's row."""
-        self._record = self._app.store.get(self.id)
+        self._record = self._app.store.reads.get(self.id)
         return self._record
 
     @property
@@ -78,7 +78,7 @@ class Job(Generic[R_co]):
     @property
     def attempts(self) -> list[AttemptRecord]:
         """The attempts that did not succeed, or left output."""
-        return self._app.store.attempts(self.id)
+        return self._app.store.reads.attempts(self.id)
 
     def wait(self, timeout: float | timedelta | None = None) -> R_co:
         """Wait until the job has finished; returns its result, raises JobFailed or WaitTimeout."""
@@ -113,7 +113,7 @@ class Job(Generic[R_co]):
 
     def _ask_to_be_told(self) -> None:
         with suppress(StoreUnavailable, RightMissing):  # away just now, or not for us to ask: then looking has to do
-            self._app.store.await_finish(self.id)
+            self._app.store.operator.await_finish(self.id)
 
     def _look(self, patience: _Patience) -> JobRecord | None:
         """The job as it is; None while the database is away: whoever waits for a job waits that out, too."""
@@ -142,18 +142,18 @@ class Job(Generic[R_co]):
     @property
     def steps(self) -> list[StepRecord]:
         """The durable steps (`ctx.step`) that are done."""
-        return self._app.store.steps(self.id)
+        return self._app.store.reads.steps(self.id)
 
     def pause(self, reason: str | None = None, *, by: str | None = None) -> State:
         """Hold it until `resume`. While it runs that is a request: it parks when its handler looks."""
-        return self._app.store.pause(self.id, reason_of("pause", reason), by_of("pause", by))
+        return self._app.store.operator.pause(self.id, reason_of("pause", reason), by_of("pause", by))
 
     def resume(self) -> State:
-        return self._app.store.resume(self.id)
+        return self._app.store.operator.resume(self.id)
 
     def cancel(self, reason: str | None = None, *, by: str | None = None) -> State:
         """End it. While it runs that is a request: it stops when its handler looks."""
-        return self._app.store.cancel(self.id, reason_of("cancel", reason), by_of("cancel", by))
+        return self._app.store.operator.cancel(self.id, reason_of("cancel", reason), by_of("cancel", by))
 
     def change(
         self,
@@ -167,11 +167,11 @@ class Job(Generic[R_co]):
         return self._app.change(self.id, priority=priority, delay=delay, run_at=run_at, tags=tags)
 
     def retry(self) -> State:
-        return self._app.store.retry(self.id)
+        return self._app.store.operator.retry(self.id)
 
     def delete(self) -> State:
         """Forget it and its history, once it has finished."""
-        return self._app.store.delete(self.id, unfinished=False)
+        return self._app.store.operator.delete(self.id, unfinished=False)
 
     def _refuse_in_handler(self) -> None:
         if in_handler():

@@ -38,7 +38,7 @@ class Operations:
         return self._app.store
 
     def job(self, id: str) -> Job[Any]:
-        return Job(self._app, str(id), self.store.get(str(id)).task, created=False)
+        return Job(self._app, str(id), self.store.reads.get(str(id)).task, created=False)
 
     def jobs(
         self,
@@ -57,19 +57,21 @@ class Operations:
         for name, value in {"queue": queue, "task": task, "before": before}.items():
             if value is not None:
                 looked_for(f"jobs: {name}", value)
-        return self.store.jobs(parse(filter), state=state, queue=queue, task=task, before=before, limit=limit)
+        return self.store.reads.jobs(parse(filter), state=state, queue=queue, task=task, before=before, limit=limit)
 
     def queues(self) -> list[QueueSummary]:
-        return summed(self.store.depths())
+        return summed(self.store.reads.depths())
 
     def retry(self, filter: str) -> Changed:
-        return self.store.bulk("retry", _some(filter))
+        return self.store.operator.bulk("retry", _some(filter))
 
     def cancel(self, filter: str, reason: str | None = None, *, by: str | None = None) -> Changed:
-        return self.store.bulk("cancel", _some(filter), reason=reason_of("cancel", reason), by=by_of("cancel", by))
+        return self.store.operator.bulk(
+            "cancel", _some(filter), reason=reason_of("cancel", reason), by=by_of("cancel", by)
+        )
 
     def delete(self, filter: str) -> Changed:
-        return self.store.bulk("delete", _some(filter), unfinished=False)
+        return self.store.operator.bulk("delete", _some(filter), unfinished=False)
 
     def change(
         self,
@@ -80,7 +82,7 @@ class Operations:
         run_at: datetime | None = None,
         tags: Sequence[str] | None = None,
     ) -> State:
-        return self.store.change(id, **changes(priority=priority, delay=delay, run_at=run_at, tags=tags))
+        return self.store.operator.change(id, **changes(priority=priority, delay=delay, run_at=run_at, tags=tags))
 
     def pause(
         self,
@@ -96,7 +98,9 @@ class Operations:
     ) -> Changed | None:
         if filter is not None:
             _alone(filter, queue, task, cron, where, until)
-            return self.store.bulk("pause", _some(filter), reason=reason_of("pause", reason), by=by_of("pause", by))
+            return self.store.operator.bulk(
+                "pause", _some(filter), reason=reason_of("pause", reason), by=by_of("pause", by)
+            )
         for kind, name in (("queue", queue), ("task", task), ("cron", cron)):
             if name is not None:
                 name_of(f"the name of a {kind}", name)
@@ -106,12 +110,12 @@ class Operations:
         if kind == "cron":
             self._cron(name)
         if isinstance(until, timedelta):
-            self.store.add_pause(kind, name, by=by, reason=reason, delay=seconds("pause: until", until))
+            self.store.pauses.add(kind, name, by=by, reason=reason, delay=seconds("pause: until", until))
         else:
             until = aware("pause: until", until)
-            if until is not None and until <= self.store.now():
+            if until is not None and until <= self.store.reads.now():
                 raise BadArguments(f"pause: until {until.isoformat()} is past: a pause needs an end that lies ahead")
-            self.store.add_pause(kind, name, by=by, reason=reason, until=until)
+            self.store.pauses.add(kind, name, by=by, reason=reason, until=until)
         return None
 
     def resume(
@@ -125,15 +129,15 @@ class Operations:
     ) -> Changed | bool:
         if filter is not None:
             _alone(filter, queue, task, cron, where)
-            return self.store.bulk("resume", _some(filter))
+            return self.store.operator.bulk("resume", _some(filter))
         kind, name = _which(queue, task, cron, where)
         next_at = None
         if kind == "cron":
             next_at = goes_on_at(self._cron(name))
-        return self.store.drop_pause(kind, name, next_at=next_at)
+        return self.store.pauses.drop(kind, name, next_at=next_at)
 
     def pauses(self) -> list[Pause]:
-        return self.store.pauses()
+        return self.store.pauses.all()
 
     def why(self, id: str) -> list[Reason]:
         from holdfast.store.why import why
@@ -146,7 +150,7 @@ class Operations:
         return why_queue(self.store, looked_for("the name of a queue", queue))
 
     def stack(self, id: str, *, timeout: Seconds = STACK_TIMEOUT) -> Stack:
-        from holdfast.store.stack_waiting import ask_for_stack
+        from holdfast.store.stack_requests import ask_for_stack
 
         return ask_for_stack(self.store, str(id), seconds("stack: timeout", timeout))
 
@@ -160,15 +164,15 @@ class Operations:
     def crons(self) -> list[CronRecord]:
         from holdfast.tasks.manifest import cron_of, info_of
 
-        known = {cron.name: cron for cron in self.store.crons(with_workers=True)}
+        known = {cron.name: cron for cron in self.store.crons.all(with_workers=True)}
         mine = [task for task in self._app.tasks.values() if task.schedule is not None and task.name not in known]
-        now = self.store.now() if mine else None
+        now = self.store.reads.now() if mine else None
         known |= {task.name: cron_of(info_of(task), now) for task in mine if now is not None}
         return [known[name] for name in sorted(known)]
 
     def run_cron(self, name: str) -> Job[Any]:
         self._cron(name)
-        id = self.store.run_cron(name)
+        id = self.store.crons.run(name)
         if id is None:
             raise UnknownTask(f"the cron {name!r} is gone")
         return Job(self._app, id, name, created=True)
@@ -179,10 +183,10 @@ class Operations:
         if name not in known:
             there = ", ".join(known) or "none"
             raise UnknownTask(f"there is no cron {name!r} in {self._app.settings.shown_url}; there are: {there}")
-        if name not in {cron.name for cron in self.store.crons()}:
-            self.store.rename_cron(name, self._app.tasks[name].defaults.aliases)
-            self.store.declare_cron(known[name])
-            known = {cron.name: cron for cron in self.store.crons()}
+        if name not in {cron.name for cron in self.store.crons.all()}:
+            self.store.crons.rename(name, self._app.tasks[name].defaults.aliases)
+            self.store.crons.declare(known[name])
+            known = {cron.name: cron for cron in self.store.crons.all()}
         return known[name]
 
 

@@ -29,7 +29,7 @@ class Waiters:
             self.__init__(self._store)  # type: ignore[misc]
         with self._lock:
             self._waiting.setdefault(id, []).append(wake)
-            if self._thread is None and self._store().can_listen:
+            if self._thread is None and self._store().wakeups.can_listen:
                 self._thread = threading.Thread(target=self._listen, name="holdfast-waiting", daemon=True)
                 self._thread.start()
         try:
@@ -48,7 +48,7 @@ class Waiters:
                     self._thread = None
                     return
             try:
-                self._store().listen(self._heard, self._nobody, finished=True)
+                self._store().wakeups.listen(self._heard, self._nobody, finished=True)
             except StoreError as error:
                 deaf = True  # those who wait look by themselves, a little later
                 if not self._told:

@@ -311,6 +311,6 @@ def test_what_was_only_asked_of_running_jobs_is_counted_apart(hf: Holdfast) -> N
     def task() -> None: ...
 
     jobs = [task.enqueue() for _ in range(3)]
-    hf.store.claim(wants(2, tasks=["task"]))
+    hf.store.attempts.claim(wants(2, tasks=["task"]))
     assert hf.cancel("task:task") == Changed(1, 0, 2)
     assert [job.state for job in jobs] == [State.RUNNING, State.RUNNING, State.CANCELLED]

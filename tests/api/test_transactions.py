@@ -105,7 +105,7 @@ def test_a_rollback_leaves_no_job_and_no_wake_up(hf: Holdfast, ledger: Ledger) -
     def task() -> None: ...
 
     def listen() -> None:
-        hf.store.listen(lambda kind, what: heard.append((kind, what)), stop.is_set)
+        hf.store.wakeups.listen(lambda kind, what: heard.append((kind, what)), stop.is_set)
 
     listener = threading.Thread(target=listen)
     listener.start()
@@ -394,7 +394,7 @@ def test_a_handler_cancelled_while_its_transaction_opens_leaves_none_open(
     """Else on SQLite nobody could write any more."""
     app = make_app(**HASTY)
     opening, go_on, opened, closed = (threading.Event() for _ in range(4))
-    original = app.store.user_transaction
+    original = app.store.user_connections.transaction
 
     @contextmanager
     def slow(note: str) -> Iterator[Any]:
@@ -407,7 +407,7 @@ def test_a_handler_cancelled_while_its_transaction_opens_leaves_none_open(
         finally:
             closed.set()
 
-    monkeypatch.setattr(app.store, "user_transaction", slow)
+    monkeypatch.setattr(app.store.user_connections, "transaction", slow)
 
     kept: list[Any] = []  # so that it is not closed by being forgotten
 
@@ -439,7 +439,7 @@ def test_a_handler_whose_coroutine_is_closed_while_its_transaction_opens_leaves_
 ) -> None:
     """As where a loop ends without having cancelled what a handler started there."""
     opening, closed = threading.Event(), threading.Event()
-    really_open = hf.store.user_transaction
+    really_open = hf.store.user_connections.transaction
 
     @contextmanager
     def told(note: str) -> Iterator[Any]:
@@ -458,7 +458,7 @@ def test_a_handler_whose_coroutine_is_closed_while_its_transaction_opens_leaves_
 
     attempt = Attempt(ClaimedJob(1, "f", "pay", "default", b"{}", 1, 3))
     transaction = JobContext(attempt, hf.store, hf.settings).transaction()
-    monkeypatch.setattr(hf.store, "user_transaction", told)
+    monkeypatch.setattr(hf.store.user_connections, "transaction", told)
     asyncio.run(closing())
     assert closed.wait(10)
     with ledger.connect() as connection:

@@ -140,7 +140,7 @@ def test_every_ending_wakes_who_waits(hf: Holdfast) -> None:
     threads = [threading.Thread(target=wait, args=(job,), daemon=True) for job in jobs]
     for thread in threads:
         thread.start()
-    wait_until(lambda: all(hf.store.read("get", id=int(job.id)) for job in jobs))
+    wait_until(lambda: all(hf.store.db.read("get", id=int(job.id)) for job in jobs))
     with working(hf):
         for job in jobs[:2]:
             wait_until(lambda job=job: job.refresh().finished)  # type: ignore[misc]

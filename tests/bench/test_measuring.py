@@ -34,7 +34,7 @@ def test_a_drain_is_timed_from_the_first_start_to_the_last_finish(target: Target
     target.fill(20)  # worked, too, but not counted
     ids = target.fill(80)
     drained = drain(target, ids)
-    jobs = [hf.store.get(str(id)) for id in ids]
+    jobs = [hf.store.reads.get(str(id)) for id in ids]
     assert {job.state for job in jobs} == {"succeeded"}
     began = min(job.started_at for job in jobs if job.started_at)
     ended = max(job.finished_at for job in jobs if job.finished_at)
@@ -101,8 +101,8 @@ def test_enqueuers_that_shall_not_notify_do_not(target: PostgresTarget, monkeypa
     monkeypatch.setattr(enqueue, "ENQUEUERS", 1)
     target.fresh()
     with enqueue.enqueuers() as one, psycopg.connect(target.url, autocommit=True) as listener:
-        channel: str = hf.store.channel  # type: ignore[attr-defined]
-        listener.execute(hf.store.listen_everywhere)  # type: ignore[attr-defined]
+        channel: str = hf.store.wakeups.channel  # type: ignore[attr-defined]
+        listener.execute(hf.store.wakeups.listen_everywhere)  # type: ignore[attr-defined]
 
         def heard(*, notify: bool) -> int:
             one.rate(10, notify=notify)
@@ -127,7 +127,7 @@ def test_a_worker_that_ended_is_not_waited_for(target: Target, monkeypatch: pyte
 def test_a_workers_cpu_time_is_that_of_its_processes(target: Target, processes: int) -> None:
     worker = WorkerProcess(processes=processes)
     try:
-        wait_until(lambda: bool(hf.store.workers()), [worker])
+        wait_until(lambda: bool(hf.store.workers.all()), [worker])
         pids = [worker.pid, *children_of(worker.pid)]
         assert len(pids) == 1 + processes
         before, found, after = kernels_view(pids), worker.cpu_seconds(), kernels_view(pids)

@@ -23,7 +23,7 @@ def test_drain_runs_what_is_due_and_prints_how_many(shell: Shell, kept: Store) -
     kept.enqueue(new_job("refuse", b'{"n":1}'))
     assert shell("drain", "app:hf").stdout == "1 job done, 1 of them failed (1 attempt)\n"
     assert json.loads(shell("drain", "app.py", "-o", "json").stdout) == {"jobs": 0, "failed": 0, "attempts": 0}
-    assert [job.result for job in kept.jobs(state="succeeded")] == [b"4", b"2", b"0"]
+    assert [job.result for job in kept.reads.jobs(state="succeeded")] == [b"4", b"2", b"0"]
 
 
 @pytest.mark.parametrize(
@@ -65,17 +65,17 @@ def test_the_worker_runs_until_it_is_told_to_stop(shell: Shell, kept: Store) -> 
     worker = shell.start("worker", "app:hf", "--queues", "default, other", "--concurrency", "2")
     try:
         job = kept.enqueue(new_job("double", b'{"n":5}')).id
-        while kept.get(job).result is None and worker.poll() is None:
-            kept.workers()
+        while kept.reads.get(job).result is None and worker.poll() is None:
+            kept.workers.all()
         worker.send_signal(signal.SIGTERM)
         out, said = worker.communicate(timeout=30)
     finally:
         worker.kill()
     assert worker.returncode == 0
-    assert kept.get(job).result == b"10"
+    assert kept.reads.get(job).result == b"10"
     assert out == ""  # stdout is data; a worker has none
     assert "stopped; 1 job done (1 attempt)" in said
-    assert kept.workers() == []
+    assert kept.workers.all() == []
 
 
 def test_migrate_says_what_it_did_once(tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_what_is_wrong_is_said_in_one_sentence_with_its_exit_code(
 ) -> None:
     settings = Settings(url=f"sqlite:///{tmp_path}/jobs.db")
     store = open_store(settings)
-    store.migrate()
+    store.schema.migrate()
     store.close()
     done = Shell(tmp_path, settings)(*arguments, code=code)
     assert said in done.stderr

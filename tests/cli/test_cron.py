@@ -78,7 +78,7 @@ def test_crons_are_listed_paused_resumed_and_run(shell: Shell, kept: Store) -> N
     [leap_day, paused] = json.loads(shell("cron", "list", "-o", "json", HOLDFAST_APP="").stdout)
     assert (leap_day["paused"], paused["paused"], paused["paused_reason"]) == (False, True, "too loud")
     id = shell("cron", "run", "report", HOLDFAST_APP="").stdout.strip()
-    assert kept.get(id).queue == "reports"
+    assert kept.reads.get(id).queue == "reports"
     assert json.loads(shell("cron", "run", "leap_day", "-o", "json").stdout)["id"] != id
     assert "is resumed" in shell("cron", "resume", "report", HOLDFAST_APP="").stderr
     assert "was not paused" in shell("cron", "resume", "report", HOLDFAST_APP="").stderr
@@ -99,7 +99,7 @@ def test_sigterm_closes_resources_in_good_order(shell: Shell, kept: Store) -> No
     worker = shell.start("worker")
     notes = shell.directory / "notes"
     try:
-        wait_until(lambda: worker.poll() is not None or kept.workers())
+        wait_until(lambda: worker.poll() is not None or kept.workers.all())
         shell("cron", "run", "report")
         wait_until(lambda: worker.poll() is not None or "report with" in notes.read_text())
         worker.send_signal(signal.SIGTERM)
@@ -118,9 +118,9 @@ def test_a_worker_whose_resource_can_not_be_opened_exits_with_one_sentence(shell
     assert "the resource pool could not be opened" in said
     assert "ConnectionRefusedError: nobody there" in said
     assert "Traceback" not in said
-    [job] = kept.jobs()
+    [job] = kept.reads.jobs()
     assert (job.state.value, job.attempt) == ("queued", 0)
-    assert kept.workers() == []
+    assert kept.workers.all() == []
 
 
 def test_every_command_shows_two_examples(tmp_path: Path) -> None:

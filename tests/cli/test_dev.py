@@ -51,19 +51,19 @@ def test_no_worker_outlives_it(shell: Shell, kept: Store, how: signal.Signals) -
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     try:
-        wait_until(lambda: len(kept.workers()) == 1)
+        wait_until(lambda: len(kept.workers.all()) == 1)
         process.send_signal(how)
         process.wait(30)
     finally:
         process.kill()
         process.wait()
-    wait_until(lambda: kept.workers() == [])
+    wait_until(lambda: kept.workers.all() == [])
 
 
 def result(store: Store) -> bytes | None:
     id = store.enqueue(new_job("version")).id
-    wait_until(lambda: store.get(id).finished, f"job {id}")
-    return store.get(id).result
+    wait_until(lambda: store.reads.get(id).finished, f"job {id}")
+    return store.reads.get(id).result
 
 
 def test_a_changed_file_is_what_runs_next_and_jobs_are_kept_beside_it(shell: Shell) -> None:
@@ -74,7 +74,7 @@ def test_a_changed_file_is_what_runs_next_and_jobs_are_kept_beside_it(shell: She
     with developing(shell, "project/app.py") as said:
         wait_until(lambda: (home / "holdfast.db").exists() and "worker" in said.read_text())
         store = open_store(Settings(url=f"sqlite:///{home}/holdfast.db"))
-        store.migrate()
+        store.schema.migrate()
         assert result(store) == b"1"
         (home / "app.py").write_text(APP.format(22))
         wait_until(lambda: "app.py changed: starting again" in said.read_text())
@@ -84,8 +84,8 @@ def test_a_changed_file_is_what_runs_next_and_jobs_are_kept_beside_it(shell: She
         assert "SyntaxError" in said.read_text()
         (home / "app.py").write_text(APP.format(333))
         assert result(store) == b"333"
-        assert len(store.workers()) == 1
-    assert store.workers() == [], "it left in order"
+        assert len(store.workers.all()) == 1
+    assert store.workers.all() == [], "it left in order"
     store.close()
 
 
@@ -97,13 +97,13 @@ def test_what_runs_when_the_file_changes_is_finished_first(shell: Shell, kept: S
     )
     with developing(shell, "app.py", signum=signal.SIGTERM) as said:
         id = kept.enqueue(new_job("slow")).id
-        wait_until(lambda: kept.get(id).state == "running")
+        wait_until(lambda: kept.reads.get(id).state == "running")
         (shell.directory / "other.py").write_text("N = 2\n")
         wait_until(lambda: "stopping: running jobs get" in said.read_text())
         gate.touch()
-        wait_until(lambda: kept.get(id).finished)
-        assert kept.get(id).result == b'"done"'
-        assert kept.attempts(id) == []
+        wait_until(lambda: kept.reads.get(id).finished)
+        assert kept.reads.get(id).result == b'"done"'
+        assert kept.reads.attempts(id) == []
 
 
 def test_what_does_not_end_when_the_file_changes_is_given_back_uncharged(shell: Shell, kept: Store) -> None:
@@ -111,17 +111,17 @@ def test_what_does_not_end_when_the_file_changes_is_given_back_uncharged(shell: 
     (shell.directory / "app.py").write_text(slow.format("time.sleep(600)"))
     with developing(shell, "app.py"):
         id = kept.enqueue(new_job("slow")).id
-        wait_until(lambda: kept.get(id).state == "running")
+        wait_until(lambda: kept.reads.get(id).state == "running")
         (shell.directory / "app.py").write_text(slow.format("return 2"))
-        wait_until(lambda: kept.get(id).finished)
-        assert (kept.get(id).result, kept.get(id).attempt) == (b"2", 1)
-        assert [attempt.outcome for attempt in kept.attempts(id)] == ["released"]
+        wait_until(lambda: kept.reads.get(id).finished)
+        assert (kept.reads.get(id).result, kept.reads.get(id).attempt) == (b"2", 1)
+        assert [attempt.outcome for attempt in kept.reads.attempts(id)] == ["released"]
 
 
 def test_a_url_that_is_set_stays(shell: Shell, kept: Store) -> None:
     with developing(shell) as said:  # app.py, unless named
         assert "jobs are kept in" in wait_until(said.read_text)
-        wait_until(kept.workers)
+        wait_until(kept.workers.all)
     assert not (shell.directory / "holdfast.db").exists()
     with sqlite3.connect(shell.directory / "jobs.db") as db:
         assert db.execute("select count(*) from holdfast_workers").fetchone() == (0,)

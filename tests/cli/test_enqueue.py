@@ -44,11 +44,11 @@ def shell(tmp_path: Path, settings: Settings) -> Shell:
 def test_values_are_read_by_the_types_of_the_task(shell: Shell, kept: Store) -> None:
     given = ["word=5", "times=3", "on=2030-01-31", "how=loud", 'rest={"a": [1]}']
     assert shell("enqueue", "say", *given).stdout == "1\n"
-    assert json.loads(kept.get("1").args) == {
+    assert json.loads(kept.reads.get("1").args) == {
         "word": "5", "times": 3, "on": "2030-01-31", "how": "loud", "rest": {"a": [1]},
     }  # fmt: skip
     shell("enqueue", "say", "word=a=b", "rest=bare words", "--json", '{"times": 2}')
-    assert json.loads(kept.get("2").args) == {"times": 2, "word": "a=b", "rest": "bare words"}
+    assert json.loads(kept.reads.get("2").args) == {"times": 2, "word": "a=b", "rest": "bare words"}
 
 
 def test_options_go_with_the_job_and_a_key_makes_one_of_two(shell: Shell, kept: Store) -> None:
@@ -56,7 +56,7 @@ def test_options_go_with_the_job_and_a_key_makes_one_of_two(shell: Shell, kept: 
     first = shell.json("enqueue", "nothing", *options)
     assert first == {"id": "1", "task": "nothing", "created": True, "state": "queued"}
     assert shell.json("enqueue", "nothing", *options)["created"] is False
-    job = kept.get("1")
+    job = kept.reads.get("1")
     assert (job.queue, job.priority, job.key) == ("mail", 7, "k")
     assert 599 < (job.run_at - job.created_at).total_seconds() < 601
 
@@ -82,14 +82,14 @@ def test_waiting_prints_the_result_or_says_how_it_ended(shell: Shell, kept: Stor
 def test_waiting_can_be_given_up(shell: Shell, kept: Store, signum: int, code: int) -> None:
     process = shell.start("enqueue", "nothing", "--wait")
     try:
-        wait_until(lambda: kept.jobs())
+        wait_until(lambda: kept.reads.jobs())
         process.send_signal(signum)
         assert process.wait(20) == code
         assert "Traceback" not in process.communicate()[1]
     finally:
         process.kill()
         process.communicate()
-    assert [job.state for job in kept.jobs()] == ["queued"], "the job goes on"
+    assert [job.state for job in kept.reads.jobs()] == ["queued"], "the job goes on"
 
 
 @pytest.mark.parametrize("engine", ["sqlite"])
@@ -115,6 +115,6 @@ def test_what_does_not_fit_is_refused_in_words(
 ) -> None:
     assert said in shell("enqueue", *arguments, code=2).stderr
     store = open_store(settings)
-    store.migrate()
-    assert store.jobs() == []
+    store.schema.migrate()
+    assert store.reads.jobs() == []
     store.close()

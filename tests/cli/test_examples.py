@@ -78,7 +78,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (home / "app.py").write_text(APP)
     (home / "holdfast.toml").write_text('app = "app:hf"\n')
     store = open_store(Settings(url=f"sqlite:///{home}/holdfast.db", synchronous="off"))
-    store.migrate()
+    store.schema.migrate()
     for number in range(1, 61):
         task, args = ("audit", b'{"url":"x"}') if number % 2 else ("report", b"{}")
         ended = number in (42, 46)
@@ -86,8 +86,8 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if ended:
             [held] = claim(store, tasks=(task,)).jobs
             assert held.id == number
-            store.fail(ref(held), BOOM) if number == 42 else store.succeed(ref(held))
-    store.pause("45")
+            store.attempts.fail(ref(held), BOOM) if number == 42 else store.attempts.succeed(ref(held))
+    store.operator.pause("45")
     store.close()
     shutil.copy(home / "holdfast.db", home / "jobs.db")  # for the examples that name one
     return home

@@ -37,24 +37,24 @@ def hostile_rows(store: Store) -> dict[str, str]:
         return str(held.id), held
 
     failed, held = running("failed")
-    store.fail(ref(held), Error(HOSTILE, HOSTILE, HOSTILE))
+    store.attempts.fail(ref(held), Error(HOSTILE, HOSTILE, HOSTILE))
     runs, held = running("runs")
-    store.progress(ref(held), 1, 2, HOSTILE, 1.0)
-    store.keep_step(ref(held), HOSTILE, json.dumps(HOSTILE).encode())
-    store.pause(runs, HOSTILE, HOSTILE)
+    store.attempts.progress(ref(held), 1, 2, HOSTILE, 1.0)
+    store.attempts.keep_step(ref(held), HOSTILE, json.dumps(HOSTILE).encode())
+    store.operator.pause(runs, HOSTILE, HOSTILE)
     queued = store.enqueue(new).id
     for kind in ("queue", "task"):
-        store.add_pause(kind, HOSTILE, by=HOSTILE, reason=HOSTILE)
-    store.declare_cron(
+        store.pauses.add(kind, HOSTILE, by=HOSTILE, reason=HOSTILE)
+    store.crons.declare(
         CronRecord(
             name=HOSTILE, expression="0 0 * * *", timezone="UTC", catch_up="latest", queue=HOSTILE, priority=0,
             max_attempts=3, tags=(HOSTILE,), next_at=datetime(2030, 1, 1, tzinfo=UTC), now=datetime.now(UTC),
         )
     )  # fmt: skip
-    store.register(
+    store.workers.register(
         id=HOSTILE, name=HOSTILE, host=HOSTILE, pid=1, queues=[HOSTILE, "x"], tasks=[HOSTILE + "x"], slots=1, lease=1e6
     )
-    store.add_pause("cron", HOSTILE, by=HOSTILE, reason=HOSTILE)
+    store.pauses.add("cron", HOSTILE, by=HOSTILE, reason=HOSTILE)
     return {"failed": failed, "runs": runs, "queued": queued}
 
 
@@ -115,7 +115,7 @@ NAME = "two words; $(touch pwned) 'x' [b]"
 
 def test_printed_commands_name_what_they_are_about(shell: Shell, kept: Store) -> None:
     id = kept.enqueue(NewJob(task="greet", queue=NAME, args=b"{}")).id
-    kept.add_pause("queue", NAME)
+    kept.pauses.add("queue", NAME)
     for text in (shell("why", id).stdout, shell("pauses").stdout, shell("queues", "pause", NAME).stderr):
         [command] = re.findall(r"holdfast queues resume .*?(?=\s*$)", text, re.MULTILINE)
         assert shlex.split(command) == ["holdfast", "queues", "resume", NAME]
@@ -130,14 +130,14 @@ def test_people_get_at_what_plain_sql_wrote(shell: Shell, kept: Store) -> None:
     where = 'queue:"' + HOSTILE.replace("\\", "\\\\").replace('"', '\\"') + '"'
     assert "HF1204" in shell("queues", "pause", HOSTILE, code=2).stderr
     shell("pause", where)
-    assert [(pause.kind, pause.name) for pause in kept.pauses()] == [("queue", HOSTILE)]
+    assert [(pause.kind, pause.name) for pause in kept.pauses.all()] == [("queue", HOSTILE)]
     shell("queues", "resume", HOSTILE)
-    assert kept.pauses() == []
+    assert kept.pauses.all() == []
     shell("jobs", "pause", where)
-    assert kept.get(id).state is State.PAUSED
+    assert kept.reads.get(id).state is State.PAUSED
     shell("jobs", "resume", id)
     shell("jobs", "cancel", where)
-    assert kept.get(id).state is State.CANCELLED
+    assert kept.reads.get(id).state is State.CANCELLED
 
 
 ENTRANCES = [

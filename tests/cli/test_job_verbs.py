@@ -17,7 +17,7 @@ from tests.factories import BOOM, a_queued_job, a_running_job, new_job, ref
 
 def failed(store: Store) -> str:
     held = a_running_job(store)
-    store.fail(ref(held), BOOM)
+    store.attempts.fail(ref(held), BOOM)
     return str(held.id)
 
 
@@ -27,14 +27,14 @@ def test_one_job_is_steered_by_its_id_without_a_question(shell: Shell, kept: Sto
     assert shell("jobs", "pause", id).stdout == "paused 1 job\n"
     assert shell.json("jobs", "resume", id) == {"verb": "resume", "changed": 1, "refused": 0, "asked": 0}
     shell("jobs", "set", id, "priority=5", "delay=10m", "tags=a,b")
-    job = kept.get(id)
+    job = kept.reads.get(id)
     assert (job.priority, job.tags, 590 < (job.run_at - job.created_at).total_seconds() < 700) == (5, ("a", "b"), True)
     assert "it is queued, and must have finished; cancel it first" in shell("jobs", "delete", id, code=4).stderr
     shell("jobs", "cancel", id, "--reason", "ordered twice")
-    assert kept.get(id).error_message == "ordered twice"
+    assert kept.reads.get(id).error_message == "ordered twice"
     assert "HF1302 can't pause job" in shell("jobs", "pause", id, code=4).stderr
     shell("jobs", "delete", id)
-    assert kept.jobs() == []
+    assert kept.reads.jobs() == []
     assert "HF1301 there is no job" in shell("jobs", "retry", id, code=3).stderr
 
 
@@ -49,7 +49,7 @@ def test_many_are_shown_and_only_changed_with_a_yes(shell: Shell, kept: Store) -
     assert shell.json("jobs", "retry", "state:failed", "--dry-run") == {"verb": "retry", "jobs": 7, "capped": False}
     refused = shell("jobs", "retry", "state:failed", code=2)
     assert "HF1401 this would retry 7 jobs, and nobody is there to ask: say --yes" in refused.stderr
-    assert len(kept.jobs(state=State.FAILED)) == 7
+    assert len(kept.reads.jobs(state=State.FAILED)) == 7
     assert shell("jobs", "retry", "task:greet", "--yes").stdout == "retried 7 jobs; 1 not in a state for it\n"
     assert "none of 8 jobs was in a state for retry" in shell("jobs", "retry", "task:greet", "--yes", code=4).stderr
     named = shell("jobs", "cancel", *ids[:2], "999", "--yes", code=3)
@@ -58,7 +58,7 @@ def test_many_are_shown_and_only_changed_with_a_yes(shell: Shell, kept: Store) -
     for flag in ("--dry-run", "--yes"):
         assert "HF1301 there is no job 9998, 9999\n" in shell("jobs", "retry", "9998", "9999", flag, code=3).stderr
     assert shell("jobs", "set", "queue:other", "priority=9", "--yes").stdout == "changed 1 job\n"
-    assert kept.get(other).priority == 9
+    assert kept.reads.get(other).priority == 9
     assert "no job matches" in shell("jobs", "delete", "queue:none", "--yes").stderr
     assert shell.json("jobs", "delete", "task:greet", "--yes") == {
         "verb": "delete",
@@ -85,7 +85,7 @@ def test_on_a_terminal_it_asks(shell: Shell, kept: Store, answer: str, code: int
     assert process.returncode == code
     assert out == ("paused 2 jobs\n" if code == 0 else "")
     assert ("nothing was changed" in said) == (code == 1)
-    assert {kept.get(id).state for id in ids} == {state}
+    assert {kept.reads.get(id).state for id in ids} == {state}
 
 
 @pytest.mark.parametrize("engine", ["sqlite"])
@@ -163,7 +163,7 @@ def test_running_jobs_are_counted_as_asked_not_as_cancelled(shell: Shell, kept: 
     assert shell.json("jobs", "pause", "task:greet", "--yes") == {
         "verb": "pause", "changed": 0, "refused": 1, "asked": 2,
     }  # fmt: skip
-    [one, *_] = kept.jobs(state="running")
+    [one, *_] = kept.reads.jobs(state="running")
     assert (
         shell("jobs", "cancel", one.id).stdout
         == "asked 1 running job to stop, which takes effect when the handler next checks\n"

@@ -72,4 +72,4 @@ def test_a_queue_or_a_task_alone_is_paused_as_such(shell: Shell, kept: Store) ->
 )
 def test_what_can_not_be_paused_is_said(shell: Shell, kept: Store, words: tuple[str, ...], complaint: str) -> None:
     assert complaint in shell("pause", *words, code=2).stderr
-    assert kept.pauses() == []
+    assert kept.pauses.all() == []

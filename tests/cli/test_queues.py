@@ -10,7 +10,7 @@ from tests.factories import BOOM, HOUR, a_queued_job, a_running_job, new_job, re
 
 
 def test_a_queue_shows_what_waits_runs_and_failed(shell: Shell, kept: Store) -> None:
-    kept.fail(ref(a_running_job(kept, task="double", queue="mail")), BOOM)
+    kept.attempts.fail(ref(a_running_job(kept, task="double", queue="mail")), BOOM)
     a_running_job(kept, task="double")
     for queue in ("mail", "mail", "news"):
         a_queued_job(kept, task="double", queue=queue)
@@ -58,7 +58,7 @@ def test_pausing_what_nobody_knows_is_done_and_pointed_out(shell: Shell, kept: S
 def test_workers_are_listed_with_what_they_do(shell: Shell, kept: Store) -> None:
     worker = shell.start("worker", "app:hf", "--queues", "mail,default", "--concurrency", "3")
     try:
-        [seen] = wait_until(lambda: kept.workers())
+        [seen] = wait_until(lambda: kept.workers.all())
         [row] = shell.json("workers")
         assert (row["id"], row["pid"], row["queues"]) == (seen.id, worker.pid, ["mail", "default"])
         assert (row["tasks"], row["running"]) == (["double", "refuse"], 0)

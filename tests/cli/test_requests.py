@@ -17,7 +17,7 @@ def test_a_pause_and_a_cancel_keep_who_asked_and_why(shell: Shell, kept: Store) 
     shown = shell.json("jobs", "show", str(held.id))
     assert (shown["asked_by"], shown["asked_why"], shown["pause_requested"]) == ("ops", "until monday", True)
     assert "by ops (until monday), and will at the next place" in shell("why", str(held.id)).stdout
-    kept.park(ref(held))
+    kept.attempts.park(ref(held))
     assert "asked_why        until monday\n" in shell("jobs", "show", str(held.id)).stdout
     assert "the job itself is paused by ops (until monday) since" in shell("why", str(held.id)).stdout
     shell("jobs", "cancel", queued, "--reason", "ordered twice")
@@ -29,9 +29,9 @@ def test_a_pause_and_a_cancel_keep_who_asked_and_why(shell: Shell, kept: Store) 
 
 def test_a_job_shows_its_progress_and_its_steps(shell: Shell, kept: Store) -> None:
     held = a_running_job(kept, args=b'{"password":"hunter2"}')
-    kept.progress(ref(held), 412, 1000, "page [b]412[/b]\x1b[31m", 8.0)
-    kept.keep_step(ref(held), "fetch", b'{"password":"hunter2","size":12}')
-    kept.keep_step(ref(held), "count", b"7")
+    kept.attempts.progress(ref(held), 412, 1000, "page [b]412[/b]\x1b[31m", 8.0)
+    kept.attempts.keep_step(ref(held), "fetch", b'{"password":"hunter2","size":12}')
+    kept.attempts.keep_step(ref(held), "count", b"7")
     shown = shell("jobs", "show", str(held.id)).stdout
     assert re.search(r"progress         412 of 1,000 \(41%\), 8/s, 74s left, \d+m?s ago: page \[b\]412\[/b\]", shown)
     assert "\x1b" not in shown
@@ -47,18 +47,18 @@ def test_a_job_shows_its_progress_and_its_steps(shell: Shell, kept: Store) -> No
     assert document["steps"][0]["result"]["size"] == 12
     [row] = shell.json("jobs", "list")
     assert row["progress"] == progress
-    kept.fail(ref(held), BOOM)
+    kept.attempts.fail(ref(held), BOOM)
     [row] = shell.json("jobs", "list")
     assert (row["progress"]["done"], row["progress"]["rate"], row["progress"]["seconds_left"]) == (412, None, None)
 
 
 def test_queues_sum_the_work_that_is_pending(shell: Shell, kept: Store) -> None:
     for pending in (1000, 234):
-        kept.checkpoint(ref(a_running_job(kept, queue="crawl")), b"1", pending=pending)
+        kept.attempts.checkpoint(ref(a_running_job(kept, queue="crawl")), b"1", pending=pending)
     parked = a_running_job(kept, queue="crawl")
-    kept.checkpoint(ref(parked), b"1", pending=66)
-    kept.pause(str(parked.id))
-    kept.park(ref(parked))
+    kept.attempts.checkpoint(ref(parked), b"1", pending=66)
+    kept.operator.pause(str(parked.id))
+    kept.attempts.park(ref(parked))
     a_queued_job(kept)
     crawl, default = shell.json("queues", "list")
     assert (crawl["queue"], crawl["pending_running"], crawl["pending"]) == ("crawl", 1234, 1300)

@@ -38,13 +38,13 @@ def psql(url: str, text: str) -> subprocess.CompletedProcess[str]:
 def works(settings: Settings) -> None:
     """A store that somebody else made is as good as one we made."""
     store = open_store(settings)
-    store.check()
-    assert store.migrate() == []
+    store.schema.check()
+    assert store.schema.migrate() == []
     id = a_queued_job(store)
     [held] = claim(store).jobs
-    store.succeed(ref(held), b"1")
-    assert store.get(id).result == b"1"
-    assert store.store_id
+    store.attempts.succeed(ref(held), b"1")
+    assert store.reads.get(id).result == b"1"
+    assert store.schema.store_id
     store.close()
 
 
@@ -85,7 +85,7 @@ def test_an_upgrade_checks_where_it_starts_from(
     assert "nothing to do" in shell("sql", "upgrade", "--from", str(newest("postgres")), "--engine", "postgres").stdout
     assert "newer than this Holdfast" in shell("sql", "upgrade", "--from", "99", "--engine", "sqlite", code=2).stderr
     store = open_store(settings)
-    store.migrate()
+    store.schema.migrate()
     store.close()
     # A later migration, as a later version would bring.
     from holdfast.store import migrate

@@ -64,7 +64,7 @@ def running(
         wait_until(lambda: (shell.directory / "started").exists())
         yield id, worker, children_of(worker.pid) if processes else [worker.pid]
         (shell.directory / "door").touch()
-        wait_until(lambda: store.get(id).state is State.SUCCEEDED)
+        wait_until(lambda: store.reads.get(id).state is State.SUCCEEDED)
     finally:
         (shell.directory / "door").touch()
         worker.send_signal(signal.SIGCONT)
@@ -78,7 +78,7 @@ def test_a_running_handler_is_shown_where_it_is(shell: Shell, kept: Store, task:
     with running(shell, kept, task, processes) as (id, _, pids):
         shown = shell("stack", id).stdout
         assert shown.startswith(f"job {id} ({task}), attempt 1, at 20")
-        assert f"in worker {kept.get(id).worker}, pid " in shown
+        assert f"in worker {kept.reads.get(id).worker}, pid " in shown
         assert ", thread holdfast-" in shown
         line = {"sync": "crunch_numbers(3)", "coroutine": "await asyncio.sleep(0.02)"}[task]
         assert re.search(rf'app.py", line \d+, in {task}\n    {re.escape(line)}\n', shown)
@@ -120,5 +120,5 @@ def test_a_killed_worker_is_told_as_gone_or_silent(shell: Shell, kept: Store) ->
     wait_until(lambda: (shell.directory / "started").exists())
     worker.kill()
     worker.communicate(timeout=30)
-    wait_until(lambda: not kept.workers()[0].alive(kept.now()))
+    wait_until(lambda: not kept.workers.all()[0].alive(kept.reads.now()))
     assert "was last heard of" in shell("stack", id, code=4).stderr

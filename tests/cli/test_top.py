@@ -57,7 +57,7 @@ def worker(shell: Shell, kept: Store) -> Iterator[subprocess.Popen[str]]:
     """A worker process with a job in hand that reports progress."""
     id = a_queued_job(kept, task="crawl", queue="pages")
     process = shell.start("worker", "app:hf")
-    wait_until(lambda: kept.get(id).done)
+    wait_until(lambda: kept.reads.get(id).done)
     yield process
     (shell.directory / "door").touch()
     process.terminate()
@@ -66,12 +66,12 @@ def worker(shell: Shell, kept: Store) -> Iterator[subprocess.Popen[str]]:
 
 def test_where_there_is_no_terminal_one_frame_is_printed(shell: Shell, kept: Store) -> None:
     long = "a-queue-" * 30
-    kept.register(id="w1", name="w", host="h", pid=7, queues=None, tasks=["greet"], slots=4)
-    kept.fail(ref(a_running_job(kept, queue="mail")), BOOM)
-    kept.progress(ref(a_running_job(kept, queue="mail")), 30, 40, "nearly [there]\nreally \x1b[31m")
+    kept.workers.register(id="w1", name="w", host="h", pid=7, queues=None, tasks=["greet"], slots=4)
+    kept.attempts.fail(ref(a_running_job(kept, queue="mail")), BOOM)
+    kept.attempts.progress(ref(a_running_job(kept, queue="mail")), 30, 40, "nearly [there]\nreally \x1b[31m")
     a_queued_job(kept, queue=long)
     a_queued_job(kept, queue="mail", delay=HOUR)
-    kept.add_pause("queue", "mail", by="ops", reason="because")
+    kept.pauses.add("queue", "mail", by="ops", reason="because")
     for arguments in (["top"], ["top", "--once"]):
         said = shell(*arguments, NO_COLOR="").stdout
         assert "\x1b" not in said
@@ -92,7 +92,7 @@ def test_an_empty_database_says_so(shell: Shell, kept: Store) -> None:
 
 
 def test_the_document_tells_it_to_programs(shell: Shell, kept: Store, worker: subprocess.Popen[str]) -> None:
-    kept.add_pause("queue", "pages", by="ops")
+    kept.pauses.add("queue", "pages", by="ops")
     seen = shell.json("top")
     [queue], [up], [job], [pause] = seen["queues"], seen["workers"], seen["running"], seen["pauses"]
     assert [set(part) for part in (seen, queue, up, job)] == [set(keys.split()) for keys in (SEEN, QUEUE, WORKER, JOB)]
@@ -226,7 +226,7 @@ def test_it_can_be_suspended_and_goes_on(shell: Shell, kept: Store) -> None:
 @pytest.mark.parametrize("environment", [{"TERM": "dumb"}, {"TERM": "vt100"}, {"LC_ALL": "C", "PYTHONUTF8": "0"}])
 def test_a_poor_terminal_is_enough(shell: Shell, kept: Store, environment: dict[str, str]) -> None:
     a_queued_job(kept, queue="名前")
-    kept.progress(ref(a_running_job(kept)), 1, 4, "note")
+    kept.attempts.progress(ref(a_running_job(kept)), 1, 4, "note")
     a_queued_job(kept, queue="plain")
     with terminal(shell, "top", environment=environment) as tty:
         tty.shows("queues", "plain", "note")

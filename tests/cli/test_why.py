@@ -14,7 +14,7 @@ from tests.factories import new_job
 
 def test_why_tells_every_reason_in_every_format(shell: Shell, kept: Store) -> None:
     job = kept.enqueue(new_job("double", queue="mail", run_at=datetime.now(UTC) + timedelta(hours=1))).id
-    kept.add_pause("queue", "mail", by="ops", reason="provider down")
+    kept.pauses.add("queue", "mail", by="ops", reason="provider down")
     lines = shell("why", job).stdout.splitlines()
     assert [line.split()[0] for line in lines] == ["SCHEDULED", "QUEUE_PAUSED", "NO_WORKER"]
     assert "queue mail is paused by ops (provider down)" in lines[1]

@@ -22,24 +22,24 @@ from tests.factories import BOOM, LEASE, Clock, a_queued_job, claim, ref
 T = TypeVar("T")
 
 HOLDER_VERBS: dict[str, Callable[[Store, Ref], object]] = {
-    "succeed": lambda store, ref: store.succeed(ref, b'"late"'),
-    "fail": lambda store, ref: store.fail(ref, BOOM),
-    "reschedule": lambda store, ref: store.reschedule(ref, 5, BOOM),
-    "release": lambda store, ref: store.release(ref),
-    "park": lambda store, ref: store.park(ref),
-    "stop": lambda store, ref: store.stop(ref),
-    "checkpoint": lambda store, ref: store.checkpoint(ref, b'"late"', 7, 8),
-    "progress": lambda store, ref: store.progress(ref, 1, 2, "late"),
-    "step": lambda store, ref: store.keep_step(ref, "late", b"1"),
+    "succeed": lambda store, ref: store.attempts.succeed(ref, b'"late"'),
+    "fail": lambda store, ref: store.attempts.fail(ref, BOOM),
+    "reschedule": lambda store, ref: store.attempts.reschedule(ref, 5, BOOM),
+    "release": lambda store, ref: store.attempts.release(ref),
+    "park": lambda store, ref: store.attempts.park(ref),
+    "stop": lambda store, ref: store.attempts.stop(ref),
+    "checkpoint": lambda store, ref: store.attempts.checkpoint(ref, b'"late"', 7, 8),
+    "progress": lambda store, ref: store.attempts.progress(ref, 1, 2, "late"),
+    "step": lambda store, ref: store.attempts.keep_step(ref, "late", b"1"),
 }
 
 PEOPLES_VERBS: dict[str, Callable[[Store, str], State]] = {
-    "pause": lambda store, id: store.pause(id),
-    "resume": lambda store, id: store.resume(id),
-    "cancel": lambda store, id: store.cancel(id),
-    "retry": lambda store, id: store.retry(id),
-    "change": lambda store, id: store.change(id, priority=9),
-    "delete": lambda store, id: store.delete(id),
+    "pause": lambda store, id: store.operator.pause(id),
+    "resume": lambda store, id: store.operator.resume(id),
+    "cancel": lambda store, id: store.operator.cancel(id),
+    "retry": lambda store, id: store.operator.retry(id),
+    "change": lambda store, id: store.operator.change(id, priority=9),
+    "delete": lambda store, id: store.operator.delete(id),
 }
 
 
@@ -49,26 +49,26 @@ def stale_and_current(store: Store, clock: Clock, state: State, **options: Any) 
     a_queued_job(store, max_attempts=5, **options)
     [first] = claim(store, worker="zombie").jobs
     clock.advance(LEASE + 1)
-    [rescued] = store.rescue()
+    [rescued] = store.rescues.rescue()
     assert rescued.state is State.QUEUED
     if state is State.QUEUED:
         return ref(first), Ref(first.id, str(uuid.uuid4()))
     if state is State.PAUSED:
-        store.pause(str(first.id))
+        store.operator.pause(str(first.id))
         return ref(first), Ref(first.id, str(uuid.uuid4()))
     [second] = claim(store, worker="heir").jobs
     if state is State.SUCCEEDED:
-        store.succeed(ref(second), b'"done"')
+        store.attempts.succeed(ref(second), b'"done"')
     elif state is State.FAILED:
-        store.fail(ref(second), BOOM)
+        store.attempts.fail(ref(second), BOOM)
     elif state is State.CANCELLED:
-        store.stop(ref(second))
+        store.attempts.stop(ref(second))
     return ref(first), ref(second)
 
 
 def everything(store: Store, job_id: object) -> tuple[object, object]:
     """All that is known of a job: to show that nothing changed."""
-    return store.get(str(job_id)), (store.attempts(str(job_id)), store.steps(str(job_id)))
+    return store.reads.get(str(job_id)), (store.reads.attempts(str(job_id)), store.reads.steps(str(job_id)))
 
 
 def reclaim(store: Store, job_id: object, **options: Any) -> ClaimedJob:

@@ -33,8 +33,8 @@ def a_tried_job(store: Store, **options: Any) -> str:
     id = a_queued_job(store, priority=100, **options)
     [held] = claim(store).jobs
     assert str(held.id) == id
-    store.reschedule(ref(held), 0, BOOM)
-    store.change(id, priority=0)
+    store.attempts.reschedule(ref(held), 0, BOOM)
+    store.operator.change(id, priority=0)
     return id
 
 
@@ -48,7 +48,7 @@ def test_a_claim_takes_for_free_slots_and_ahead_of_them(store: Store, queues: tu
     assert ids(claimed.jobs) == made[:5]
     assert (claimed.passed, claimed.more) == (False, False)
     assert {job.attempt for job in claimed.jobs} == {1}
-    assert [store.get(id).state for id in made] == [State.RUNNING] * 5 + [State.QUEUED] * 2
+    assert [store.reads.get(id).state for id in made] == [State.RUNNING] * 5 + [State.QUEUED] * 2
     assert ids(claim(store, 2, ahead=3).jobs) == made[5:]
 
 
@@ -88,7 +88,7 @@ def test_what_is_passed_over_counts_against_what_is_taken_ahead(store: Store) ->
     claimed = claim(store, 1, ahead=5)
     assert len(claimed.jobs) == 1
     assert claimed.passed
-    assert store.get(fresh).state is State.QUEUED
+    assert store.reads.get(fresh).state is State.QUEUED
 
 
 @PLACES
@@ -123,7 +123,7 @@ def ids_in(stored: Any) -> list[int]:
 def test_nothing_ahead_and_no_slot_is_no_claim(store: Store) -> None:
     id = a_queued_job(store)
     assert claim(store, 0, ahead=0).jobs == []
-    assert store.get(id).state is State.QUEUED
+    assert store.reads.get(id).state is State.QUEUED
 
 
 def test_what_was_claimed_ahead_can_be_given_back_unstarted(store: Store) -> None:  # uncharged, no history
@@ -131,8 +131,8 @@ def test_what_was_claimed_ahead_can_be_given_back_unstarted(store: Store) -> Non
     _, *waiting = claim(store, 1, ahead=2).jobs
     done = store.exchange([given_back(held, started=False) for held in waiting], None)
     assert (done.lost, done.requeued) == ([], {"default"})
-    assert [store.get(id).attempt for id in made] == [1, 0, 0]
-    assert [store.attempts(id) for id in made] == [[], [], []]
+    assert [store.reads.get(id).attempt for id in made] == [1, 0, 0]
+    assert [store.reads.attempts(id) for id in made] == [[], [], []]
     assert ids(claim(store, 0, ahead=2, held=1).jobs) == made[1:], "fresh as before"
 
 
@@ -187,8 +187,8 @@ def test_one_lane_or_several_answer_as_the_rule_says(store: Store, clock: Clock,
         if tried:
             [held] = claim(store, tasks=TASKS).jobs
             assert str(held.id) == id
-            store.reschedule(ref(held), delay, BOOM)
-            store.change(id, priority=priority)
+            store.attempts.reschedule(ref(held), delay, BOOM)
+            store.operator.change(id, priority=priority)
         expires = None if expires_in is None else now() + expires_in
         waiting.append(Waiting(id, priority, now() + delay, tried, once, expires))
 
@@ -226,8 +226,8 @@ def test_one_lane_leaves_what_expired(store: Store, clock: Clock) -> None:
     claimed = claim(store, 1, ahead=3)
     assert ids(claimed.jobs) == fine
     assert not claimed.more
-    assert {store.get(id).state for id in late} == {State.QUEUED}
-    assert len(store.expire()) == 40
+    assert {store.reads.get(id).state for id in late} == {State.QUEUED}
+    assert len(store.retention.expire()) == 40
 
 
 def test_one_lane_keeps_later_attempts_of_what_began_in_time(store: Store, clock: Clock) -> None:
@@ -240,11 +240,11 @@ def test_one_lane_keeps_later_attempts_of_what_began_in_time(store: Store, clock
 def test_one_lane_open_beside_a_paused_one(store: Store, kind: str, name: str) -> None:
     held_up = a_queued_job(store, queue="mail", task="scan", priority=50)
     due = [a_queued_job(store) for _ in range(2)]
-    store.add_pause(kind, name)
+    store.pauses.add(kind, name)
     assert ids(claim(store, 1, ahead=5, tasks=TASKS).jobs) == due
     claimed = claim(store, 1, ahead=5, tasks=TASKS)
     assert (claimed.jobs, claimed.passed, claimed.more) == ([], False, False)
-    store.drop_pause(kind, name)
+    store.pauses.drop(kind, name)
     assert ids(claim(store, 1, ahead=5, tasks=TASKS).jobs) == [held_up]
 
 
@@ -311,4 +311,4 @@ def test_claims_at_once_in_one_lane_take_different_jobs(
     taken = [id for mine in at_once(4, drain) for id in mine]
     taken += ids(claim(store, jobs).jobs)  # an empty claim is no proof that none is left
     assert sorted(taken, key=int) == made, "none lost, none twice"
-    assert {job.attempt for job in store.jobs(limit=jobs)} == {1}
+    assert {job.attempt for job in store.reads.jobs(limit=jobs)} == {1}

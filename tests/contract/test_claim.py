@@ -68,7 +68,7 @@ def test_many_lanes_of_uneven_length_give_their_jobs_in_order(store: Store, cloc
     for _ in store.enqueue_many(jobs):
         pass
     clock.advance(80)
-    due = [job for job in store.jobs(limit=len(jobs)) if job.run_at <= clock.now]
+    due = [job for job in store.reads.jobs(limit=len(jobs)) if job.run_at <= clock.now]
     expected = [job.id for job in sorted(due, key=lambda job: (-job.priority, job.run_at, int(job.id)))]
     while expected:
         n = draw.choice([1, 7, 40, 300])
@@ -82,7 +82,7 @@ def test_a_claim_takes_no_more_than_its_limit_and_returns_what_it_moved(store: S
         a_queued_job(store, task=TASKS[n % 3], queue="ab"[n % 2], priority=n % 4)
     taken = ids(store, 7)
     assert len(taken) == 7
-    assert sorted(job.id for job in store.jobs(state=State.RUNNING)) == sorted(taken)
+    assert sorted(job.id for job in store.reads.jobs(state=State.RUNNING)) == sorted(taken)
     assert claim(store, 0).jobs == []
 
 
@@ -100,20 +100,20 @@ def test_a_claim_charges_the_attempt_and_says_who_holds_the_job(store: Store, cl
     id = a_queued_job(store, args=b'{"x":1}', queue="mail", priority=4, max_attempts=2, correlation_id="c-1")
     clock.advance(3)
     wanted = wants(worker="w7")
-    claimed = store.claim(wanted)
+    claimed = store.attempts.claim(wanted)
     [held] = claimed.jobs
     assert (str(held.id), held.fence, held.task, held.queue) == (id, wanted.fence, "greet", "mail")
     assert (held.args, held.attempt, held.max_attempts) == (b'{"x":1}', 1, 2)
     assert (held.priority, held.checkpoint, held.correlation_id) == (4, None, "c-1")
     assert not claimed.more
-    job = store.get(id)
+    job = store.reads.get(id)
     assert (job.state, job.worker, job.fence, job.attempt) == (State.RUNNING, "w7", wanted.fence, 1)
     assert job.started_at == clock.now
 
 
 def test_each_claim_has_a_fence_of_its_own(store: Store) -> None:
     held = a_running_job(store)
-    store.release(ref(held))
+    store.attempts.release(ref(held))
     [again] = claim(store).jobs
     assert again.fence != held.fence
 
@@ -126,14 +126,14 @@ def test_run_at_is_honoured_by_every_claim_path(store: Store, clock: Clock) -> N
     later = clock.now + timedelta(seconds=30)
     delayed, dated = a_queued_job(store, delay=30), a_queued_job(store, run_at=later)
     changed = a_queued_job(store)
-    store.change(changed, delay=30)
+    store.operator.change(changed, delay=30)
     paused = a_queued_job(store, delay=30)
-    store.pause(paused)
-    store.resume(paused)
+    store.operator.pause(paused)
+    store.operator.resume(paused)
     rescheduled, snoozed = a_queued_job(store, task="scan"), a_queued_job(store, task="scan")
     first, second = claim(store, 2, tasks=["scan"]).jobs
-    store.reschedule(ref(first), 30, BOOM)
-    store.release(ref(second), delay=30)
+    store.attempts.reschedule(ref(first), 30, BOOM)
+    store.attempts.release(ref(second), delay=30)
     assert ids(store) == []
     clock.advance(29.999)
     assert ids(store) == []
@@ -169,7 +169,7 @@ def test_a_queue_named_twice_is_one_queue(store: Store) -> None:
 def test_names_are_data(store: Store, name: str) -> None:
     id = a_queued_job(store, task=name, queue=name, tags=(name,), key=name, correlation_id=name)
     assert ids(store, tasks=(name,), queues=(name,)) == [id]
-    job = store.get(id)
+    job = store.reads.get(id)
     assert (job.task, job.queue, job.tags, job.key, job.correlation_id) == (name, name, (name,), name, name)
 
 
@@ -180,16 +180,16 @@ def test_names_are_data(store: Store, name: str) -> None:
 def test_a_paused_queue_or_task_takes_no_new_attempts(store: Store, clock: Clock, kind: str, name: str) -> None:
     held_up = a_queued_job(store, queue="mail", task="scan", priority=50)
     other = a_queued_job(store, queue="web", task="greet")
-    store.add_pause(kind, name, by="usr", reason="the mail server is down")
-    [pause] = store.pauses()
+    store.pauses.add(kind, name, by="usr", reason="the mail server is down")
+    [pause] = store.pauses.all()
     assert (pause.kind, pause.name, pause.by, pause.reason, pause.until) == (
         kind, name, "usr", "the mail server is down", None,
     )  # fmt: skip
     assert pause.created_at == clock.now
     assert ids(store) == [other]
-    assert store.drop_pause(kind, name) is True
-    assert store.drop_pause(kind, name) is False
-    assert store.pauses() == []
+    assert store.pauses.drop(kind, name) is True
+    assert store.pauses.drop(kind, name) is False
+    assert store.pauses.all() == []
     assert ids(store) == [held_up]
 
 
@@ -197,37 +197,37 @@ def test_a_paused_queue_or_task_takes_no_new_attempts(store: Store, clock: Clock
 def test_a_pause_with_an_end_ends_by_itself(store: Store, clock: Clock, by: str) -> None:
     id = a_queued_job(store, queue="mail")
     if by == "until":
-        store.add_pause("queue", "mail", until=clock.now + timedelta(seconds=MINUTE))
+        store.pauses.add("queue", "mail", until=clock.now + timedelta(seconds=MINUTE))
     else:
-        store.add_pause("queue", "mail", delay=MINUTE)
-    [pause] = store.pauses()
+        store.pauses.add("queue", "mail", delay=MINUTE)
+    [pause] = store.pauses.all()
     assert pause.until == clock.now + timedelta(seconds=MINUTE)
     claimed = claim(store)
     assert claimed.jobs == []
     assert claimed.next_due == pytest.approx(MINUTE)
     clock.advance(MINUTE)
-    assert store.pauses() == []
+    assert store.pauses.all() == []
     assert ids(store) == [id]
 
 
 def test_what_runs_goes_on_in_a_paused_queue(store: Store) -> None:
     held = a_running_job(store, queue="mail")
-    store.add_pause("queue", "mail")
-    store.succeed(ref(held))
-    assert store.get(str(held.id)).state is State.SUCCEEDED
+    store.pauses.add("queue", "mail")
+    store.attempts.succeed(ref(held))
+    assert store.reads.get(str(held.id)).state is State.SUCCEEDED
 
 
 def test_pausing_again_replaces_who_why_and_until(store: Store) -> None:
-    store.add_pause("task", "greet", by="usr", reason="first", delay=MINUTE)
-    store.add_pause("task", "greet", by="bob", reason="second")
-    [pause] = store.pauses()
+    store.pauses.add("task", "greet", by="usr", reason="first", delay=MINUTE)
+    store.pauses.add("task", "greet", by="bob", reason="second")
+    [pause] = store.pauses.all()
     assert (pause.by, pause.reason, pause.until) == ("bob", "second", None)
 
 
 def test_a_queue_and_a_task_of_the_same_name_are_two_things(store: Store) -> None:
     a_queued_job(store, task="greet", queue="mail")
-    store.add_pause("queue", "greet")
-    store.add_pause("task", "mail")
+    store.pauses.add("queue", "greet")
+    store.pauses.add("task", "mail")
     assert len(ids(store)) == 1
 
 
@@ -264,7 +264,7 @@ def test_a_claim_that_took_something_tells_of_the_next_one_in_the_same_lane(stor
 def test_the_end_of_a_pause_counts_as_a_due_time(store: Store) -> None:
     a_queued_job(store, queue="mail")
     a_queued_job(store, delay=HOUR)
-    store.add_pause("queue", "mail", delay=20)
+    store.pauses.add("queue", "mail", delay=20)
     assert next_due(store) == pytest.approx(20)
 
 
@@ -281,7 +281,7 @@ def test_a_look_tells_the_same(store: Store, clock: Clock) -> None:
     assert look.next_due is not None
     assert look.next_due <= 0
     assert look.expired_jobs
-    store.expire()
+    store.retention.expire()
     assert not store.look("w1", TASKS, None).expired_jobs
     a_running_job(store, lease=12)
     look = store.look("w1", TASKS, None)
@@ -297,19 +297,19 @@ def test_a_job_past_its_expiry_is_never_claimed_but_cancelled_as_expired(store: 
     late, fine = a_queued_job(store, expires_in=10, priority=9), a_queued_job(store, expires_in=100)
     clock.advance(11)
     assert ids(store) == [fine]
-    [row] = store.expire()
+    [row] = store.retention.expire()
     assert str(row["id"]) == late
-    job = store.get(late)
+    job = store.reads.get(late)
     assert (job.state, job.error_code, job.attempt) == (State.CANCELLED, "EXPIRED", 0)
     assert job.finished_at == clock.now
-    assert store.expire() == []
+    assert store.retention.expire() == []
 
 
 def test_a_job_started_in_time_keeps_its_later_attempts(store: Store, clock: Clock) -> None:
     held = a_running_job(store, expires_in=10)
     clock.advance(11)
-    store.reschedule(ref(held), 0, BOOM)
-    assert store.expire() == []
+    store.attempts.reschedule(ref(held), 0, BOOM)
+    assert store.retention.expire() == []
     assert ids(store) == [str(held.id)]
 
 
@@ -320,21 +320,21 @@ def test_a_job_that_was_started_expires_no_more(store: Store, clock: Clock, how:
     [held] = claim(store, held=1).jobs
     match how:
         case "released":
-            store.release(ref(held))
+            store.attempts.release(ref(held))
         case "snoozed":
-            store.release(ref(held), 1.0)
+            store.attempts.release(ref(held), 1.0)
         case "parked":
-            store.pause(str(held.id))
-            store.park(ref(held))
+            store.operator.pause(str(held.id))
+            store.attempts.park(ref(held))
         case "lost":
             clock.advance(LEASE + 1)
-            assert len(store.rescue()) == 1
+            assert len(store.rescues.rescue()) == 1
         case _:
             store.exchange([given_back(held, started=False)], None)
     clock.advance(10)
     if how == "parked":
-        store.resume(str(held.id))
-    expired = [str(row["id"]) for row in store.expire()]
+        store.operator.resume(str(held.id))
+    expired = [str(row["id"]) for row in store.retention.expire()]
     assert expired == ([str(held.id)] if how == "not begun" else [])
     assert len(claim(store).jobs) == (how != "not begun")
 
@@ -343,7 +343,7 @@ def test_expiry_goes_in_bounded_steps(store: Store, clock: Clock) -> None:
     for _ in range(5):
         a_queued_job(store, expires_in=1)
     clock.advance(2)
-    assert [len(store.expire(limit=2)) for _ in range(4)] == [2, 2, 1, 0]
+    assert [len(store.retention.expire(limit=2)) for _ in range(4)] == [2, 2, 1, 0]
 
 
 def test_expired_jobs_in_front_hide_no_others(store: Store, clock: Clock) -> None:
@@ -375,7 +375,7 @@ def test_concurrent_claimers_take_different_jobs(store: Store, stores: Callable[
     left = ids(store)  # an empty claim is no proof that none is left: others may have held the locks
     assert len(taken + left) == jobs
     assert len(set(taken + left)) == jobs
-    assert {job.attempt for job in store.jobs(limit=jobs)} == {1}
+    assert {job.attempt for job in store.reads.jobs(limit=jobs)} == {1}
 
 
 @pytest.mark.parametrize("engine", ["postgres"])  # SQLite has no row locks
@@ -423,9 +423,9 @@ def test_a_claim_asked_again_by_its_fence_tells_the_same(store: Store) -> None:
     for n in range(5):
         a_queued_job(store, priority=n, args=b'{"n":1}')
     wanted = wants(3)
-    jobs = store.claim(wanted).jobs
+    jobs = store.attempts.claim(wanted).jobs
     assert store.claim_of(wanted.fence).jobs == jobs
-    store.succeed(ref(jobs[0]))
+    store.attempts.succeed(ref(jobs[0]))
     assert store.claim_of(wanted.fence).jobs == jobs[1:]
     assert store.claim_of(wants().fence).jobs == []
 
@@ -436,11 +436,11 @@ def test_a_claim_looked_up_before_it_happened_never_will(store: Store, clock: Cl
     wanted = wants()
     assert store.claim_of(wanted.fence).jobs == []
     with pytest.raises(StoreError):
-        store.claim(wanted)
-    assert store.get(id).state is State.QUEUED
+        store.attempts.claim(wanted)
+    assert store.reads.get(id).state is State.QUEUED
     assert ids(store) == [id], "others are not hindered"
     clock.advance(HOUR)
-    store.rescue()
+    store.rescues.rescue()
     with raw(settings) as sql:
         assert sql("select count(*) from {leases}") == [(0,)]
 
@@ -450,11 +450,11 @@ def test_the_same_fence_never_claims_twice(store: Store) -> None:
     a_queued_job(store)
     a_queued_job(store)
     wanted: Wants = wants()
-    [held] = store.claim(wanted).jobs
+    [held] = store.attempts.claim(wanted).jobs
     with pytest.raises(StoreError):
-        store.claim(wanted)
+        store.attempts.claim(wanted)
     assert store.claim_of(wanted.fence).jobs == [held]
-    assert [job.state for job in store.jobs()] == [State.QUEUED, State.RUNNING]
+    assert [job.state for job in store.reads.jobs()] == [State.QUEUED, State.RUNNING]
 
 
 def test_correlation_ids_belong_to_jobs_not_to_batches(store: Store) -> None:
@@ -469,10 +469,10 @@ def test_a_batch_is_leased_once_and_what_waits_in_hand_stays_its_holders(store: 
     for _ in range(3):
         a_queued_job(store)
     wanted = wants(3)
-    jobs = store.claim(wanted).jobs
+    jobs = store.attempts.claim(wanted).jobs
     for _ in range(6):
         clock.advance(LEASE / 2)
-        standing, concerns = store.renew([wanted.fence], [ref(job) for job in jobs], LEASE)
+        standing, concerns = store.attempts.renew([wanted.fence], [ref(job) for job in jobs], LEASE)
         assert (standing, concerns) == ({wanted.fence}, [])
-        assert store.rescue() == []
-    store.succeed(ref(jobs[2]))
+        assert store.rescues.rescue() == []
+    store.attempts.succeed(ref(jobs[2]))

@@ -8,7 +8,7 @@ from holdfast.store.columns import CLAIMED, COLUMNS, GIVEN, LISTED
 
 
 def test_the_table_of_columns_is_what_the_schema_has(store: Store) -> None:
-    found, _ = store.catalogue()
+    found, _ = store.schema.catalogue()
     of_jobs = [thing for thing in found if thing.kind == "column" and thing.table.removeprefix("holdfast_") == "jobs"]
     assert {thing.name for thing in of_jobs} == {column.name for column in COLUMNS}
 

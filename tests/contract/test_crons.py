@@ -18,18 +18,18 @@ START = datetime(2030, 1, 1, tzinfo=UTC)
 
 
 def declare(store: Store, name: str = "report", expression: str = "*/5 * * * *", **given: Any) -> CronRecord:
-    now = store.now()
+    now = store.reads.now()
     zone = given.get("timezone", "UTC")
     options = {
         "timezone": zone, "catch_up": "latest", "queue": "default", "priority": 0, "max_attempts": 3,
         "tags": (f"cron:{name}",), "next_at": Schedule(expression, zone).after(now), "now": now, **given,
     }  # fmt: skip
-    store.declare_cron(CronRecord(name=name, expression=expression, **options))
+    store.crons.declare(CronRecord(name=name, expression=expression, **options))
     return the_cron(store, name)
 
 
 def the_cron(store: Store, name: str = "report") -> CronRecord:
-    [found] = [cron for cron in store.crons() if cron.name == name]
+    [found] = [cron for cron in store.crons.all() if cron.name == name]
     return found
 
 
@@ -37,7 +37,7 @@ def fire(store: Store, name: str = "report") -> list[str]:
     """What one worker does when it looks."""
     cron, jobs = the_cron(store, name), []
     while step := next_step(cron):
-        job = store.fire(cron, step)
+        job = store.crons.fire(cron, step)
         if job is not None:
             jobs.append(job)
         cron = replace(cron, next_at=step.next_at, last_at=step.tick or cron.last_at)
@@ -45,9 +45,9 @@ def fire(store: Store, name: str = "report") -> list[str]:
 
 
 def test_the_databases_clock_decides(store: Store, clock: Clock) -> None:
-    assert store.now() == START
+    assert store.reads.now() == START
     clock.advance(0.25)
-    assert store.now() == START + timedelta(seconds=0.25)
+    assert store.reads.now() == START + timedelta(seconds=0.25)
 
 
 def test_a_tick_becomes_a_job_that_is_due_at_it_and_says_where_it_is_from(store: Store, clock: Clock) -> None:
@@ -55,7 +55,7 @@ def test_a_tick_becomes_a_job_that_is_due_at_it_and_says_where_it_is_from(store:
     assert fire(store) == []
     clock.advance(5 * MINUTE + 3)
     [id] = fire(store)
-    job = store.get(id)
+    job = store.reads.get(id)
     tick = START + timedelta(minutes=5)
     assert (job.task, job.queue, job.priority, job.max_attempts) == ("report", "reports", 7, 5)
     assert (job.args, job.tags, job.run_at, job.created_at) == (b"{}", ("x", "cron:report"), tick, clock.now)
@@ -79,10 +79,10 @@ def test_however_many_try_at_once_each_tick_has_one_job(
         def act(n: int, seen: list[CronRecord] = seen) -> str | None:
             step = next_step(seen[n])
             assert step is not None
-            return workers[n].fire(seen[n], step)
+            return workers[n].crons.fire(seen[n], step)
 
         assert len([id for id in at_once(6, act) if id]) == 1
-    assert sorted(job.run_at for job in store.jobs()) == [START + timedelta(minutes=n) for n in range(1, 6)]
+    assert sorted(job.run_at for job in store.reads.jobs()) == [START + timedelta(minutes=n) for n in range(1, 6)]
 
 
 def test_a_tick_is_taken_with_its_job_or_not_at_all(
@@ -96,7 +96,7 @@ def test_a_tick_is_taken_with_its_job_or_not_at_all(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(store, "_enqueue_cron", ends)
+        patched.setattr(store.crons, "_enqueue", ends)
         with pytest.raises(KeyboardInterrupt):
             fire(store)
     assert the_cron(store) == before
@@ -109,12 +109,12 @@ def test_who_comes_late_with_an_old_view_changes_nothing(store: Store, clock: Cl
     stale = replace(old, now=clock.now)
     step = next_step(stale)
     assert step is not None
-    assert store.fire(stale, step) is not None
+    assert store.crons.fire(stale, step) is not None
     before = the_cron(store)
-    assert store.fire(stale, step) is None
-    assert store.fire(stale, Step(None, START + timedelta(days=1))) is None
+    assert store.crons.fire(stale, step) is None
+    assert store.crons.fire(stale, Step(None, START + timedelta(days=1))) is None
     assert the_cron(store) == before
-    assert len(store.jobs()) == 1
+    assert len(store.reads.jobs()) == 1
 
 
 def test_no_tick_is_taken_twice_even_if_the_row_was_set_back(store: Store, clock: Clock) -> None:
@@ -125,8 +125,8 @@ def test_no_tick_is_taken_twice_even_if_the_row_was_set_back(store: Store, clock
     taken = the_cron(store)
     assert taken.last_at is not None
     forged = Step(taken.last_at, taken.next_at)
-    assert store.fire(replace(taken, next_at=taken.next_at), forged) is None
-    assert len(store.jobs()) == 1
+    assert store.crons.fire(replace(taken, next_at=taken.next_at), forged) is None
+    assert len(store.reads.jobs()) == 1
 
 
 def test_a_clock_that_is_set_back_an_hour_repeats_nothing(store: Store, clock: Clock) -> None:
@@ -138,7 +138,7 @@ def test_a_clock_that_is_set_back_an_hour_repeats_nothing(store: Store, clock: C
     for _ in range(8):
         clock.advance(15 * MINUTE)
         fire(store)
-    assert sorted(job.run_at for job in store.jobs()) == [START + timedelta(hours=n) for n in (1, 2)]
+    assert sorted(job.run_at for job in store.reads.jobs()) == [START + timedelta(hours=n) for n in (1, 2)]
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_a_day_on_which_clocks_are_changed_has_one_job(
         declare(store, expression=f"30 {hour} * * *", timezone=zone)
         fire(store)
         clock.advance(10 * MINUTE)
-    [job] = [job for job in store.jobs() if job.run_at.isoformat().startswith(day)]
+    [job] = [job for job in store.reads.jobs() if job.run_at.isoformat().startswith(day)]
     assert job.run_at == datetime.fromisoformat(fired).replace(tzinfo=UTC)
 
 
@@ -169,7 +169,7 @@ def test_declaring_the_same_again_loses_no_tick_that_is_due(store: Store, clock:
     again = declare(store, queue="other")
     assert (again.next_at, again.queue) == (START + timedelta(minutes=5), "other")
     [id] = fire(store)
-    assert store.get(id).queue == "other"
+    assert store.reads.get(id).queue == "other"
 
 
 def test_a_changed_schedule_takes_effect_from_now_on(store: Store, clock: Clock) -> None:
@@ -192,7 +192,7 @@ def test_workers_that_disagree_on_the_schedule_fire_no_tick_twice(
             declare(other if n % 8 else store, expression="*/2 * * * *" if n % 8 else "* * * * *")
         clock.advance(30)
         fire(store if n % 3 else other)
-    ticks = [job.run_at for job in store.jobs(limit=100)]
+    ticks = [job.run_at for job in store.reads.jobs(limit=100)]
     assert len(ticks) == len(set(ticks))
     expected = {START + timedelta(minutes=n) for n in range(2, 21, 2)}
     assert expected <= set(ticks), "what both schedules name is never missing"
@@ -205,13 +205,13 @@ def test_one_who_has_seen_the_schedule_of_before_does_not_fire_it(store: Store, 
     stale = replace(old, now=clock.now)
     step = next_step(stale)
     assert step is not None
-    assert store.fire(stale, step) is None
+    assert store.crons.fire(stale, step) is None
     assert len(fire(store)) == 1
 
 
 def test_a_pause_is_seen_with_who_and_why_and_lets_ticks_go(store: Store, clock: Clock) -> None:
     declare(store)
-    store.add_pause("cron", "report", by="ops", reason="provider down", delay=HOUR)
+    store.pauses.add("cron", "report", by="ops", reason="provider down", delay=HOUR)
     clock.advance(5 * MINUTE)
     cron = the_cron(store)
     assert cron.paused
@@ -222,15 +222,15 @@ def test_a_pause_is_seen_with_who_and_why_and_lets_ticks_go(store: Store, clock:
     clock.advance(HOUR)
     assert not the_cron(store).paused
     [id] = fire(store)
-    assert store.get(id).run_at == START + timedelta(minutes=65)
+    assert store.reads.get(id).run_at == START + timedelta(minutes=65)
 
 
 def test_a_resumed_cron_goes_on_with_its_next_tick(store: Store, clock: Clock) -> None:
     declare(store)
-    store.add_pause("cron", "report")
+    store.pauses.add("cron", "report")
     clock.advance(12 * MINUTE)  # and no worker was there meanwhile
-    assert store.drop_pause("cron", "report", next_at=the_cron(store).upcoming(1)[0])
-    assert not store.drop_pause("cron", "report", next_at=START + timedelta(days=9))
+    assert store.pauses.drop("cron", "report", next_at=the_cron(store).upcoming(1)[0])
+    assert not store.pauses.drop("cron", "report", next_at=START + timedelta(days=9))
     assert fire(store) == []
     assert the_cron(store).next_at == START + timedelta(minutes=15)
 
@@ -244,29 +244,29 @@ def test_a_cron_whose_clock_was_far_ahead_once_is_brought_back_by_pausing_and_re
     assert len(fire(store)) == 1
     clock.advance(-30 * 365 * 24 * HOUR + 6 * MINUTE)
     assert fire(store) == []
-    store.add_pause("cron", "report")
-    store.drop_pause("cron", "report", next_at=the_cron(store).schedule.after(clock.now))
+    store.pauses.add("cron", "report")
+    store.pauses.drop("cron", "report", next_at=the_cron(store).schedule.after(clock.now))
     clock.advance(5 * MINUTE)
     assert len(fire(store)) == 1
 
 
 def test_a_paused_cron_holds_back_no_job_of_its_task(store: Store) -> None:
     declare(store)
-    store.add_pause("cron", "report")
-    store.run_cron("report")
+    store.pauses.add("cron", "report")
+    store.crons.run("report")
     assert len(claim(store, tasks=("report",)).jobs) == 1
 
 
 def test_one_run_out_of_turn_does_not_disturb_the_schedule(store: Store, clock: Clock) -> None:
     before = declare(store, queue="reports")
-    id = store.run_cron("report")
+    id = store.crons.run("report")
     assert id is not None
-    job = store.get(id)
+    job = store.reads.get(id)
     assert (job.run_at, job.queue, job.tags, job.correlation_id) == (START, "reports", ("cron:report",), "cron:report")
     assert the_cron(store) == before
     clock.advance(5 * MINUTE)
     assert len(fire(store)) == 1
-    assert store.run_cron("unheard-of") is None
+    assert store.crons.run("unheard-of") is None
 
 
 def test_a_look_tells_when_the_next_tick_of_its_own_crons_falls_due(store: Store, clock: Clock) -> None:
@@ -284,9 +284,11 @@ def test_a_cron_says_how_many_workers_declare_it(store: Store, clock: Clock) -> 
     declare(store)
     declare(store, "removed")
     for id in ("w1", "w2"):
-        store.register(id=id, name=id, host="h", pid=1, queues=None, tasks=["report"], slots=1, crons=["report"])
-    assert {cron.name: cron.workers for cron in store.crons(with_workers=True)} == {"report": 2, "removed": 0}
+        store.workers.register(
+            id=id, name=id, host="h", pid=1, queues=None, tasks=["report"], slots=1, crons=["report"]
+        )
+    assert {cron.name: cron.workers for cron in store.crons.all(with_workers=True)} == {"report": 2, "removed": 0}
     clock.advance(40)
     store.look("w2", ["report"], None)
     clock.advance(40)
-    assert {cron.name: cron.workers for cron in store.crons(with_workers=True)} == {"report": 1, "removed": 0}
+    assert {cron.name: cron.workers for cron in store.crons.all(with_workers=True)} == {"report": 1, "removed": 0}

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.parametrize("engine", ["postgres"])
 
 @pytest.fixture
 def ear(store: Store) -> Iterator[Ear]:
-    ear = store.open_ear()
+    ear = store.wakeups.open_ear()
     assert ear is not None
     ear.tune(Place())
     yield ear
@@ -95,7 +95,7 @@ def test_what_comes_in_the_middle_of_a_trip_is_heard_after_it(store: Store, ear:
     done = exchange(ear, [returned(held, None)], wants(), enqueue_meanwhile)
     assert not done.lost
     assert all_heard(ear, 1) == [lane("second")]
-    assert store.get(str(held.id)).state == "succeeded"
+    assert store.reads.get(str(held.id)).state == "succeeded"
 
 
 def test_an_ear_whose_connection_is_cut_says_so(store: Store, ear: Ear, settings: Settings) -> None:
@@ -121,4 +121,4 @@ def test_what_the_server_refuses_leaves_the_ear_as_it_was(store: Store, ear: Ear
     store.enqueue(new_job(queue="mail"))
     assert all_heard(ear, 2) == [lane("default"), lane("mail")]
     exchange(ear, [returned(held, None)], None)
-    assert store.get(str(held.id)).state == "succeeded"
+    assert store.reads.get(str(held.id)).state == "succeeded"

@@ -35,7 +35,7 @@ def test_a_job_is_kept_as_it_was_given(store: Store, clock: Clock) -> None:
     )  # fmt: skip
     done = store.enqueue(job)
     assert (done.created, done.state) == (True, State.QUEUED)
-    kept = store.get(done.id)
+    kept = store.reads.get(done.id)
     assert (kept.task, kept.queue, kept.priority, kept.max_attempts) == ("greet", "mail", -3, 7)
     assert kept.args == job.args, "to the byte"
     assert kept.created_at == clock.now
@@ -48,8 +48,8 @@ def test_a_job_is_kept_as_it_was_given(store: Store, clock: Clock) -> None:
 def test_an_instant_in_any_zone_is_the_same_instant(store: Store, clock: Clock) -> None:
     later = (clock.now + timedelta(hours=1)).astimezone(timezone(timedelta(hours=-7)))
     id = a_queued_job(store, run_at=later)
-    assert store.get(id).run_at == later
-    assert store.get(id).run_at.tzinfo is UTC
+    assert store.reads.get(id).run_at == later
+    assert store.reads.get(id).run_at.tzinfo is UTC
 
 
 def test_an_instant_long_ago_is_due(store: Store) -> None:
@@ -60,10 +60,10 @@ def test_an_instant_long_ago_is_due(store: Store) -> None:
 def test_ids_grow_and_never_repeat(store: Store) -> None:
     first, second = a_queued_job(store), a_queued_job(store)
     assert int(first) < int(second)
-    store.delete(second)
+    store.operator.delete(second)
     assert int(a_queued_job(store)) > int(second)
     [bulk] = keep(store, [new_job()])
-    store.delete(bulk.id)
+    store.operator.delete(bulk.id)
     assert int(a_queued_job(store)) > int(bulk.id)
 
 
@@ -73,7 +73,7 @@ def test_what_the_schema_refuses_is_refused_and_leaves_nothing(store: Store, opt
         a_queued_job(store, **options)
     with pytest.raises(StoreError):
         keep(store, [new_job(), new_job(**options)])
-    assert store.jobs() == []
+    assert store.reads.jobs() == []
     a_queued_job(store)
 
 
@@ -87,7 +87,7 @@ def test_many_are_answered_in_the_order_they_came(store: Store, clock: Clock) ->
     done = keep(store, iter(jobs))
     assert [answer.created for answer in done] == [True] * 50
     for n, answer in enumerate(done):
-        kept = store.get(answer.id)
+        kept = store.reads.get(answer.id)
         assert (kept.args, kept.priority, kept.queue, kept.tags) == (str(n).encode(), n % 5, "ab"[n % 2], (str(n),))
         assert (kept.created_at, kept.run_at) == (clock.now, clock.now + timedelta(seconds=n))
 
@@ -109,7 +109,7 @@ def test_more_jobs_than_a_chunk_holds_keep_their_order(store: Store, jobs: int) 
 
     done = keep(store, stream())
     assert len(done) == jobs
-    kept = {job.id: job for job in store.jobs(limit=2 * jobs)}
+    kept = {job.id: job for job in store.reads.jobs(limit=2 * jobs)}
     assert done[jobs - 3] == Enqueued(done[0].id, False)
     for n, answer in enumerate(done):
         if answer.created:
@@ -126,7 +126,7 @@ def test_a_stream_that_breaks_leaves_nothing(store: Store, before: int) -> None:
 
     with pytest.raises(LookupError, match="the source broke"):
         keep(store, stream())
-    assert store.jobs() == []
+    assert store.reads.jobs() == []
     assert len(keep(store, [new_job(), new_job()])) == 2, "and the store goes on"
 
 
@@ -134,7 +134,7 @@ def test_a_job_in_a_long_stream_that_cannot_be_kept_leaves_nothing(store: Store)
     jobs = [new_job() for _ in range(CHUNK)] + [new_job(args=b"\xff not text")]
     with pytest.raises((UnicodeDecodeError, StoreError)):
         keep(store, jobs)
-    assert store.jobs() == []
+    assert store.reads.jobs() == []
     assert len(keep(store, [new_job()] * (CHUNK + 1))) == CHUNK + 1, "and the store goes on"
 
 
@@ -148,7 +148,7 @@ def test_a_slow_source_does_not_stop_other_writers(store: Store, stores: Callabl
             yield new_job()
 
     assert len(keep(store, stream())) == CHUNK + 10
-    assert len(store.jobs(queue="meanwhile")) == 1
+    assert len(store.reads.jobs(queue="meanwhile")) == 1
 
 
 def test_many_at_once_from_many_threads_lose_none(store: Store, stores: Callable[..., Store], clock: Clock) -> None:
@@ -160,7 +160,7 @@ def test_many_at_once_from_many_threads_lose_none(store: Store, stores: Callable
 
     ids = [id for mine in at_once(4, submit) for id in mine]
     assert len(set(ids)) == 120
-    assert {job.id for job in store.jobs(limit=200)} == set(ids)
+    assert {job.id for job in store.reads.jobs(limit=200)} == set(ids)
 
 
 # -- on the caller's own transaction --------------------------------------------------------------------------------
@@ -180,9 +180,9 @@ def test_a_job_comes_with_the_callers_commit(store: Store, connection: Any, key:
     connection.execute("insert into orders values (7)")
     done = store.enqueue_on(connection, new_job(key=key, tags=("t",), delay=0))
     assert done.created
-    assert store.jobs() == [], "not before the commit"
+    assert store.reads.jobs() == [], "not before the commit"
     connection.commit()
-    job = store.get(done.id)
+    job = store.reads.get(done.id)
     assert (job.key, job.tags) == (key, ("t",))
     assert [str(held.id) for held in claim(store).jobs] == [done.id]
 
@@ -192,7 +192,7 @@ def test_a_job_goes_with_the_callers_rollback(store: Store, connection: Any, key
     connection.execute("insert into orders values (7)")
     store.enqueue_on(connection, new_job(key=key))
     connection.rollback()
-    assert store.jobs() == []
+    assert store.reads.jobs() == []
     assert connection.execute("select count(*) from orders").fetchone() == (0,)
     connection.rollback()
     assert store.enqueue(new_job(key=key)).created, "the key was not taken either"
@@ -202,7 +202,7 @@ def test_a_key_on_the_callers_transaction_joins_the_job_that_holds_it(store: Sto
     first = store.enqueue(new_job(key="k"))
     assert store.enqueue_on(connection, new_job(key="k")) == Enqueued(first.id, False)
     connection.commit()
-    assert len(store.jobs()) == 1
+    assert len(store.reads.jobs()) == 1
 
 
 @pytest.mark.parametrize("engine", ["postgres"])
@@ -215,7 +215,7 @@ def test_an_asynchronous_connection_enqueues_the_same(store: Store, settings: Se
         return dropped, kept
 
     dropped, kept = asyncio.run(both())
-    assert [job.id for job in store.jobs()] == [kept.id]
+    assert [job.id for job in store.reads.jobs()] == [kept.id]
     assert dropped.created
 
 
@@ -223,14 +223,14 @@ def test_an_asynchronous_connection_enqueues_the_same(store: Store, settings: Se
 def test_sqlites_connection_serves_asynchronous_callers_too(store: Store, connection: Any) -> None:
     done = asyncio.run(store.aenqueue_on(connection, new_job()))
     connection.commit()
-    assert store.get(done.id).state is State.QUEUED
+    assert store.reads.get(done.id).state is State.QUEUED
 
 
 @pytest.mark.parametrize("engine", ["postgres"])
 def test_a_rollback_leaves_no_wake_up_and_a_commit_leaves_some(store: Store, settings: Settings) -> None:
     assert isinstance(store, PostgresStore)
     with psycopg.connect(settings.url, autocommit=True) as ear, psycopg.connect(settings.url) as connection:
-        ear.execute(store.listen_everywhere)
+        ear.execute(store.wakeups.listen_everywhere)
         store.enqueue_on(connection, new_job(queue="dropped"))
         connection.rollback()
         store.enqueue_on(connection, new_job(queue="mail"))
@@ -246,7 +246,7 @@ def test_a_rollback_leaves_no_wake_up_and_a_commit_leaves_some(store: Store, set
 def test_our_own_enqueues_wake_after_the_commit(store: Store, settings: Settings) -> None:
     assert isinstance(store, PostgresStore)
     with psycopg.connect(settings.url, autocommit=True) as ear:
-        ear.execute(store.listen_everywhere)
+        ear.execute(store.wakeups.listen_everywhere)
         a_queued_job(store, queue="mail")
         [notice] = ear.notifies(timeout=5, stop_after=1)
         assert notice.payload == 'l["mail", "greet", 0]'
@@ -308,7 +308,7 @@ def test_an_instant_that_nobody_could_reckon_with_is_refused(
     """One such row would hinder every claim, or every list."""
     with raw(settings) as sql, pytest.raises(psycopg.errors.CheckViolation, match="instant"):
         sql(f"insert into {{jobs}} (queue, task, args, {column}) values ('q', 'greet', '1', ?::timestamptz)", moment)
-    assert store.jobs() == []
+    assert store.reads.jobs() == []
 
 
 @pytest.mark.parametrize("engine", ["postgres"])
@@ -317,8 +317,8 @@ def test_the_first_and_the_last_instant_of_python_are_taken(store: Store, settin
     with raw(settings) as sql:
         sql("insert into {jobs} (queue, task, args, run_at, ready_at) values "
             "('default', 'greet', '1', ?::timestamptz, ?::timestamptz)", moment, moment)  # fmt: skip
-    [job] = store.jobs()
-    [depth] = store.depths()
+    [job] = store.reads.jobs()
+    [depth] = store.reads.depths()
     assert (depth.due, depth.scheduled) == ((1, 0) if job.run_at.year == 1 else (0, 1))
     assert len(claim(store).jobs) == depth.due
 
@@ -341,7 +341,7 @@ WRONG = [
 @pytest.mark.parametrize("written", [MOMENT, f"{MOMENT}.123", f"{MOMENT}.123456"])
 def test_an_instant_of_a_row_inserted_by_plain_sql_is_utc_text(store: Store, settings: Settings, written: str) -> None:
     inserted(settings, run_at=written, ready_at=written, expires_at=written.replace("2029", "2099"))
-    [job] = store.jobs()
+    [job] = store.reads.jobs()
     assert job.run_at.replace(microsecond=0) == datetime(2029, 1, 1, tzinfo=UTC)
     assert [held.id for held in claim(store).jobs] == [int(job.id)]
 
@@ -385,7 +385,7 @@ def test_a_row_that_nobody_could_read_is_refused(
     also = {"ready_at": value} if column == "run_at" else {}
     with pytest.raises(sqlite3.IntegrityError, match=constraint):
         inserted(settings, **{column: value, **also})
-    assert store.jobs() == []
+    assert store.reads.jobs() == []
 
 
 def inserted(settings: Settings, **columns: Any) -> None:

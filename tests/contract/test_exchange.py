@@ -23,7 +23,7 @@ def test_outcomes_and_claim_are_one_trip(store: Store) -> None:
     done = store.exchange([Outcome("succeed", held.id, held.fence, result=b"1")], wanted, [held.fence])
     assert (done.lost, done.requeued) == ([], set())
     assert [str(job.id) for job in done.claimed.jobs] == [waiting]
-    assert store.get(str(held.id)).result == b"1"
+    assert store.reads.get(str(held.id)).result == b"1"
 
 
 def test_what_the_trip_gives_back_may_be_taken_again_by_it_or_the_next(store: Store) -> None:
@@ -40,7 +40,7 @@ def test_mixed_verbs_in_one_trip(store: Store) -> None:
         a_queued_job(store, queue=f"q{n}")
     one, two, three, four, five, six, seven = claim(store, 7).jobs
     fence = one.fence
-    store.pause(str(six.id))
+    store.operator.pause(str(six.id))
     done = store.exchange(
         [
             Outcome("succeed", one.id, fence, result=b'"r"'),
@@ -55,7 +55,7 @@ def test_mixed_verbs_in_one_trip(store: Store) -> None:
         [fence],
     )
     assert (done.lost, done.requeued, done.claimed.jobs) == ([], {"q3", "q4"}, [])
-    states = {job.id: (job.state, job.result) for job in store.jobs()}
+    states = {job.id: (job.state, job.result) for job in store.reads.jobs()}
     assert states == {
         str(one.id): (State.SUCCEEDED, b'"r"'), str(two.id): (State.FAILED, None),
         str(three.id): (State.SUCCEEDED, None), str(four.id): (State.QUEUED, None),
@@ -68,8 +68,8 @@ def test_a_lost_outcome_among_good_ones_hurts_only_itself(store: Store, clock: C
     """One zombie's outcome in a batch costs its neighbours nothing."""
     zombie = a_running_job(store, worker="zombie")
     clock.advance(LEASE + 1)
-    store.rescue()
-    store.pause(str(zombie.id))
+    store.rescues.rescue()
+    store.operator.pause(str(zombie.id))
     good = [a_running_job(store) for _ in range(3)]
     before = everything(store, zombie.id)
     name, result = (verb.partition(" ")[0], b'"r"' if " " in verb else None)
@@ -81,7 +81,7 @@ def test_a_lost_outcome_among_good_ones_hurts_only_itself(store: Store, clock: C
     done = store.exchange(outcomes, None, [held.fence for held in good])
     assert done.lost == [outcomes[2]]
     assert everything(store, zombie.id) == before
-    assert State.RUNNING not in {store.get(str(held.id)).state for held in good}
+    assert State.RUNNING not in {store.reads.get(str(held.id)).state for held in good}
 
 
 @pytest.mark.parametrize("verb", ["succeed", "fail", "reschedule", "release", "park", "stop"])
@@ -103,7 +103,7 @@ def test_a_stale_outcome_does_not_cost_the_newer_claim_its_lease(
 ) -> None:  # else the job would run on, and nobody would ever rescue it
     stale = a_running_job(store, worker="zombie")
     clock.advance(LEASE + 1)
-    store.rescue()
+    store.rescues.rescue()
     a_queued_job(store)
     newer, other = claim(store, 2).jobs
     assert newer.id == stale.id
@@ -113,7 +113,7 @@ def test_a_stale_outcome_does_not_cost_the_newer_claim_its_lease(
     with raw(settings) as sql:
         assert [str(fence) for (fence,) in sql("select fence from {leases}")] == [newer.fence]
     clock.advance(LEASE + 1)
-    assert [int(rescued.id) for rescued in store.rescue()] == [newer.id]
+    assert [int(rescued.id) for rescued in store.rescues.rescue()] == [newer.id]
 
 
 def test_many_claims_finish_in_one_trip_each_under_its_own_fence(store: Store) -> None:
@@ -124,7 +124,7 @@ def test_many_claims_finish_in_one_trip_each_under_its_own_fence(store: Store) -
         [job.fence for job in held],
     )
     assert done.lost == []
-    assert all(job.state is State.SUCCEEDED and job.result == job.id.encode() for job in store.jobs())
+    assert all(job.state is State.SUCCEEDED and job.result == job.id.encode() for job in store.reads.jobs())
 
 
 def test_the_same_outcome_twice_in_one_trip_counts_once(store: Store) -> None:
@@ -133,7 +133,7 @@ def test_the_same_outcome_twice_in_one_trip_counts_once(store: Store) -> None:
         word = None if verb == "succeed" else "errored"
         sent = Outcome(verb, held.id, held.fence, word, error=BOOM)
         assert store.exchange([sent, sent], None, [held.fence]).lost == []
-        assert len(store.attempts(str(held.id))) == (verb != "succeed")
+        assert len(store.reads.attempts(str(held.id))) == (verb != "succeed")
 
 
 def test_a_trip_for_nothing_takes_nothing(store: Store) -> None:
@@ -141,7 +141,7 @@ def test_a_trip_for_nothing_takes_nothing(store: Store) -> None:
     done = store.exchange([], None)
     assert (done.claimed.jobs, done.lost, done.requeued) == ([], [], set())
     assert store.exchange([], wants(0)).claimed.jobs == []
-    assert [job.state for job in store.jobs()] == [State.QUEUED]
+    assert [job.state for job in store.reads.jobs()] == [State.QUEUED]
 
 
 def test_a_refused_outcome_takes_the_others_with_it(store: Store, settings: Settings) -> None:
@@ -171,12 +171,12 @@ def test_a_value_the_database_refuses_leaves_the_store_working(store: Store, eng
     if engine == "postgres":
         with pytest.raises(StoreError, match="NUL"):
             store.exchange([poison], wants())
-        assert store.get(str(held.id)).state is State.RUNNING
+        assert store.reads.get(str(held.id)).state is State.RUNNING
     else:
         assert store.exchange([poison], None).lost == []
     other = a_running_job(store)
-    store.succeed(ref(other))
-    assert store.get(str(other.id)).state is State.SUCCEEDED
+    store.attempts.succeed(ref(other))
+    assert store.reads.get(str(other.id)).state is State.SUCCEEDED
 
 
 @pytest.mark.parametrize("engine", ["postgres"])  # where it is told by name; SQLite's listeners see every commit
@@ -185,7 +185,7 @@ def test_the_trip_tells_which_finished_jobs_somebody_waits_for(store: Store) -> 
         a_queued_job(store)
     one, two, three, four, five = claim(store, 5).jobs
     for held in (one, two, four, five):
-        store.await_finish(str(held.id))
+        store.operator.await_finish(str(held.id))
     done = store.exchange(
         [
             Outcome("succeed", one.id, one.fence),
@@ -201,10 +201,10 @@ def test_the_trip_tells_which_finished_jobs_somebody_waits_for(store: Store) -> 
 
 def test_waiting_for_a_job_changes_nothing_else_and_a_finished_one_needs_none(store: Store, settings: Settings) -> None:
     id, held = a_queued_job(store, delay=9), a_running_job(store)
-    store.succeed(ref(held))
+    store.attempts.succeed(ref(held))
     before = everything(store, id), everything(store, held.id)
     for job in (id, str(held.id), "4711"):
-        store.await_finish(job)
+        store.operator.await_finish(job)
     assert (everything(store, id), everything(store, held.id)) == before
     with raw(settings) as sql:
         assert [bool(row[0]) for row in sql("select awaited from {jobs} order by id")] == [True, False]
@@ -212,15 +212,15 @@ def test_waiting_for_a_job_changes_nothing_else_and_a_finished_one_needs_none(st
 
 def test_a_success_without_a_result_keeps_none(store: Store) -> None:
     held = a_running_job(store)
-    store.succeed(ref(held))
-    assert store.get(str(held.id)).result is None
+    store.attempts.succeed(ref(held))
+    assert store.reads.get(str(held.id)).result is None
     other = a_running_job(store)
-    store.succeed(ref(other), b"null")
-    assert store.get(str(other.id)).result == b"null"
+    store.attempts.succeed(ref(other), b"null")
+    assert store.reads.get(str(other.id)).result == b"null"
 
 
 def test_an_empty_poll_takes_no_write_lock(store: Store, stores: Callable[..., Store], clock: Clock) -> None:
-    with store.transaction():
+    with store.db.transaction():
         assert claim(stores(clock=clock)).jobs == []
 
 
@@ -240,9 +240,13 @@ def test_what_the_driver_refuses_takes_the_rest_of_the_trip_with_it(store: Store
     outcomes = [returned(first, None), returned(second, b'"\0"')]
     with pytest.raises(ValueRefused):
         store.exchange(outcomes, wants())
-    assert [store.get(id).state for id in (str(first.id), str(second.id), waiting)] == ["running", "running", "queued"]
+    assert [store.reads.get(id).state for id in (str(first.id), str(second.id), waiting)] == [
+        "running",
+        "running",
+        "queued",
+    ]
     store.exchange(outcomes[:1], wants())
-    assert [store.get(id).state for id in (str(first.id), str(second.id), waiting)] == [
+    assert [store.reads.get(id).state for id in (str(first.id), str(second.id), waiting)] == [
         "succeeded",
         "running",
         "running",

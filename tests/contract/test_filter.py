@@ -21,12 +21,12 @@ from tests.factories import BOOM, HOUR, MINUTE, Clock, a_queued_job, a_running_j
 
 
 def found(store: Store, text: str) -> list[str]:
-    return [job.id for job in store.jobs(parse(text))]
+    return [job.id for job in store.reads.jobs(parse(text))]
 
 
 def a_failed_job(store: Store, error: Error = BOOM, **options: object) -> str:
     held = a_running_job(store, **options)  # type: ignore[arg-type]
-    store.fail(ref(held), error)
+    store.attempts.fail(ref(held), error)
     return str(held.id)
 
 
@@ -74,7 +74,7 @@ def test_arguments_are_compared_as_json(store: Store) -> None:
 
 def test_scheduled_and_retrying_are_states_to_ask_for(store: Store, clock: Clock) -> None:
     held = a_running_job(store, max_attempts=2)
-    store.reschedule(ref(held), HOUR, BOOM)
+    store.attempts.reschedule(ref(held), HOUR, BOOM)
     ahead = a_queued_job(store, delay=HOUR)
     due = a_queued_job(store)
     assert found(store, "state:scheduled") == [ahead]
@@ -93,10 +93,10 @@ def test_errors_match_by_code_or_text_whatever_the_case(store: Store) -> None:
     assert found(store, 'error:"100% of disk_a"') == [full]
     assert found(store, "error:disk-a") == found(store, "error:100_") == [], "no wildcards"
     held = a_running_job(store)
-    store.reschedule(ref(held), 0, Error("Timeout", "at first", None))
+    store.attempts.reschedule(ref(held), 0, Error("Timeout", "at first", None))
     assert found(store, "error:timeout") == [str(held.id), slow]
     [held] = claim(store).jobs
-    store.succeed(ref(held))
+    store.attempts.succeed(ref(held))
     assert found(store, "error:timeout") == [slow], "what succeeded in the end has no error"
 
 
@@ -116,8 +116,8 @@ def test_since_is_when_a_job_last_moved(store: Store, clock: Clock) -> None:
 
 def test_pages_go_on_where_the_last_one_ended(store: Store) -> None:
     ids = [a_queued_job(store, queue="ab"[n % 2]) for n in range(10)]
-    first = store.jobs(parse("queue:b"), limit=3)
-    second = store.jobs(parse("queue:b"), before=first.next, limit=3)
+    first = store.reads.jobs(parse("queue:b"), limit=3)
+    second = store.reads.jobs(parse("queue:b"), before=first.next, limit=3)
     assert [job.id for job in first + second] == ids[::-1][::2]
     assert (first.cut, second.cut, second.next) == (False, False, None)
 
@@ -128,13 +128,13 @@ def test_a_page_looks_through_a_bounded_number_of_ids_and_says_so(
     monkeypatch.setattr(find, "STEP", 3)
     monkeypatch.setattr(find, "WINDOW", 6)
     ids = [a_queued_job(store, queue="rare" if n == 1 else "common") for n in range(12)]
-    page = store.jobs(parse("queue:rare"))
+    page = store.reads.jobs(parse("queue:rare"))
     assert (page, page.cut) == ([], True)
     assert page.next == ids[6]
-    rest = store.jobs(parse("queue:rare"), before=page.next)
+    rest = store.reads.jobs(parse("queue:rare"), before=page.next)
     assert [job.id for job in rest] == [ids[1]]
-    assert [job.id for job in store.jobs()] == ids[::-1], "what nothing narrows is bounded by its limit"
-    assert store.bulk("pause", parse("queue:rare")) == Changed(1, 0), "who acts looks through all"
+    assert [job.id for job in store.reads.jobs()] == ids[::-1], "what nothing narrows is bounded by its limit"
+    assert store.operator.bulk("pause", parse("queue:rare")) == Changed(1, 0), "who acts looks through all"
 
 
 def test_gaps_between_ids_cost_nothing(store: Store, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,8 +144,8 @@ def test_gaps_between_ids_cost_nothing(store: Store, settings: Settings, monkeyp
     with raw(settings) as sql:
         sql("update {jobs} set id = 9000000000 where id = ?", int(newer))
     assert found(store, "queue:default") == ["9000000000"]
-    page = store.jobs(parse("queue:mail"))
-    assert [job.id for job in store.jobs(parse("queue:mail"), before=page.next)] == [old]
+    page = store.reads.jobs(parse("queue:mail"))
+    assert [job.id for job in store.reads.jobs(parse("queue:mail"), before=page.next)] == [old]
 
 
 def test_what_runs_or_failed_is_found_behind_any_backlog(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,9 +164,9 @@ def test_more_failures_than_a_page_looks_through_are_walked(store: Store, monkey
     monkeypatch.setattr(find, "STEP", 2)
     monkeypatch.setattr(find, "WINDOW", 4)
     ids = [a_failed_job(store) for _ in range(7)]
-    page = store.jobs(parse("state:failed"))
+    page = store.reads.jobs(parse("state:failed"))
     assert ([job.id for job in page], page.cut) == (ids[:2:-1], True)
-    assert store.bulk("retry", parse("state:failed")) == Changed(7, 0)
+    assert store.operator.bulk("retry", parse("state:failed")) == Changed(7, 0)
 
 
 def test_each_verb_acts_on_all_the_filter_means_and_counts_the_rest(
@@ -176,24 +176,26 @@ def test_each_verb_acts_on_all_the_filter_means_and_counts_the_rest(
     failed = [a_failed_job(store) for _ in range(5)]
     other = a_queued_job(store, queue="other")
     told: list[Changed] = []
-    assert store.bulk("retry", parse("queue:default"), told=told.append) == Changed(5, 0)
+    assert store.operator.bulk("retry", parse("queue:default"), told=told.append) == Changed(5, 0)
     assert told == [Changed(2, 0), Changed(4, 0), Changed(5, 0)]
-    assert store.bulk("retry", parse("queue:default,other")) == Changed(0, 6)
-    assert store.bulk("pause", parse("queue:default")) == Changed(5, 0)
-    assert store.bulk("resume", parse("")) == Changed(5, 1)
-    assert store.bulk("change", parse("queue:other"), priority=7, delay=None, run_at=None, tags=["t"]) == Changed(1, 0)
-    assert (store.get(other).priority, store.get(other).tags) == (7, ("t",))
-    assert store.bulk("cancel", parse(f"id:{failed[0]},{other}"), reason="enough") == Changed(2, 0)
-    assert store.get(other).error_message == "enough"
-    assert store.bulk("delete", parse(""), unfinished=False) == Changed(2, 4), "unfinished jobs stay"
-    assert store.attempts(failed[0]) == []
-    assert {job.state for job in store.jobs()} == {State.QUEUED}
+    assert store.operator.bulk("retry", parse("queue:default,other")) == Changed(0, 6)
+    assert store.operator.bulk("pause", parse("queue:default")) == Changed(5, 0)
+    assert store.operator.bulk("resume", parse("")) == Changed(5, 1)
+    assert store.operator.bulk(
+        "change", parse("queue:other"), priority=7, delay=None, run_at=None, tags=["t"]
+    ) == Changed(1, 0)
+    assert (store.reads.get(other).priority, store.reads.get(other).tags) == (7, ("t",))
+    assert store.operator.bulk("cancel", parse(f"id:{failed[0]},{other}"), reason="enough") == Changed(2, 0)
+    assert store.reads.get(other).error_message == "enough"
+    assert store.operator.bulk("delete", parse(""), unfinished=False) == Changed(2, 4), "unfinished jobs stay"
+    assert store.reads.attempts(failed[0]) == []
+    assert {job.state for job in store.reads.jobs()} == {State.QUEUED}
 
 
 def test_bulk_verbs_ask_what_runs(store: Store) -> None:
     held = a_running_job(store)
-    assert store.bulk("cancel", parse("state:running"), reason="stop") == Changed(0, 0, 1)
-    assert [(request.id, request.cancel) for request in store.asked()] == [(held.id, True)]
+    assert store.operator.bulk("cancel", parse("state:running"), reason="stop") == Changed(0, 0, 1)
+    assert [(request.id, request.cancel) for request in store.attempts.asked()] == [(held.id, True)]
 
 
 @pytest.mark.parametrize("engine", ["postgres"])  # SQLite has one lock, for all
@@ -202,14 +204,14 @@ def test_one_locked_job_holds_no_others_up(store: Store, settings: Settings) -> 
     with psycopg.connect(settings.url) as other:
         other.execute(f'select 1 from "{settings.schema}".jobs where id = {ids[2]} for update'.encode())
         with pytest.raises(RowLocked, match="HF3004"):
-            store.bulk("pause", parse("state:queued"))
+            store.operator.bulk("pause", parse("state:queued"))
     assert found(store, "state:paused") == [ids[3], ids[1], ids[0]]
-    assert store.bulk("pause", parse("state:queued")) == Changed(1, 0)
+    assert store.operator.bulk("pause", parse("state:queued")) == Changed(1, 0)
 
 
 def test_many_bulk_verbs_at_once_change_each_job_once(store: Store, stores: Callable[..., Store], clock: Clock) -> None:
     list(store.enqueue_many(new_job() for _ in range(300)))
     own = [stores(clock=clock) for _ in range(4)]
-    done = at_once(4, lambda n: own[n].bulk("pause", parse("state:queued")))
+    done = at_once(4, lambda n: own[n].operator.bulk("pause", parse("state:queued")))
     assert sum(one.changed for one in done) == 300
     assert found(store, "state:queued") == []

@@ -39,7 +39,7 @@ THEIRS, OTHERS = b'{"customer":42}', b'{"customer":7}'
 
 
 def hold(store: Store, filter: str = CUSTOMER, **options: Any) -> int:
-    return store.add_pause("filter", filter, **options)
+    return store.pauses.add("filter", filter, **options)
 
 
 def claimed(store: Store, limit: int = 9, **options: Any) -> list[str]:
@@ -47,7 +47,7 @@ def claimed(store: Store, limit: int = 9, **options: Any) -> list[str]:
 
 
 def is_held(store: Store, *ids: str) -> list[bool]:
-    return [store.get(id).held_by is not None for id in ids]
+    return [store.reads.get(id).held_by is not None for id in ids]
 
 
 def test_what_waits_is_set_aside_and_others_are_not_disturbed(store: Store) -> None:
@@ -56,7 +56,7 @@ def test_what_waits_is_set_aside_and_others_are_not_disturbed(store: Store) -> N
     other, none = a_queued_job(store, args=OTHERS), a_queued_job(store)
     assert hold(store) == 3
     for id in (*theirs, text):
-        job = store.get(id)
+        job = store.reads.get(id)
         assert (job.state, job.held_by, job.attempt) == (State.QUEUED, f"pause:{CUSTOMER}", 0)
     assert claimed(store) == [other, none]
     assert claimed(store) == []
@@ -73,8 +73,8 @@ def test_what_comes_later_is_claimed_and_given_back_as_held(
     assert is_held(store, first, other, last) == [True, False, True]
     again = claim(store, 9, told=told)
     assert (again.jobs, again.passed, again.more) == ([], False, False)
-    assert store.get(first).attempt == 0
-    assert store.attempts(first) == []
+    assert store.reads.get(first).attempt == 0
+    assert store.reads.attempts(first) == []
 
 
 def test_a_filter_means_a_task_and_a_queue_too(store: Store) -> None:
@@ -109,36 +109,36 @@ def test_arguments_that_hold_what_no_text_can_are_in_nobodys_way(store: Store, t
 
 
 def found_ids(store: Store, filter: str, *, not_of: str) -> list[str]:
-    return [job.id for job in store.jobs(parse(filter)) if job.id != not_of]
+    return [job.id for job in store.reads.jobs(parse(filter)) if job.id != not_of]
 
 
 def test_retried_rescheduled_resumed_released_and_rescued_jobs_are_caught(store: Store, clock: Clock) -> None:
     retried, rescheduled, released, resumed, rescued = (
         a_running_job(store, args=THEIRS, worker=f"w{n}", lease=LEASE if n == 4 else HOUR) for n in range(5)
     )
-    store.fail(ref(retried), BOOM)
+    store.attempts.fail(ref(retried), BOOM)
     hold(store)
-    store.retry(str(retried.id))
-    store.reschedule(ref(rescheduled), 0, BOOM)
-    store.release(ref(released))
-    store.pause(str(resumed.id))
-    store.park(ref(resumed))
-    store.resume(str(resumed.id))
+    store.operator.retry(str(retried.id))
+    store.attempts.reschedule(ref(rescheduled), 0, BOOM)
+    store.attempts.release(ref(released))
+    store.operator.pause(str(resumed.id))
+    store.attempts.park(ref(resumed))
+    store.operator.resume(str(resumed.id))
     clock.advance(LEASE + 1)
-    assert [job.id for job in store.rescue()] == [str(rescued.id)]
+    assert [job.id for job in store.rescues.rescue()] == [str(rescued.id)]
     ids = [str(held.id) for held in (retried, rescheduled, released, resumed, rescued)]
     assert is_held(store, *ids) == [False] * 5
     assert claimed(store) == []
     assert is_held(store, *ids) == [True] * 5
-    assert [store.get(id).attempt for id in ids] == [0, 1, 0, 0, 1]  # charged for what they had run, no more
+    assert [store.reads.get(id).attempt for id in ids] == [0, 1, 0, 0, 1]  # charged for what they had run, no more
 
 
 def test_what_runs_goes_on(store: Store) -> None:
     held = a_running_job(store, args=THEIRS)
     assert hold(store) == 0
-    store.checkpoint(ref(held), b"1")
-    store.succeed(ref(held))
-    assert store.get(str(held.id)).state is State.SUCCEEDED
+    store.attempts.checkpoint(ref(held), b"1")
+    store.attempts.succeed(ref(held))
+    assert store.reads.get(str(held.id)).state is State.SUCCEEDED
 
 
 def test_when_it_is_ended_they_go_on_in_their_old_order(store: Store, clock: Clock) -> None:
@@ -149,8 +149,8 @@ def test_when_it_is_ended_they_go_on_in_their_old_order(store: Store, clock: Clo
     later = a_queued_job(store, args=THEIRS, delay=HOUR)
     hold(store)
     assert is_held(store, later) == [True]
-    assert store.drop_pause("filter", CUSTOMER)
-    assert not store.drop_pause("filter", CUSTOMER)
+    assert store.pauses.drop("filter", CUSTOMER)
+    assert not store.pauses.drop("filter", CUSTOMER)
     assert claimed(store) == [ids[3], ids[0], ids[1], ids[2], ids[4], ids[5]]
     assert claim(store).next_due == pytest.approx(HOUR - 6, abs=7)
 
@@ -162,11 +162,11 @@ def test_it_ends_by_itself(store: Store, clock: Clock) -> None:
     assert (look.filter_pauses, look.ended_holds) == (True, False)
     assert look.next_pause_end == pytest.approx(MINUTE)
     assert claim(store).next_due == pytest.approx(MINUTE)
-    assert store.let_go() == 0
+    assert store.pauses.let_go() == 0
     clock.advance(MINUTE + 1)
     look = store.look("w1", ["greet"], None)
     assert (look.filter_pauses, look.ended_holds, look.next_pause_end) == (False, True, None)
-    assert store.let_go() == 1
+    assert store.pauses.let_go() == 1
     assert claimed(store) == [id]
 
 
@@ -176,7 +176,7 @@ def test_it_frees_them_even_if_its_row_vanished(store: Store, settings: Settings
     with raw(settings) as sql:
         sql("delete from {pauses}")
     assert store.look("w1", ["greet"], None).ended_holds
-    assert store.let_go() == 1
+    assert store.pauses.let_go() == 1
     assert not store.look("w1", ["greet"], None).ended_holds
     assert claimed(store) == [id]
 
@@ -185,10 +185,10 @@ def test_what_another_pause_means_too_stays_aside(store: Store) -> None:
     both, one = a_queued_job(store, args=b'{"customer":42,"dry":true}'), a_queued_job(store, args=THEIRS)
     hold(store)
     hold(store, "args.dry:true")
-    store.drop_pause("filter", CUSTOMER)
-    assert store.get(both).held_by == "pause:args.dry:true"
+    store.pauses.drop("filter", CUSTOMER)
+    assert store.reads.get(both).held_by == "pause:args.dry:true"
     assert claimed(store) == [one]
-    store.drop_pause("filter", "args.dry:true")
+    store.pauses.drop("filter", "args.dry:true")
     assert claimed(store) == [both]
 
 
@@ -200,8 +200,8 @@ def test_many_are_set_aside_and_let_go_in_bounded_batches(store: Store, monkeypa
     assert hold(store) == 40
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(filter_pauses, "CHUNK", 15)
-        store.add_pause("filter", CUSTOMER, delay=-1)
-        assert [store.let_go() for _ in range(4)] == [15, 15, 10, 0]
+        store.pauses.add("filter", CUSTOMER, delay=-1)
+        assert [store.pauses.let_go() for _ in range(4)] == [15, 15, 10, 0]
     assert sorted(claimed(store, 100), key=int) == ids
 
 
@@ -213,8 +213,8 @@ def test_a_flood_that_comes_later_is_cleared_from_the_heads_of_lanes(
     for _ in store.enqueue_many(new_job(args=THEIRS) for _ in range(95)):
         pass
     due = a_queued_job(store)
-    assert store.hold_heads(40) == 40
-    assert store.hold_heads() == 55
+    assert store.pauses.hold_heads(40) == 40
+    assert store.pauses.hold_heads() == 55
     assert claimed(store) == [due]
 
 
@@ -223,8 +223,8 @@ def test_expiry_counts_while_set_aside(store: Store, clock: Clock) -> None:
     hold(store)
     clock.advance(MINUTE + 1)
     assert store.look("w1", ["greet"], None).expired_jobs
-    assert [str(row["id"]) for row in store.expire()] == [id]
-    assert (store.get(id).state, store.get(id).error_code) == (State.CANCELLED, "EXPIRED")
+    assert [str(row["id"]) for row in store.retention.expire()] == [id]
+    assert (store.reads.get(id).state, store.reads.get(id).error_code) == (State.CANCELLED, "EXPIRED")
 
 
 @pytest.mark.parametrize("verb", PEOPLES_VERBS)
@@ -245,19 +245,19 @@ def test_people_steer_what_is_set_aside_like_any_queued_job(store: Store, verb: 
         assert is_held(store, aside) == [False]
     elif verb != "delete":
         assert is_held(store, aside) == [True]
-        store.drop_pause("filter", CUSTOMER)
+        store.pauses.drop("filter", CUSTOMER)
         assert sorted(claimed(store)) == [plain, aside]
 
 
 def test_a_changed_due_time_and_priority_hold_when_it_is_let_go(store: Store, clock: Clock) -> None:
     first, second = (a_queued_job(store, args=THEIRS) for _ in range(2))
     hold(store)
-    store.change(second, priority=9)
-    store.change(first, delay=HOUR)
-    store.drop_pause("filter", CUSTOMER)
+    store.operator.change(second, priority=9)
+    store.operator.change(first, delay=HOUR)
+    store.pauses.drop("filter", CUSTOMER)
     found = claim(store, 9)
     assert [str(job.id) for job in found.jobs] == [second]
-    assert store.get(first).run_at == clock.now + timedelta(hours=1)
+    assert store.reads.get(first).run_at == clock.now + timedelta(hours=1)
     assert found.next_due == pytest.approx(HOUR)
 
 
@@ -276,8 +276,8 @@ def test_pauses_tell_how_many_jobs_a_filter_holds(store: Store, clock: Clock) ->
     for _ in range(3):
         a_queued_job(store, args=THEIRS)
     hold(store, by="ana", reason="their API is down", delay=HOUR)
-    store.add_pause("queue", "mail")
-    filter, queue = store.pauses()
+    store.pauses.add("queue", "mail")
+    filter, queue = store.pauses.all()
     assert (filter.kind, filter.name, filter.by, filter.reason, filter.jobs) == (
         "filter", CUSTOMER, "ana", "their API is down", 3,
     )  # fmt: skip
@@ -291,7 +291,7 @@ def test_events_tell_of_it(store: Store) -> None:
     try:
         a_queued_job(store, args=THEIRS)
         hold(store, by="ana", reason="a bug")
-        store.drop_pause("filter", CUSTOMER)
+        store.pauses.drop("filter", CUSTOMER)
     finally:
         done()
     told = [(name, fields) for name, fields in heard if name in ("held", "freed", "let_go")]
@@ -305,7 +305,7 @@ def test_events_tell_of_it(store: Store) -> None:
 def test_once_it_stands_no_claim_takes_what_it_means(stores: Callable[..., Store]) -> None:
     """Claims, a flood of jobs and the pause at once: whatever was taken was taken before hold() returned."""
     store = stores()
-    store.migrate()
+    store.schema.migrate()
     taken: list[list[str]] = [[], []]
     stands = False
     after: list[str] = []
@@ -329,17 +329,17 @@ def test_once_it_stands_no_claim_takes_what_it_means(stores: Callable[..., Store
             taken[number - 1] += [str(job.id) for job in free]
             if late:
                 after.extend(theirs)
-                if not found.jobs and not found.passed and not found.more and len(store.jobs(limit=2000)) == 1200:
+                if not found.jobs and not found.passed and not found.more and len(store.reads.jobs(limit=2000)) == 1200:
                     return
 
     at_once(3, work)
     assert after == []
     assert len({*taken[0], *taken[1]}) == len(taken[0]) + len(taken[1])
-    aside = [job.id for job in store.jobs(state="queued", limit=2000)]
+    aside = [job.id for job in store.reads.jobs(state="queued", limit=2000)]
     assert len(aside) + len(taken[0]) + len(taken[1]) == 1200
-    assert all(store.get(id).held_by for id in aside[:5])
-    store.drop_pause("filter", CUSTOMER)
-    while store.let_go():
+    assert all(store.reads.get(id).held_by for id in aside[:5])
+    store.pauses.drop("filter", CUSTOMER)
+    while store.pauses.let_go():
         pass
     assert len(claimed(store, 2000)) == len(aside)
 
@@ -348,7 +348,7 @@ def test_a_claim_under_way_is_waited_for(settings: Settings, stores: Callable[..
     if engine == "sqlite":
         pytest.skip("SQLite has one writer: nothing is under way while it writes")
     store = stores()
-    store.migrate()
+    store.schema.migrate()
     id = a_queued_job(store, args=THEIRS)
     with psycopg.connect(settings.url) as other:
         other.execute(f'select 1 from "{settings.schema}".jobs where id = %s for update'.encode(), (int(id),))
@@ -363,10 +363,10 @@ def test_a_worker_that_dies_before_it_gives_them_back_loses_nothing(store: Store
     id = a_queued_job(store, args=THEIRS)
     assert [str(job.id) for job in claim(store, worker="w1").jobs] == [id]
     clock.advance(LEASE + 1)
-    assert [job.id for job in store.rescue()] == [id]
+    assert [job.id for job in store.rescues.rescue()] == [id]
     assert claimed(store) == []
     assert is_held(store, id) == [True]
-    store.drop_pause("filter", CUSTOMER)
+    store.pauses.drop("filter", CUSTOMER)
     assert claimed(store) == [id]
 
 
@@ -387,10 +387,10 @@ def test_what_was_asked_of_a_claimed_job_comes_before_the_hold(store: Store, ver
     hold(store)
     id = a_queued_job(store, args=THEIRS)
     found = claim(store)
-    getattr(store, verb)(id)
+    getattr(store.operator, verb)(id)
     _, held = FilterPauses(store).split(found.jobs, found.filter_version)
     assert not store.exchange(held, None).requeued
-    job = store.get(id)
+    job = store.reads.get(id)
     assert (job.state, job.held_by, job.attempt) == (State.PAUSED if verb == "pause" else State.CANCELLED, None, 0)
 
 
@@ -398,13 +398,13 @@ def test_a_desk_reads_the_pauses_when_their_version_has_changed_and_not_before(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names: list[str] = []
-    read = store.read
+    read = store.db.read
 
     def noting(name: str, /, **parameters: Any) -> Any:
         names.append(name)
         return read(name, **parameters)
 
-    monkeypatch.setattr(store, "read", noting)
+    monkeypatch.setattr(store.db, "read", noting)
     pauses = FilterPauses(store)
 
     def reads() -> bool:
@@ -416,7 +416,7 @@ def test_a_desk_reads_the_pauses_when_their_version_has_changed_and_not_before(
     assert not reads()
     hold(store)
     assert (reads(), reads()) == (True, False)
-    store.drop_pause("filter", CUSTOMER)
+    store.pauses.drop("filter", CUSTOMER)
     assert (reads(), reads()) == (True, False)
 
 
@@ -459,8 +459,8 @@ def test_a_pause_means_the_jobs_that_a_list_with_its_filter_shows(store: Store, 
     for value in VALUES:
         a_queued_job(store, args=b'{"a":%s}' % value)
         a_queued_job(store, args=b'{ "b" : 42 , "a" : %s }' % value)
-    listed = {job.id for job in store.jobs(parse(filter), limit=100)}
+    listed = {job.id for job in store.reads.jobs(parse(filter), limit=100)}
     if filter == "args.a:ä":  # SQL compares the text as it was written, we what it says
-        listed |= {job.id for job in store.jobs(limit=100) if b"u00e4" in job.args}
+        listed |= {job.id for job in store.reads.jobs(limit=100) if b"u00e4" in job.args}
     assert hold(store, filter) == len(listed)
-    assert {job.id for job in store.jobs(limit=100) if job.held_by} == listed
+    assert {job.id for job in store.reads.jobs(limit=100) if job.held_by} == listed

@@ -39,15 +39,15 @@ def test_while_unfinished_the_same_key_is_the_same_job(store: Store, state: Stat
     if state is State.RUNNING:
         claim(store)
     elif state is State.PAUSED:
-        store.pause(first.id)
+        store.operator.pause(first.id)
     for reuse in (None, 0.0, 60.0, FOREVER):
         assert enqueue(store, new_job(key="k", args=b"2", reuse=reuse)) == [Enqueued(first.id, False, state)]
-    assert [job.args for job in store.jobs()] == [b"1"]
+    assert [job.args for job in store.reads.jobs()] == [b"1"]
 
 
 def on_a_callers_connection(store: Store, *jobs: object) -> list[Enqueued]:
     assert isinstance(store, SqliteStore | PostgresStore)
-    with raw(store.settings) as sql:
+    with raw(store.db.settings) as sql:
         return [store.enqueue_on(sql.connection, job) for job in jobs]  # type: ignore[arg-type]
 
 
@@ -59,18 +59,18 @@ def test_who_joins_a_job_that_waits_raises_its_priority(store: Store, state: Sta
     if state in (State.RUNNING, State.SUCCEEDED):
         [held] = claim(store, queues=("there",)).jobs
         if state is State.SUCCEEDED:
-            store.succeed(ref(held))
+            store.attempts.succeed(ref(held))
     elif state is State.PAUSED:
-        store.pause(id)
+        store.operator.pause(id)
     for priority in (-5, 7, 3):
         assert enqueue(store, new_job(key="k", priority=priority, reuse=FOREVER)) == [Enqueued(id, False, state)]
-    job = store.get(id)
+    job = store.reads.get(id)
     locks = enqueue is on_a_callers_connection and isinstance(store, PostgresStore)  # the job, until the caller commits
     raised = state in (State.QUEUED, State.PAUSED) and not locks
     assert (job.state, job.priority, job.queue) == (state, 7 if raised else 0, "there")
-    assert store.get(other.id).priority == 1
+    assert store.reads.get(other.id).priority == 1
     if state is State.PAUSED:
-        store.resume(id)
+        store.operator.resume(id)
     if raised:
         assert [held.id for held in claim(store, 2).jobs] == [int(id), int(other.id)], "it comes before the other now"
 
@@ -79,20 +79,20 @@ def test_who_joins_a_job_that_waits_raises_its_priority(store: Store, state: Sta
 def test_the_most_urgent_of_equal_jobs_at_once_says_how_urgent_they_are(store: Store, enqueue: Enqueue) -> None:
     first, *others = enqueue(store, *(new_job(key="k", priority=priority) for priority in (1, 9, 4)))
     assert {done.id for done in others} == {first.id}
-    assert store.get(first.id).priority == 9
+    assert store.reads.get(first.id).priority == 9
 
 
 @BOTH_WAYS
 def test_a_result_is_handed_out_again_for_as_long_as_asked(store: Store, clock: Clock, enqueue: Enqueue) -> None:
     held = a_running_job(store, key="k")
-    store.succeed(ref(held), b'"r"')
+    store.attempts.succeed(ref(held), b'"r"')
     clock.advance(HOUR)
     again = [Enqueued(str(held.id), False, State.SUCCEEDED)]
     assert enqueue(store, new_job(key="k", reuse=FOREVER)) == again
     assert enqueue(store, new_job(key="k", reuse=HOUR + 1)) == again
     [fresh] = enqueue(store, new_job(key="k", reuse=HOUR - 1))
     assert (fresh.created, fresh.id != str(held.id)) == (True, True)
-    old, new = store.get(str(held.id)), store.get(fresh.id)
+    old, new = store.reads.get(str(held.id)), store.reads.get(fresh.id)
     assert (old.state, old.result, old.key, old.holds_key) == (State.SUCCEEDED, b'"r"', "k", False)
     assert new.holds_key
 
@@ -100,7 +100,7 @@ def test_a_result_is_handed_out_again_for_as_long_as_asked(store: Store, clock: 
 @BOTH_WAYS
 def test_without_reuse_a_finished_job_gives_its_key_up(store: Store, enqueue: Enqueue) -> None:
     held = a_running_job(store, key="k")
-    store.succeed(ref(held))
+    store.attempts.succeed(ref(held))
     [done] = enqueue(store, new_job(key="k"))
     assert done.created
 
@@ -110,9 +110,9 @@ def test_without_reuse_a_finished_job_gives_its_key_up(store: Store, enqueue: En
 def test_failed_and_cancelled_jobs_give_their_key_up_at_once(store: Store, end: str, enqueue: Enqueue) -> None:
     held = a_running_job(store, key="k")
     if end == "failed":
-        store.fail(ref(held), BOOM)
+        store.attempts.fail(ref(held), BOOM)
     else:
-        store.stop(ref(held))
+        store.attempts.stop(ref(held))
     [done] = enqueue(store, new_job(key="k", reuse=FOREVER))
     assert done.created
     assert done.id != str(held.id)
@@ -133,7 +133,7 @@ def test_equal_keys_in_one_call_are_one_job(store: Store, enqueue: Enqueue) -> N
     assert [(answer.id, answer.created) for answer in done] == [
         (a, True), (b, True), (a, False), (c, True), (b, False), (a, False),
     ]  # fmt: skip
-    assert [store.get(id).args for id in (a, b, c)] == [b"0", b"1", b"3"]
+    assert [store.reads.get(id).args for id in (a, b, c)] == [b"0", b"1", b"3"]
 
 
 @BOTH_WAYS
@@ -141,14 +141,14 @@ def test_a_key_is_kept_to_the_letter(store: Store, enqueue: Enqueue) -> None:
     keys = ["k", "K", " k", "", "k'", 'k"', "\\u0041", "A", "ключ", "x" * 2000]
     done = enqueue(store, *(new_job(key=key) for key in keys))
     assert all(answer.created for answer in done)
-    assert [store.get(answer.id).key for answer in done] == keys
+    assert [store.reads.get(answer.id).key for answer in done] == keys
     assert not any(answer.created for answer in enqueue(store, *(new_job(key=key) for key in keys)))
 
 
 def test_values_come_through_a_bulk_of_keys_to_the_byte(store: Store, clock: Clock) -> None:
     args = b'{"n": 1.10, "big": 123456789012345678901234567890, "e": 1e2, "s": "\\u00e9\\\\", "n": 1}'
     [done] = in_bulk(store, new_job(key="k", args=args, tags=("a b", '"'), delay=3, expires_in=9, correlation_id="c"))
-    job = store.get(done.id)
+    job = store.reads.get(done.id)
     assert (job.args, job.tags, job.correlation_id) == (args, ("a b", '"'), "c")
     assert (job.run_at - clock.now).total_seconds() == 3
     assert job.expires_at is not None
@@ -158,59 +158,59 @@ def test_values_come_through_a_bulk_of_keys_to_the_byte(store: Store, clock: Clo
 def test_deep_arguments_come_through_a_bulk_of_keys(store: Store) -> None:
     args = b"[" * 2000 + b"]" * 2000
     [done] = in_bulk(store, new_job(key="k", args=args))
-    assert store.get(done.id).args == args
+    assert store.reads.get(done.id).args == args
 
 
 def test_a_deleted_job_gives_its_key_up(store: Store) -> None:
     id = a_queued_job(store, key="k")
-    store.delete(id)
+    store.operator.delete(id)
     assert store.enqueue(new_job(key="k")).created
 
 
 def test_a_retry_is_refused_while_an_unfinished_job_has_its_key(store: Store, clock: Clock) -> None:
     held = a_running_job(store, key="k")
-    store.fail(ref(held), BOOM)
+    store.attempts.fail(ref(held), BOOM)
     other = store.enqueue(new_job(key="k", delay=HOUR))
     assert other.created
     with pytest.raises(Refused, match=rf"its key 'k' went to job {other.id}, which is queued"):
-        store.retry(str(held.id))
-    assert store.get(str(held.id)).state is State.FAILED
-    store.cancel(other.id)
-    assert store.retry(str(held.id)) is State.QUEUED
+        store.operator.retry(str(held.id))
+    assert store.reads.get(str(held.id)).state is State.FAILED
+    store.operator.cancel(other.id)
+    assert store.operator.retry(str(held.id)) is State.QUEUED
     assert store.enqueue(new_job(key="k")) == Enqueued(str(held.id), False)
     with pytest.raises(Refused, match=rf"went to job {held.id}"):
-        store.retry(other.id)
+        store.operator.retry(other.id)
 
 
 def test_a_retry_of_a_job_that_succeeded_names_its_state(store: Store) -> None:
     held = a_running_job(store, key="k")
-    store.succeed(ref(held))
+    store.attempts.succeed(ref(held))
     assert store.enqueue(new_job(key="k")).created
     with pytest.raises(Refused, match="it is succeeded, and must be failed or cancelled"):
-        store.retry(str(held.id))
+        store.operator.retry(str(held.id))
 
 
 @pytest.mark.parametrize("engine", ["postgres"])  # where others can hold single rows locked
 def test_a_retry_waits_for_no_job_that_somebody_works_on(store: Store, settings: Settings) -> None:
     failed, equal = a_running_job(store), a_running_job(store, key="k")
     for job in (failed, equal):
-        store.fail(ref(job), BOOM)
+        store.attempts.fail(ref(job), BOOM)
     running = a_running_job(store, key="k")
     with raw(settings) as sql:
         sql(f"select 1 from {{jobs}} where id = {running.id} for update")  # as within its handler's transaction
-        assert store.bulk("retry", parse("")) == Changed(changed=1, refused=2)
+        assert store.operator.bulk("retry", parse("")) == Changed(changed=1, refused=2)
         with pytest.raises(Refused, match=f"its key 'k' went to job {running.id}, which is running"):
-            store.retry(str(equal.id))
-    assert store.get(str(failed.id)).state is State.QUEUED
+            store.operator.retry(str(equal.id))
+    assert store.reads.get(str(failed.id)).state is State.QUEUED
 
 
 def test_a_retry_takes_its_key_back_from_a_job_that_has_finished(store: Store) -> None:
     first = a_running_job(store, key="k")
-    store.fail(ref(first), BOOM)
+    store.attempts.fail(ref(first), BOOM)
     second = a_running_job(store, key="k")
-    store.succeed(ref(second))
-    assert store.retry(str(first.id)) is State.QUEUED
-    assert [store.get(str(job.id)).holds_key for job in (first, second)] == [True, False]
+    store.attempts.succeed(ref(second))
+    assert store.operator.retry(str(first.id)) is State.QUEUED
+    assert [store.reads.get(str(job.id)).holds_key for job in (first, second)] == [True, False]
     assert store.enqueue(new_job(key="k", reuse=FOREVER)) == Enqueued(str(first.id), False)
 
 
@@ -219,30 +219,30 @@ def three_failed(store: Store) -> list[str]:
     held = []
     for _ in range(3):
         held.append(a_running_job(store, key="k"))
-        store.fail(ref(held[-1]), BOOM)
+        store.attempts.fail(ref(held[-1]), BOOM)
     return [str(job.id) for job in held]
 
 
 def test_of_equal_jobs_that_are_retried_together_one_is(store: Store) -> None:
     ids = three_failed(store)
     other = a_running_job(store, key="other")
-    store.fail(ref(other), BOOM)
-    assert store.bulk("retry", parse("state:failed")) == Changed(changed=2, refused=2)
-    assert [store.get(id).state for id in ids] == [State.FAILED, State.FAILED, State.QUEUED]
-    assert store.get(str(other.id)).state is State.QUEUED
+    store.attempts.fail(ref(other), BOOM)
+    assert store.operator.bulk("retry", parse("state:failed")) == Changed(changed=2, refused=2)
+    assert [store.reads.get(id).state for id in ids] == [State.FAILED, State.FAILED, State.QUEUED]
+    assert store.reads.get(str(other.id)).state is State.QUEUED
 
 
 def test_of_equal_jobs_without_their_key_that_are_retried_together_the_newest_is(store: Store) -> None:
     ids = three_failed(store)
-    store.delete(ids.pop())  # it had the key
-    assert store.bulk("retry", parse("state:failed")) == Changed(changed=1, refused=1)
-    assert [store.get(id).state for id in ids] == [State.FAILED, State.QUEUED]
+    store.operator.delete(ids.pop())  # it had the key
+    assert store.operator.bulk("retry", parse("state:failed")) == Changed(changed=1, refused=1)
+    assert [store.reads.get(id).state for id in ids] == [State.FAILED, State.QUEUED]
 
 
 def test_a_retry_while_nobody_took_the_key_holds_it_again(store: Store) -> None:
     held = a_running_job(store, key="k")
-    store.fail(ref(held), BOOM)
-    store.retry(str(held.id))
+    store.attempts.fail(ref(held), BOOM)
+    store.operator.retry(str(held.id))
     assert store.enqueue(new_job(key="k")) == Enqueued(str(held.id), False)
 
 
@@ -257,15 +257,15 @@ def test_sixteen_submitters_of_one_key_make_one_job(
     if before != "nothing":
         held = a_running_job(store, key="k")
         if before == "a failed job":
-            store.fail(ref(held), BOOM)
+            store.attempts.fail(ref(held), BOOM)
         else:
-            store.succeed(ref(held))
+            store.attempts.succeed(ref(held))
     clock.advance(60)
     own = [stores(clock=clock) for _ in range(16)]
     answers = at_once(16, lambda number: enqueue(own[number], new_job(key="k", reuse=30.0))[0])
     assert sum(answer.created for answer in answers) == 1
     assert len({answer.id for answer in answers}) == 1
-    assert sum(job.holds_key for job in store.jobs()) == 1
+    assert sum(job.holds_key for job in store.reads.jobs()) == 1
 
 
 def test_bulk_inserts_in_opposite_order_do_not_deadlock(
@@ -281,10 +281,10 @@ def test_bulk_inserts_in_opposite_order_do_not_deadlock(
     for _ in range(2):  # the second time over jobs that gave their keys up
         answers = at_once(4, submit)
         assert sum(answer.created for mine in answers for answer in mine) == len(keys)
-        live = [job for job in store.jobs(limit=1000) if job.holds_key]
+        live = [job for job in store.reads.jobs(limit=1000) if job.holds_key]
         assert sorted(job.key or "" for job in live) == keys
         for job in live:
-            store.cancel(job.id)
+            store.operator.cancel(job.id)
 
 
 @pytest.mark.parametrize("before", ["it has the key", "a finished job has it", "nobody has it"])
@@ -295,27 +295,27 @@ def test_submitters_and_retries_of_one_key_never_make_two_unfinished_jobs(
     for n in range(10):
         kind: dict[str, Any] = {"task": f"t{n}", "key": f"k{n}", "queue": f"q{n}"}
         held = a_running_job(store, **kind)
-        store.fail(ref(held), BOOM)
+        store.attempts.fail(ref(held), BOOM)
         if before != "it has the key":
             newer = a_running_job(store, **kind)
-            store.succeed(ref(newer))
+            store.attempts.succeed(ref(newer))
             if before == "nobody has it":
-                store.delete(str(newer.id))
+                store.operator.delete(str(newer.id))
 
         def act(number: int, kind: dict[str, Any] = kind, id: str = str(held.id)) -> str:
             if number > 0:
                 return own[number].enqueue(new_job(**kind)).id
             try:
-                return own[0].retry(id).value
+                return own[0].operator.retry(id).value
             except Refused:
                 return "refused"
 
         answers = at_once(6, act)
-        unfinished = [job.id for job in store.jobs(queue=f"q{n}") if job.state is State.QUEUED]
+        unfinished = [job.id for job in store.reads.jobs(queue=f"q{n}") if job.state is State.QUEUED]
         assert set(answers[1:]) == set(unfinished)
         assert len(unfinished) == 1
         assert (answers[0] == "queued") == (unfinished == [str(held.id)])
-        assert sum(job.holds_key for job in store.jobs(queue=f"q{n}")) == 1
+        assert sum(job.holds_key for job in store.reads.jobs(queue=f"q{n}")) == 1
 
 
 GENERATIONS = {"those before have the keys": 1, "nobody has the keys": 2, "newer ones have the keys": 3}
@@ -332,24 +332,24 @@ def test_a_bulk_retry_and_others_of_the_same_keys_do_not_deadlock(
         made: list[list[int]] = []
         for _ in range(GENERATIONS[before]):
             made.append([int(done.id) for done in in_bulk(store, *(new_job(key=key) for key in keys))])
-            assert store.bulk("cancel", parse("state:queued")).changed == len(keys)
+            assert store.operator.bulk("cancel", parse("state:queued")).changed == len(keys)
         if before == "nobody has the keys":
             in_bulk(store, *(new_job(key=key) for key in keys))
-            store.bulk("cancel", parse("state:queued"))
-            for job in store.jobs(limit=len(keys)):
-                store.delete(job.id)
+            store.operator.bulk("cancel", parse("state:queued"))
+            for job in store.reads.jobs(limit=len(keys)):
+                store.operator.delete(job.id)
 
         def act(number: int, made: list[list[int]] = made) -> int:
             if number == 0:
-                return len(own[0].act("retry", made[0]))
+                return len(own[0].operator.act("retry", made[0]))
             if other == "a retry":
-                return len(own[1].act("retry", made[-1][::-1]))
+                return len(own[1].operator.act("retry", made[-1][::-1]))
             return sum(done.created for done in in_bulk(own[1], *(new_job(key=key) for key in sorted(keys))))
 
         assert sum(at_once(2, act)) == len(keys), "each key has one"
-        queued = [job for job in store.jobs(limit=1000) if job.state is State.QUEUED]
+        queued = [job for job in store.reads.jobs(limit=1000) if job.state is State.QUEUED]
         assert sorted(job.key or "" for job in queued) == sorted(keys)
         assert all(job.holds_key for job in queued)
-        store.bulk("cancel", parse("state:queued"))
-        for chunk in store.matching(parse("state:cancelled")):
-            store.act("delete", chunk, unfinished=False)
+        store.operator.bulk("cancel", parse("state:queued"))
+        for chunk in store.reads.matching(parse("state:cancelled")):
+            store.operator.act("delete", chunk, unfinished=False)

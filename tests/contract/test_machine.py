@@ -460,8 +460,8 @@ class Place(ABC):
 
 class SqlitePlace(Place):
     def __init__(self, store: SqliteStore, clock: Clock) -> None:
-        self.connection = sqlite3.connect(store.path, isolation_level=None)
-        self.prefix = store.settings.prefix
+        self.connection = sqlite3.connect(store.db.path, isolation_level=None)
+        self.prefix = store.db.settings.prefix
         super().__init__(store, clock)
 
     def table(self, name: str) -> str:
@@ -489,9 +489,9 @@ class SqlitePlace(Place):
 
 class PostgresPlace(Place):
     def __init__(self, store: PostgresStore, clock: Clock) -> None:
-        self.connection = psycopg.connect(store.settings.url, autocommit=True)
+        self.connection = psycopg.connect(store.db.settings.url, autocommit=True)
         self.connection.execute("set timezone to 'UTC'")
-        self.schema = store.settings.schema
+        self.schema = store.db.settings.schema
         super().__init__(store, clock)
 
     def table(self, name: str) -> str:
@@ -636,7 +636,7 @@ class JobMachine(RuleBasedStateMachine):
     @rule(target=claims, wanted=wanted, room=room)
     def claim(self, wanted: dict[str, Any], room: tuple[int, int]) -> Any:
         wants = Wants(fence=self.new_fence(), limit=room[0], ahead=room[1], **wanted)
-        return self.taken(wants, self.store.claim(wants), [])
+        return self.taken(wants, self.store.attempts.claim(wants), [])
 
     @rule(target=claims, worker=st.sampled_from(WORKERS), limit=st.sampled_from((1, 1, 2, 5)))
     def claim_whatever_there_is(self, worker: str, limit: int) -> Any:
@@ -644,7 +644,7 @@ class JobMachine(RuleBasedStateMachine):
         if not self.book.choose(wants, self.now):
             # Most claims should find something; what is held stays held.
             self.keep_many([NewJob(task=task, args=b"{}", queue=queue) for task, queue in (("x", "a"), ("y", "b"))])
-        return self.taken(wants, self.store.claim(wants), [])
+        return self.taken(wants, self.store.attempts.claim(wants), [])
 
     @rule(target=claims)
     def a_worker_crashes_with_one_job(self) -> Any:
@@ -687,7 +687,7 @@ class JobMachine(RuleBasedStateMachine):
     def renew(self, any_of: list[tuple[Ref, Whose]], lease: float) -> None:
         claims = [self.of(claim, whose) for claim, whose in any_of]
         fences = {ref.fence for ref in claims}
-        standing, requests = self.store.renew(sorted(fences), claims, lease)
+        standing, requests = self.store.attempts.renew(sorted(fences), claims, lease)
         assert standing == fences & set(self.book.leases)
         for fence in standing:
             row = self.book.leases[fence]
@@ -773,10 +773,10 @@ class JobMachine(RuleBasedStateMachine):
         job = self.book.held_by(ref)
         if job is None:
             with pytest.raises(LeaseLost):
-                self.store.checkpoint(ref, b"[0]", 1, done)
+                self.store.attempts.checkpoint(ref, b"[0]", 1, done)
             self.check("nothing")
             return
-        asked = self.store.checkpoint(ref, str(done).encode(), 1, done)
+        asked = self.store.attempts.checkpoint(ref, str(done).encode(), 1, done)
         assert asked == (job.cancel_requested, job.pause_requested)
         job.checkpoint = str(done)
         self.check("checkpoint", ended=[Outcome("succeed", *ref)])
@@ -800,7 +800,7 @@ class JobMachine(RuleBasedStateMachine):
     def finish_on_own_transaction(self, ref: Ref, *, commit: bool) -> None:
         with self.place.transaction(commit=commit) as connection:
             self.place.write_effect(ref)
-            self.store.succeed_on(connection, ref, b'"tx"')
+            self.store.attempts.succeed_on(connection, ref, b'"tx"')
 
     @rule(target=claims, ends=st.lists(st.tuples(claims, st.sampled_from(VERBS)), max_size=4), wanted=wanted, room=room)
     def exchange(self, ends: list[tuple[Ref, Verb]], wanted: dict[str, Any], room: tuple[int, int]) -> Any:
@@ -836,7 +836,7 @@ class JobMachine(RuleBasedStateMachine):
     # -- people ----------------------------------------------------------------------------------------------------
 
     def ask(self, verb: str, id: int, **options: Any) -> None:
-        act = getattr(self.store, verb)
+        act = getattr(self.store.operator, verb)
         job = self.book.jobs.get(id)
         if job is None:
             with pytest.raises(JobNotFound):
@@ -877,10 +877,10 @@ class JobMachine(RuleBasedStateMachine):
     )
     def hold_or_let_go(self, place: tuple[str, str], delay: float | str | None) -> None:
         if isinstance(delay, str):
-            assert self.store.drop_pause(*place) is (place in self.book.pauses)
+            assert self.store.pauses.drop(*place) is (place in self.book.pauses)
             self.book.pauses.pop(place, None)
         else:
-            self.store.add_pause(*place, delay=delay)
+            self.store.pauses.add(*place, delay=delay)
             self.book.pauses[place] = None if delay is None else self.now + timedelta(seconds=delay)
         self.check("nothing")
 
@@ -889,7 +889,7 @@ class JobMachine(RuleBasedStateMachine):
     @rule(by_expiry=st.booleans(), dead=st.sets(st.sampled_from(WORKERS), max_size=1))
     def rescue(self, by_expiry: bool, dead: set[str]) -> None:
         expected = self.book.rescue(by_expiry, sorted(dead), self.now)
-        rescued = self.store.rescue(by_expiry=by_expiry, dead=sorted(dead), quarantine_after=QUARANTINE_AFTER)
+        rescued = self.store.rescues.rescue(by_expiry=by_expiry, dead=sorted(dead), quarantine_after=QUARANTINE_AFTER)
         assert [(int(job.id), job.state) for job in rescued] == expected
         self.check("rescue", by_expiry=by_expiry, dead=dead)
 
@@ -898,7 +898,7 @@ class JobMachine(RuleBasedStateMachine):
         """A watchdog that decided from what it read long ago: the statement checks state and fence itself."""
         ref = self.of(claim, whose)
         if self.book.held_by(ref) is None:
-            with self.store.transaction() as tx:
+            with self.store.db.transaction() as tx:
                 assert not tx.rows(
                     "rescue", id=ref.id, fence=ref.fence, state="queued", attempt=0,
                     crashes=0, suspicion=0, error_code="CRASHED", error_message="its worker went silent",
@@ -925,10 +925,10 @@ class JobMachine(RuleBasedStateMachine):
     @rule(forget=st.booleans())
     def tidy_up(self, forget: bool) -> None:
         expected = self.book.expire(self.now)
-        assert sorted(row["id"] for row in self.store.expire()) == sorted(expected)
+        assert sorted(row["id"] for row in self.store.retention.expire()) == sorted(expected)
         self.check("expire")
         if forget:
-            deleted, _ = self.store.purge(0, finished=KEEP_FINISHED, failed=KEEP_FAILED)
+            deleted, _ = self.store.retention.purge(0, finished=KEEP_FINISHED, failed=KEEP_FAILED)
             assert deleted == self.book.purge(self.now)
             self.check("purge")
 
@@ -1083,7 +1083,7 @@ def test_they_hold_while_looking_everywhere_takes_long(
     assert isinstance(store, PostgresStore)
     for name, value in {"MANY_ENTRIES": -1, "IN_A_ROW": 0, "LEAST_REST": 0.0, "REST": 0.0}.items():
         monkeypatch.setattr(claim_floors, name, value)
-    store._surveys = surveys = SparingSurveys(store, clock)
+    store.exchanging.surveys = surveys = SparingSurveys(store, clock)
     run_machine(store, clock, EXAMPLES // 3)
     assert surveys.looked > 2 * surveys.made > 0
 
@@ -1093,11 +1093,11 @@ class SparingSurveys(Surveys):
     place, never what has stood there since the last look: no floor is raised over a job."""
 
     def __init__(self, store: PostgresStore, clock: Clock) -> None:
-        super().__init__(store._survey)
-        self._connection = psycopg.connect(store.settings.url, autocommit=True)
+        super().__init__(store.exchanging.survey)
+        self._connection = psycopg.connect(store.db.settings.url, autocommit=True)
         self._ready = (
             "select queue, task, priority, extract(epoch from ready_at)::float8, id, xmin::text "
-            f'from "{store.settings.schema}".jobs where ready_at is not null '
+            f'from "{store.db.settings.schema}".jobs where ready_at is not null '
             "and (expires_at is null or attempt > 0 or expires_at > %s)"
         ).encode()
         self._clock = clock

@@ -29,15 +29,15 @@ from tests.servers import drop_schema, in_database, new_schema, shared_postgres
 
 def test_migrating_twice_is_migrating_once(stores: Callable[..., Store]) -> None:
     store = stores()
-    assert store.migrate() == [m.name for m in migrate.migrations("sqlite")]
-    first = store.store_id
+    assert store.schema.migrate() == [m.name for m in migrate.migrations("sqlite")]
+    first = store.schema.store_id
     id = a_queued_job(store)
-    assert store.migrate() == []
+    assert store.schema.migrate() == []
     again = stores()
-    assert again.migrate() == []
-    again.check()
-    assert again.store_id == first != ""
-    assert again.get(id).state is State.QUEUED
+    assert again.schema.migrate() == []
+    again.schema.check()
+    assert again.schema.store_id == first != ""
+    assert again.reads.get(id).state is State.QUEUED
 
 
 MIGRATE = """
@@ -47,8 +47,8 @@ from holdfast.store import open_store
 settings = Settings(url=sys.argv[1], schema=sys.argv[2], synchronous="off")
 sys.stdin.readline()
 store = open_store(settings)
-applied = store.migrate()
-print(len(applied), store.store_id)
+applied = store.schema.migrate()
+print(len(applied), store.schema.store_id)
 store.close()
 """
 
@@ -77,21 +77,21 @@ def test_the_names_of_schema_and_tables_are_settings(settings: Settings, engine:
     other = replace(settings, schema=new_schema(), prefix="Other_Jobs_")
     first, second = open_store(settings, clock=clock), open_store(other, clock=clock)
     try:
-        first.migrate()
+        first.schema.migrate()
         with pytest.raises(SchemaOutdated, match="run `holdfast migrate"):
-            second.check()
-        second.migrate()
-        assert first.store_id != second.store_id
+            second.schema.check()
+        second.schema.migrate()
+        assert first.schema.store_id != second.schema.store_id
         a_queued_job(second, key="k")
         assert claim(first).jobs == []
         store = second
         held = claim(store).jobs[0]
-        store.fail(ref(held), BOOM)
-        assert store.retry(str(held.id)) is State.QUEUED
+        store.attempts.fail(ref(held), BOOM)
+        assert store.operator.retry(str(held.id)) is State.QUEUED
         assert [done.created for chunk in store.enqueue_many([]) for done in chunk] == []
-        assert store.purge(0, finished=1, failed=1) == (0, None)
+        assert store.retention.purge(0, finished=1, failed=1) == (0, None)
         assert store.look("w", ["greet"], None).next_due is not None
-        assert first.jobs() == []
+        assert first.reads.jobs() == []
         with raw(other) as sql:
             assert sql("select count(*) from {attempts}") == [(1,)]
     finally:
@@ -112,7 +112,7 @@ def refusal(call: Callable[[], object], kind: type[HoldfastError]) -> str:
 
 def test_a_place_without_our_tables_says_so(stores: Callable[..., Store]) -> None:
     store = stores()
-    assert "run `holdfast migrate" in refusal(store.check, SchemaOutdated)
+    assert "run `holdfast migrate" in refusal(store.schema.check, SchemaOutdated)
     assert "run `holdfast migrate" in refusal(lambda: a_queued_job(store), SchemaOutdated)
     assert "run `holdfast migrate" in refusal(lambda: claim(store), SchemaOutdated)
 
@@ -120,22 +120,22 @@ def test_a_place_without_our_tables_says_so(stores: Callable[..., Store]) -> Non
 def test_a_schema_older_than_the_code_is_refused(store: Store, settings: Settings) -> None:
     with raw(settings) as sql:
         sql("update {meta} set version = 0")
-    said = refusal(store.check, SchemaOutdated)
+    said = refusal(store.schema.check, SchemaOutdated)
     assert "is at 0, this version needs 1: run `holdfast migrate" in said
 
 
 def test_a_newer_schema_that_still_serves_this_code_is_fine(store: Store, settings: Settings) -> None:
     with raw(settings) as sql:
         sql("update {meta} set version = 99, oldest_code = 1")
-    store.check()
-    assert store.migrate() == []
+    store.schema.check()
+    assert store.schema.migrate() == []
     a_queued_job(store)
 
 
 def test_a_newer_schema_that_no_longer_serves_this_code_is_refused(store: Store, settings: Settings) -> None:
     with raw(settings) as sql:
         sql("update {meta} set version = 99, oldest_code = 98")
-    for call in (store.check, store.migrate):
+    for call in (store.schema.check, store.schema.migrate):
         said = refusal(call, SchemaOutdated)
         assert "is at 99 and serves code from 98 on, this version knows 1: upgrade Holdfast" in said
 
@@ -143,7 +143,7 @@ def test_a_newer_schema_that_no_longer_serves_this_code_is_refused(store: Store,
 def test_a_table_of_ours_that_was_emptied_is_told(store: Store, settings: Settings) -> None:
     with raw(settings) as sql:
         sql("delete from {meta}")
-    assert "is empty" in refusal(store.check, StoreError)
+    assert "is empty" in refusal(store.schema.check, StoreError)
 
 
 # -- where jobs can't be kept ---------------------------------------------------------------------------------------
@@ -152,7 +152,7 @@ def test_a_table_of_ours_that_was_emptied_is_told(store: Store, settings: Settin
 def open_at(url: str) -> Store:
     store = open_store(Settings(url=url, synchronous="off"))
     try:
-        store.check()
+        store.schema.check()
     finally:
         store.close()
     return store
@@ -234,7 +234,7 @@ def test_a_file_that_is_no_database_stays_as_it_is(tmp_path: Path) -> None:
     path.write_text("Dear diary, " * 1000)
     assert "is not a SQLite database" in refusal(lambda: open_at(f"sqlite:///{path}"), StoreError)
     store = open_store(Settings(url=f"sqlite:///{path}"))
-    assert "is not a SQLite database" in refusal(store.migrate, StoreError)
+    assert "is not a SQLite database" in refusal(store.schema.migrate, StoreError)
     store.close()
     assert path.read_text().startswith("Dear diary")
 
@@ -320,7 +320,7 @@ def test_a_path_may_hold_anything_a_path_may_hold(tmp_path: Path, clock: Clock) 
     place = tmp_path / "with space" / "ünï%23code"
     place.mkdir(parents=True)
     store = open_store(Settings(url=f"sqlite:///{str(place).replace('%', '%25')}/jobs.db"), clock=clock)
-    store.migrate()
+    store.schema.migrate()
     a_running_job(store)
     store.close()
     assert (place / "jobs.db").is_file()
@@ -332,7 +332,7 @@ def test_a_path_may_hold_anything_a_path_may_hold(tmp_path: Path, clock: Clock) 
 @pytest.mark.parametrize("engine", ["sqlite"])
 def test_a_full_disk_is_told_and_loses_nothing(store: Store, settings: Settings) -> None:
     ids = [a_queued_job(store)]
-    with store._pool.take() as connection:  # type: ignore[attr-defined]
+    with store.db.pool.take() as connection:  # type: ignore[attr-defined]
         pages = connection.db.execute("pragma page_count").fetchone()[0]
         connection.db.execute(f"pragma max_page_count = {pages + 8}")
 
@@ -342,8 +342,8 @@ def test_a_full_disk_is_told_and_loses_nothing(store: Store, settings: Settings)
 
     with pytest.raises(StoreUnavailable, match="is full"):
         fill()
-    assert [job.id for job in store.jobs(limit=1000)] == ids[::-1]
-    with store._pool.take() as connection:  # type: ignore[attr-defined]
+    assert [job.id for job in store.reads.jobs(limit=1000)] == ids[::-1]
+    with store.db.pool.take() as connection:  # type: ignore[attr-defined]
         connection.db.execute("pragma max_page_count = 1000000")
     a_queued_job(store)  # space was freed: it goes on without a restart
 
@@ -355,7 +355,7 @@ def test_a_writer_that_waited_too_long_is_told_to_try_again(
     monkeypatch.setattr(sqlite_connect, "BUSY", 0.05)
     other = open_store(settings)
     try:
-        with store.transaction():
+        with store.db.transaction():
             said = refusal(lambda: a_queued_job(other), StoreUnavailable)
         assert "another process, or thread, has been writing to jobs.db" in said
         a_queued_job(other)
@@ -382,14 +382,14 @@ def test_a_foreign_writer_is_waited_for_and_then_told(
 def test_where_one_connection_broke_the_other_free_ones_are_not_trusted(store: Store, settings: Settings) -> None:
     """After a restart of the server not even the first call fails: what reads is made again on a new connection."""
     assert isinstance(store, PostgresStore)
-    with store._use() as one, store._use() as two, store._use() as three:
+    with store.db.use() as one, store.db.use() as two, store.db.use() as three:
         pids = [connection.info.backend_pid for connection in (one, two, three)]
     with raw(settings) as sql:
         assert sql("select count(pg_terminate_backend(pid)) from unnest(?::int[]) as t (pid)", pids) == [(3,)]
-    store.pauses()
+    store.pauses.all()
     for _ in range(4):
-        with store.transaction(), store.transaction(), store.transaction():
-            store.pauses()
+        with store.db.transaction(), store.db.transaction(), store.db.transaction():
+            store.pauses.all()
 
 
 @pytest.mark.parametrize("engine", ["postgres"])
@@ -398,8 +398,8 @@ def test_a_lock_held_for_long_is_unavailable_not_for_ever(store: Store, settings
     with raw(settings) as sql:
         sql("select 1 from {jobs} where id = ? for update", held.id)
         with pytest.raises(StoreUnavailable, match="lock timeout"):
-            store.succeed(ref(held))
-    store.succeed(ref(held))
+            store.attempts.succeed(ref(held))
+    store.attempts.succeed(ref(held))
 
 
 @pytest.mark.parametrize("engine", ["postgres"])
@@ -407,16 +407,16 @@ def test_without_prepared_statements_everything_works(settings: Settings, clock:
     """As behind PgBouncer in transaction mode."""
     store = open_store(replace(settings, prepare=False, listen=False), clock=clock)
     try:
-        store.migrate()
-        assert not store.can_listen
+        store.schema.migrate()
+        assert not store.wakeups.can_listen
         for chunk in store.enqueue_many([]):
             assert chunk == []
         held = a_running_job(store, key="k", tags=("a",))
-        store.checkpoint(ref(held), b"1")
-        assert store.renew([held.fence], [ref(held)], 20)[0] == {held.fence}
-        store.succeed(ref(held), b"2")
+        store.attempts.checkpoint(ref(held), b"1")
+        assert store.attempts.renew([held.fence], [ref(held)], 20)[0] == {held.fence}
+        store.attempts.succeed(ref(held), b"2")
         store.look("w", ["greet"], None)
-        with store._use() as connection:  # type: ignore[attr-defined]
+        with store.db.use() as connection:  # type: ignore[attr-defined]
             assert connection.execute("select count(*) from pg_prepared_statements").fetchone() == (0,)
     finally:
         store.close()

@@ -25,16 +25,16 @@ def test_an_empty_store_has_nothing_to_show(store: Store, clock: Clock) -> None:
 
 
 def test_it_tells_what_waits_runs_failed_and_is_paused(store: Store, clock: Clock) -> None:
-    store.register(id="w1", name="w", host="h", pid=7, queues=None, tasks=["greet"], slots=4)
-    store.fail(ref(a_running_job(store, queue="mail")), BOOM)
+    store.workers.register(id="w1", name="w", host="h", pid=7, queues=None, tasks=["greet"], slots=4)
+    store.attempts.fail(ref(a_running_job(store, queue="mail")), BOOM)
     first = a_running_job(store, queue="mail")
-    store.progress(ref(first), 3, 10, "page 3")
+    store.attempts.progress(ref(first), 3, 10, "page 3")
     clock.advance(5)
     second = a_running_job(store)
-    store.cancel(str(second.id))
+    store.operator.cancel(str(second.id))
     a_queued_job(store, queue="mail")
-    store.add_pause("queue", "mail", by="ops", reason="because")
-    store.add_pause("task", "greet")
+    store.pauses.add("queue", "mail", by="ops", reason="because")
+    store.pauses.add("task", "greet")
     seen = overview(store)
     assert [(d.queue, d.due, d.running, d.failed) for d in seen.depths] == [
         ("default", 0, {"w1": 1}, 0), ("mail", 1, {"w1": 1}, 1),
@@ -49,13 +49,13 @@ def test_it_tells_what_waits_runs_failed_and_is_paused(store: Store, clock: Cloc
 
 
 def test_it_can_be_of_some_queues_only(store: Store) -> None:
-    store.register(id="w1", name="w", host="h", pid=7, queues=["mail"], tasks=["greet"], slots=4)
-    store.register(id="w2", name="w", host="h", pid=8, queues=["news"], tasks=["greet"], slots=4)
-    store.register(id="w3", name="w", host="h", pid=9, queues=None, tasks=["greet"], slots=4)
+    store.workers.register(id="w1", name="w", host="h", pid=7, queues=["mail"], tasks=["greet"], slots=4)
+    store.workers.register(id="w2", name="w", host="h", pid=8, queues=["news"], tasks=["greet"], slots=4)
+    store.workers.register(id="w3", name="w", host="h", pid=9, queues=None, tasks=["greet"], slots=4)
     for queue in ("mail", "news"):
-        store.fail(ref(a_running_job(store, queue=queue)), BOOM)
+        store.attempts.fail(ref(a_running_job(store, queue=queue)), BOOM)
         a_running_job(store, queue=queue)
-        store.add_pause("queue", queue)
+        store.pauses.add("queue", queue)
     for queue in ("mail", "news"):
         a_queued_job(store, queue=queue)
     seen = overview(store, ["mail"])
@@ -66,20 +66,20 @@ def test_it_can_be_of_some_queues_only(store: Store) -> None:
 
 
 def test_it_takes_as_many_statements_for_fifty_queues_as_for_one(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    read, statements = store.read, list[str]()
+    read, statements = store.db.read, list[str]()
 
     def counting(name: str, /, **parameters: Any) -> Any:
         statements.append(name)
         return read(name, **parameters)
 
-    monkeypatch.setattr(store, "read", counting)
+    monkeypatch.setattr(store.db, "read", counting)
     a_running_job(store)
     a_queued_job(store)
     overview(store)
     few = list(statements)
     for number in range(50):
         a_queued_job(store, queue=f"q{number}", priority=number)
-        store.fail(ref(a_running_job(store, task=f"t{number}")), BOOM)
+        store.attempts.fail(ref(a_running_job(store, task=f"t{number}")), BOOM)
     claim(store, 20)
     statements.clear()
     overview(store)
@@ -98,10 +98,10 @@ def test_no_more_running_jobs_are_listed_than_there_is_use_for(store: Store, mon
 
 def test_rates_tell_of_the_last_minute(store: Store, clock: Clock) -> None:
     for _ in range(6):
-        store.succeed(ref(a_running_job(store, queue="mail")))  # too long ago
+        store.attempts.succeed(ref(a_running_job(store, queue="mail")))  # too long ago
     clock.advance(2 * MINUTE)
     for _ in range(30):
-        store.succeed(ref(a_running_job(store, queue="mail")))
+        store.attempts.succeed(ref(a_running_job(store, queue="mail")))
     for _ in range(12):
         a_queued_job(store, queue="news")
     assert overview(store).rates == {"mail": Rates(30 / 60, 30 / 60), "news": Rates(12 / 60, 0.0)}

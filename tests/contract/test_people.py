@@ -23,44 +23,44 @@ from tests.factories import BOOM, HOUR, LEASE, Clock, a_queued_job, a_running_jo
 
 def test_a_refusal_of_what_has_changed_meanwhile_says_so(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     held = a_running_job(store, key="k")
-    original = store.act
+    original = store.operator.act
 
     def act(verb: str, ids: Sequence[Any], **parameters: Any) -> list[Any]:
         rows = original(verb, ids, **parameters)
-        store.fail(ref(held), BOOM)
+        store.attempts.fail(ref(held), BOOM)
         return rows
 
-    monkeypatch.setattr(store, "act", act)
+    monkeypatch.setattr(store.operator, "act", act)
     with pytest.raises(Refused, match=f"can't retry job {held.id}: it was not failed yet when this was asked"):
-        store.retry(str(held.id))
+        store.operator.retry(str(held.id))
 
 
 def test_resume_charges_no_attempt_and_keeps_the_checkpoint(store: Store) -> None:
     held = a_running_job(store)
-    store.checkpoint(ref(held), b'{"page":3}', pending=7)
-    store.pause(str(held.id))
-    store.park(ref(held))
-    job = store.get(str(held.id))
+    store.attempts.checkpoint(ref(held), b'{"page":3}', pending=7)
+    store.operator.pause(str(held.id))
+    store.attempts.park(ref(held))
+    job = store.reads.get(str(held.id))
     assert (job.state, job.attempt, job.checkpoint, job.pending) == (State.PAUSED, 0, b'{"page":3}', 7)
-    store.resume(str(held.id))
+    store.operator.resume(str(held.id))
     again = reclaim(store, held.id)
     assert (again.attempt, again.checkpoint) == (1, b'{"page":3}')
 
 
 def test_resume_keeps_the_due_time(store: Store, clock: Clock) -> None:
     id = a_queued_job(store, delay=HOUR)
-    store.pause(id)
-    store.resume(id)
-    assert store.get(id).run_at == clock.now + timedelta(seconds=HOUR)
+    store.operator.pause(id)
+    store.operator.resume(id)
+    assert store.reads.get(id).run_at == clock.now + timedelta(seconds=HOUR)
     assert claim(store).next_due == pytest.approx(HOUR)
 
 
 def test_cancel_says_why(store: Store, clock: Clock) -> None:
     queued, paused = a_queued_job(store), a_queued_job(store)
-    store.pause(paused)
+    store.operator.pause(paused)
     for id in (queued, paused):
-        assert store.cancel(id, "no longer wanted") is State.CANCELLED
-        job = store.get(id)
+        assert store.operator.cancel(id, "no longer wanted") is State.CANCELLED
+        job = store.reads.get(id)
         assert (job.error_code, job.error_message) == ("CANCELLED", "no longer wanted")
         assert (job.finished_at, job.failed_at) == (clock.now, None)
     assert claim(store, 5).jobs == []
@@ -68,90 +68,90 @@ def test_cancel_says_why(store: Store, clock: Clock) -> None:
 
 def test_a_job_cancelled_while_it_runs_ends_cancelled_or_succeeded_never_queued(store: Store) -> None:
     held = a_running_job(store)
-    store.cancel(str(held.id))
-    store.reschedule(ref(held), 0, BOOM)
-    job = store.get(str(held.id))
+    store.operator.cancel(str(held.id))
+    store.attempts.reschedule(ref(held), 0, BOOM)
+    job = store.reads.get(str(held.id))
     assert (job.state, job.error_code) == (State.CANCELLED, "Boom")
     other = a_running_job(store)
-    store.cancel(str(other.id))
-    store.succeed(ref(other))
-    assert store.get(str(other.id)).state is State.SUCCEEDED
+    store.operator.cancel(str(other.id))
+    store.attempts.succeed(ref(other))
+    assert store.reads.get(str(other.id)).state is State.SUCCEEDED
 
 
 def test_retry_begins_another_life(store: Store, clock: Clock) -> None:
     """Attempts go back to 0, so that what is queued again can be claimed again."""
     held = a_running_job(store, max_attempts=1, expires_in=10, queue="mail")
-    store.fail(ref(held), BOOM)
-    failed = store.get(str(held.id))
+    store.attempts.fail(ref(held), BOOM)
+    failed = store.reads.get(str(held.id))
     assert (failed.failed_at, failed.attempt) == (clock.now, 1)
     clock.advance(HOUR)
-    assert store.retry(str(held.id)) is State.QUEUED
-    job = store.get(str(held.id))
+    assert store.operator.retry(str(held.id)) is State.QUEUED
+    job = store.reads.get(str(held.id))
     assert (job.state, job.attempt, job.life, job.run_at, job.queue) == (State.QUEUED, 0, 2, clock.now, "mail")
     assert (job.fence, job.worker, job.started_at, job.finished_at, job.failed_at) == (None, None, None, None, None)
     assert (job.error_code, job.expires_at, job.crashes) == (None, None, 0)
-    assert store.expire() == []
+    assert store.retention.expire() == []
     again = reclaim(store, held.id)
     assert again.attempt == 1
-    store.succeed(ref(again))
+    store.attempts.succeed(ref(again))
 
 
 def test_a_quarantined_job_can_be_retried(store: Store, clock: Clock) -> None:
     held = a_running_job(store, max_attempts=9)
     for _ in range(3):
         clock.advance(LEASE + 1)
-        store.rescue()
+        store.rescues.rescue()
         claim(store)
-    assert store.get(str(held.id)).error_code == "QUARANTINED"
-    store.retry(str(held.id))
-    job = store.get(str(held.id))
+    assert store.reads.get(str(held.id)).error_code == "QUARANTINED"
+    store.operator.retry(str(held.id))
+    job = store.reads.get(str(held.id))
     assert (job.crashes, job.suspicion) == (0, 0)
     reclaim(store, held.id)
 
 
 def test_priority_due_time_and_tags_of_a_waiting_job_change(store: Store, clock: Clock) -> None:
     id, other = a_queued_job(store, tags=("a",)), a_queued_job(store)
-    store.change(id, priority=-5)
+    store.operator.change(id, priority=-5)
     assert [str(job.id) for job in claim(store, 2).jobs] == [other, id]
     id = a_queued_job(store, tags=("a",))
-    store.change(id, delay=60)
-    assert store.get(id).run_at == clock.now + timedelta(seconds=60)
+    store.operator.change(id, delay=60)
+    assert store.reads.get(id).run_at == clock.now + timedelta(seconds=60)
     assert claim(store).jobs == []
-    store.change(id, run_at=clock.now + timedelta(seconds=5))
+    store.operator.change(id, run_at=clock.now + timedelta(seconds=5))
     assert claim(store).next_due == pytest.approx(5)
-    store.change(id, tags=["b", "c"])
-    job = store.get(id)
+    store.operator.change(id, tags=["b", "c"])
+    job = store.reads.get(id)
     assert (job.tags, job.priority, job.run_at) == (("b", "c"), 0, clock.now + timedelta(seconds=5))
-    store.change(id, tags=[])
-    assert store.get(id).tags == ()
-    store.change(id, delay=0)
+    store.operator.change(id, tags=[])
+    assert store.reads.get(id).tags == ()
+    store.operator.change(id, delay=0)
     assert [str(job.id) for job in claim(store).jobs] == [id]
 
 
 def test_a_change_of_nothing_changes_nothing(store: Store) -> None:
     id = a_queued_job(store, priority=3, tags=("a",), delay=9)
-    before = store.get(id)
-    assert store.change(id) is State.QUEUED
-    assert store.get(id) == before
+    before = store.reads.get(id)
+    assert store.operator.change(id) is State.QUEUED
+    assert store.reads.get(id) == before
 
 
 def test_a_change_the_schema_refuses_changes_nothing(store: Store) -> None:
     id = a_queued_job(store)
-    before = store.get(id)
+    before = store.reads.get(id)
     with pytest.raises(StoreError):
-        store.change(id, priority=1000, tags=["x"])
-    assert store.get(id) == before
+        store.operator.change(id, priority=1000, tags=["x"])
+    assert store.reads.get(id) == before
 
 
 def test_a_deleted_job_is_forgotten_with_its_history(store: Store, settings: Settings) -> None:
     held, kept = a_running_job(store), a_running_job(store)
     for one in (held, kept):
-        store.fail(ref(one), BOOM)
-    assert store.delete(str(held.id)) is State.FAILED
+        store.attempts.fail(ref(one), BOOM)
+    assert store.operator.delete(str(held.id)) is State.FAILED
     with pytest.raises(JobNotFound):
-        store.get(str(held.id))
-    assert store.attempts(str(held.id)) == []
-    assert len(store.attempts(str(kept.id))) == 1
+        store.reads.get(str(held.id))
+    assert store.reads.attempts(str(held.id)) == []
+    assert len(store.reads.attempts(str(kept.id))) == 1
     with raw(settings) as sql:
         assert sql("select count(*) from {attempts}") == [(1,)]
 
@@ -183,27 +183,27 @@ def test_a_pause_and_a_claim_at_once_leave_no_job_between(
         id = a_queued_job(store)
 
         def act(number: int, id: str = id) -> State | list[ClaimedJob]:
-            return own[0].pause(id) if number == 0 else claim(own[1]).jobs
+            return own[0].operator.pause(id) if number == 0 else claim(own[1]).jobs
 
         state, taken = at_once(2, act)
-        job = store.get(id)
+        job = store.reads.get(id)
         if isinstance(taken, list) and taken:
             assert (job.state, job.pause_requested, state) == (State.RUNNING, True, State.RUNNING)
-            store.stop(ref(taken[0]))
+            store.attempts.stop(ref(taken[0]))
         else:
             assert (job.state, state) == (State.PAUSED, State.PAUSED)
 
 
 def test_jobs_are_listed_newest_first_in_pages(store: Store) -> None:
     ids = [a_queued_job(store, queue="ab"[n % 2], task=("greet", "scan")[n % 3 == 0]) for n in range(12)]
-    assert [job.id for job in store.jobs()] == ids[::-1]
-    first = store.jobs(limit=5)
-    second = store.jobs(limit=5, before=first[-1].id)
+    assert [job.id for job in store.reads.jobs()] == ids[::-1]
+    first = store.reads.jobs(limit=5)
+    second = store.reads.jobs(limit=5, before=first[-1].id)
     assert [job.id for job in first + second] == ids[:1:-1]
-    assert {job.id for job in store.jobs(queue="a", task="scan")} == {ids[0], ids[6]}
-    store.pause(ids[3])
-    assert [job.id for job in store.jobs(state=State.PAUSED)] == [ids[3]]
-    assert store.jobs(state=State.PAUSED, queue="a") == []
+    assert {job.id for job in store.reads.jobs(queue="a", task="scan")} == {ids[0], ids[6]}
+    store.operator.pause(ids[3])
+    assert [job.id for job in store.reads.jobs(state=State.PAUSED)] == [ids[3]]
+    assert store.reads.jobs(state=State.PAUSED, queue="a") == []
 
 
 @pytest.mark.parametrize("engine", ["postgres"])
@@ -211,7 +211,7 @@ def test_every_return_to_queued_wakes_and_so_do_requests(store: Store, settings:
     """An insert-only trigger misses jobs that come back."""
     assert isinstance(store, PostgresStore)
     with psycopg.connect(settings.url, autocommit=True) as ear:
-        ear.execute(store.listen_everywhere)
+        ear.execute(store.wakeups.listen_everywhere)
 
         def heard() -> str:
             [notice] = ear.notifies(timeout=5, stop_after=1)
@@ -219,43 +219,43 @@ def test_every_return_to_queued_wakes_and_so_do_requests(store: Store, settings:
 
         held = a_running_job(store, queue="mail")
         assert heard() == 'l["mail", "greet", 0]'
-        store.release(ref(held))
+        store.attempts.release(ref(held))
         assert heard() == "qmail"
-        store.reschedule(ref(reclaim(store, held.id)), 0, BOOM)
+        store.attempts.reschedule(ref(reclaim(store, held.id)), 0, BOOM)
         assert heard() == "qmail"
-        store.pause(str(held.id))
-        store.resume(str(held.id))
+        store.operator.pause(str(held.id))
+        store.operator.resume(str(held.id))
         assert heard() == "qmail"
-        store.cancel(str(held.id))
-        store.retry(str(held.id))
+        store.operator.cancel(str(held.id))
+        store.operator.retry(str(held.id))
         assert heard() == "qmail"
-        store.change(str(held.id), priority=1)
+        store.operator.change(str(held.id), priority=1)
         assert heard() == "qmail"
         reclaim(store, held.id)
-        store.cancel(str(held.id))
+        store.operator.cancel(str(held.id))
         assert heard() == "r"
-        store.add_pause("queue", "mail")
-        store.drop_pause("queue", "mail")
+        store.pauses.add("queue", "mail")
+        store.pauses.drop("queue", "mail")
         assert heard() == "qmail"
-        store.add_pause("task", "greet")
-        store.drop_pause("task", "greet")
+        store.pauses.add("task", "greet")
+        store.pauses.drop("task", "greet")
         assert heard() == "q", "whichever queue its jobs wait in"
 
 
 def test_a_job_without_attempts_left_is_not_even_rescheduled_to_be_paused(store: Store) -> None:
     """Nobody could resume it."""
     held = a_running_job(store, max_attempts=1)
-    store.pause(str(held.id))
+    store.operator.pause(str(held.id))
     with pytest.raises(StoreError):
-        store.reschedule(ref(held), 0.0, BOOM)
-    assert store.get(str(held.id)).state == "running"
+        store.attempts.reschedule(ref(held), 0.0, BOOM)
+    assert store.reads.get(str(held.id)).state == "running"
 
 
 def test_a_store_that_is_open_needs_no_files_of_ours(
     stores: Callable[..., Store], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A release may be removed, or replaced by the next one, under a process that goes on for a while."""
-    stores().migrate()
+    stores().schema.migrate()
     statements.sources.cache_clear()
     store = stores()
 
@@ -264,12 +264,12 @@ def test_a_store_that_is_open_needs_no_files_of_ours(
 
     monkeypatch.setattr(Path, "read_text", gone)
     held = a_running_job(store)
-    store.reschedule(ref(held), 0, BOOM)
+    store.attempts.reschedule(ref(held), 0, BOOM)
     for id in (a_queued_job(store), a_queued_job(store)):
-        store.pause(id)
-        store.resume(id)
-        store.cancel(id)
-        store.retry(id)
+        store.operator.pause(id)
+        store.operator.resume(id)
+        store.operator.cancel(id)
+        store.operator.retry(id)
     store.look("w1", ["greet"], None)
-    store.renew([held.fence], [], 5.0)
-    assert len(store.jobs()) == 3
+    store.attempts.renew([held.fence], [], 5.0)
+    assert len(store.reads.jobs()) == 3

@@ -18,14 +18,14 @@ from tests.contract.places import at_once
 from tests.factories import a_queued_job
 
 
-@pytest.fixture(params=["_pool", "_posts"])
-def name(request: pytest.FixtureRequest, engine: str) -> str:
-    return "_pool" if engine == "sqlite" else str(request.param)  # SQLite has one for everything
+@pytest.fixture(params=["db", "enqueueing"])
+def part(request: pytest.FixtureRequest, engine: str) -> str:
+    return "db" if engine == "sqlite" else str(request.param)  # SQLite has one pool for everything
 
 
 @pytest.fixture
-def pool(store: Store, name: str) -> Any:
-    return getattr(store, name)
+def pool(store: Store, part: str) -> Any:
+    return getattr(store, part).pool
 
 
 @pytest.fixture
@@ -85,15 +85,15 @@ from holdfast.model.job import NewJob
 from holdfast.settings import Settings
 from holdfast.store import open_store
 
-url, schema, name = sys.argv[1:]
+url, schema, part = sys.argv[1:]
 settings = Settings(url=url, schema=schema)
 store = open_store(settings)
-pool = getattr(store, name)
+pool = getattr(store, part).pool
 with pool.use() as lent:
     child = os.fork()
 if not child:
     for one in (store, open_store(settings)):
-        for act in (lambda: one.enqueue(NewJob(task="greet", args=b'"child"')), one.jobs, one.pauses):
+        for act in (lambda: one.enqueue(NewJob(task="greet", args=b'"child"')), one.reads.jobs, one.pauses.all):
             try:
                 act()
                 told = ""
@@ -111,13 +111,13 @@ store.enqueue(NewJob(task="greet", args=b'"parent"'))
 
 
 def test_what_was_lent_before_a_fork_never_gets_into_the_childs_pool(
-    store: Store, settings: Settings, name: str
+    store: Store, settings: Settings, part: str
 ) -> None:
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", LENT, settings.url, settings.schema, name],
+        [sys.executable, "-W", "ignore", "-c", LENT, settings.url, settings.schema, part],
         capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     expected = [b'"parent"'] if settings.url.startswith("sqlite") else [b'"parent"', b'"child"', b'"child"']
-    assert [job.args for job in store.jobs()] == expected
+    assert [job.args for job in store.reads.jobs()] == expected
     a_queued_job(store)

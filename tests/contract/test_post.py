@@ -40,8 +40,8 @@ def test_after_a_refused_job_the_next_gets_its_own_answer(store: Store) -> None:
         with pytest.raises(ValueRefused, match="NUL"):
             store.enqueue(new_job(queue="a\0b"))
     made = [a_queued_job(store, queue=f"q{n}") for n in range(5)]
-    assert [store.get(id).queue for id in [first, *made]] == ["default", *(f"q{n}" for n in range(5))]
-    assert len(store.jobs()) == 6
+    assert [store.reads.get(id).queue for id in [first, *made]] == ["default", *(f"q{n}" for n in range(5))]
+    assert len(store.reads.jobs()) == 6
 
 
 def test_values_arrive_as_they_were_given(store: Store) -> None:
@@ -50,7 +50,7 @@ def test_values_arrive_as_they_were_given(store: Store) -> None:
         store, args=args, queue="ü", priority=-3, tags=("a b", 'c"d', "e\\f", "NULL", ""), correlation_id="c,{}",
         delay=5.5, expires_in=60.0,
     )  # fmt: skip
-    job = store.get(id)
+    job = store.reads.get(id)
     assert (job.args, job.queue, job.priority) == (args, "ü", -3)
     assert (job.tags, job.correlation_id) == (("a b", 'c"d', "e\\f", "NULL", ""), "c,{}")
     assert (job.run_at - job.created_at).total_seconds() == pytest.approx(5.5, abs=0.01)
@@ -71,8 +71,8 @@ def test_what_jobs_of_a_kind_have_in_common_is_not_mixed_up(
     given = [{**kind, "args": f'{{"n": "{n} €"}}'.encode()} for n in range(3) for kind in (*kinds, *kinds[:2])]
     with closing(open_store(settings)) as real:
         made = [real.enqueue(new_job(**job)).id for job in given]
-        kept = [real.get(id) for id in made]
-        later = [real.get(real.enqueue(new_job(delay=delay)).id) for delay in (0, 60.0, 0.0)]
+        kept = [real.reads.get(id) for id in made]
+        later = [real.reads.get(real.enqueue(new_job(delay=delay)).id) for delay in (0, 60.0, 0.0)]
     assert [{name: getattr(job, name) for name in wanted} for job, wanted in zip(kept, given, strict=True)] == given
     assert {job.queue for job in kept} == {"default", "ü"}
     assert [round((job.run_at - job.created_at).total_seconds()) for job in later] == [0, 60, 0]
@@ -90,7 +90,7 @@ def test_a_connection_that_ended_while_nobody_used_it_is_not_used(store: Store, 
             ) == [(True,)]
 
     wait_until(end_it)
-    assert store.get(a_queued_job(store)).queue == "default"
+    assert store.reads.get(a_queued_job(store)).queue == "default"
 
 
 def test_what_fails_when_it_is_committed_was_not_enqueued(store: Store, settings: Settings) -> None:
@@ -108,9 +108,9 @@ def test_what_fails_when_it_is_committed_was_not_enqueued(store: Store, settings
         for _ in range(3):
             with pytest.raises(ValueRefused, match="not today"):
                 store.enqueue(new_job())
-        assert store.jobs() == []
+        assert store.reads.jobs() == []
         db.execute(f"drop trigger refused on {jobs}".encode())
-    assert store.get(a_queued_job(store)).queue == "default"
+    assert store.reads.get(a_queued_job(store)).queue == "default"
 
 
 def test_what_fails_when_outcomes_are_committed_is_told_as_what_it_is(store: Store, settings: Settings) -> None:
@@ -127,7 +127,7 @@ def test_what_fails_when_outcomes_are_committed_is_told_as_what_it_is(store: Sto
         )
     with pytest.raises(ValueRefused, match="not today"):
         store.exchange([returned(held, None)], wants())
-    assert store.get(str(held.id)).state == "running"
+    assert store.reads.get(str(held.id)).state == "running"
 
 
 def test_members_of_enumerations_are_kept_as_what_they_stand_for(store: Store) -> None:
@@ -138,7 +138,7 @@ def test_members_of_enumerations_are_kept_as_what_they_stand_for(store: Store) -
         HIGH = 7
 
     id = store.enqueue(new_job(queue=Queue.MAIL, priority=Urgency.HIGH)).id
-    assert (store.get(id).queue, store.get(id).priority) == ("mail", 7)
+    assert (store.reads.get(id).queue, store.reads.get(id).priority) == ("mail", 7)
 
 
 def test_who_hears_of_a_lost_wake_up_may_enqueue(store: Store) -> None:
@@ -152,12 +152,12 @@ def test_who_hears_of_a_lost_wake_up_may_enqueue(store: Store) -> None:
     unsubscribe = events.subscribe(alert)
     try:
         assert isinstance(store, PostgresStore)
-        with store._posts.use() as post:
-            post.failure = ((store.channel, "qmail"), "the queue is full")
+        with store.enqueueing.pool.use() as post:
+            post.failure = ((store.wakeups.channel, "qmail"), "the queue is full")
         a_queued_job(store)
     finally:
         unsubscribe()
-    assert [store.get(id).queue for id in told] == ["alerts"]
+    assert [store.reads.get(id).queue for id in told] == ["alerts"]
 
 
 def test_a_wake_up_that_failed_behind_its_job_is_sent_again(store: Store, settings: Settings) -> None:
@@ -165,9 +165,9 @@ def test_a_wake_up_that_failed_behind_its_job_is_sent_again(store: Store, settin
     assert isinstance(store, PostgresStore)
     a_queued_job(store)  # the connection is there
     with psycopg.connect(settings.url, autocommit=True) as listener:
-        listener.execute(store.listen_everywhere)
-        with store._posts.use() as post:
-            post.failure = ((store.channel, "qearlier"), "canceling statement due to lock timeout")
+        listener.execute(store.wakeups.listen_everywhere)
+        with store.enqueueing.pool.use() as post:
+            post.failure = ((store.wakeups.channel, "qearlier"), "canceling statement due to lock timeout")
         a_queued_job(store, queue="later")
         heard = {wakeup.payload for wakeup in listener.notifies(timeout=10, stop_after=2)}
     assert heard == {"qearlier", 'l["later", "greet", 0]'}
@@ -185,7 +185,7 @@ def test_who_does_not_know_whether_its_job_was_taken_tells_the_workers(
         raise psycopg.OperationalError("the connection is lost")
 
     with psycopg.connect(settings.url, autocommit=True) as listener:
-        listener.execute(store.listen_everywhere)
+        listener.execute(store.wakeups.listen_everywhere)
         with monkeypatch.context() as patch:
             patch.setattr(enqueue_connection.EnqueueConnection, "enqueue", lose)
             with pytest.raises(OutcomeUnknown):
@@ -196,7 +196,7 @@ def test_who_does_not_know_whether_its_job_was_taken_tells_the_workers(
 def test_a_job_waits_for_whoever_has_the_table_and_workers_hear_of_it_then(store: Store, settings: Settings) -> None:
     assert isinstance(store, PostgresStore)
     with psycopg.connect(settings.url, autocommit=True) as listener, ThreadPoolExecutor(1) as thread:
-        listener.execute(store.listen_everywhere)
+        listener.execute(store.wakeups.listen_everywhere)
         a_queued_job(store)
         [first] = listener.notifies(timeout=10, stop_after=1)  # it may come some time after its job
         assert first.payload == 'l["default", "greet", 0]'
@@ -210,7 +210,7 @@ def test_a_job_waits_for_whoever_has_the_table_and_workers_hear_of_it_then(store
         id = waiting.result(10)
         assert [w.payload for w in listener.notifies(timeout=10, stop_after=1)] == ['l["mail", "greet", 0]']
     assert early in ([], ['l["mail", "greet", 0]']), "one was on its way before it was known that there is nothing yet"
-    assert store.get(id).queue == "mail"
+    assert store.reads.get(id).queue == "mail"
     assert a_queued_job(store) != id, "and the next gets its own answer"
 
 
@@ -221,7 +221,7 @@ def test_a_table_that_stays_locked_is_told_of_and_the_next_job_is_taken(store: S
         with pytest.raises(RowLocked):
             a_queued_job(store)
     a_queued_job(store, queue="later")
-    assert [job.queue for job in store.jobs()] == ["later", "default"]
+    assert [job.queue for job in store.reads.jobs()] == ["later", "default"]
 
 
 @pytest.mark.parametrize("lost", [psycopg.errors.AdminShutdown, psycopg.OperationalError])
@@ -240,7 +240,7 @@ def test_a_job_whose_session_ended_is_not_sent_twice(
         patch.setattr(enqueue_connection.EnqueueConnection, "enqueue", lose)
         with pytest.raises(OutcomeUnknown):
             a_queued_job(store, queue="mail")
-    assert [job.queue for job in store.jobs()] == ["mail", "default"]
+    assert [job.queue for job in store.reads.jobs()] == ["mail", "default"]
 
 
 def test_a_role_that_may_only_insert_jobs_can_enqueue(store: Store, settings: Settings) -> None:
@@ -248,4 +248,4 @@ def test_a_role_that_may_only_insert_jobs_can_enqueue(store: Store, settings: Se
     rights = f"usage on schema {schema}", f"insert, select (id) on {schema}.jobs", f"select on {schema}.meta"
     with a_role(settings.url, *rights) as url, closing(open_store(replace(settings, url=url))) as theirs:
         ids = [theirs.enqueue(new_job()).id for _ in range(3)]
-    assert {store.get(id).state for id in ids} == {State.QUEUED}
+    assert {store.reads.get(id).state for id in ids} == {State.QUEUED}

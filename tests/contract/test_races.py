@@ -18,17 +18,17 @@ from tests.factories import BOOM, LEASE, Clock, a_running_job, claim, ref
 Q, R, S, F, P, C = State
 
 HOLDERS: dict[str, Callable[[Store, Ref], object]] = {
-    "succeed": lambda store, ref: store.succeed(ref, b"1"),
-    "fail": lambda store, ref: store.fail(ref, BOOM),
-    "reschedule": lambda store, ref: store.reschedule(ref, 0, BOOM),
-    "release": lambda store, ref: store.release(ref),
-    "park": lambda store, ref: store.park(ref),
-    "stop": lambda store, ref: store.stop(ref),
+    "succeed": lambda store, ref: store.attempts.succeed(ref, b"1"),
+    "fail": lambda store, ref: store.attempts.fail(ref, BOOM),
+    "reschedule": lambda store, ref: store.attempts.reschedule(ref, 0, BOOM),
+    "release": lambda store, ref: store.attempts.release(ref),
+    "park": lambda store, ref: store.attempts.park(ref),
+    "stop": lambda store, ref: store.attempts.stop(ref),
 }
 PEOPLES: dict[str, Callable[[Store, str], State]] = {
-    "pause": lambda store, id: store.pause(id, "for a while", "ops"),
-    "resume": lambda store, id: store.resume(id),
-    "cancel": lambda store, id: store.cancel(id, "no longer wanted", "ops"),
+    "pause": lambda store, id: store.operator.pause(id, "for a while", "ops"),
+    "resume": lambda store, id: store.operator.resume(id),
+    "cancel": lambda store, id: store.operator.cancel(id, "no longer wanted", "ops"),
 }
 ORDERED = ("succeed", "reschedule", "rescue", "pause", "resume", "cancel")
 
@@ -79,7 +79,7 @@ class Model:
 def do(store: Store, verb: str, held: Ref) -> str:
     try:
         if verb == "rescue":
-            return "ok" if store.rescue(by_expiry=False, dead=["w1"]) else "nothing"
+            return "ok" if store.rescues.rescue(by_expiry=False, dead=["w1"]) else "nothing"
         if verb in PEOPLES:
             PEOPLES[verb](store, str(held.id))
         else:
@@ -92,7 +92,7 @@ def do(store: Store, verb: str, held: Ref) -> str:
 
 
 def check(store: Store, model: Model, id: object, told: object) -> None:
-    job = store.get(str(id))
+    job = store.reads.get(str(id))
     assert job.state is model.state, told
     if model.state is R:
         assert (job.cancel_requested, job.pause_requested) == (model.cancel, model.pause), told
@@ -140,14 +140,14 @@ def test_what_happens_at_once_is_what_would_have_happened_in_some_order(
         for verb in before:
             assert do(store, verb, held) == "ok"
         answers = at_once(len(verbs), lambda number, held=held: do(own[number], verbs[number], held))  # type: ignore[misc]
-        found = store.get(str(held.id)).state
+        found = store.reads.get(str(held.id)).state
         possible = set(outcomes(verbs, before))
         assert (found, tuple(answers)) in possible, (verbs, found, answers)
         # (Its holder may hear of a success that it recorded before: only one of these made a difference.)
         if "cancel" in verbs and answers[verbs.index("cancel")] == "ok" and found in (Q, P):
             raise AssertionError(f"a cancel was taken and is lost: {verbs} {answers} {found}")
         if found is not R:
-            assert len(store.attempts(str(held.id))) == (0 if found is S else 1), "one end, told once"
+            assert len(store.reads.attempts(str(held.id))) == (0 if found is S else 1), "one end, told once"
         put_away(store, held)
 
 
@@ -169,19 +169,19 @@ def outcomes(verbs: Sequence[str], before: Iterable[str]) -> Iterable[tuple[Stat
 
 def put_away(store: Store, held: Ref) -> None:
     """Nothing may be due when the next one comes."""
-    state = store.get(str(held.id)).state
+    state = store.reads.get(str(held.id)).state
     if state is R:
-        store.stop(held)
+        store.attempts.stop(held)
     elif state in (Q, P):
-        store.cancel(str(held.id))
+        store.operator.cancel(str(held.id))
         assert claim(store).jobs == [], "what was cancelled never runs"
 
 
 def test_a_job_that_was_cancelled_while_it_ran_never_runs_again(store: Store, clock: Clock) -> None:
     for verb in (*HOLDERS, "rescue"):
         held = ref(a_running_job(store))
-        store.cancel(str(held.id))
+        store.operator.cancel(str(held.id))
         do(store, verb, held)
         clock.advance(10 * LEASE)
         assert claim(store, 10).jobs == [], verb
-        assert store.get(str(held.id)).state in (S, C)
+        assert store.reads.get(str(held.id)).state in (S, C)

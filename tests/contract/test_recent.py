@@ -49,7 +49,7 @@ NEVER = 1e9  # seconds
 @pytest.fixture
 def store(stores: Callable[..., PostgresStore], clock: Clock) -> PostgresStore:
     store = stores(clock=clock)
-    store.migrate()
+    store.schema.migrate()
     return store
 
 
@@ -69,12 +69,12 @@ def narrow(monkeypatch: pytest.MonkeyPatch, store: PostgresStore, clock: Clock) 
 
 
 def memory_of(store: PostgresStore) -> ClaimFloors:
-    return store._surveys.looks(wants())
+    return store.exchanging.surveys.looks(wants())
 
 
 def surveyed(store: PostgresStore) -> None:
     """The survey under way has ended."""
-    wait_until(lambda: not store._surveys.under_way())
+    wait_until(lambda: not store.exchanging.surveys.under_way())
 
 
 def survey(store: PostgresStore) -> None:
@@ -151,7 +151,7 @@ def test_a_job_given_back_is_found_soon(narrow: PostgresStore, clock: Clock, tol
     [held] = claim(narrow, tasks=TASKS, told=told).jobs
     clock.advance(5)
     assert not ids(narrow, told=told)
-    narrow.release(ref(held))
+    narrow.attempts.release(ref(held))
     assert wait_until(lambda: ids(narrow, told=told)) == [id], "it waits in its old place, so we survey at once"
 
 
@@ -163,7 +163,7 @@ def test_one_that_another_gave_back_is_found_by_the_next_survey(
     [held] = claim(other, tasks=TASKS).jobs
     clock.advance(5)
     assert not ids(narrow)
-    other.release(ref(held))
+    other.attempts.release(ref(held))
     assert not ids(narrow)
     surveyed(narrow)
     assert not ids(narrow)
@@ -178,15 +178,15 @@ def test_a_job_that_waits_again_from_now_on_is_found_at_once(narrow: PostgresSto
     clock.advance(5)
     assert not ids(narrow)
     if how == "reschedule":
-        narrow.reschedule(ref(held), 7, BOOM)
+        narrow.attempts.reschedule(ref(held), 7, BOOM)
         assert claim(narrow, tasks=TASKS).next_due == pytest.approx(7)
         clock.advance(7)
     elif how == "retry":
-        narrow.fail(ref(held), BOOM)
-        narrow.retry(id)
+        narrow.attempts.fail(ref(held), BOOM)
+        narrow.operator.retry(id)
     else:
         clock.advance(LEASE + 1)
-        assert len(narrow.rescue()) == 1
+        assert len(narrow.rescues.rescue()) == 1
     assert ids(narrow) == [id]
 
 
@@ -213,7 +213,7 @@ def test_jobs_of_others_are_left_alone(narrow: PostgresStore) -> None:
 def test_what_came_during_a_pause_is_taken_when_it_ends(
     narrow: PostgresStore, clock: Clock, kind: str, name: str
 ) -> None:
-    narrow.add_pause(kind, name, delay=30)
+    narrow.pauses.add(kind, name, delay=30)
     id = a_queued_job(narrow)
     for told in ((), [HERE]):
         clock.advance(10)
@@ -225,14 +225,14 @@ def test_what_came_during_a_pause_is_taken_when_it_ends(
 
 
 def test_what_a_pause_by_filter_set_aside_is_found_by_the_next_survey(narrow: PostgresStore, clock: Clock) -> None:
-    narrow.add_pause("filter", "task:greet")
+    narrow.pauses.add("filter", "task:greet")
     id, other = a_queued_job(narrow), a_queued_job(narrow, task="scan")
     _, free = claim_as_a_desk(narrow, wants(5, tasks=TASKS))
     assert [str(job.id) for job in free] == [other]
-    assert narrow.get(id).held_by == "pause:task:greet"
+    assert narrow.reads.get(id).held_by == "pause:task:greet"
     clock.advance(20)
     assert not ids(narrow)
-    narrow.drop_pause("filter", "task:greet")
+    narrow.pauses.drop("filter", "task:greet")
     assert not ids(narrow)
     survey(narrow)
     assert ids(narrow) == [id]
@@ -285,7 +285,7 @@ def test_a_job_enqueued_for_the_past_in_a_known_lane_waits_for_a_survey_at_most(
     id = a_queued_job(narrow, run_at=clock.now.replace(year=clock.now.year - 1))
     survey(narrow)
     assert ids(narrow) == [id]
-    assert narrow.get(id).state is State.RUNNING
+    assert narrow.reads.get(id).state is State.RUNNING
 
 
 @pytest.mark.parametrize("verb", ["resume", "change"])
@@ -293,14 +293,14 @@ def test_what_people_put_back_or_move_is_found_by_the_next_survey(
     narrow: PostgresStore, clock: Clock, verb: str
 ) -> None:
     id = a_queued_job(narrow)
-    narrow.pause(id) if verb == "resume" else narrow.add_pause("task", "greet")
+    narrow.operator.pause(id) if verb == "resume" else narrow.pauses.add("task", "greet")
     clock.advance(5)
     assert not ids(narrow)
     if verb == "resume":
-        narrow.resume(id)
+        narrow.operator.resume(id)
     else:
-        narrow.change(id, priority=3)
-        narrow.drop_pause("task", "greet")
+        narrow.operator.change(id, priority=3)
+        narrow.pauses.drop("task", "greet")
     survey(narrow)
     assert ids(narrow) == [id]
 
@@ -332,7 +332,7 @@ def test_who_looks_thoroughly_looks_everywhere(narrow: PostgresStore, clock: Clo
     """As a drain does, which ends when nothing is found."""
     id = a_queued_job(narrow, run_at=clock.now.replace(year=clock.now.year - 1))
     assert not ids(narrow)
-    assert [str(job.id) for job in narrow.claim(wants(thorough=True)).jobs] == [id]
+    assert [str(job.id) for job in narrow.attempts.claim(wants(thorough=True)).jobs] == [id]
 
 
 # -- surveys -----------------------------------------------------------------------------------------------------------
@@ -348,17 +348,17 @@ def told(engine: str) -> Iterator[list[str]]:
 
 def held_up(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """The next survey is made, but ends only when this is set."""
-    may_end, make = threading.Event(), store._surveys._survey
+    may_end, make = threading.Event(), store.exchanging.surveys._survey
 
     def slowly(*scope: Any) -> Survey:
         found = make(*scope)
         assert may_end.wait(20)
         return found
 
-    monkeypatch.setattr(store._surveys, "_survey", slowly)
+    monkeypatch.setattr(store.exchanging.surveys, "_survey", slowly)
     memory_of(store)._ended -= 2 * NEVER
     memory_of(store)
-    wait_until(lambda: store._surveys.under_way())
+    wait_until(lambda: store.exchanging.surveys.under_way())
     return may_end
 
 
@@ -371,7 +371,7 @@ def test_no_claim_waits_for_a_survey(
         id = a_queued_job(narrow)
         assert ids(narrow, told=told) == [id]
         clock.advance(1)
-    assert narrow._surveys.under_way()
+    assert narrow.exchanging.surveys.under_way()
     may_end.set()
     surveyed(narrow)
     id = a_queued_job(narrow)
@@ -400,7 +400,7 @@ def test_a_job_given_back_while_a_survey_is_under_way_is_found_by_another(
     [held] = claim(narrow, tasks=TASKS).jobs
     clock.advance(5)
     may_end = held_up(narrow, monkeypatch)
-    narrow.release(ref(held))
+    narrow.attempts.release(ref(held))
     may_end.set()
     surveyed(narrow)
     assert wait_until(lambda: ids(narrow)) == [id]
@@ -419,10 +419,10 @@ def test_where_a_survey_fails_looks_are_made_everywhere(
     """Else what stands before a floor might never be found."""
     id = a_queued_job(narrow, run_at=clock.now.replace(year=clock.now.year - 1))
     assert not ids(narrow)
-    narrow.statements.define("walked", "select pg_sleep(60)")
+    narrow.db.statements.define("walked", "select pg_sleep(60)")
     memory_of(narrow)._ended -= 2 * NEVER
     memory_of(narrow)
-    with psycopg.connect(narrow.settings.url, autocommit=True) as other:
+    with psycopg.connect(narrow.db.settings.url, autocommit=True) as other:
         ending = (
             "select pg_terminate_backend(pid) from pg_stat_activity where query like 'select pg_sleep(60)%' "
             "and state = 'active' and pid <> pg_backend_pid()"
@@ -446,7 +446,7 @@ def test_where_no_thread_can_be_had_looks_are_made_everywhere(
         memory_of(narrow)._ended -= 2 * NEVER
         assert ids(narrow) == [id]
     assert "survey_failed" in told
-    assert not narrow._surveys.under_way()
+    assert not narrow.exchanging.surveys.under_way()
 
 
 def test_a_forked_child_remembers_nothing_and_makes_surveys_of_its_own(

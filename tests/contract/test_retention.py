@@ -15,7 +15,7 @@ DAY = 86400.0
 
 
 def purge(store: Store, after_id: int, limit: int = 1000) -> tuple[int, int | None]:
-    return store.purge(after_id, finished=7 * DAY, failed=90 * DAY, limit=limit)
+    return store.retention.purge(after_id, finished=7 * DAY, failed=90 * DAY, limit=limit)
 
 
 def one_of_each(store: Store) -> dict[str, str]:
@@ -24,15 +24,15 @@ def one_of_each(store: Store) -> dict[str, str]:
         held = a_running_job(store)
         ids[state] = str(held.id)
         if state == "succeeded":
-            store.succeed(ref(held), b"1")
+            store.attempts.succeed(ref(held), b"1")
         elif state == "failed":
-            store.fail(ref(held), BOOM)
+            store.attempts.fail(ref(held), BOOM)
         else:
-            store.stop(ref(held))
+            store.attempts.stop(ref(held))
     held = a_running_job(store, lease=1000 * DAY)
     ids["running"] = str(held.id)
     ids["paused"] = a_queued_job(store)
-    store.pause(ids["paused"])
+    store.operator.pause(ids["paused"])
     ids["queued"] = a_queued_job(store)
     return ids
 
@@ -68,19 +68,19 @@ def test_each_kind_is_kept_for_its_time(store: Store, clock: Clock, days: float,
     for state, id in ids.items():
         if state in forgotten:
             with pytest.raises(JobNotFound):
-                store.get(id)
-            assert store.attempts(id) == []
+                store.reads.get(id)
+            assert store.reads.attempts(id) == []
         else:
-            assert store.get(id).state == State(state)
+            assert store.reads.get(id).state == State(state)
 
 
 def test_history_goes_with_its_job_and_only_with_it(store: Store, clock: Clock, settings: Settings) -> None:
     one_of_each(store)
     young = a_running_job(store)
     clock.advance(91 * DAY)
-    store.fail(ref(young), BOOM)
+    store.attempts.fail(ref(young), BOOM)
     sweep(store)
-    assert len(store.attempts(str(young.id))) == 1
+    assert len(store.reads.attempts(str(young.id))) == 1
     with raw(settings) as sql:
         assert sql("select count(*) from {attempts}") == [(1,)]
 
@@ -88,19 +88,19 @@ def test_history_goes_with_its_job_and_only_with_it(store: Store, clock: Clock, 
 @pytest.mark.parametrize("limit", [1, 7, 100])
 def test_a_sweep_goes_in_bounded_steps(store: Store, clock: Clock, limit: int) -> None:
     for _ in range(20):
-        store.succeed(ref(a_running_job(store)))
+        store.attempts.succeed(ref(a_running_job(store)))
         a_queued_job(store, queue="kept", delay=1000 * DAY)
     clock.advance(8 * DAY)
     assert sweep(store, limit) == 20
-    assert len(store.jobs(limit=100)) == 20
+    assert len(store.reads.jobs(limit=100)) == 20
     assert sweep(store, limit) == 0
 
 
 def test_a_sweep_ends_where_jobs_are_too_young(store: Store, clock: Clock) -> None:
-    store.succeed(ref(a_running_job(store)))
+    store.attempts.succeed(ref(a_running_job(store)))
     clock.advance(8 * DAY)
     for _ in range(30):
-        store.succeed(ref(a_running_job(store)))
+        store.attempts.succeed(ref(a_running_job(store)))
     assert purge(store, 0, 10) == (1, None), "nothing ahead can be old enough"
 
 
@@ -111,7 +111,7 @@ def test_an_empty_place_has_nothing_to_forget(store: Store) -> None:
 def test_a_job_that_took_long_is_kept_from_its_end_on(store: Store, clock: Clock) -> None:
     held = a_running_job(store, lease=1000 * DAY)
     clock.advance(30 * DAY)
-    store.succeed(ref(held))
+    store.attempts.succeed(ref(held))
     clock.advance(1 * DAY)
     assert sweep(store) == 0
     clock.advance(7 * DAY)
@@ -120,9 +120,9 @@ def test_a_job_that_took_long_is_kept_from_its_end_on(store: Store, clock: Clock
 
 def test_a_retried_job_is_not_forgotten_for_its_old_end(store: Store, clock: Clock) -> None:
     held = a_running_job(store)
-    store.fail(ref(held), BOOM)
+    store.attempts.fail(ref(held), BOOM)
     clock.advance(89 * DAY)
-    store.retry(str(held.id))
+    store.operator.retry(str(held.id))
     clock.advance(89 * DAY)
     assert sweep(store) == 0
     [again] = claim(store).jobs
@@ -131,7 +131,7 @@ def test_a_retried_job_is_not_forgotten_for_its_old_end(store: Store, clock: Clo
 
 def test_many_sweepers_forget_each_job_once(store: Store, clock: Clock) -> None:
     for _ in range(10):
-        store.succeed(ref(a_running_job(store)))
+        store.attempts.succeed(ref(a_running_job(store)))
     clock.advance(8 * DAY)
     assert [purge(store, 0)[0] for _ in range(2)] == [10, 0]
 
@@ -142,7 +142,7 @@ def test_a_job_that_somebody_has_locked_waits_for_the_next_sweep(
 ) -> None:
     ids = [a_running_job(store) for _ in range(2)]
     for held in ids:
-        store.succeed(ref(held))
+        store.attempts.succeed(ref(held))
     clock.advance(8 * DAY)
     with raw(settings) as sql:
         sql("select 1 from {jobs} where id = ? for update", ids[0].id)

@@ -52,7 +52,7 @@ def test_whoever_sees_the_log_too_long_makes_it_begin_anew(
     for _ in range(3):
         a_queued_job(store, args=big)
     assert log_of(settings) <= length + 20_000 * connect.LOG_LOOK, "it began anew, within the length it had"
-    assert len(store.jobs()) == 8 + connect.LOG_LOOK
+    assert len(store.reads.jobs()) == 8 + connect.LOG_LOOK
 
 
 @ONLY_SQLITE
@@ -72,12 +72,12 @@ def test_a_reader_that_pins_the_log_holds_nobody_up(
     length = log_of(settings)
     ids += [a_queued_job(store) for _ in range(5)]
     assert log_of(settings) == length, "every commit begins it anew"
-    assert [job.id for job in store.jobs()] == ids[::-1]
+    assert [job.id for job in store.reads.jobs()] == ids[::-1]
 
 
 def test_our_connections_are_durable_by_default(tmp_path: Path) -> None:
     store = SqliteStore(Settings(url=f"sqlite:///{tmp_path}/jobs.db"))
-    with store._pool.take() as connection:
+    with store.db.pool.take() as connection:
         assert connection.db.execute("pragma synchronous").fetchone() == (2,), "full"
         assert connection.db.execute("pragma wal_autocheckpoint").fetchone() == (0,)
     store.close()
@@ -91,7 +91,7 @@ def test_the_file_is_in_wal_mode_for_everyone(store: Store, settings: Settings) 
 
 
 def when_what_was_claimed_is_read(store: Store, monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
-    sqlite: Any = store
+    sqlite: Any = store.db
     rows, claimed = sqlite.rows, sqlite.statements["claimed"]
 
     def acting(db: sqlite3.Connection, text: str, parameters: dict[str, Any]) -> list[dict[str, Any]]:
@@ -108,8 +108,8 @@ def test_our_transactions_have_the_write_lock_before_they_read(store: Store) -> 
     """Else a foreign writer could come between what a claim sees and what it writes."""
     assert isinstance(store, SqliteStore)
     with (
-        closing(sqlite3.connect(store.path, timeout=0, isolation_level=None)) as other,
-        store.transaction(),
+        closing(sqlite3.connect(store.db.path, timeout=0, isolation_level=None)) as other,
+        store.db.transaction(),
         pytest.raises(sqlite3.OperationalError, match="locked"),
     ):
         other.execute("begin immediate")
@@ -124,7 +124,7 @@ def test_others_may_write_while_a_worker_reads_what_it_claimed(
     first = a_queued_job(store)
     when_what_was_claimed_is_read(store, monkeypatch, lambda: a_queued_job(other))
     assert [str(job.id) for job in claim(store, 10).jobs] == [first]
-    assert len(store.jobs()) == 2
+    assert len(store.reads.jobs()) == 2
 
 
 @ONLY_SQLITE
@@ -139,7 +139,7 @@ def test_jobs_that_were_claimed_and_could_not_be_read_are_found_by_their_fence(
 
     when_what_was_claimed_is_read(store, monkeypatch, fail)
     with pytest.raises(OutcomeUnknown, match="could not be read"):
-        store.claim(wanted)
+        store.attempts.claim(wanted)
     assert [str(job.id) for job in store.claim_of(wanted.fence).jobs] == [id]
 
 
@@ -150,7 +150,7 @@ def test_a_queue_whose_name_is_no_text_hinders_no_other(store: Store, settings: 
         sql("update holdfast_jobs set queue = cast(x'ff' as text) where id = ?", bad)
     assert store.look("w1", ["greet"], None).next_due is not None
     assert [str(job.id) for job in claim(store, 10).jobs] == [good]
-    assert len(store.jobs()) == 2
+    assert len(store.reads.jobs()) == 2
 
 
 @ONLY_SQLITE
@@ -163,7 +163,7 @@ def test_text_that_is_none_hinders_nobody_else(store: Store, settings: Settings,
         sql(f"update holdfast_jobs set {column} = cast(x'22ff22' as text) where id = ?", bad)
     wanted = wants(10)
     with pytest.raises(OutcomeUnknown, match="UTF-8"):
-        store.claim(wanted)
+        store.attempts.claim(wanted)
     jobs = {str(job.id): job for job in store.claim_of(wanted.fence).jobs}
     assert set(jobs) == {bad, good}
     value = getattr(jobs[bad], column)
@@ -180,7 +180,7 @@ def test_a_job_that_was_rescued_before_it_was_read_is_not_ours(
 
     def be_late() -> None:
         clock.advance(100)
-        assert other.rescue()
+        assert other.rescues.rescue()
 
     when_what_was_claimed_is_read(store, monkeypatch, be_late)
     claimed = claim(store, 10)
@@ -219,7 +219,7 @@ for _ in range(10):  # each time at another moment of whatever our threads are d
     _, status = os.waitpid(child, 0)
     assert status == 0, status
 store.enqueue(NewJob(task="greet", args=b'"parent again"'))
-print(len(store.jobs()))
+print(len(store.reads.jobs()))
 """
 
 
@@ -229,12 +229,12 @@ def test_a_forked_child_uses_no_handle_of_its_parent(store: Store, settings: Set
         capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (0, "21\n"), done.stderr
-    assert [job.args for job in store.jobs()] == [b'"parent again"', *[b'"child"', b'"parent"'] * 10]
+    assert [job.args for job in store.reads.jobs()] == [b'"parent again"', *[b'"child"', b'"parent"'] * 10]
 
 
 def test_a_closed_store_leaves_nothing_open(settings: Settings, stores: Callable[..., Store], clock: Clock) -> None:
     store = stores(clock=clock)
-    store.migrate()
+    store.schema.migrate()
     assert sum(len(chunk) for chunk in store.enqueue_many([new_job()] * 3)) == 3
     store.close()
     if settings.url.startswith("sqlite"):
@@ -258,7 +258,7 @@ def test_threads_of_one_process_queue_among_themselves(store: Store, monkeypatch
     monkeypatch.setattr(Gate, "_try", counted)
     at_once(20, lambda n: [a_queued_job(store) for _ in range(10)])
     assert len(tries) == 200, "no other process is there"
-    assert len(store.jobs(limit=1000)) == 200
+    assert len(store.reads.jobs(limit=1000)) == 200
 
 
 @ONLY_SQLITE
@@ -302,8 +302,8 @@ def test_a_file_that_is_gone_before_it_was_used_is_told(store: Store, monkeypatc
 def test_a_mistake_of_our_own_is_refused_by_the_constraints(store: Store) -> None:
     assert isinstance(store, SqliteStore)
     id = a_queued_job(store)
-    with pytest.raises(ValueRefused, match="CHECK"), store._pool.take() as connection:
-        connection.db.execute(store.statements.fill("update @jobs set ready_at = null where id = ?"), (id,))
+    with pytest.raises(ValueRefused, match="CHECK"), store.db.pool.take() as connection:
+        connection.db.execute(store.db.statements.fill("update @jobs set ready_at = null where id = ?"), (id,))
     with pytest.raises(ValueRefused, match="CHECK"):
         store.enqueue(new_job(args=b"not JSON"))
 
@@ -320,7 +320,7 @@ def test_what_a_trigger_writes_when_a_job_comes_is_checked(
     with pytest.raises(ValueRefused, match="CHECK"):
         a_queued_job(other, task="secret")
     a_queued_job(other)
-    assert [job.task for job in store.jobs()] == ["greet"]
+    assert [job.task for job in store.reads.jobs()] == ["greet"]
 
 
 @ONLY_SQLITE
@@ -328,9 +328,9 @@ def test_names_that_are_no_text_keep_nobody_from_steering(store: Store, settings
     a_queued_job(store)
     with raw(settings) as sql:
         sql("insert into {jobs} (task, queue, args) values ('greet', cast(x'ff41' as text), '{{}}')")
-    assert store.bulk("pause", parse("state:queued")).changed == 2
-    assert store.bulk("resume", parse("state:paused")).changed == 2
-    assert store.cancel("2") is State.CANCELLED
+    assert store.operator.bulk("pause", parse("state:queued")).changed == 2
+    assert store.operator.bulk("resume", parse("state:paused")).changed == 2
+    assert store.operator.cancel("2") is State.CANCELLED
     assert [job.id for job in claim(store, limit=2).jobs] == [1]
 
 
@@ -341,11 +341,11 @@ def test_a_claim_of_a_file_that_keeps_its_text_otherwise_is_looked_up_as_it_was(
         db.execute("create table something (id)")
         db.commit()
     store = open_store(Settings(url=f"sqlite:///{path}"))
-    store.migrate()
+    store.schema.migrate()
     a_queued_job(store, args=b'{"a":5}')
     wanted = wants()
     assert store.claim_of(wanted.fence).jobs == []
-    assert store.claim(wanted).jobs == store.claim_of(wanted.fence).jobs != []
+    assert store.attempts.claim(wanted).jobs == store.claim_of(wanted.fence).jobs != []
     store.close()
 
 
@@ -384,7 +384,7 @@ def test_a_new_file_is_its_owners_alone(tmp_path: Path) -> None:
     path, before = tmp_path / "jobs.db", os.umask(0o022)
     try:
         store = open_store(Settings(url=f"sqlite:///{path}"))
-        store.migrate()
+        store.schema.migrate()
         a_queued_job(store)
         assert _modes(path) == dict.fromkeys(["jobs.db", "jobs.db-wal", "jobs.db-shm", "jobs.db-gate"], 0o600)
         store.close()
@@ -399,7 +399,7 @@ def test_a_file_keeps_the_mode_it_was_given(tmp_path: Path, mode: int, gate: int
     path.touch()
     path.chmod(mode)
     store = open_store(Settings(url=f"sqlite:///{path}"))
-    store.migrate()
+    store.schema.migrate()
     a_queued_job(store)
     assert _modes(path) == {"jobs.db": mode, "jobs.db-wal": mode, "jobs.db-shm": mode, "jobs.db-gate": gate}
     store.close()
@@ -411,7 +411,7 @@ def test_a_gate_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
     mine.write_text("precious")
     (tmp_path / "jobs.db-gate").symlink_to(mine)
     with closing(open_store(Settings(url=f"sqlite:///{tmp_path}/jobs.db"))) as store, pytest.raises(StoreError) as told:
-        store.migrate()
+        store.schema.migrate()
     assert "jobs.db-gate can't be opened for writing" in str(told.value)
     assert mine.read_text() == "precious"
 
@@ -420,7 +420,7 @@ def test_a_file_that_was_read_only_for_a_while_can_be_written_again(tmp_path: Pa
     """The gate stays its owner's: locked out of it, nobody could write when the file's mode is set back."""
     path = tmp_path / "jobs.db"
     with closing(open_store(Settings(url=f"sqlite:///{path}"))) as store:
-        store.migrate()
+        store.schema.migrate()
     path.chmod(0o444)
     Gate(path, 1.0).close()
     assert _modes(path)["jobs.db-gate"] == 0o600

@@ -35,8 +35,8 @@ def test_only_the_lanes_told_of_are_taken_from(store: Store) -> None:
     claimed = claim(store, 10, tasks=TASKS, told=told)
     assert ids(claimed) == [made[lane] for lane in sorted(told, key=lambda lane: (-lane[2], int(made[lane])))]
     assert not claimed.more
-    assert {store.get(id).state for lane, id in made.items() if lane not in told} == {State.QUEUED}
-    assert store.get(made[told[0]]).fence == claimed.jobs[0].fence
+    assert {store.reads.get(id).state for lane, id in made.items() if lane not in told} == {State.QUEUED}
+    assert store.reads.get(made[told[0]]).fence == claimed.jobs[0].fence
     assert not claim(store, 10, tasks=TASKS, told=told).jobs
 
 
@@ -62,8 +62,8 @@ def test_told_of_all_lanes_it_takes_what_the_order_says(
         if kind == "tried":
             id = a_queued_job(store, priority=100, **options)
             [held] = claim(store, tasks=TASKS).jobs
-            store.reschedule(ref(held), 0, BOOM)
-            store.change(id, priority=priority)
+            store.attempts.reschedule(ref(held), 0, BOOM)
+            store.operator.change(id, priority=priority)
             tried.add(id)
         else:
             expires_in = 0.5 if kind == "expired" else None
@@ -71,7 +71,7 @@ def test_told_of_all_lanes_it_takes_what_the_order_says(
                 store, priority=priority, delay=HOUR if kind == "future" else 0, expires_in=expires_in, **options
             )
         clock.advance(1)
-    jobs = [job for job in store.jobs(limit=100) if job.run_at <= clock.now]
+    jobs = [job for job in store.reads.jobs(limit=100) if job.run_at <= clock.now]
     live = [job for job in jobs if job.expires_at is None or job.expires_at > clock.now or job.id in tried]
     order = sorted(live, key=lambda job: (-job.priority, job.run_at, int(job.id)))
     limit, ahead = draw.randrange(6), draw.randrange(1, 6)
@@ -89,12 +89,12 @@ def test_a_paused_queue_or_task_gives_nothing_until_its_pause_ends(
 ) -> None:
     id = a_queued_job(store)
     for kind, name in (("queue", "default"), ("task", "greet")):
-        store.add_pause(kind, name, delay=60)
+        store.pauses.add(kind, name, delay=60)
         assert not claim(store, told=told).jobs
-        store.drop_pause(kind, name)
-    store.add_pause("queue", "default", delay=60)
-    store.add_pause("queue", "another")
-    store.add_pause("task", "default")
+        store.pauses.drop(kind, name)
+    store.pauses.add("queue", "default", delay=60)
+    store.pauses.add("queue", "another")
+    store.pauses.add("task", "default")
     clock.advance(61)
     assert ids(claim(store, told=told)) == [id]
 
@@ -126,7 +126,7 @@ def test_a_claim_waits_for_the_disk_only_where_it_is_the_last_try(
         server.execute(f"alter database {database} set synchronous_commit = on")
     durable = replace(settings, url=in_database(settings.url, database))
     store = open_store(durable)
-    store.migrate()
+    store.schema.migrate()
     behind = "select pg_current_wal_flush_lsn() < pg_current_wal_insert_lsn()"
 
     def unflushed(max_attempts: int) -> int:

@@ -34,15 +34,15 @@ def test_a_finished_job_keeps_its_fence_and_no_verb_changes_it_by_that(
 ) -> None:  # terminal is final
     _, current = stale_and_current(store, clock, state)
     before = everything(store, current.id)
-    assert store.get(str(current.id)).fence == current.fence
+    assert store.reads.get(str(current.id)).fence == current.fence
     if verb in ("checkpoint", "progress", "step"):
         with pytest.raises(LeaseLost):
             HOLDER_VERBS[verb](store, current)
     elif verb == "succeed_on":
-        with store.user_transaction() as connection, pytest.raises(LeaseLost):
-            store.succeed_on(connection, current, b'"late"')
+        with store.user_connections.transaction() as connection, pytest.raises(LeaseLost):
+            store.attempts.succeed_on(connection, current, b'"late"')
     elif verb == "rescue":
-        with store.transaction() as tx:
+        with store.db.transaction() as tx:
             rows = tx.rows(
                 "rescue", id=current.id, fence=current.fence, state="queued", attempt=1,
                 crashes=1, suspicion=0, error_code="CRASHED", error_message="gone",
@@ -59,7 +59,7 @@ def test_what_the_holder_does_moves_a_running_job_as_the_table_says(store: Store
     HOLDER_VERBS[verb](store, ref(held))
     sources, ends = TRANSITIONS[verb]
     assert sources == {State.RUNNING}
-    assert store.get(str(held.id)).state in ends
+    assert store.reads.get(str(held.id)).state in ends
 
 
 @pytest.mark.parametrize("verb", ["checkpoint", "progress", "step"])
@@ -67,7 +67,7 @@ def test_progress_under_the_lease_leaves_the_state_alone(store: Store, verb: str
     held = a_running_job(store)
     HOLDER_VERBS[verb](store, ref(held))
     assert IN_PLACE[verb] == {State.RUNNING}
-    assert store.get(str(held.id)).state is State.RUNNING
+    assert store.reads.get(str(held.id)).state is State.RUNNING
 
 
 @pytest.mark.parametrize("verb", PEOPLES_VERBS)
@@ -84,13 +84,13 @@ def test_what_people_do_moves_a_job_as_the_table_says_or_is_refused(
         if verb == "delete":
             assert end is state
             with pytest.raises(JobNotFound):
-                store.get(id)
+                store.reads.get(id)
         else:
             assert end in (possible if verb in IN_PLACE else TRANSITIONS[verb][1])
-            assert store.get(id).state is end
+            assert store.reads.get(id).state is end
     elif state is State.RUNNING and verb in REQUESTS:
         assert PEOPLES_VERBS[verb](store, id) is State.RUNNING
-        job = store.get(id)
+        job = store.reads.get(id)
         assert (job.state, job.pause_requested, job.cancel_requested) == (
             State.RUNNING, verb == "pause", verb == "cancel",
         )  # fmt: skip
@@ -107,7 +107,7 @@ def test_only_a_queued_job_is_claimed(store: Store, clock: Clock, state: State) 
     jobs = claim(store, 10).jobs
     if state in TRANSITIONS["claim"][0]:
         assert [job.id for job in jobs] == [current.id]
-        assert store.get(str(current.id)).state in TRANSITIONS["claim"][1]
+        assert store.reads.get(str(current.id)).state in TRANSITIONS["claim"][1]
     else:
         assert jobs == []
         assert everything(store, current.id) == before
@@ -118,10 +118,10 @@ def test_only_a_running_job_is_rescued(store: Store, clock: Clock, state: State)
     _, current = stale_and_current(store, clock, state)
     before = everything(store, current.id)
     clock.advance(10 * LEASE)
-    rescued = store.rescue(dead=["heir", "zombie"])
+    rescued = store.rescues.rescue(dead=["heir", "zombie"])
     if state in TRANSITIONS["rescue"][0]:
         assert [job.id for job in rescued] == [str(current.id)]
-        assert store.get(str(current.id)).state in TRANSITIONS["rescue"][1]
+        assert store.reads.get(str(current.id)).state in TRANSITIONS["rescue"][1]
     else:
         assert rescued == []
         assert everything(store, current.id) == before
@@ -131,20 +131,20 @@ def test_only_a_running_job_is_rescued(store: Store, clock: Clock, state: State)
 def test_only_a_queued_job_that_never_started_expires(store: Store, clock: Clock, state: State) -> None:
     id = a_queued_job(store, expires_in=1)
     if state is State.PAUSED:
-        store.pause(id)
+        store.operator.pause(id)
     elif state is not State.QUEUED:
         [held] = claim(store).jobs
         if state is State.SUCCEEDED:
-            store.succeed(ref(held))
+            store.attempts.succeed(ref(held))
         elif state is State.CANCELLED:
-            store.stop(ref(held))
+            store.attempts.stop(ref(held))
         elif state is State.FAILED:
             HOLDER_VERBS["fail"](store, ref(held))
     before = everything(store, id)
     clock.advance(2)
-    store.expire()
+    store.retention.expire()
     if state in TRANSITIONS["expire"][0]:
-        assert store.get(id).state in TRANSITIONS["expire"][1]
+        assert store.reads.get(id).state in TRANSITIONS["expire"][1]
     else:
         assert everything(store, id) == before
 
@@ -180,22 +180,22 @@ def test_a_request_outlives_the_attempt(store: Store, clock: Clock, asked: str, 
     held = a_running_job(store)
     id = str(held.id)
     if asked in ("pause", "both"):
-        assert store.pause(id) is State.RUNNING
+        assert store.operator.pause(id) is State.RUNNING
     if asked in ("cancel", "both"):
-        assert store.cancel(id) is State.RUNNING
+        assert store.operator.cancel(id) is State.RUNNING
     if verb == "rescue":
         clock.advance(LEASE + 1)
-        store.rescue()
+        store.rescues.rescue()
     else:
         HOLDER_VERBS[verb](store, ref(held))
-    job = store.get(id)
+    job = store.reads.get(id)
     assert job.state is TURNED_ASIDE[asked, verb]
     assert job.state in TRANSITIONS[verb][1]
     assert claim(store).jobs == []
     if job.state is State.PAUSED:
         assert job.finished_at is None
         assert not job.pause_requested
-        assert store.resume(id) is State.QUEUED
+        assert store.operator.resume(id) is State.QUEUED
         clock.advance(LEASE)
         assert [again.id for again in claim(store).jobs] == [held.id]
     elif job.state is State.CANCELLED:
@@ -217,25 +217,25 @@ def test_every_end_the_table_lists_is_one_that_happens() -> None:
 
 def test_a_request_to_pause_can_be_taken_back_while_the_job_runs(store: Store) -> None:
     held = a_running_job(store)
-    store.pause(str(held.id))
-    assert store.resume(str(held.id)) is State.RUNNING
-    store.release(ref(held))
-    assert store.get(str(held.id)).state is State.QUEUED
+    store.operator.pause(str(held.id))
+    assert store.operator.resume(str(held.id)) is State.RUNNING
+    store.attempts.release(ref(held))
+    assert store.reads.get(str(held.id)).state is State.QUEUED
 
 
 def test_a_running_job_that_nobody_asked_to_pause_cannot_be_resumed(store: Store) -> None:
     held = a_running_job(store)
     with pytest.raises(Refused, match="running"):
-        store.resume(str(held.id))
+        store.operator.resume(str(held.id))
 
 
 def test_asking_twice_is_asking_once(store: Store) -> None:
     held = a_running_job(store)
     for _ in range(2):
-        assert store.cancel(str(held.id)) is State.RUNNING
-        assert store.pause(str(held.id)) is State.RUNNING
-    store.release(ref(held))
-    assert store.get(str(held.id)).state is State.CANCELLED
+        assert store.operator.cancel(str(held.id)) is State.RUNNING
+        assert store.operator.pause(str(held.id)) is State.RUNNING
+    store.attempts.release(ref(held))
+    assert store.reads.get(str(held.id)).state is State.CANCELLED
 
 
 @pytest.mark.parametrize("verb", PEOPLES_VERBS)
@@ -259,14 +259,14 @@ def insert_in_state(settings: Settings, state: str) -> None:
 @pytest.mark.parametrize("state", STATES)
 def test_the_schema_knows_every_state_of_the_enum(store: Store, settings: Settings, state: State) -> None:
     insert_in_state(settings, state.value)
-    assert [job.state for job in store.jobs()] == [state]
+    assert [job.state for job in store.reads.jobs()] == [state]
 
 
 @pytest.mark.parametrize("state", ["done", "pending", "QUEUED", "Running", "canceled", "", "queued "])
 def test_the_schema_refuses_any_other_state(store: Store, settings: Settings, state: str) -> None:
     with pytest.raises(Exception, match=r"(?i)check constraint"):
         insert_in_state(settings, state)
-    assert store.jobs() == []
+    assert store.reads.jobs() == []
 
 
 def test_the_schema_refuses_a_running_job_without_a_fence(store: Store, settings: Settings) -> None:
@@ -280,4 +280,4 @@ def test_a_queued_job_that_can_never_be_claimed_must_not_exist(store: Store) -> 
     held = a_running_job(store, max_attempts=1)
     with pytest.raises(StoreError):
         HOLDER_VERBS["reschedule"](store, ref(held))
-    assert store.get(str(held.id)).state is State.RUNNING
+    assert store.reads.get(str(held.id)).state is State.RUNNING

@@ -37,7 +37,7 @@ def locked(settings: Settings, held: ClaimedJob) -> Iterator[None]:
 
 def pid_of_the_trip(store: Store) -> int:
     assert isinstance(store, PostgresStore)
-    with store._trips.use() as trip:
+    with store.exchanging.pool.use() as trip:
         return trip.connection.info.backend_pid
 
 
@@ -65,12 +65,12 @@ def test_what_was_claimed_is_handed_out_before_the_outcomes_are_recorded(store: 
 
     def hand_out(claimed: Claimed) -> None:
         assert [str(job.id) for job in claimed.jobs] == [waiting]
-        seen.append((store.get(waiting).state, store.get(str(held.id)).state))
+        seen.append((store.reads.get(waiting).state, store.reads.get(str(held.id)).state))
 
     with locked(settings, held), pytest.raises(RowLocked):
         trip(store, [returned(held, b"1")], wants(), hand_out)
     assert seen == [(State.RUNNING, State.RUNNING)]
-    assert store.get(waiting).state is State.RUNNING
+    assert store.reads.get(waiting).state is State.RUNNING
     assert store.exchange([returned(held, None)], None).lost == []
 
 
@@ -82,8 +82,8 @@ def test_a_claim_that_is_refused_costs_no_outcome(store: Store) -> None:
     done = trip(store, [returned(held, b"1")], burnt, handed.append)
     assert isinstance(done.refused, ValueRefused)
     assert (handed, done.claimed.jobs, done.lost) == ([], [], [])
-    assert store.get(str(held.id)).result == b"1"
-    assert store.get(waiting).state is State.QUEUED
+    assert store.reads.get(str(held.id)).result == b"1"
+    assert store.reads.get(waiting).state is State.QUEUED
     assert len(claim(store).jobs) == 1
 
 
@@ -119,9 +119,9 @@ def test_a_session_that_ends_between_the_two_answers_leaves_the_claim_and_a_doub
     with locked(settings, held), pytest.raises(OutcomeUnknown):
         trip(store, [returned(held, b"1")], wants(), hand_out)
     assert [str(job.id) for claimed in handed for job in claimed.jobs] == [waiting]
-    assert [store.get(id).state for id in (str(held.id), waiting)] == [State.RUNNING, State.RUNNING]
+    assert [store.reads.get(id).state for id in (str(held.id), waiting)] == [State.RUNNING, State.RUNNING]
     assert store.exchange([returned(held, b"1")], wants(), [held.fence]).lost == []
-    assert store.get(str(held.id)).result == b"1"
+    assert store.reads.get(str(held.id)).result == b"1"
 
 
 def test_a_cancelled_statement_is_trouble_that_passes(store: Store, settings: Settings) -> None:
@@ -130,7 +130,7 @@ def test_a_cancelled_statement_is_trouble_that_passes(store: Store, settings: Se
     with locked(settings, held), pytest.raises(StoreUnavailable) as told:
         trip(store, [returned(held, b"1")], wants(), once_it_waits(settings, pid, "pg_cancel_backend"))
     assert not isinstance(told.value, OutcomeUnknown), "the server has said that it was not recorded"
-    assert [store.get(id).state for id in (str(held.id), waiting)] == [State.RUNNING, State.RUNNING]
+    assert [store.reads.get(id).state for id in (str(held.id), waiting)] == [State.RUNNING, State.RUNNING]
     assert store.exchange([returned(held, b"1")], None).lost == []
     assert pid_of_the_trip(store) == pid
 
@@ -147,7 +147,7 @@ def test_who_fails_to_hand_out_leaves_no_answers_to_others(store: Store) -> None
     assert [str(job.id) for job in store.claim_of(wanted.fence).jobs] == [waiting]
     again = store.exchange([returned(held, None)], wants())
     assert (again.lost, again.claimed.jobs) == ([], [])
-    wait_until(lambda: store.get(str(held.id)).state is State.SUCCEEDED)
+    wait_until(lambda: store.reads.get(str(held.id)).state is State.SUCCEEDED)
 
 
 def test_an_error_among_many_outcomes_leaves_the_answers_in_step(store: Store) -> None:
@@ -160,8 +160,8 @@ def test_an_error_among_many_outcomes_leaves_the_answers_in_step(store: Store) -
             store.exchange([returned(one, None), poison, *(returned(job, b"2") for job in others)], wants())
     done = store.exchange([returned(job, b"2") for job in others], None, [one.fence])
     assert (done.lost, done.already) == ([], [])
-    assert {store.get(str(job.id)).result for job in others} == {b"2"}
-    assert store.get(str(one.id)).state is State.RUNNING
+    assert {store.reads.get(str(job.id)).result for job in others} == {b"2"}
+    assert store.reads.get(str(one.id)).state is State.RUNNING
 
 
 def test_large_answers_and_large_outcomes_do_not_wait_for_each_other(store: Store) -> None:
@@ -173,7 +173,7 @@ def test_large_answers_and_large_outcomes_do_not_wait_for_each_other(store: Stor
     done = store.exchange([returned(job, body) for job in first], wants(400), [first[0].fence])
     assert done.lost == []
     assert [job.args for job in done.claimed.jobs] == [body] * 400
-    assert store.get(str(first[-1].id)).result == body
+    assert store.reads.get(str(first[-1].id)).result == body
 
 
 # -- one behind the other ----------------------------------------------------------------------------------------------
@@ -188,8 +188,8 @@ def test_the_next_trip_may_depart_before_the_last_one_is_recorded(store: Store, 
         assert trips.recorded().lost == []
         [two] = taken(trips)
         assert (trips.recorded().lost, [str(one.id), str(two.id)]) == ([], [first, second])
-    assert [store.get(id).result for id in (str(held.id), first)] == [b"1", b"2"]
-    assert store.get(second).state is State.RUNNING
+    assert [store.reads.get(id).result for id in (str(held.id), first)] == [b"1", b"2"]
+    assert store.reads.get(second).state is State.RUNNING
 
 
 def taken(trips: Trips) -> list[ClaimedJob]:
@@ -209,7 +209,7 @@ def test_what_one_trip_meets_is_no_matter_of_the_next(store: Store, settings: Se
         [two] = taken(trips)
         assert trips.recorded().lost == []
     assert (str(one.id), str(two.id)) == (first, second)
-    assert [store.get(id).state for id in (str(held.id), first, second)] == [
+    assert [store.reads.get(id).state for id in (str(held.id), first, second)] == [
         State.RUNNING,
         State.SUCCEEDED,
         State.RUNNING,
@@ -219,7 +219,7 @@ def test_what_one_trip_meets_is_no_matter_of_the_next(store: Store, settings: Se
 def test_a_lost_lease_is_told_while_another_trip_is_under_way(store: Store, settings: Settings) -> None:
     held, done = a_running_job(store), a_running_job(store)
     a_queued_job(store)
-    store.succeed(Ref(done.id, done.fence))
+    store.attempts.succeed(Ref(done.id, done.fence))
     gone = replace(held, fence=str(uuid.uuid4()))
     with store.trips() as trips:
         trips.depart([returned(gone, None), returned(done, None)], wants(), [])
@@ -276,7 +276,7 @@ def test_the_outcomes_of_a_trip_behind_another_are_recorded_by_a_session_of_thei
             trips.claimed()
             trips.recorded()
     assert len(pids) == 1, "it is kept"
-    assert [store.get(id).state for id in (str(held.id), waiting)] == [State.SUCCEEDED, State.RUNNING]
+    assert [store.reads.get(id).state for id in (str(held.id), waiting)] == [State.SUCCEEDED, State.RUNNING]
 
 
 def test_where_that_session_ends_its_outcomes_are_in_doubt_and_another_is_opened(
@@ -291,13 +291,13 @@ def test_where_that_session_ends_its_outcomes_are_in_doubt_and_another_is_opened
         once_it_waits(settings, trip._aside.connection.info.backend_pid, "pg_terminate_backend")(Claimed())
         with pytest.raises(OutcomeUnknown):
             trips.recorded()
-    assert store.get(str(held.id)).state is State.RUNNING
+    assert store.reads.get(str(held.id)).state is State.RUNNING
     with store.trips() as trips:
         overlapping(trips, [returned(held, b"1")])
         trips.recorded()
         trips.claimed()
         assert trips.recorded().lost == []
-    assert store.get(str(held.id)).result == b"1"
+    assert store.reads.get(str(held.id)).result == b"1"
 
 
 def test_where_that_session_ended_while_nobody_used_it_another_is_opened(store: Store, settings: Settings) -> None:
@@ -312,7 +312,7 @@ def test_where_that_session_ended_while_nobody_used_it_another_is_opened(store: 
             pid = trip._aside.connection.info.backend_pid
         with psycopg.connect(settings.url, autocommit=True) as other:
             other.execute("select pg_terminate_backend(%s, 5000)", [pid])
-    assert [store.get(str(held.id)).state for held in (one, two)] == [State.SUCCEEDED, State.SUCCEEDED]
+    assert [store.reads.get(str(held.id)).state for held in (one, two)] == [State.SUCCEEDED, State.SUCCEEDED]
 
 
 def test_where_there_is_no_connection_to_be_had_all_goes_by_one(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -328,4 +328,4 @@ def test_where_there_is_no_connection_to_be_had_all_goes_by_one(store: Store, mo
         trips.recorded()
         trips.claimed()
         assert trips.recorded().lost == []
-    assert store.get(str(held.id)).state is State.SUCCEEDED
+    assert store.reads.get(str(held.id)).state is State.SUCCEEDED

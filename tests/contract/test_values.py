@@ -42,12 +42,12 @@ def test_arguments_results_and_checkpoints_come_back_to_the_byte(store: Store, n
     value = VALUES[name]
     held = a_running_job(store, args=value)
     assert held.args == value
-    store.checkpoint(ref(held), value)
-    store.release(ref(held))
+    store.attempts.checkpoint(ref(held), value)
+    store.attempts.release(ref(held))
     [held] = claim(store).jobs
     assert held.checkpoint == value
-    store.succeed(ref(held), value)
-    job = store.get(str(held.id))
+    store.attempts.succeed(ref(held), value)
+    job = store.reads.get(str(held.id))
     assert (job.args, job.checkpoint, job.result) == (value, value, value)
 
 
@@ -59,26 +59,26 @@ def test_large_and_small_results_go_in_one_trip(store: Store) -> None:
         [job.fence for job in held],
     )
     assert done.lost == []
-    assert [store.get(str(job.id)).result for job in held] == list(VALUES.values())
+    assert [store.reads.get(str(job.id)).result for job in held] == list(VALUES.values())
 
 
 @pytest.mark.parametrize("text", ["NUL \x00 here", "\ud800 alone", "x" * 100_000, "", "\x1b[31mred", "line\nline"])
 def test_any_error_message_can_be_kept_once_described(store: Store, text: str) -> None:
     held = a_running_job(store)
     error = describe(ValueError(text), "ValueError\x00")
-    store.fail(ref(held), error)
-    job = store.get(str(held.id))
+    store.attempts.fail(ref(held), error)
+    job = store.reads.get(str(held.id))
     assert job.state is State.FAILED
     assert job.error_message == error.message
     assert len(error.message) <= MESSAGE_LIMIT
     assert job.error_code == "ValueError\N{SYMBOL FOR NULL}"
-    [attempt] = store.attempts(str(held.id))
+    [attempt] = store.reads.attempts(str(held.id))
     assert attempt.traceback == error.traceback
 
 
 def test_instants_are_kept_to_the_microsecond(store: Store, settings: Settings, engine: str) -> None:
     held = a_running_job(store, delay=0)
-    job = store.get(str(held.id))
+    job = store.reads.get(str(held.id))
     assert job.started_at is not None
     if engine == "sqlite":
         with raw(settings) as sql:
@@ -96,7 +96,7 @@ def database(settings: Settings, encoding: str, **role: str) -> Iterator[Store]:
             server.execute(f"alter database {name} set {setting} = '{value}'".encode())
     store = open_store(replace(settings, url=in_database(settings.url, name)))
     try:
-        store.migrate()
+        store.schema.migrate()
         yield store
     finally:
         store.close()
@@ -117,8 +117,8 @@ def test_text_comes_back_whatever_sessions_are_told_of_encodings(
     with database(settings, encoding, client_encoding=client) as store:
         held = a_running_job(store, args=SNOWMAN, queue="\N{SNOWMAN}")
         assert (held.task, held.queue, held.args) == ("greet", "\N{SNOWMAN}", SNOWMAN)
-        store.succeed(ref(held), SNOWMAN)
-        job = store.get(str(held.id))
+        store.attempts.succeed(ref(held), SNOWMAN)
+        job = store.reads.get(str(held.id))
         assert (job.state, job.result) == (State.SUCCEEDED, SNOWMAN)
 
 
@@ -130,13 +130,16 @@ def test_text_that_a_database_does_not_know_is_refused_and_hurts_nobody_else(set
         held = a_running_job(store)
         with pytest.raises(ValueRefused):
             store.exchange([returned(held, SNOWMAN)], None)
-        assert store.get(str(held.id)).state is State.RUNNING
+        assert store.reads.get(str(held.id)).state is State.RUNNING
         assert store.exchange([returned(held, b"1")], None).lost == []
 
 
 @pytest.mark.parametrize("engine", ["postgres"])
 def test_transactions_read_what_is_committed_whatever_sessions_are_told(settings: Settings) -> None:
-    with database(settings, "UTF8", default_transaction_isolation="serializable") as store, store.transaction() as tx:
+    with (
+        database(settings, "UTF8", default_transaction_isolation="serializable") as store,
+        store.db.transaction() as tx,
+    ):
         connection: Any = tx
         [row] = connection._connection.execute("show transaction_isolation").fetchall()
         assert row == ("read committed",)
@@ -146,5 +149,5 @@ def test_transactions_read_what_is_committed_whatever_sessions_are_told(settings
 def test_what_a_role_allows_a_statement_does_not_stop_ours(settings: Settings) -> None:
     with database(settings, "UTF8", statement_timeout="500ms") as store:
         assert isinstance(store, PostgresStore)
-        with connect(store.settings) as session:
+        with connect(store.db.settings) as session:
             session.execute("select pg_sleep(1)")

@@ -44,7 +44,7 @@ class Ear:
 
     def _listen(self, store: Store, finished: bool) -> None:
         try:
-            store.listen(lambda kind, what: self.heard.put((kind, what)), self._stop.is_set, finished=finished)
+            store.wakeups.listen(lambda kind, what: self.heard.put((kind, what)), self._stop.is_set, finished=finished)
         except StoreUnavailable as error:
             self.error = error
 
@@ -131,7 +131,7 @@ def test_a_rescue_wakes_its_own_worker_and_the_others(
     watchdog = a_watchdog(store, settings, wakes.append)
     with listening(stores()) as ear:
         watchdog.catch_up()
-        assert store.get(str(held.id)).state is State.QUEUED
+        assert store.reads.get(str(held.id)).state is State.QUEUED
         assert ear.next() == {"sqlite": ("changed", ""), "postgres": ("queue", "mail")}[engine]
     assert wakes == [0.0]
 
@@ -212,7 +212,7 @@ def test_one_who_sends_in_the_moment_the_thread_does_spoils_nothing(
     store: Store, stores: Callable[..., Store], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert isinstance(store, PostgresStore)
-    notifier, channel, once = store._notifier, store.channel, iter([True])
+    notifier, channel, once = store.wakeups.notifier, store.wakeups.channel, iter([True])
     await_answer = notifier._await_answer
 
     def and_then_another_sends() -> None:
@@ -224,7 +224,7 @@ def test_one_who_sends_in_the_moment_the_thread_does_spoils_nothing(
 
     monkeypatch.setattr(notifier, "_await_answer", and_then_another_sends)
     with listening(stores()) as ear:
-        store.notify(["waiting"])
+        store.wakeups.notify(["waiting"])
         assert {ear.next() for _ in range(3)} == {("queue", name) for name in ("first", "second", "waiting")}
 
 
@@ -286,13 +286,13 @@ def test_who_waits_for_a_job_hears_its_end(store: Store, stores: Callable[..., S
         unawaited = a_running_job(store)
         cancelled = a_queued_job(store)
         for id in (str(succeeded.id), str(failed.id), cancelled):
-            store.await_finish(id)
-        store.succeed(ref(unawaited))
-        store.succeed(ref(succeeded))
+            store.operator.await_finish(id)
+        store.attempts.succeed(ref(unawaited))
+        store.attempts.succeed(ref(succeeded))
         assert ear.next() == ("finished", str(succeeded.id))
-        store.fail(ref(failed), BOOM)
+        store.attempts.fail(ref(failed), BOOM)
         assert ear.next() == ("finished", str(failed.id))
-        store.cancel(cancelled)
+        store.operator.cancel(cancelled)
         assert ear.next() == ("finished", cancelled)
 
 
@@ -335,7 +335,7 @@ def test_a_wake_up_that_cannot_be_sent_fails_nobody(store: Store, settings: Sett
     told: queue.Queue[str] = queue.Queue()
     unsubscribe = events.subscribe(lambda name, fields: told.put(name))
     try:
-        nowhere.notify(["mail"], ["7"], requests=True)
+        nowhere.wakeups.notify(["mail"], ["7"], requests=True)
         assert told.get(timeout=10) == "notify_failed"
     finally:
         unsubscribe()
@@ -346,22 +346,22 @@ def test_a_wake_up_that_cannot_be_sent_fails_nobody(store: Store, settings: Sett
 def test_a_connection_that_ends_at_once_costs_a_wake_up_and_no_more(
     store: PostgresStore, stores: Callable[..., Store]
 ) -> None:
-    connect = store._notifier._connect
+    connect = store.wakeups.notifier._connect
     told: queue.Queue[str] = queue.Queue()
 
     def ended() -> Connection:
         connection = connect()
         connection.close()
-        store._notifier._connect = connect  # the next one lives
+        store.wakeups.notifier._connect = connect  # the next one lives
         return connection
 
-    store._notifier._connect = ended
+    store.wakeups.notifier._connect = ended
     unsubscribe = events.subscribe(lambda name, fields: told.put(name), only=["notify_failed"])
     try:
         with listening(stores()) as ear:
-            store.notify(["dropped"])
+            store.wakeups.notify(["dropped"])
             told.get(timeout=10)
-            store.notify(["mail"])
+            store.wakeups.notify(["mail"])
             assert ear.next() == ("queue", "mail")
     finally:
         unsubscribe()
@@ -371,7 +371,7 @@ def test_a_connection_that_ends_at_once_costs_a_wake_up_and_no_more(
 def test_schemas_do_not_wake_each_other(store: Store, settings: Settings, stores: Callable[..., Store]) -> None:
     with listening(stores()) as ear:
         other = open_store(replace(settings, schema="elsewhere"))
-        other.notify(["theirs"])
+        other.wakeups.notify(["theirs"])
         other.close()
         a_queued_job(store, queue="ours")
         assert ear.next() == ("lane", '["ours", "greet", 0]')

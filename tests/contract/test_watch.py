@@ -17,7 +17,7 @@ import pytest
 from holdfast.settings import Settings
 from holdfast.store import open_store
 from holdfast.store.base import Store
-from holdfast.store.sqlite import store as sqlite_store
+from holdfast.store.sqlite import wakeups as sqlite_wakeups
 from holdfast.store.sqlite import watch
 from holdfast.store.sqlite.connect import path_of
 from holdfast.store.sqlite.watch import Watch
@@ -49,7 +49,7 @@ class Asleep(Watch):
 @pytest.fixture
 def asleep(monkeypatch: pytest.MonkeyPatch) -> list[Asleep]:
     monkeypatch.setattr(Asleep, "opened", [], raising=False)
-    monkeypatch.setattr(sqlite_store, "Watch", Asleep)
+    monkeypatch.setattr(sqlite_wakeups, "Watch", Asleep)
     return Asleep.opened
 
 

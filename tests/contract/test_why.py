@@ -45,12 +45,12 @@ def test_a_scheduled_job_says_when_it_is_due(store: Store, clock: Clock) -> None
     reason = only(store, a_queued_job(store, delay=HOUR))
     assert (reason.code, reason.blocks) == (Why.SCHEDULED, True)
     assert (reason.details["until"] - clock.now).total_seconds() == pytest.approx(HOUR, abs=0.01)
-    assert "2030-01-01 01:00:00 UTC (in 60m)" in reason.text
+    assert "2030-01-01 01:00:00 UTC (in 1h)" in reason.text
 
 
 def test_a_rescheduled_job_says_which_attempt_comes_when_and_what_went_wrong(store: Store) -> None:
     held = a_running_job(store, max_attempts=5)
-    store.reschedule(ref(held), 30, BOOM)
+    store.attempts.reschedule(ref(held), 30, BOOM)
     register(store)
     reason = only(store, held.id)
     assert reason.code is Why.BACKOFF
@@ -62,9 +62,9 @@ def test_a_rescheduled_job_says_which_attempt_comes_when_and_what_went_wrong(sto
 def test_pauses_tell_who_why_and_until_when_and_all_that_hold_are_told(store: Store, clock: Clock) -> None:
     register(store, lease=HOUR)
     job = a_queued_job(store, queue="mail", delay=30)
-    store.add_pause("queue", "mail", by="ops", reason="provider down", delay=MINUTE)
-    store.add_pause("task", "greet")
-    store.add_pause("queue", "other")
+    store.pauses.add("queue", "mail", by="ops", reason="provider down", delay=MINUTE)
+    store.pauses.add("task", "greet")
+    store.pauses.add("queue", "other")
     scheduled, queue, task = why(store, job)
     assert scheduled.code is Why.SCHEDULED
     assert (queue.code, queue.details["by"], queue.details["reason"]) == (Why.QUEUE_PAUSED, "ops", "provider down")
@@ -72,7 +72,7 @@ def test_pauses_tell_who_why_and_until_when_and_all_that_hold_are_told(store: St
     assert (task.code, task.details["until"]) == (Why.TASK_PAUSED, None)
     clock.advance(MINUTE)
     assert codes(why(store, job)) == ["TASK_PAUSED"], "a pause that is over holds nothing"
-    store.pause(job)
+    store.operator.pause(job)
     assert codes(why(store, job)) == ["PAUSED", "TASK_PAUSED"]
 
 
@@ -81,7 +81,7 @@ def test_a_pause_by_filter_is_named_whether_the_job_was_set_aside_yet_or_not(sto
     theirs, other = b'{"customer":42}', b'{"customer":7}'
     before = a_queued_job(store, args=theirs)
     filter = "args.customer:42"
-    store.add_pause("filter", filter, by="ana", reason="their API is down", delay=MINUTE)
+    store.pauses.add("filter", filter, by="ana", reason="their API is down", delay=MINUTE)
     after, free = a_queued_job(store, args=theirs), a_queued_job(store, args=other)
     for job in (before, after):
         reason = only(store, job)
@@ -97,7 +97,7 @@ def test_a_pause_by_filter_is_named_whether_the_job_was_set_aside_yet_or_not(sto
     clock.advance(MINUTE)
     [over] = [reason for reason in why(store, before) if reason.code is Why.FILTER_PAUSED]
     assert "is over: a worker's watchdog lets it go within seconds" in over.text
-    store.let_go()
+    store.pauses.let_go()
     assert Why.FILTER_PAUSED not in codes(why(store, before))
 
 
@@ -188,7 +188,7 @@ def test_the_estimate_follows_the_pace_of_late(store: Store, clock: Clock) -> No
     held = claim(store, 10).jobs
     for one in held:
         clock.advance(2)
-        store.succeed(ref(one))
+        store.attempts.succeed(ref(one))
     jobs = [a_queued_job(store) for _ in range(3)]
     store.look("w1", ["greet"], None)
     reason = only(store, jobs[-1])
@@ -202,9 +202,9 @@ def test_a_running_job_names_its_worker_and_lease_and_what_was_asked(store: Stor
     held = a_running_job(store, worker="w7")
     leased = only(store, held.id)
     assert (leased.code, leased.details["worker"]) == (Why.LEASED, "w7")
-    store.pause(str(held.id))
+    store.operator.pause(str(held.id))
     assert codes(why(store, str(held.id))) == ["LEASED", "PAUSE_REQUESTED"]
-    store.cancel(str(held.id))
+    store.operator.cancel(str(held.id))
     assert codes(why(store, str(held.id)))[:2] == ["LEASED", "CANCEL_REQUESTED"]
     clock.advance(LEASE + 1)
     expired = why(store, str(held.id))[0]
@@ -216,9 +216,9 @@ def test_a_running_job_names_its_worker_and_lease_and_what_was_asked(store: Stor
 
 def test_finished_jobs_say_how_they_ended(store: Store) -> None:
     done, failed, cancelled = a_running_job(store), a_running_job(store), a_queued_job(store, delay=HOUR)
-    store.succeed(ref(done))
-    store.fail(ref(failed), BOOM)
-    store.cancel(cancelled, "not today")
+    store.attempts.succeed(ref(done))
+    store.attempts.fail(ref(failed), BOOM)
+    store.operator.cancel(cancelled, "not today")
     assert only(store, done.id).code is Why.SUCCEEDED
     reason = only(store, failed.id)
     assert (reason.code, reason.details["error_code"]) == (Why.FAILED, "Boom")
@@ -231,7 +231,7 @@ def test_a_job_that_is_not_there_gets_a_guess_why(store: Store) -> None:
     assert "no jobs at all" in only(store, "7").text
     kept, deleted = a_queued_job(store), a_queued_job(store)
     a_queued_job(store)
-    store.delete(deleted)
+    store.operator.delete(deleted)
     assert "not committed" in only(store, "999").text
     assert "deleted" in only(store, deleted).text
     assert "ids here are numbers" in only(store, "abc").text
@@ -245,7 +245,7 @@ def test_a_suspect_waits_for_nothing_and_is_told_of(store: Store, clock: Clock) 
     assert only(store, once.id).code is Why.READY
     claim(store, 2)
     clock.advance(LEASE + 1)
-    store.rescue()
+    store.rescues.rescue()
     register(store, id="w2", slots=8)
     reason = only(store, once.id)
     assert (reason.code, reason.blocks, reason.details) == (Why.SUSPECT, False, {"losses": 2})
@@ -259,7 +259,7 @@ def test_a_queue_is_summed_up_by_reason(store: Store, clock: Clock) -> None:
         a_queued_job(store, queue="mail", delay=HOUR)
     a_queued_job(store, queue="mail", task="unknown", delay=HOUR)
     paused = a_queued_job(store, queue="mail")
-    store.pause(paused)
+    store.operator.pause(paused)
     a_queued_job(store, queue="other")
     [held] = claim(store, queues=["mail"]).jobs
     summary = why_queue(store, "mail")
@@ -315,7 +315,7 @@ class Place:
         self.settings = settings
         self.clock = Clock()
         self.store = open_store(settings, clock=self.clock)
-        self.store.migrate()
+        self.store.schema.migrate()
 
     def empty(self) -> None:
         with raw(self.settings) as sql:
@@ -348,9 +348,11 @@ def put(store: Store, condition: str, task: str, queue: str, priority: int, max_
     if condition in ("due", "paused", "resumed", "cancelled"):
         id = a_queued_job(store, **options)
         if condition != "due":
-            {"paused": store.pause, "resumed": store.pause, "cancelled": store.cancel}[condition](id)
+            {"paused": store.operator.pause, "resumed": store.operator.pause, "cancelled": store.operator.cancel}[
+                condition
+            ](id)
         if condition == "resumed":
-            store.resume(id)
+            store.operator.resume(id)
         return id
     alone = f"for {uuid.uuid4()}"  # a task of its own, so that the claim finds it and no other
     if "expiring" in condition:
@@ -358,13 +360,13 @@ def put(store: Store, condition: str, task: str, queue: str, priority: int, max_
     id = a_queued_job(store, **{**options, "task": alone})
     [held] = claim(store, tasks=[alone], worker="somebody", lease=HOUR if condition == "running long" else 10.0).jobs
     ends: dict[str, Callable[[], object]] = {
-        "retrying": lambda: store.reschedule(ref(held), HOUR, BOOM),
-        "retried": lambda: store.reschedule(ref(held), 1, BOOM),
-        "retried expiring": lambda: store.reschedule(ref(held), 1, BOOM),
-        "succeeded": lambda: store.succeed(ref(held)),
-        "failed": lambda: store.fail(ref(held), BOOM),
-        "cancel asked": lambda: store.cancel(id),
-        "pause asked": lambda: store.pause(id),
+        "retrying": lambda: store.attempts.reschedule(ref(held), HOUR, BOOM),
+        "retried": lambda: store.attempts.reschedule(ref(held), 1, BOOM),
+        "retried expiring": lambda: store.attempts.reschedule(ref(held), 1, BOOM),
+        "succeeded": lambda: store.attempts.succeed(ref(held)),
+        "failed": lambda: store.attempts.fail(ref(held), BOOM),
+        "cancel asked": lambda: store.operator.cancel(id),
+        "pause asked": lambda: store.operator.pause(id),
     }
     if condition in ends:
         ends[condition]()
@@ -386,17 +388,17 @@ def make(place: Place, drawn: list[Any], held_back: list[Any], fleet: list[AWork
                     "where id = ?", int(id),
                 )  # fmt: skip
     for (kind, name), seconds in held_back:
-        store.add_pause(kind, name, delay=seconds)
+        store.pauses.add(kind, name, delay=seconds)
     for number, worker in enumerate(fleet):
         if worker.silent:
-            store.register(
+            store.workers.register(
                 id=f"w{number}", name="", host="", pid=1, queues=worker.queues, tasks=worker.tasks, slots=worker.slots,
                 lease=1.0,
             )  # fmt: skip
     clock.advance(30)
     for number, worker in enumerate(fleet):
         if not worker.silent:
-            store.register(
+            store.workers.register(
                 id=f"w{number}", name="", host="", pid=1, queues=worker.queues, tasks=worker.tasks, slots=worker.slots
             )
             # One claim brought what it has in hand, and one more that it has done since.
@@ -404,7 +406,7 @@ def make(place: Place, drawn: list[Any], held_back: list[Any], fleet: list[AWork
             for _ in range(in_hand + 1):
                 a_queued_job(store, task=busy, queue="elsewhere")
             done, *_ = claim(store, in_hand + 1, tasks=[busy], worker=f"w{number}", lease=HOUR).jobs
-            store.succeed(ref(done))
+            store.attempts.succeed(ref(done))
     return ids
 
 
@@ -463,14 +465,14 @@ def test_a_job_of_which_so_many_are_ahead_is_claimed_after_so_many(
 
 
 def test_what_waits_is_told_by_queue_and_task_and_counted_up_to_a_bound(store: Store, clock: Clock) -> None:
-    assert store.waiting() == []
+    assert store.reads.waiting() == []
     for options in ({"delay": 5}, {"priority": 7, "delay": 3}, {"task": "scan"}, {"queue": "mail"}, {"queue": "mail"}):
         a_queued_job(store, **options)
     a_running_job(store, queue="never", task="taken")
-    found = store.waiting(most=2)
+    found = store.reads.waiting(most=2)
     assert [(kind.queue, kind.task, kind.jobs, kind.more) for kind in found] == [
         ("default", "greet", 2, True), ("default", "scan", 1, False), ("mail", "greet", 2, True),
     ]  # fmt: skip
     assert [(kind.due_at - clock.now).total_seconds() for kind in found] == pytest.approx([3, 0, 0])
-    assert len(store.waiting(lanes=1)) == 1
-    assert store.now() == clock.now
+    assert len(store.reads.waiting(lanes=1)) == 1
+    assert store.reads.now() == clock.now

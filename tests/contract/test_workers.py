@@ -10,12 +10,12 @@ from tests.factories import LEASE, MINUTE, Clock, a_running_job, ref
 
 def register(store: Store, id: str = "w1", **options: Any) -> None:
     given = {"name": "box-1", "host": "box", "pid": 71, "queues": None, "tasks": ["greet"], "slots": 4, **options}
-    store.register(id=id, **given)
+    store.workers.register(id=id, **given)
 
 
 def test_a_worker_registers_with_what_people_want_to_know(store: Store, clock: Clock) -> None:
     register(store, queues=["a", "b c"], tasks=["greet", "it's"])
-    [worker] = store.workers()
+    [worker] = store.workers.all()
     assert (worker.id, worker.name, worker.host, worker.pid, worker.slots) == ("w1", "box-1", "box", 71, 4)
     assert (worker.queues, worker.tasks) == (("a", "b c"), ("greet", "it's"))
     assert worker.started_at == worker.seen_at == clock.now
@@ -24,7 +24,7 @@ def test_a_worker_registers_with_what_people_want_to_know(store: Store, clock: C
 @pytest.mark.parametrize("queues", [None, []])
 def test_any_queue_is_not_the_same_as_no_queue(store: Store, queues: list[str] | None) -> None:
     register(store, queues=queues)
-    assert store.workers()[0].queues == (None if queues is None else ())
+    assert store.workers.all()[0].queues == (None if queues is None else ())
 
 
 def test_a_look_marks_the_worker_present(store: Store, clock: Clock) -> None:
@@ -32,14 +32,14 @@ def test_a_look_marks_the_worker_present(store: Store, clock: Clock) -> None:
     register(store, "w2")
     clock.advance(MINUTE)
     store.look("w2", ["greet"], None)
-    seen = {worker.id: (worker.seen_at - worker.started_at).total_seconds() for worker in store.workers()}
+    seen = {worker.id: (worker.seen_at - worker.started_at).total_seconds() for worker in store.workers.all()}
     assert seen == {"w1": 0, "w2": MINUTE}
 
 
 def test_a_look_tells_a_worker_that_its_row_is_gone(store: Store) -> None:
     register(store, "w1")
     assert store.look("w1", ["greet"], None).known
-    store.unregister("w1")
+    store.workers.unregister("w1")
     assert not store.look("w1", ["greet"], None).known
 
 
@@ -61,7 +61,7 @@ def test_a_look_tells_a_worker_its_place_among_those_that_serve_the_same(store: 
     assert [place("b2"), place("b3")] == [(0, 1), (0, 1)], "they serve something else"
     assert place("a", open=False) == (0, 4)
     assert place("d") == (2, 3), "one without a free slot, or that hears nothing, does not count"
-    store.unregister("b")
+    store.workers.unregister("b")
     assert place("d") == (1, 2)
     clock.advance(2 * LEASE)
     assert place("d") == (0, 1), "nor do those that were not heard of for long"
@@ -70,9 +70,9 @@ def test_a_look_tells_a_worker_its_place_among_those_that_serve_the_same(store: 
 def test_a_worker_that_leaves_is_gone(store: Store) -> None:
     register(store, "w1")
     register(store, "w2")
-    store.unregister("w1")
-    store.unregister("never came")
-    assert [worker.id for worker in store.workers()] == ["w2"]
+    store.workers.unregister("w1")
+    store.workers.unregister("never came")
+    assert [worker.id for worker in store.workers.all()] == ["w2"]
 
 
 def test_workers_long_silent_are_forgotten_unless_they_hold_a_lease(store: Store, clock: Clock) -> None:
@@ -81,18 +81,18 @@ def test_workers_long_silent_are_forgotten_unless_they_hold_a_lease(store: Store
     held = a_running_job(store, worker="holder")
     clock.advance(10 * MINUTE)
     store.look("fresh", ["greet"], None)
-    store.forget_workers(5 * MINUTE)
-    assert {worker.id for worker in store.workers()} == {"holder", "fresh"}
-    store.succeed(ref(held))
-    store.forget_workers(5 * MINUTE)
-    assert {worker.id for worker in store.workers()} == {"fresh"}
+    store.workers.forget(5 * MINUTE)
+    assert {worker.id for worker in store.workers.all()} == {"holder", "fresh"}
+    store.attempts.succeed(ref(held))
+    store.workers.forget(5 * MINUTE)
+    assert {worker.id for worker in store.workers.all()} == {"fresh"}
 
 
 def test_leases_do_not_depend_on_the_workers_row(store: Store, clock: Clock) -> None:
     register(store)
     held = a_running_job(store)
-    store.unregister("w1")
-    assert store.renew([held.fence], [ref(held)], LEASE) == ({held.fence}, [])
+    store.workers.unregister("w1")
+    assert store.attempts.renew([held.fence], [ref(held)], LEASE) == ({held.fence}, [])
     clock.advance(LEASE + 1)
-    [rescued] = store.rescue()
+    [rescued] = store.rescues.rescue()
     assert rescued.worker == "w1"

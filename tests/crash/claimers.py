@@ -24,7 +24,7 @@ EMPTY_LOOKS = 3  # one may have found everything locked by others; three in a ro
 
 def claim_all(name: str, go: Path, ledger: Path) -> None:
     store = open_store(load_settings())
-    store.check()
+    store.schema.check()
     (ledger.parent / f"ready-{name}").touch()
     while not go.exists():
         time.sleep(0.005)
@@ -34,7 +34,7 @@ def claim_all(name: str, go: Path, ledger: Path) -> None:
         limit = random.randint(1, SHARE)
         wants = Wants(fence=str(uuid.uuid4()), worker=name, tasks=("work",), limit=limit, lease=600.0)
         try:
-            claimed = store.claim(wants)
+            claimed = store.attempts.claim(wants)
         except StoreUnavailable:  # too many at the gate: again
             continue
         taken += [f"{job.id} {job.fence} {job.attempt} {name}\n" for job in claimed.jobs]

@@ -68,7 +68,7 @@ class Commands:
         self.home = home
         self.settings = settings
         self.store = open_store(settings)
-        self.store.migrate()
+        self.store.schema.migrate()
         self._started: list[Command] = []
 
     def app(self, text: str) -> None:
@@ -86,7 +86,7 @@ class Commands:
         def registered() -> bool:
             if worker.poll() is not None:
                 pytest.fail(f"the worker ended with {worker.returncode}:\n{worker.log}")
-            return worker.pid in {known.pid for known in self.store.workers()}
+            return worker.pid in {known.pid for known in self.store.workers.all()}
 
         wait_until(registered, what=lambda: f"the worker registers\n{worker.log}")
         return worker

@@ -74,7 +74,7 @@ class Fleet:
         self.ledger = home / "ledger"
         self.door = settings.url  # where the workers go in: a proxy, perhaps
         self.store: Store = open_store(settings)
-        self.store.migrate()
+        self.store.schema.migrate()
         self._started: list[subprocess.Popen[bytes]] = []
 
     # -- workers -------------------------------------------------------------------------------------------------
@@ -125,7 +125,7 @@ class Fleet:
     def _registered(self, process: subprocess.Popen[bytes]) -> bool:
         if process.poll() is not None:
             pytest.fail(f"the worker ended with {process.returncode}:\n{self.log_of(process)}")
-        return process.pid in {worker.pid for worker in self.store.workers()}
+        return process.pid in {worker.pid for worker in self.store.workers.all()}
 
     def log_of(self, process: subprocess.Popen[bytes]) -> str:
         return (self.home / f"worker-{self._started.index(process)}.log").read_text(errors="replace")
@@ -159,7 +159,7 @@ class Fleet:
     def freeze(self, process: subprocess.Popen[bytes], *, runners: bool = True) -> None:
         """SIGSTOP for a worker and its runners, as when their machine sleeps; but not in the middle of a write to the
         file: that would stop everyone else, too."""
-        path = getattr(self.store, "path", None)
+        path = getattr(self.store.db, "path", None)
         for _ in range(100):
             for pid in (process.pid, *(self.runners(process) if runners else ())):
                 _stop(pid)
@@ -210,16 +210,16 @@ class Fleet:
         return [done for chunk in self.store.enqueue_many(jobs) for done in chunk]
 
     def job(self, id: str) -> JobRecord:
-        return patiently(lambda: self.store.get(id))
+        return patiently(lambda: self.store.reads.get(id))
 
     def jobs(self, ids: Iterable[str] | None = None) -> list[JobRecord]:
         wanted = None if ids is None else set(ids)
-        found = patiently(lambda: self.store.jobs(limit=100_000))
+        found = patiently(lambda: self.store.reads.jobs(limit=100_000))
         return [job for job in found if wanted is None or job.id in wanted]
 
     def sql(self, text: str) -> list[tuple[Any, ...]]:
         """Straight from the database, on a connection of its own; `{jobs}` names a table of ours."""
-        path = getattr(self.store, "path", None)
+        path = getattr(self.store.db, "path", None)
         name = f'"{self.settings.prefix}%s"' if path else f'"{self.settings.schema}".%s'
         text = text.format(**{table: name % table for table in ("jobs", "leases", "attempts", "workers")})
         if path:
@@ -231,7 +231,7 @@ class Fleet:
 
     def states(self) -> Counter[State]:
         counted: Counter[State] = Counter()
-        for row in patiently(self.store.counts):
+        for row in patiently(self.store.reads.counts):
             counted[State(row["state"])] += row["jobs"]
         return counted
 

@@ -15,7 +15,7 @@ from holdfast.errors import OutcomeUnknown
 from holdfast.settings import Settings
 from holdfast.store import open_store
 from holdfast.store.postgres.connect import ready
-from holdfast.store.postgres.store import PostgresStore
+from holdfast.store.postgres.enqueue import PostgresEnqueue
 from holdfast.tasks.attempt import Attempt
 from tests.crash.proxy import Proxy, a_proxy
 from tests.factories import a_queued_job, claim
@@ -142,7 +142,7 @@ def test_a_transaction_whose_commit_went_unanswered_is_looked_up(proxy: Proxy) -
     """Success and the handler's writes are there, once; or neither, and its attempt is given back."""
     settings = Settings(url=proxy.url, schema="lost_commit")
     with closing(open_store(settings)) as store, psycopg.connect(proxy.past, autocommit=True) as db:
-        store.migrate()
+        store.schema.migrate()
         db.execute("create table if not exists paid (n int)")
         for n in range(6):
             a_queued_job(store)
@@ -153,10 +153,10 @@ def test_a_transaction_whose_commit_went_unanswered_is_looked_up(proxy: Proxy) -
                 with context.transaction() as tx:
                     tx.conn.execute("insert into paid values (%s)", (n,))
             except OutcomeUnknown:
-                committed = store.get(str(held.id)).state is State.SUCCEEDED  # it came after the look
+                committed = store.reads.get(str(held.id)).state is State.SUCCEEDED  # it came after the look
             else:
                 committed = True
-                assert store.get(str(held.id)).state is State.SUCCEEDED
+                assert store.reads.get(str(held.id)).state is State.SUCCEEDED
             assert db.execute("select count(*) from paid where n = %s", (n,)).fetchall() == [(int(committed),)]
 
 
@@ -196,7 +196,7 @@ def test_what_a_handler_does_to_its_own_transaction_is_no_outage(
     """It would be the same again, for ever."""
     settings = Settings(url=server.url, schema="own_doing")
     with closing(open_store(settings)) as store:
-        store.migrate()
+        store.schema.migrate()
         a_queued_job(store)
         [held] = claim(store).jobs
         with pytest.raises(raised), JobContext(Attempt(held), store, settings).transaction() as tx:
@@ -208,7 +208,7 @@ def test_while_the_server_is_away_an_enqueue_that_may_have_happened_says_so(
     server: EmbeddedPostgres, monkeypatch: pytest.MonkeyPatch, verb: str
 ) -> None:
     """Whoever takes it for one that did not happen, and enqueues again, doubles it."""
-    real = getattr(PostgresStore, verb)
+    real = getattr(PostgresEnqueue, verb)
 
     def lost(*given: Any) -> Any:
         done = real(*given)
@@ -218,7 +218,7 @@ def test_while_the_server_is_away_an_enqueue_that_may_have_happened_says_so(
         raise OutcomeUnknown("the connection broke")
 
     with a_client(server.url, f"away{verb}") as app:
-        monkeypatch.setattr(PostgresStore, verb, lost)
+        monkeypatch.setattr(PostgresEnqueue, verb, lost)
         greet = app.tasks["greet"]
         calls: dict[str, Callable[[], object]] = {
             "_enqueue_all": lambda: app.enqueue_many([greet.bind()]),

@@ -117,11 +117,11 @@ def enqueue(kept: Store, task: str, max_attempts: int = 3, expires_in: float | N
 
 def await_result(kept: Store, id: str) -> bytes:
     await_state(kept, id, State.SUCCEEDED)
-    return kept.get(id).result or b""
+    return kept.reads.get(id).result or b""
 
 
 def await_state(kept: Store, id: str, state: State) -> None:
-    wait_until(lambda: kept.get(id).state is state, f"job {id} to be {state}", timeout=PATIENCE)
+    wait_until(lambda: kept.reads.get(id).state is state, f"job {id} to be {state}", timeout=PATIENCE)
 
 
 @pytest.mark.usefixtures("worker")
@@ -140,7 +140,7 @@ def test_a_job_that_ended_shows_all_the_progress_that_was_tracked(kept: Store) -
     }
     for id, (_, _, state) in jobs.items():
         await_state(kept, id, state)
-    told = {(task, how): (job.done, job.total) for id, (task, how, _) in jobs.items() if (job := kept.get(id))}
+    told = {(task, how): (job.done, job.total) for id, (task, how, _) in jobs.items() if (job := kept.reads.get(id))}
     assert told == {(task, how): (30, 30) for task, how, _ in jobs.values()}
 
 
@@ -149,10 +149,10 @@ def test_a_job_that_ended_shows_all_the_progress_that_was_tracked(kept: Store) -
 def test_a_checkpoint_given_as_bytes_comes_back_as_bytes(kept: Store, task: str) -> None:
     id = enqueue(kept, task)
     await_state(kept, id, State.SUCCEEDED)
-    job = kept.get(id)
+    job = kept.reads.get(id)
     assert job.result == f'"bytes True for job-{id}"'.encode()
     assert (job.error_code, job.error_message) == (None, None)
-    assert [attempt.error_code for attempt in kept.attempts(id)][:1] == ["ConnectionError"]
+    assert [attempt.error_code for attempt in kept.reads.attempts(id)][:1] == ["ConnectionError"]
 
 
 @pytest.mark.usefixtures("worker")
@@ -167,19 +167,21 @@ def test_a_job_that_was_claimed_in_time_and_could_not_begin_in_time_expires(kept
             for task in ("late", "alate", "late_alone")
         }
         wait_until(
-            lambda: all(kept.get(id).state is not State.QUEUED for id in jobs), "all to be claimed", timeout=PATIENCE
+            lambda: all(kept.reads.get(id).state is not State.QUEUED for id in jobs),
+            "all to be claimed",
+            timeout=PATIENCE,
         )
-        claimed = {id for id in jobs if kept.get(id).state is State.RUNNING}
-        expiry = max(job.expires_at for id in jobs if (job := kept.get(id)).expires_at)
-        wait_until(lambda: kept.now() > expiry, "the jobs to expire")
+        claimed = {id for id in jobs if kept.reads.get(id).state is State.RUNNING}
+        expiry = max(job.expires_at for id in jobs if (job := kept.reads.get(id)).expires_at)
+        wait_until(lambda: kept.reads.now() > expiry, "the jobs to expire")
     finally:
         os.kill(runner, signal.SIGCONT)
     assert claimed == set(jobs), "in time"
     for id, task in jobs.items():
         await_state(kept, id, State.CANCELLED)
-        job = kept.get(id)
+        job = kept.reads.get(id)
         assert (job.error_code, job.error_message) == ("EXPIRED", "not started before its expiry"), task
-        assert (job.attempt, kept.attempts(id)) == (0, []), "as if it had never been claimed"
+        assert (job.attempt, kept.reads.attempts(id)) == (0, []), "as if it had never been claimed"
         assert not (tmp_path / f"{task}-ran").exists(), task
 
 
@@ -189,7 +191,7 @@ def test_a_job_that_has_begun_in_time_is_tried_again_after_its_expiry(kept: Stor
     await_result(kept, enqueue(kept, "where"))  # it is up
     id = enqueue(kept, task, expires_in=3.0, path=str(tmp_path / "ran"), again=True)
     await_state(kept, id, State.SUCCEEDED)
-    job = kept.get(id)
+    job = kept.reads.get(id)
     assert job.started_at is not None
     assert job.expires_at is not None
     assert job.attempt == 2

@@ -88,14 +88,14 @@ def await_both(until: Path) -> None:
 
 
 def await_state(kept: Store, ids: list[str], state: State) -> None:
-    wait_until(lambda: all(kept.get(id).state is state for id in ids), f"{ids} to be {state}")
+    wait_until(lambda: all(kept.reads.get(id).state is state for id in ids), f"{ids} to be {state}")
 
 
 def place_of(kept: Store, home: Path) -> Path:
-    path = getattr(kept, "path", None)
+    path = getattr(kept.db, "path", None)
     if path is not None:
         return Path(f"{path}-workers") / "here"
-    return home / "run" / f"holdfast-{os.getuid()}" / kept.store_id / "here"
+    return home / "run" / f"holdfast-{os.getuid()}" / kept.schema.store_id / "here"
 
 
 def test_no_handler_can_make_its_worker_look_dead(kept: Store, worker: Start, tmp_path: Path) -> None:
@@ -112,10 +112,10 @@ def test_no_handler_can_make_its_worker_look_dead(kept: Store, worker: Start, tm
     for dead in DEAD:  # once the second is gone, the neighbour has looked at everybody
         (place / dead).touch()
         wait_until(lambda: not any((place / dead).exists() for dead in DEAD), "the neighbour has looked around")
-    assert {kept.get(id).worker for id in ids} == {name}
+    assert {kept.reads.get(id).worker for id in ids} == {name}
     go.touch()
     await_state(kept, ids, State.SUCCEEDED)
-    assert [kept.attempts(id) for id in ids][1] == [], "nobody else had it"
+    assert [kept.reads.attempts(id) for id in ids][1] == [], "nobody else had it"
     closed = tmp_path / "closed"
     ids = enqueue(kept, "close", closed)
     await_state(kept, ids[1:], State.FAILED)  # without its line, its worker has ended its process
@@ -141,7 +141,7 @@ def test_a_handler_shares_no_descriptor_with_its_worker_but_what_it_writes_to(
     isolated = told(go, "isolated")
     assert [kind for kind, _ in isolated] == ["/dev/null", "pipe", "pipe", "socket"], "its output, and its line"
 
-    own = str(getattr(kept, "path", "a server"))  # it has connections of its own to the database
+    own = str(getattr(kept.db, "path", "a server"))  # it has connections of its own to the database
     pooled = [(kind, file) for kind, file in told(go, "pooled") if not kind.startswith(own) or "-workers" in kind]
     assert {kind for kind, _ in pooled} == {"/dev/null", "pipe", "/memfd", "socket"}
     shared = [kind for kind, file in pooled if file in worker_has]

@@ -57,7 +57,7 @@ def test_forged_notifications_run_nothing_and_stop_nobody(fleet: Fleet) -> None:
     store, schema = fleet.store, fleet.settings.schema
     [later] = fleet.enqueue("quick", delay=3600.0)
     [paused] = fleet.enqueue("quick")
-    store.pause(paused)
+    store.operator.pause(paused)
     worker = fleet.start(processes=1)
     wait_until(lambda: "listening" in fleet.log_of(worker), what="it listens")
     [done] = fleet.enqueue("quick")
@@ -69,11 +69,13 @@ def test_forged_notifications_run_nothing_and_stop_nobody(fleet: Fleet) -> None:
             stranger.execute(f"insert into \"{schema}\".jobs (queue, task, args) values ('q', 't', '[]')".encode())
         bodies = [*BODIES, *jobs_in_words(fleet, [later, paused, done])]
         letters = ["", *"abcdefghijklmnopqrstuvwxyz", "\x01", "é"]
-        for channel in (store.channel, store.channels[0], f"{store.channel}:finished"):
+        for channel in (store.wakeups.channel, store.wakeups.channels[0], f"{store.wakeups.channel}:finished"):
             for body in bodies:
                 payloads = [(letter + body).encode()[:LONGEST].decode(errors="ignore") for letter in letters]
                 stranger.execute("select pg_notify(%s, p) from unnest(%s::text[]) p", (channel, payloads))
-        for number, channel in enumerate([store.channel, *store.channels, f"{store.channel}:{10**18}"]):
+        for number, channel in enumerate(
+            [store.wakeups.channel, *store.wakeups.channels, f"{store.wakeups.channel}:{10**18}"]
+        ):
             payloads = [text.encode()[:LONGEST].decode(errors="ignore") for text in random_payloads(number)]
             stranger.execute("select pg_notify(%s, p) from unnest(%s::text[]) p", (channel, payloads))
     [id] = fleet.enqueue("quick")

@@ -150,8 +150,8 @@ def test_why_and_doctor_name_who_keeps_others_from_writing(shell: Shell, setting
     with Holdfast(settings.url) as hf, worker(shell) as process:
         running = shell.json("enqueue", "dawdle", "seconds=30", "--app", "app.py")
         waiting = shell.json("enqueue", "later", "n=1", "--app", "app.py")
-        wait_until(lambda: (holder := hf.store.writing()) and holder.seconds > 1.1, "it holds the file")
-        holder = hf.store.writing()
+        wait_until(lambda: (holder := hf.store.db.writing()) and holder.seconds > 1.1, "it holds the file")
+        holder = hf.store.db.writing()
         assert holder is not None
         assert holder.pid in {process.pid, *children_of(process.pid)}
         assert holder.note == f"job {running['id']} (dawdle)"

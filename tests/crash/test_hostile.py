@@ -31,7 +31,7 @@ def test_a_worker_outlives_handlers_that_attack_its_line(fleet: Fleet) -> None:
             [id] = fleet.enqueue(task, how=how, max_attempts=1)
             wait_until(lambda id=id: fleet.job(id).state in FINISHED, what=f"{task} {how}")  # type: ignore[misc]
             assert fleet.job(id).state is State.FAILED, (task, how, fleet.log_of(worker)[-3000:])
-            [attempt] = [each for each in fleet.store.attempts(id) if each.outcome != "lost"]
+            [attempt] = [each for each in fleet.store.reads.attempts(id) if each.outcome != "lost"]
             told = attempt.error_message or ""
 
             assert SECRET not in f"{fleet.job(id)} {attempt}", (task, how)

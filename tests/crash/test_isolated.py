@@ -94,7 +94,7 @@ def enqueue(kept: Store, task: str, max_attempts: int = 1, **args: object) -> st
 
 
 def await_state(kept: Store, id: str, state: State) -> None:
-    wait_until(lambda: kept.get(id).state is state, f"job {id} to be {state}", timeout=PATIENCE)
+    wait_until(lambda: kept.reads.get(id).state is state, f"job {id} to be {state}", timeout=PATIENCE)
 
 
 @pytest.mark.parametrize("processes", ["1", "0"])
@@ -106,8 +106,8 @@ def test_isolated_and_other_tasks_run_side_by_side(shell: Shell, kept: Store, wo
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=PATIENCE)
     assert process.returncode == 0
-    assert [kept.get(id).result for id in ids] == [b"8", b"3"]
-    [attempt] = kept.attempts(ids[0])
+    assert [kept.reads.get(id).result for id in ids] == [b"8", b"3"]
+    [attempt] = kept.reads.attempts(ids[0])
     assert (attempt.output or "").startswith("doubling 4 in ")
     shown = shell("jobs", "show", ids[0]).stdout
     assert "succeeded by" in shown
@@ -120,16 +120,16 @@ def test_suspects_and_isolated_tasks_keep_each_other_not_waiting(kept: Store, wo
     suspects = [enqueue(kept, "stay", until=str(door), number=number) for number in range(6)]
     for _ in range(2):
         assert len(claim(kept, 6, tasks=["stay"], worker="dead").jobs) == 6
-        assert len(kept.rescue(by_expiry=False, dead=["dead"])) == 6
+        assert len(kept.rescues.rescue(by_expiry=False, dead=["dead"])) == 6
     process = worker()
     wait_until(lambda: list(tmp_path.glob("door-*")), "a suspect to run", timeout=PATIENCE)
     await_state(kept, enqueue(kept, "double", n=4), State.SUCCEEDED)
     await_state(kept, enqueue(kept, "plain", n=4), State.SUCCEEDED)
-    assert {kept.get(id).state for id in suspects} <= {State.RUNNING, State.QUEUED}
+    assert {kept.reads.get(id).state for id in suspects} <= {State.RUNNING, State.QUEUED}
     door.touch()
     for id in suspects:
         await_state(kept, id, State.SUCCEEDED)
-        assert (kept.get(id).attempt, kept.get(id).crashes) == (1, 0)
+        assert (kept.reads.get(id).attempt, kept.reads.get(id).crashes) == (1, 0)
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=PATIENCE)
     assert process.returncode == 0
@@ -139,7 +139,7 @@ def test_a_drain_goes_on_with_what_was_lost_with_its_process(shell: Shell, kept:
     mark = str(tmp_path / "fallen")
     ids = [enqueue(kept, "fall", mark=mark), enqueue(kept, "beside", mark=f"{mark}-beside")]
     assert shell("drain", "app.py").stdout == "2 jobs done (4 attempts)\n"
-    assert [kept.get(id).state for id in ids] == [State.SUCCEEDED] * 2
+    assert [kept.reads.get(id).state for id in ids] == [State.SUCCEEDED] * 2
 
 
 @pytest.mark.parametrize("processes", ["1", "0"])
@@ -206,7 +206,7 @@ def test_a_job_killed_for_want_of_memory_says_so_and_its_worker_lives_on(
         process.terminate()
         process.wait(PATIENCE)
     assert process.returncode == 0
-    [attempt] = kept.attempts(eaten)
+    [attempt] = kept.reads.attempts(eaten)
     assert (
         "its process was ended by SIGKILL (probably out of memory: the kernel killed a process of this container) "
         "(at 1 of 2)"
@@ -240,7 +240,7 @@ def test_a_program_that_starts_its_own_worker(shell: Shell, kept: Store, guarded
     began = time.monotonic()
     assert run(shell, "program.py").returncode == 0
     assert time.monotonic() - began < 50
-    job = kept.get(id)
+    job = kept.reads.get(id)
     if guarded:
         assert (job.state, job.result) == (State.SUCCEEDED, b"8")
     else:
@@ -259,7 +259,7 @@ def test_a_program_that_enqueues_when_it_is_imported_does_not_enqueue_itself_wit
     ran = run(shell, "program.py")
     assert time.monotonic() - began < 50
     assert (ran.returncode, ran.stdout) == (0, "1\n"), ran.stderr
-    [job] = kept.jobs(limit=10)
+    [job] = kept.reads.jobs(limit=10)
     assert (job.state, job.attempt, job.error_code) == (State.FAILED, 1, "UNGUARDED")
     assert job.max_attempts > 1
     line = UNGUARDED.splitlines().index("double.enqueue(1)") + 1
@@ -281,7 +281,7 @@ def test_commands_refuse_a_program_that_enqueues_when_it_is_imported(
     assert f"HF1115 {place} uses the database" in ran.stderr
     assert f"program.py, line {line})" in ran.stderr
     assert "Traceback" not in ran.stderr
-    assert kept.jobs(limit=10) == []
+    assert kept.reads.jobs(limit=10) == []
 
 
 @pytest.mark.parametrize("use", ["list(hf.jobs())", "hf.pause(queue='default')", "hf.migrate()"])

@@ -58,7 +58,7 @@ def test_a_neighbour_runs_the_jobs_of_a_killed_worker_within_two_seconds(
     go.touch()
     settled(fleet, held)
     assert {job.attempt for job in fleet.jobs()} == {1}, "in company nobody is blamed: the lost attempt is refunded"
-    assert {a.outcome for job in mine for a in fleet.store.attempts(job)} == {"lost"}
+    assert {a.outcome for job in mine for a in fleet.store.reads.attempts(job)} == {"lost"}
     fleet.stop(neighbour)
 
 
@@ -74,7 +74,7 @@ def test_a_lone_job_of_a_killed_worker_is_charged_and_runs_again_at_once(fleet: 
     go.touch()
     settled(fleet, 1)
     assert (fleet.job(id).attempt, fleet.job(id).crashes) == (2, 1)
-    [crash] = fleet.store.attempts(id)
+    [crash] = fleet.store.reads.attempts(id)
     assert (crash.outcome, crash.error_code) == ("crashed", "CRASHED")
 
 
@@ -86,7 +86,7 @@ def test_a_worker_started_afterwards_on_the_same_host_rescues_at_once(fleet: Fle
     fleet.kill(victim)
     go.touch()
     fleet.start()
-    [rescuer] = [worker for worker in fleet.store.workers() if worker.pid != victim.pid]
+    [rescuer] = [worker for worker in fleet.store.workers.all() if worker.pid != victim.pid]
     settled(fleet, 10)
     assert restarts(fleet, rescuer.started_at.timestamp())[-1] < WITHIN
 
@@ -111,7 +111,7 @@ def test_across_hosts_the_lease_decides(hasty_fleet: Fleet) -> None:
 
 
 def _watched_for(fleet: Fleet, seconds: float) -> bool:
-    return all(time.time() - worker.started_at.timestamp() > seconds for worker in fleet.store.workers())
+    return all(time.time() - worker.started_at.timestamp() > seconds for worker in fleet.store.workers.all())
 
 
 def test_many_kills_under_load_lose_nothing(hasty_fleet: Fleet) -> None:
@@ -136,7 +136,7 @@ def test_many_kills_under_load_lose_nothing(hasty_fleet: Fleet) -> None:
     assert len(ends) == len(set(ends)), "no claim was run twice"
     for job in fleet.jobs():
         assert job.state is State.SUCCEEDED
-        lost = fleet.store.attempts(job.id)
+        lost = fleet.store.reads.attempts(job.id)
         runs = {trace.fence for trace in fleet.traces("start", job.id)} if lost else {job.fence}
         assert runs <= {job.fence, *(a.fence for a in lost)}, "every run is in the job's history"
     fleet.stop(*workers)

@@ -67,7 +67,9 @@ def run(commands: Commands, counts: dict[str, int], state: State) -> str:
         list(commands.store.enqueue_many([new_job(task, max_attempts=1)] * count))
     worker = commands.start_and_wait(lease=2, heartbeat=0.1)
     wanted = Counter({state: sum(counts.values())})
-    wait_until(lambda: Counter(job.state for job in commands.store.jobs(limit=1000)) == wanted, what=lambda: worker.log)
+    wait_until(
+        lambda: Counter(job.state for job in commands.store.reads.jobs(limit=1000)) == wanted, what=lambda: worker.log
+    )
     worker.stop()
     assert worker.returncode == 0, worker.log
     return worker.log

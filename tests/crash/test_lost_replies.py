@@ -86,8 +86,8 @@ def test_outcomes_and_claims_whose_reply_was_lost_happen_once(proxy: Proxy, flee
     assert_each_success_is_of_its_newest_claim_or_paid(fleet, paid)
     for job in fleet.jobs():
         # Only a payment whose own commit failed may have been tried again, and its history says so.
-        assert job.attempt == 1 + len(fleet.store.attempts(job.id)), job
-        assert job.id in paid or job.attempt == 1, fleet.store.attempts(job.id)
+        assert job.attempt == 1 + len(fleet.store.reads.attempts(job.id)), job
+        assert job.id in paid or job.attempt == 1, fleet.store.reads.attempts(job.id)
         assert job.crashes == 0
     starts = Counter(trace.job for trace in fleet.traces("start") if trace.job not in paid)
     assert set(starts.values()) == {1}
@@ -179,7 +179,7 @@ def test_notifications_that_a_pooler_swallows_leave_polling(
     thread.start()
     try:
         fleet.await_states(succeeded=1, timeout=20)
-        assert [attempt.worker for attempt in fleet.store.attempts(dead)] == ["dead on another host"]
+        assert [attempt.worker for attempt in fleet.store.reads.attempts(dead)] == ["dead on another host"]
         assert heard.count("deaf") > 3
         fleet.enqueue("greet", 10)
         fleet.await_states(succeeded=11, timeout=20)

@@ -48,7 +48,7 @@ def test_without_prepared_statements_and_notifications_everything_works(fleet: F
     assert_each_success_is_of_its_newest_claim(fleet, fleet.jobs())
     [heeding] = fleet.enqueue("heed")
     fleet.await_starts(212)
-    assert fleet.store.cancel(heeding) is State.RUNNING
+    assert fleet.store.operator.cancel(heeding) is State.RUNNING
     wait_until(lambda: fleet.job(heeding).state is State.CANCELLED, what="a heartbeat brought the request")
     fleet.stop(*workers)
 
@@ -102,7 +102,7 @@ except StoreUnavailable:
     pass
 else:
     raise AssertionError("the bulk found room")
-assert store.jobs(limit=1000) and store.get(kept[0])  # reading goes on
+assert store.reads.jobs(limit=1000) and store.reads.get(kept[0])  # reading goes on
 resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
 kept.append(store.enqueue(NewJob(task="later", args=b"{}")).id)  # there is room again: no restart needed
 print("\\n".join(kept))
@@ -118,7 +118,7 @@ def test_a_full_disk_refuses_new_jobs_and_loses_none(settings: Settings) -> None
     assert done.returncode == 0, done.stderr
     kept = done.stdout.split()
     store = open_store(settings)
-    jobs = store.jobs(limit=1000)
+    jobs = store.reads.jobs(limit=1000)
     store.close()
     assert {job.id for job in jobs} == set(kept), "what was accepted is there, what was refused is not"
     assert {job.state for job in jobs} == {State.QUEUED}
@@ -174,24 +174,24 @@ def in_child(do: Callable[[], None]) -> int:
 
 def test_a_forked_child_does_not_harm_its_parents_connections(stores: Callable[..., Store]) -> None:
     store = stores()
-    store.migrate()
+    store.schema.migrate()
     held = {str(job.id): job for job in _claimed(store, 20)}
-    before = len(store.jobs(limit=1000))
+    before = len(store.reads.jobs(limit=1000))
 
     def child() -> None:
         store.enqueue(new_job("from a child"))
-        [mine] = store.jobs(task="from a child", limit=1)
-        store.cancel(mine.id)
+        [mine] = store.reads.jobs(task="from a child", limit=1)
+        store.operator.cancel(mine.id)
 
     for number in range(10):
         assert in_child(child) == 0
-        assert len(store.jobs(limit=1000)) == before + number + 1
+        assert len(store.reads.jobs(limit=1000)) == before + number + 1
         store.enqueue(new_job("later"))
         before += 1
     for job in held.values():
-        store.succeed(ref(job))
-    assert len(store.jobs(state=State.SUCCEEDED, limit=100)) == 20
-    path = getattr(store, "path", None)
+        store.attempts.succeed(ref(job))
+    assert len(store.reads.jobs(state=State.SUCCEEDED, limit=100)) == 20
+    path = getattr(store.db, "path", None)
     if path:
         with closing(sqlite3.connect(path)) as db:
             assert db.execute("pragma integrity_check").fetchone() == ("ok",)
@@ -199,9 +199,9 @@ def test_a_forked_child_does_not_harm_its_parents_connections(stores: Callable[.
 
 def test_a_child_forked_in_the_middle_of_a_transaction_leaves_it_alone(stores: Callable[..., Store]) -> None:
     store = stores()
-    store.migrate()
+    store.schema.migrate()
     [job] = _claimed(store, 1)
-    with store.transaction() as tx:
+    with store.db.transaction() as tx:
         tx.rows("checkpoint", id=job.id, fence=job.fence, checkpoint='{"at": 1}', pending=1, done=None)
 
         def child() -> None:
@@ -210,8 +210,8 @@ def test_a_child_forked_in_the_middle_of_a_transaction_leaves_it_alone(stores: C
             store.enqueue(new_job("from a child"))
 
         assert in_child(child) == 0
-    assert store.get(str(job.id)).checkpoint == b'{"at": 1}'
-    store.succeed(ref(job))
+    assert store.reads.get(str(job.id)).checkpoint == b'{"at": 1}'
+    store.attempts.succeed(ref(job))
 
 
 def _claimed(store: Store, count: int) -> list[ClaimedJob]:

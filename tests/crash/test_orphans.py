@@ -142,7 +142,7 @@ def test_a_job_runs_again_only_when_nobody_of_a_killed_process_is_left(
     await_programs(mark)
     if whom != "runner":
         worker()
-        wait_until(lambda: len(kept.workers()) == 2, timeout=PATIENCE)
+        wait_until(lambda: len(kept.workers.all()) == 2, timeout=PATIENCE)
     first = programs(mark)
     [[runner]] = begun(tmp_path)
     everybody = [*direct_children_of(victim.pid), victim.pid]
@@ -167,7 +167,7 @@ def test_nobody_is_left_when_a_worker_is_stopped(kept: Store, worker: Start, mar
     assert process.returncode == 0
     assert programs(mark) == []
     wait_until(lambda: not lives(reaper), "the reaper is gone, too")
-    assert kept.get(id).state is State.QUEUED
+    assert kept.reads.get(id).state is State.QUEUED
 
 
 def adopts_orphans(worker: int) -> bool:
@@ -183,7 +183,7 @@ def test_no_zombies_pile_up_under_a_worker_whose_handlers_leave_programs_behind(
     process = worker()
     wait_until(lambda: adopts_orphans(process.pid), timeout=PATIENCE)
     ids = [enqueue(kept, "leaving", mark) for _ in range(10)]
-    wait_until(lambda: all(kept.get(id).state is State.SUCCEEDED for id in ids), timeout=PATIENCE)
+    wait_until(lambda: all(kept.reads.get(id).state is State.SUCCEEDED for id in ids), timeout=PATIENCE)
     runners = [pid for pid in children_of(process.pid) if runs_handlers(pid)]
     assert runners
     left = [int(pid) for pid in (tmp_path / "left").read_text().split()]
@@ -258,7 +258,7 @@ def test_no_handler_outlives_a_worker_that_is_killed_with_its_reaper(
     reaper = reaper_of(victim.pid)
     assert reaper is not None
     worker()
-    wait_until(lambda: len(kept.workers()) == 2, timeout=PATIENCE)
+    wait_until(lambda: len(kept.workers.all()) == 2, timeout=PATIENCE)
     [[runner]] = begun(tmp_path)
     os.kill(victim.pid, signal.SIGSTOP)  # it starts no other
     os.kill(reaper, signal.SIGKILL)

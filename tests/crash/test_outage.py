@@ -62,7 +62,7 @@ def test_an_outage_longer_than_the_lease_costs_nobody_anything(
         fleet.enqueue("doze", 200, seconds=0.02)
         wait_until(lambda: len(fleet.traces("end")) >= 20, what="it is under load")
         # A watchdog that has just started rescues nothing: this one has been there for more than a lease.
-        wait_until(lambda: all(time.time() - w.started_at.timestamp() > 2.5 for w in fleet.store.workers()))
+        wait_until(lambda: all(time.time() - w.started_at.timestamp() > 2.5 for w in fleet.store.workers.all()))
         server.stop(mode)
         try:
             stopped_at = time.monotonic()

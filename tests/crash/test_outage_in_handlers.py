@@ -261,7 +261,7 @@ class Scene:
 
     def jobs(self) -> list[JobRecord]:
         with closing(open_store(self._settings)) as store:
-            return list(patiently(lambda: store.jobs(queue="default", limit=100)))
+            return list(patiently(lambda: store.reads.jobs(queue="default", limit=100)))
 
     def await_end(self) -> list[JobRecord]:
         wait_until(lambda: all(job.finished for job in self.jobs()), "all are finished", timeout=LIVE)

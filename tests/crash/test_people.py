@@ -42,7 +42,7 @@ def test_what_people_ask_reaches_the_handler_of_another_process_within_a_second(
     for way in WAYS:
         id = begin(fleet, way)
         asked = time.time()
-        assert getattr(fleet.store, verb)(id, "enough for today", "ops") is State.RUNNING
+        assert getattr(fleet.store.operator, verb)(id, "enough for today", "ops") is State.RUNNING
         waited.append(seconds_until_stopped(fleet, id, asked))
         ended = State.PAUSED if verb == "pause" else State.CANCELLED
         wait_until(lambda id=id, ended=ended: fleet.job(id).state is ended, what=f"{way} is {ended}")  # type: ignore[misc]
@@ -59,7 +59,7 @@ def test_where_nothing_can_be_heard_a_request_is_seen_at_the_next_beat(fleet: Fl
     fleet.start(listen=False, lease=4.0, heartbeat=beat)
     id = begin(fleet, "await")
     asked = time.time()
-    fleet.store.cancel(id)
+    fleet.store.operator.cancel(id)
     assert seconds_until_stopped(fleet, id, asked) < beat + SOON
 
 
@@ -67,7 +67,7 @@ def test_a_paused_job_frees_its_slot_and_goes_on_elsewhere_from_its_checkpoint(f
     first = fleet.start(threads=1)
     [id] = fleet.enqueue("count", until=str(tmp_path / "enough"), max_attempts=1)
     wait_until(lambda: len(fleet.traces(job=id)) > 20)
-    fleet.store.pause(id)
+    fleet.store.operator.pause(id)
     wait_until(lambda: fleet.job(id).state is State.PAUSED)
     [other] = fleet.enqueue("quick")
     wait_until(lambda: fleet.job(other).state is State.SUCCEEDED, what="its slot is free")
@@ -76,12 +76,12 @@ def test_a_paused_job_frees_its_slot_and_goes_on_elsewhere_from_its_checkpoint(f
     assert job.checkpoint is not None
     assert job.done in (saved[-1], saved[-1] + 1)  # the last call saved, and never returned
     assert (job.attempt, job.pending) == (0, job.done)
-    [depth] = fleet.store.depths()
+    [depth] = fleet.store.reads.depths()
     assert (depth.pending_running, depth.pending) == (0, job.done)
     fleet.stop(first)
     fleet.start(threads=1)
     (tmp_path / "enough").touch()
-    fleet.store.resume(id)
+    fleet.store.operator.resume(id)
     wait_until(lambda: fleet.job(id).state is State.SUCCEEDED)
     assert fleet.job(id).result == str(job.done).encode()
 
@@ -93,7 +93,7 @@ def test_a_handler_on_a_thread_that_does_not_listen_keeps_its_slot_and_lease_and
     [id] = fleet.enqueue("hold", until=str(tmp_path / "enough"))
     fleet.await_starts(1)
     holder = fleet.job(id).worker
-    fleet.store.cancel(id, "too long", "ops")
+    fleet.store.operator.cancel(id, "too long", "ops")
     wait_until(lambda: why(fleet.store, id)[-1].details["waits_seconds"] > 6.0, what="three leases pass")
     leased, asked = why(fleet.store, id)
     assert (leased.code, asked.code) == (Why.LEASED, Why.CANCEL_REQUESTED)
@@ -119,7 +119,7 @@ def test_the_next_attempt_finds_the_newest_checkpoint_whose_call_returned_whenev
         wait_until(lambda: fleet.traces(job=id)[-1].what.startswith("saved:"), what="it saves")
         time.sleep(moments.uniform(0.0, 0.3))
         fleet.kill(worker)
-        assert fleet.store.depths()[0].pending > 0  # nobody runs it, and its work is still counted
+        assert fleet.store.reads.depths()[0].pending > 0  # nobody runs it, and its work is still counted
     (tmp_path / "enough").touch()
     last = fleet.start(quarantine_after=0, processes=processes)
     wait_until(lambda: fleet.job(id).state is State.SUCCEEDED)
@@ -168,4 +168,4 @@ def test_a_step_that_is_known_to_be_kept_is_not_run_again_whenever_its_worker_is
     result = fleet.job(id).result
     assert result is not None
     assert result.decode() == str([n * n for n in range(steps)]).replace(" ", "")
-    assert [step.name for step in fleet.store.steps(id)] == [f"step {n}" for n in range(steps)]
+    assert [step.name for step in fleet.store.reads.steps(id)] == [f"step {n}" for n in range(steps)]

@@ -58,14 +58,14 @@ def test_a_poison_job_is_quarantined_and_its_neighbours_are_not_blamed(fleet: Fl
     [poison] = fleet.enqueue("die", how=how, after=after, max_attempts=10)
     with supervised(fleet, grace=5.0) as supervisor:
         fleet.await_states(timeout=120, succeeded=13, failed=1)
-        wait_until(lambda: fleet.store.workers(), what="a worker lives")
+        wait_until(lambda: fleet.store.workers.all(), what="a worker lives")
     print(f"\n{supervisor.deaths} deaths")
     assert supervisor.deaths <= DEATHS
     assert (fleet.job(poison).state, fleet.job(poison).error_code) == (State.FAILED, "QUARANTINED")
     assert fleet.job(poison).crashes == 3
     for job in fleet.jobs(innocent):
         # "crashed": lost twice, claimed again, and not given back yet when another suspect ended the worker.
-        assert {a.outcome for a in fleet.store.attempts(job.id)} <= {"lost", "crashed"}
+        assert {a.outcome for a in fleet.store.reads.attempts(job.id)} <= {"lost", "crashed"}
 
 
 def test_a_poison_job_with_few_attempts_fails_when_they_are_used_up(fleet: Fleet) -> None:
@@ -94,7 +94,7 @@ def lost_together(fleet: Fleet, count: int, times: int) -> list[str]:
     ids = fleet.enqueue("aquick", count)
     for _ in range(times):
         assert len(claim(fleet.store, count, tasks=("aquick",), worker="dead").jobs) == count
-        assert len(fleet.store.rescue(by_expiry=False, dead=["dead"])) == count
+        assert len(fleet.store.rescues.rescue(by_expiry=False, dead=["dead"])) == count
     return ids
 
 

@@ -55,7 +55,7 @@ def test_a_crash_is_charged_at_once_and_said_in_words(fleet: Fleet, how: str) ->
     [id] = fleet.enqueue("die", how=how, max_attempts=2)
     fleet.await_states(failed=1)
     job = fleet.job(id)
-    attempts = fleet.store.attempts(id)
+    attempts = fleet.store.reads.attempts(id)
     cause = "exited with status 3" if how == "exit" else f"was ended by {how}"
     assert [(a.outcome, a.error_code) for a in attempts] == [("crashed", "CRASHED")] * 2
     assert max(seconds_of(a) for a in attempts) < 5.0, "long before its lease of 240 s ends"
@@ -68,7 +68,7 @@ def test_a_crash_says_how_far_the_work_was(fleet: Fleet) -> None:
     worker = fleet.start(processes=1)
     [id] = fleet.enqueue("die", how="exit", after=2.0, reached=3, max_attempts=1)
     fleet.await_states(failed=1)
-    [attempt] = fleet.store.attempts(id)
+    [attempt] = fleet.store.reads.attempts(id)
     assert "exited with status 3 (at 3 of 10)" in (attempt.error_message or "")
     fleet.stop(worker)
 
@@ -92,9 +92,11 @@ def test_a_runners_death_changes_only_the_jobs_that_it_held(fleet: Fleet) -> Non
     victim, _ = sorted(set(where.values()))
     os.kill(victim, signal.SIGKILL)
     lost = {id for id in ids if where[id] == victim}
-    wait_until(lambda: {a.job_id for id in ids for a in fleet.store.attempts(id)} == lost, what="the loss is told")
+    wait_until(
+        lambda: {a.job_id for id in ids for a in fleet.store.reads.attempts(id)} == lost, what="the loss is told"
+    )
     for id in lost:
-        assert [(a.outcome, a.error_code) for a in fleet.store.attempts(id)] == [("lost", "LOST")]
+        assert [(a.outcome, a.error_code) for a in fleet.store.reads.attempts(id)] == [("lost", "LOST")]
     door.touch()
     fleet.await_states(succeeded=8)
     for job in fleet.jobs():
@@ -134,7 +136,11 @@ def test_the_second_time_in_a_row_each_runs_in_a_process_of_its_own(fleet: Fleet
     door.touch()
     fleet.await_states(succeeded=5)
     for job in fleet.jobs(ids):
-        assert (job.attempt, job.crashes, [a.outcome for a in fleet.store.attempts(job.id)]) == (1, 0, ["lost"] * 2)
+        assert (job.attempt, job.crashes, [a.outcome for a in fleet.store.reads.attempts(job.id)]) == (
+            1,
+            0,
+            ["lost"] * 2,
+        )
     fleet.stop(worker)
 
 
@@ -145,7 +151,7 @@ def test_a_poison_job_among_others_is_found_and_they_are_not_blamed(fleet: Fleet
     fleet.await_states(timeout=120, succeeded=13, failed=1)
     assert fleet.job(poison).error_code == "QUARANTINED"
     for job in fleet.jobs(innocent):
-        assert (job.state, job.attempt, job.crashes) == (State.SUCCEEDED, 1, 0), fleet.store.attempts(job.id)
+        assert (job.state, job.attempt, job.crashes) == (State.SUCCEEDED, 1, 0), fleet.store.reads.attempts(job.id)
     fleet.stop(worker)
 
 
@@ -180,7 +186,7 @@ def test_leases_hold_while_a_handler_keeps_the_gil(fleet: Fleet) -> None:
     rescuer = fleet.start(processes=1, lease=5.0)
     fleet.await_states(succeeded=1)
     assert len(fleet.traces("start", id)) == 1
-    assert fleet.store.attempts(id) == []
+    assert fleet.store.reads.attempts(id) == []
     fleet.stop(worker, rescuer)
 
 
@@ -189,7 +195,7 @@ def test_a_handler_that_does_not_stop_is_ended_with_its_process(fleet: Fleet) ->
     [id] = fleet.enqueue("overrun")
     worker = fleet.start(processes=1, grace=1.0)
     fleet.await_states(failed=1)
-    [attempt] = fleet.store.attempts(id)
+    [attempt] = fleet.store.reads.attempts(id)
     assert (attempt.outcome, attempt.error_code) == ("timed_out", "TIMED_OUT")
     [quick] = fleet.enqueue("quick")
     wait_until(lambda: fleet.job(quick).state is State.SUCCEEDED, what="another process works on")
@@ -201,10 +207,10 @@ def test_work_that_does_not_move_is_ended_and_says_so(fleet: Fleet) -> None:
     [moves] = fleet.enqueue("creep", seconds=4.0)
     worker = fleet.start(processes=1, grace=0.5)
     fleet.await_states(succeeded=1)
-    assert fleet.store.attempts(moves) == []
+    assert fleet.store.reads.attempts(moves) == []
     [stalls] = fleet.enqueue("creep", seconds=600.0, stalls=True)
     fleet.await_states(succeeded=1, failed=1)
-    [attempt] = fleet.store.attempts(stalls)
+    [attempt] = fleet.store.reads.attempts(stalls)
     assert (attempt.outcome, attempt.error_code) == ("timed_out", "STALLED")
     assert attempt.error_message == "it made no progress for 1.5 s"
     fleet.stop(worker)
@@ -220,7 +226,7 @@ def test_a_stopped_runner_is_caught_by_its_progress(fleet: Fleet) -> None:
     wait_until(lambda: fleet.job(id).state is State.FAILED, what="it is found")
     assert fleet.job(id).error_code == "STALLED"
     wait_until(lambda: fleet.job(other).state is State.SUCCEEDED, what="its neighbour runs once more")
-    assert [(a.outcome, a.error_code) for a in fleet.store.attempts(other)] == [("released", None)]
+    assert [(a.outcome, a.error_code) for a in fleet.store.reads.attempts(other)] == [("released", None)]
     assert not lives(runner)
     fleet.stop(worker)
 
@@ -238,7 +244,7 @@ def test_progress_may_be_any_kind_of_number(fleet: Fleet) -> None:
     worker = fleet.start(processes=1)
     fleet.await_states(succeeded=1)
     assert (fleet.job(id).done, fleet.job(id).total) == (1, 7)
-    assert fleet.store.attempts(id) == []
+    assert fleet.store.reads.attempts(id) == []
     fleet.stop(worker)
 
 
@@ -277,9 +283,9 @@ def test_a_crash_whose_row_is_locked_just_then_is_told_when_it_is_not(fleet: Fle
         holder.execute(f"select 1 from {table} where id = {int(victim)} for update".encode())
         [runner] = fleet.runners(worker)
         os.kill(runner, signal.SIGKILL)
-        wait_until(lambda: fleet.store.attempts(neighbour), what="the other's loss is told")
-        assert fleet.store.attempts(victim) == []
-    wait_until(lambda: fleet.store.attempts(victim), timeout=10, what="and its own, once it can be")
+        wait_until(lambda: fleet.store.reads.attempts(neighbour), what="the other's loss is told")
+        assert fleet.store.reads.attempts(victim) == []
+    wait_until(lambda: fleet.store.reads.attempts(victim), timeout=10, what="and its own, once it can be")
     door.touch()
     fleet.await_states(succeeded=2)
     fleet.stop(worker)
@@ -295,7 +301,7 @@ def test_what_a_handler_started_ends_with_its_runner(fleet: Fleet) -> None:
     [program] = children_of(runner)
     os.kill(runner, signal.SIGKILL)
     wait_until(lambda: not lives(program), what="it is gone")
-    fleet.store.cancel(id)
+    fleet.store.operator.cancel(id)
     fleet.stop(worker)
     assert fleet.left_behind() == []
 
@@ -306,7 +312,7 @@ def test_what_people_ask_is_forced_after_the_grace(fleet: Fleet, verb: str, stat
     worker = fleet.start(processes=1, grace=1.0)
     fleet.await_starts(1)
     [runner] = fleet.runners(worker)
-    getattr(fleet.store, verb)(id)
+    getattr(fleet.store.operator, verb)(id)
     wait_until(lambda: fleet.job(id).state is state, what=f"it is {state}")
     wait_until(lambda: not lives(runner), what="its process is gone")
     fleet.stop(worker)
@@ -318,7 +324,7 @@ def test_a_neighbour_is_not_ended_for_a_handler_that_does_not_stop(fleet: Fleet)
     [neighbour] = fleet.enqueue("hold", until=str(door))
     worker = fleet.start(processes=1, grace=0.5)
     fleet.await_starts(2)
-    fleet.store.cancel(stubborn)
+    fleet.store.operator.cancel(stubborn)
     wait_until(lambda: len(fleet.runners(worker)) == 2, what="another process takes new attempts")
     [quick] = fleet.enqueue("quick")
     wait_until(lambda: fleet.job(quick).state is State.SUCCEEDED)
@@ -341,7 +347,7 @@ def test_a_shutdown_gives_back_what_does_not_end_and_leaves_no_process(fleet: Fl
     assert fleet.states() == {State.SUCCEEDED: 30, State.QUEUED: 4}
     for job in fleet.jobs(long):
         assert job.attempt == 0
-        assert [a.outcome for a in fleet.store.attempts(job.id)] == ["released"]
+        assert [a.outcome for a in fleet.store.reads.attempts(job.id)] == ["released"]
     assert fleet.sql("select count(*) from {leases}") == [(0,)]
 
 
@@ -429,7 +435,7 @@ def test_shutdowns_at_random_moments_lose_nothing_and_leave_no_process(fleet: Fl
             if job.state is State.QUEUED:
                 assert (job.attempt, job.crashes, job.suspicion) == (0, 0, 0)
                 if job.task in ("doze", "nap", "heed"):
-                    fleet.store.cancel(job.id)
+                    fleet.store.operator.cancel(job.id)
     last = fleet.start(processes=2)
     wait_until(lambda: not fleet.states()[State.QUEUED] and not fleet.states()[State.RUNNING], timeout=120)
     fleet.stop(last)

@@ -181,7 +181,7 @@ def test_forgers_run_nothing_and_change_nothing(fleet: Fleet, roles: Roles, tmp_
     running = fleet.store.enqueue(NewJob(task="hold", args=json.dumps({"until": str(door)}).encode(), key="k"))
     fleet.store.enqueue(NewJob(task="quick", args=b"{}", key="later", delay=3600.0))
     [paused] = fleet.enqueue("quick", delay=3600.0)
-    fleet.store.pause(paused)
+    fleet.store.operator.pause(paused)
     fleet.await_starts(1)
     before = kept(roles)
 
@@ -200,7 +200,11 @@ def test_forgers_run_nothing_and_change_nothing(fleet: Fleet, roles: Roles, tmp_
         assert kept(roles) == before, role
     assert [trace.job for trace in fleet.traces("start")] == [running.id], "nothing else ran"
     with psycopg.connect(logins["reader"], autocommit=True) as ear:
-        for channel in (fleet.store.channel, *fleet.store.channels, f"{fleet.store.channel}:finished"):
+        for channel in (
+            fleet.store.wakeups.channel,
+            *fleet.store.wakeups.channels,
+            f"{fleet.store.wakeups.channel}:finished",
+        ):
             ear.execute(f'listen "{channel}"'.encode())
         store = roles.store(roles.login("another", "enqueuer"))
         nobodys = NewJob(task="nobodys", args=json.dumps({"password": SECRET}).encode())

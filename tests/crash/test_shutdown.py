@@ -84,7 +84,7 @@ class Workers:
             worker.stop()
         thread.join(30)
         assert not thread.is_alive(), worker
-        held = [job for job in app.store.jobs(state=State.RUNNING, limit=10_000) if job.worker == worker.id]
+        held = [job for job in app.store.reads.jobs(state=State.RUNNING, limit=10_000) if job.worker == worker.id]
         assert held == []
         app.close()
 
@@ -108,7 +108,7 @@ def test_cycles_of_start_and_stop_lose_nothing(settings: Settings) -> None:
     for thread in threads:
         thread.join()
     assert not failures, failures
-    jobs = app.store.jobs(limit=100_000)
+    jobs = app.store.reads.jobs(limit=100_000)
     assert len(jobs) == IN_PROCESS * 20
     assert {job.state for job in jobs} <= {State.QUEUED, State.SUCCEEDED}
     for job in jobs:
@@ -117,16 +117,16 @@ def test_cycles_of_start_and_stop_lose_nothing(settings: Settings) -> None:
     for job in jobs:
         if job.task in ("long", "heedful"):
             assert job.state is State.QUEUED
-            assert app.store.cancel(job.id) is State.CANCELLED
+            assert app.store.operator.cancel(job.id) is State.CANCELLED
     # With time enough, the rest gets done.
     workers.settings = replace(workers.settings, grace=30.0)
     last = workers.application()
     last.drain()
-    left = Counter(job.state for job in app.store.jobs(limit=100_000))
+    left = Counter(job.state for job in app.store.reads.jobs(limit=100_000))
     assert set(left) == {State.SUCCEEDED, State.CANCELLED}
-    for job in app.store.jobs(state=State.SUCCEEDED, limit=100_000):
+    for job in app.store.reads.jobs(state=State.SUCCEEDED, limit=100_000):
         assert workers.ends[job.id] >= 1
-        released = [a for a in app.store.attempts(job.id) if a.outcome == "released"]
+        released = [a for a in app.store.reads.attempts(job.id) if a.outcome == "released"]
         assert workers.ends[job.id] <= 1 + len(released), "a second run is explained by a release"
     last.close()
     app.close()
@@ -150,11 +150,11 @@ def test_signals_at_random_moments_lose_nothing_with_handlers_in_the_worker(flee
         assert set(states) <= {State.QUEUED, State.SUCCEEDED}, states
         assert states.total() == jobs
         assert fleet.sql("select * from {leases} where held > 0") == []
-        assert fleet.store.workers() == []
+        assert fleet.store.workers.all() == []
     assert {job.attempt for job in fleet.jobs() if job.state is State.QUEUED} <= {0}
     for job in fleet.jobs():
         if job.task == "heed":
-            fleet.store.cancel(job.id)
+            fleet.store.operator.cancel(job.id)
     last = fleet.start(processes=0)
     wait_until(lambda: not fleet.states()[State.QUEUED] and not fleet.states()[State.RUNNING])
     fleet.stop(last)
@@ -181,7 +181,7 @@ def test_leases_are_renewed_while_a_worker_drains(hasty_fleet: Fleet) -> None:
     fleet.await_end(worker)
     assert worker.returncode == 0
     fleet.await_states(succeeded=3)
-    assert {(job.attempt, len(fleet.store.attempts(job.id))) for job in fleet.jobs()} == {(1, 0)}
+    assert {(job.attempt, len(fleet.store.reads.attempts(job.id))) for job in fleet.jobs()} == {(1, 0)}
     assert len(fleet.traces("start")) == 3
     fleet.stop(other)
 
@@ -205,7 +205,7 @@ def test_a_second_signal_releases_at_once(
     assert worker.returncode == 0
     assert fleet.states() == {State.QUEUED: 4}
     assert {job.attempt for job in fleet.jobs()} == {0}
-    assert {a.outcome for job in fleet.jobs() for a in fleet.store.attempts(job.id)} == {"released"}
+    assert {a.outcome for job in fleet.jobs() for a in fleet.store.reads.attempts(job.id)} == {"released"}
 
 
 @pytest.mark.usefixtures("a_terminal_to_lose")

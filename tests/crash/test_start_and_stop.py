@@ -116,8 +116,8 @@ def test_a_signal_at_any_moment_ends_a_worker_in_good_order(commands: Commands) 
     with ThreadPoolExecutor(AT_ONCE) as threads:
         for worker, took in threads.map(start_and_stop, *zip(*asks, strict=True)):
             assert_stopped(worker, took)
-    assert commands.store.workers() == []
-    assert {(job.state, job.attempt) for job in commands.store.jobs()} == {(State.QUEUED, 0)}
+    assert commands.store.workers.all() == []
+    assert {(job.state, job.attempt) for job in commands.store.reads.jobs()} == {(State.QUEUED, 0)}
 
 
 @sqlite_only
@@ -146,7 +146,7 @@ def test_a_worker_whose_runner_is_killed_while_it_imports_starts_another(command
         os.kill(runner, signal.SIGKILL)
     worker.await_log("was ended by SIGKILL while it imported the application; trying again in 2 s")
     (commands.home / "go").touch()
-    wait_until(lambda: commands.store.get(enqueued.id).state is State.SUCCEEDED, what=lambda: worker.log)
+    wait_until(lambda: commands.store.reads.get(enqueued.id).state is State.SUCCEEDED, what=lambda: worker.log)
     assert_stopped(worker, worker.stop(), 25.0)
 
 
@@ -171,11 +171,11 @@ def test_a_second_signal_ends_what_hangs_as_well(commands: Commands) -> None:
     commands.app(APP + HANGS["hook"])
     list(commands.store.enqueue_many([new_job("nap", b'{"seconds": 600}')]))
     worker = commands.start_and_wait(grace=600)
-    wait_until(lambda: commands.store.jobs(state=State.RUNNING))
+    wait_until(lambda: commands.store.reads.jobs(state=State.RUNNING))
     worker.send_signal(signal.SIGTERM)
     worker.await_log("stopping:")
     assert_stopped(worker, worker.stop(), 0.0)
-    [job] = commands.store.jobs()
+    [job] = commands.store.reads.jobs()
     assert (job.state, job.attempt) == (State.QUEUED, 0)
 
 
@@ -186,7 +186,7 @@ def test_a_file_that_somebody_else_keeps_locked_holds_nobody_up(commands: Comman
     if running:
         list(commands.store.enqueue_many([new_job("nap", b'{"seconds": 600}')]))
     worker = commands.start_and_wait(grace=GRACE)
-    wait_until(lambda: not running or commands.store.jobs(state=State.RUNNING))
+    wait_until(lambda: not running or commands.store.reads.jobs(state=State.RUNNING))
     with Path(f"{commands.settings.url.removeprefix('sqlite:///')}-gate").open("r+") as gate:
         fcntl.flock(gate, fcntl.LOCK_EX)
         assert_stopped(worker, worker.stop())
@@ -201,7 +201,7 @@ def test_a_server_that_answers_no_more_holds_nobody_up(commands: Commands, runni
     with a_proxy(shared_postgres()) as proxy:
         commands.settings = replace(commands.settings, url=proxy.url)
         worker = commands.start_and_wait(grace=GRACE)
-        wait_until(lambda: not running or commands.store.jobs(state=State.RUNNING))
+        wait_until(lambda: not running or commands.store.reads.jobs(state=State.RUNNING))
         proxy.still = True
         assert_stopped(worker, worker.stop())
 

@@ -66,9 +66,9 @@ def test_a_stuck_handler_is_ended_and_its_neighbours_are_given_back(commands: Co
 
     wait_until(lambda: all(starts(task) for task in ("stuck", *neighbours)), what=lambda: worker.log)
     began = time.monotonic()
-    wait_until(lambda: commands.store.get(enqueued.id).state is not State.RUNNING, what=lambda: worker.log)
+    wait_until(lambda: commands.store.reads.get(enqueued.id).state is not State.RUNNING, what=lambda: worker.log)
     assert time.monotonic() - began < BOUND, worker.log
-    [attempt] = commands.store.attempts(enqueued.id)
+    [attempt] = commands.store.reads.attempts(enqueued.id)
     assert (attempt.outcome, attempt.error_code) == ("timed_out", "TIMED_OUT")
     assert "the default wait stands in for its retry policy" in str(attempt.error_message)
     assert "the default wait stands in for its retry policy" in worker.log
@@ -79,7 +79,7 @@ def test_a_stuck_handler_is_ended_and_its_neighbours_are_given_back(commands: Co
         assert new != old, "in another process"
     assert (commands.home / "cleaned_up").exists(), "a coroutine is cancelled before its process is ended"
     for done in others:
-        job = commands.store.get(done.id)
+        job = commands.store.reads.get(done.id)
         assert (job.state, job.attempt, job.crashes) == (State.RUNNING, 1, 0)
-        assert {a.outcome for a in commands.store.attempts(done.id)} == {"released"}
+        assert {a.outcome for a in commands.store.reads.attempts(done.id)} == {"released"}
     assert "others that run there are given back" in worker.log

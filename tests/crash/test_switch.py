@@ -33,7 +33,7 @@ def test_once_it_stands_nothing_it_means_begins_and_nothing_is_lost(hasty_fleet:
     flooding = threading.Thread(target=flood, args=(fleet, ids, done))
     flooding.start()
     wait_until(lambda: len(ids[7]) >= CHUNKS * CHUNK // 8)
-    fleet.store.add_pause("filter", CUSTOMER, by="ops", reason="a bug")
+    fleet.store.pauses.add("filter", CUSTOMER, by="ops", reason="a bug")
     stood_at = time.time()
     flooding.join()
     assert done.is_set()
@@ -53,10 +53,10 @@ def test_once_it_stands_nothing_it_means_begins_and_nothing_is_lost(hasty_fleet:
     assert begun == {t.job for t in fleet.traces("start")} & mine
     assert all(job.started_at is None or job.started_at.timestamp() <= stood_at for job in jobs if job.id in begun)
     assert all((job.held_by, job.attempt) == (f"pause:{CUSTOMER}", 0) for job in jobs if job.id not in begun)
-    [pause] = fleet.store.pauses()
+    [pause] = fleet.store.pauses.all()
     assert pause.jobs is not None
     assert 0 < pause.jobs == len(theirs) - len(begun)
-    fleet.store.drop_pause("filter", CUSTOMER)
+    fleet.store.pauses.drop("filter", CUSTOMER)
     fleet.await_states(succeeded=CHUNKS * CHUNK)
     starts = [t.job for t in fleet.traces("start")]
     assert sorted(starts, key=int) == sorted([*ids[42], *ids[7]], key=int), "each ran once"
@@ -66,13 +66,13 @@ def test_once_it_stands_nothing_it_means_begins_and_nothing_is_lost(hasty_fleet:
 def test_workers_that_start_later_keep_to_it_and_let_go_when_it_is_over(hasty_fleet: Fleet) -> None:
     fleet = hasty_fleet
     fleet.enqueue("quick", 200, number=42)
-    fleet.store.add_pause("filter", CUSTOMER, delay=600.0)
+    fleet.store.pauses.add("filter", CUSTOMER, delay=600.0)
     fleet.enqueue("aquick", 200, number=42)
     other = fleet.enqueue("quick", number=1)
     worker = fleet.start()
     wait_until(lambda: fleet.job(other[0]).state is State.SUCCEEDED)
-    wait_until(lambda: fleet.store.pauses()[0].jobs == 400)
-    fleet.store.add_pause("filter", CUSTOMER, delay=1.0)
+    wait_until(lambda: fleet.store.pauses.all()[0].jobs == 400)
+    fleet.store.pauses.add("filter", CUSTOMER, delay=1.0)
     fleet.kill(worker)  # whoever is up when it ends lets them go
     worker = fleet.start()
     fleet.await_states(succeeded=401)

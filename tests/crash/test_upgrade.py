@@ -76,7 +76,7 @@ def test_workers_go_on_through_an_upgrade_of_the_schema_beside_workers_of_the_ne
     new = fleet.start()
     fleet.enqueue("quick", 300, number=1)
     fleet.await_states(succeeded=804)
-    assert not any(fleet.store.attempts(id) for id in napping), "it ran through the upgrade, once"
+    assert not any(fleet.store.reads.attempts(id) for id in napping), "it ran through the upgrade, once"
     started = {trace.pid for trace in fleet.traces("start")}
     assert all(started & {*fleet.runners(process)} for process in old), "both went on"
     fleet.stop(new)
@@ -96,7 +96,7 @@ def command_line_worker(hasty_fleet: Fleet) -> Iterator[subprocess.Popen[str]]:
         [sys.executable, "-m", "holdfast", "worker", "tests.crash.app:hf"], cwd=ROOT, env=hasty_fleet.environment(),
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
-    wait_until(lambda: worker.pid in {known.pid for known in hasty_fleet.store.workers()}, what="it registers")
+    wait_until(lambda: worker.pid in {known.pid for known in hasty_fleet.store.workers.all()}, what="it registers")
     yield worker
     worker.kill()
     worker.communicate()
@@ -116,7 +116,7 @@ def test_a_schema_that_no_longer_serves_this_code_ends_its_workers_in_good_order
     assert "is at 2 and serves code from 2 on, this version knows 1: upgrade Holdfast" in said.splitlines()[-1]
     assert "Traceback" not in said
     assert fleet.job(running).state is State.SUCCEEDED
-    assert fleet.store.workers() == []
+    assert fleet.store.workers.all() == []
     [waiting] = fleet.enqueue("quick")
     refused = subprocess.run(
         [sys.executable, "-m", "holdfast", "drain", "tests.crash.app:hf"], cwd=ROOT, env=fleet.environment(), text=True,

@@ -9,6 +9,7 @@ import pytest
 from holdfast.errors import LeaseLost
 from holdfast.model.lifecycle import State
 from holdfast.store.base import Ref
+from holdfast.store.columns import key_of
 from tests.crash.fleet import Fleet, assert_each_success_is_of_its_newest_claim, wait_until
 
 
@@ -41,13 +42,13 @@ def test_a_frozen_workers_results_are_refused_after_rescue(
     wait_until(lambda: len(fleet.traces("end")) + fleet.log_of(zombie).count("was taken over by") >= 16)
     for job in ids:
         with pytest.raises(LeaseLost):  # whatever the zombie knew is worth nothing now
-            fleet.store.succeed(Ref(fleet.store.key_of(job), str(fences[job])), b'"from the grave"')
+            fleet.store.attempts.succeed(Ref(key_of(job), str(fences[job])), b'"from the grave"')
     # It goes on to work for others: it lost its jobs, not its mind.
     fleet.stop(other)
     more = fleet.enqueue("aquick", 5)
     fleet.await_states(succeeded=13)
     assert fleet.jobs(ids) == before, "nothing the zombie did has touched them"
-    assert {job.worker for job in fleet.jobs(more)} == {w.id for w in fleet.store.workers() if w.pid == zombie.pid}
+    assert {job.worker for job in fleet.jobs(more)} == {w.id for w in fleet.store.workers.all() if w.pid == zombie.pid}
     assert_each_success_is_of_its_newest_claim(fleet, fleet.jobs())
     assert all(f'"{job.fence}"'.encode() == job.result for job in fleet.jobs(ids)), "each result is its newest claim's"
     assert "was taken over by another worker" in fleet.log_of(zombie)
@@ -84,7 +85,7 @@ def test_a_frozen_worker_that_nobody_rescued_keeps_its_jobs(hasty_fleet: Fleet) 
     go.touch()
     fleet.thaw(worker)
     fleet.await_states(succeeded=5)
-    assert {(job.attempt, fleet.store.attempts(job.id) == []) for job in fleet.jobs(ids)} == {(1, True)}
+    assert {(job.attempt, fleet.store.reads.attempts(job.id) == []) for job in fleet.jobs(ids)} == {(1, True)}
     assert len(fleet.traces("start")) == 5
     fleet.stop(worker)
 
@@ -112,9 +113,9 @@ def test_a_renewal_does_not_wake_itself(fleet: Fleet) -> None:
 def test_a_worker_whose_row_was_lost_registers_again(fleet: Fleet) -> None:
     """By a failover to a server that did not have it yet, or because it was taken for dead."""
     worker = fleet.start(lease=2.0)
-    [known] = fleet.store.workers()
-    fleet.store.unregister(known.id)
-    assert fleet.store.workers() == []
-    wait_until(lambda: [found.id for found in fleet.store.workers()] == [known.id], what="it is known again")
+    [known] = fleet.store.workers.all()
+    fleet.store.workers.unregister(known.id)
+    assert fleet.store.workers.all() == []
+    wait_until(lambda: [found.id for found in fleet.store.workers.all()] == [known.id], what="it is known again")
     fleet.stop(worker)
-    assert fleet.store.workers() == []
+    assert fleet.store.workers.all() == []

@@ -47,7 +47,7 @@ def test_the_listener_on_the_page_hears_of_every_job_of_a_worker_with_its_defaul
     others = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
     environment = {**others, "HOLDFAST_URL": settings.url, "HOLDFAST_SCHEMA": settings.schema}
     with closing(open_store(settings)) as store:
-        store.migrate()
+        store.schema.migrate()
     subprocess.run([sys.executable, "metrics.py"], cwd=tmp_path, env=environment, check=True, timeout=60)
     output = tmp_path / "output"
     with output.open("wb") as stdout:

@@ -79,7 +79,7 @@ def test_every_snippet_of_a_page_runs_on_postgresql(page: Path, tmp_path: Path) 
     directory.mkdir()
     with a_database() as url:
         store = open_store(Settings(url=url))
-        store.migrate()
+        store.schema.migrate()
         store.close()
         run(page, Session(directory, postgres=url, on_postgres=True))
 

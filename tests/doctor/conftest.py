@@ -14,7 +14,7 @@ def healthy(settings: Settings) -> Settings:
     """A fresh, migrated place with default settings."""
     settings = replace(settings, synchronous="full")
     store = open_store(settings)
-    store.migrate()
+    store.schema.migrate()
     store.close()
     return settings
 

@@ -35,11 +35,11 @@ def test_a_killed_worker_and_its_leases_are_told(healthy: Settings, tmp_path: Pa
         job = store.enqueue(new_job("sleep")).id
         process = shell.start("worker", "app:hf")
         try:
-            wait_until(lambda: store.get(job).worker)
+            wait_until(lambda: store.reads.get(job).worker)
         finally:
             os.kill(process.pid, signal.SIGKILL)
             process.communicate(timeout=20)
-        worker = store.get(job).worker
+        worker = store.reads.get(job).worker
 
         hasty = replace(healthy, lease=1.0, heartbeat=0.0)
 

@@ -38,7 +38,7 @@ def test_a_database_at_work_is_clean(healthy: Settings) -> None:
 
         with working(app) as worker:
             greet.enqueue().wait(20)
-            wait_until(lambda: [known.id for known in app.store.workers()] == [worker.id])
+            wait_until(lambda: [known.id for known in app.store.workers.all()] == [worker.id])
             assert complaints(healthy) == []
         greet.using(delay=60).enqueue()
         assert [finding for finding in app.doctor() if finding.level is Level.ERROR] == []
@@ -82,7 +82,7 @@ def test_jobs_that_nobody_can_run_are_told(healthy: Settings, engine: str) -> No
         assert "1 job of task resize waits in queue img" in first.found
         assert "holdfast worker APP -q img" in first.fix
         with working(app, ["mail"]):
-            wait_until(app.store.workers)
+            wait_until(app.store.workers.all)
             unserved, unknown = complaints(healthy)
         assert (unserved.code, unknown.code) == ("HF4201", "HF4202")
         assert (unserved.level, unknown.level) == (Level.WARNING, Level.WARNING)

@@ -38,7 +38,7 @@ def own(server: EmbeddedPostgres, engine: str) -> Settings:
     """A fresh schema on a small server, whose autovacuum is off."""
     settings = Settings(url=server.url, schema=new_schema())
     with closing(open_store(settings)) as store:
-        store.migrate()
+        store.schema.migrate()
     return settings
 
 

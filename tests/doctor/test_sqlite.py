@@ -63,7 +63,7 @@ def test_another_journal_mode_is_told(healthy: Settings, path: Path) -> None:
     assert (finding.code, finding.level) == ("HF4403", Level.WARNING)
     assert "delete" in finding.found
     store = open_store(healthy)
-    store.migrate()
+    store.schema.migrate()
     store.close()
     assert "WAL" in next(one.found for one in examine(healthy) if one.code == "HF4403"), "the fix is a fix"
 

@@ -30,7 +30,7 @@ def main() -> int:
     began, number, before, most = time.monotonic(), 0, 0, 0
     with tempfile.TemporaryDirectory(prefix="holdfast-fuzz-") as home:
         store = open_store(Settings(url=f"sqlite:///{home}/jobs.db", synchronous="off"))
-        store.migrate()
+        store.schema.migrate()
         lines = Lines(store)
         while lines.frames < options.frames:
             kind, name = options.line.split() if options.line else (KINDS[number % 2], f"{seed}:{number}")

@@ -29,7 +29,7 @@ REGRESSIONS = [line for line in TEXT.splitlines() if not line.startswith("#")]
 @pytest.fixture
 def store(settings: Settings) -> Iterator[Store]:
     store = open_store(settings)
-    store.migrate()
+    store.schema.migrate()
     yield store
     store.close()
 
@@ -65,7 +65,7 @@ def test_whatever_arrives_can_be_recorded(lines: Lines, store: Store, kind: str)
     seed = random.SystemRandom().randrange(10**6)
     count = 5 * RECORDED
     [*_] = store.enqueue_many([new_job("task", b'{"password":"hunter2-of-the-fuzzer"}', max_attempts=1000)] * count)
-    held = store.claim(wants(count, tasks=("task",))).jobs
+    held = store.attempts.claim(wants(count, tasks=("task",))).jobs
     assert len(held) == count
     recorded = 0
     for number in range(RECORDED):
@@ -75,8 +75,8 @@ def test_whatever_arrives_can_be_recorded(lines: Lines, store: Store, kind: str)
         assert not done.lost
         recorded += len(lines.ends.outcomes)
     assert recorded > RECORDED / 4
-    assert "hunter2" not in str([store.attempts(job.id) for job in store.jobs(limit=count)])
-    assert all(job.args for job in store.jobs(limit=count))
+    assert "hunter2" not in str([store.reads.attempts(job.id) for job in store.reads.jobs(limit=count)])
+    assert all(job.args for job in store.reads.jobs(limit=count))
 
 
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)

@@ -85,9 +85,12 @@ class Herd:
         ledger = self.scene.home / "starts"
         return [float(line) for line in ledger.read_text().split()] if ledger.exists() else []
 
+    def registered(self) -> set[int]:
+        return {worker.pid for worker in self.store.workers.all()}
+
     def first_on(self, channel: int) -> int:
         """The process that is first to look when a job is told of there."""
-        ids = sorted((worker.id, worker.pid) for worker in self.store.workers())
+        ids = sorted((worker.id, worker.pid) for worker in self.store.workers.all())
         return ids[channel % len(ids)][1]
 
     def start_after(self, channel: int, meanwhile: Callable[[], None]) -> float:
@@ -97,7 +100,7 @@ class Herd:
         with psycopg.connect(self.scene.url, options="-c holdfast.notifies=on") as quiet:
             quiet.execute("insert into holdfast.jobs (queue, task, args) values ('default', 'lone', '{}')")
         enqueued = time.monotonic()
-        self.db.execute("select pg_notify(%s, 'q')", (self.store.channels[channel],))
+        self.db.execute("select pg_notify(%s, 'q')", (self.store.wakeups.channels[channel],))
         wait_until(lambda: len(self.starts()) > before, "the job starts", timeout=60)
         return self.starts()[-1] - enqueued
 
@@ -199,7 +202,7 @@ def test_a_job_starts_soon_if_the_worker_that_should_look_first_was_just_killed(
         herd.await_quiet()
         victim = herd.first_on(channel)
         took.append(herd.start_after(channel, lambda pid=victim: os.kill(pid, signal.SIGKILL)))  # type: ignore[misc]
-        wait_until(lambda pid=victim: pid not in {worker.pid for worker in herd.store.workers()}, "it is found dead")  # type: ignore[misc]
+        wait_until(lambda pid=victim: pid not in herd.registered(), "it is found dead")  # type: ignore[misc]
     told("start with the first worker just killed, s", median=round(median(took), 3), longest=round(max(took), 3))
     assert median(took) < 0.2
 

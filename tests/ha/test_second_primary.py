@@ -92,16 +92,16 @@ def test_an_old_primary_that_never_went_away_is_left(pair: Pair) -> None:
     """It takes writes all the time; the sessions with it are ended once the other is seen."""
     old, new = pair
     with closing(open_store(Settings(url=both(old, new)))) as store:
-        store.migrate()
+        store.schema.migrate()
         assert port_of(store) == old.port
         new.promote()
         assert port_of(store) == old.port
-        store.look_around()
+        store.db.look_around()
         assert port_of(store) == new.port
 
 
 def port_of(store: object) -> int:
-    with store._use() as connection:  # type: ignore[attr-defined]
+    with store.db.use() as connection:  # type: ignore[attr-defined]
         [(port,)] = connection.execute("select setting::int from pg_settings where name = 'port'").fetchall()
     return int(port)
 

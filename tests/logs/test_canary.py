@@ -199,7 +199,7 @@ def test_the_canary_is_nowhere_but_in_the_arguments(
     [record] = [record for record in app.jobs() if record.task == "login"]
     assert record.error_code == "Refused"
     assert record.note == "as usr with ***, *** at https://usr:***@host/x"
-    [*_, attempt] = app.store.attempts(ids[0])
+    [*_, attempt] = app.store.reads.attempts(ids[0])
     assert "ConnectionError: can't reach postgresql://usr:***@db.example/app" in (attempt.traceback or "")
     assert {app.job(id).refresh().error_code for id in ids} == {
         "Refused", "NO-***", "CANCELLED", "RETRY", "ValueError", "ExceptionGroup",
@@ -252,7 +252,7 @@ def test_a_worker_that_loses_its_database_does_not_tell_the_password(tmp_path: P
         place = Place(tmp_path, app.settings)
         worker = place.start("worker", "app:hf", "-vv", "--log-format", "json")
         try:
-            wait_until(lambda: len(app.store.workers()) == 1)
+            wait_until(lambda: len(app.store.workers.all()) == 1)
             app.close()
             server.stop()
             server.start()

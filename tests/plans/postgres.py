@@ -26,7 +26,7 @@ _PARAMETER = re.compile(r"%\((\w+)\)s")
 
 def fill(connection: Connection, store: PostgresStore, scale: int) -> None:
     """A crowd of `scale` times 1,600 jobs. Statistics are left as they are: none."""
-    schema = f'"{store.settings.schema}"'
+    schema = f'"{store.db.settings.schema}"'
     for table in ("jobs", "leases", "attempts", "workers", "pauses"):
         connection.execute(f"alter table {schema}.{table} set (autovacuum_enabled = off)".encode())
     columns = ", ".join(COLUMNS)
@@ -46,7 +46,7 @@ def fill(connection: Connection, store: PostgresStore, scale: int) -> None:
         f"from (select fence, id from {schema}.jobs where state = 'running' limit 1000) r group by fence".encode()
     )
     for kind_, name in (("queue", PAUSED_QUEUE), ("task", PAUSED_TASK)):
-        store.add_pause(kind_, name)
+        store.pauses.add(kind_, name)
 
 
 @dataclass(frozen=True)

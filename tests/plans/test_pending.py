@@ -23,8 +23,8 @@ CROWD = 30_000
 def crowded(store: Store, clock: Clock) -> Store:
     """Finished jobs, each with work pending when it ended, and a few that are not finished."""
     for _ in range(UNFINISHED):
-        store.checkpoint(ref(a_running_job(store)), b"1", pending=1)
-    with raw(store.settings) as sql:  # type: ignore[attr-defined]
+        store.attempts.checkpoint(ref(a_running_job(store)), b"1", pending=1)
+    with raw(store.db.settings) as sql:  # type: ignore[attr-defined]
         sql(
             "insert into {jobs} (state, task, queue, attempt, created_at, run_at, ready_at, finished_at, args, pending)"
             f" with recursive numbers (n) as (select 1 union all select n + 1 from numbers where n < {CROWD}) "
@@ -34,7 +34,7 @@ def crowded(store: Store, clock: Clock) -> Store:
 
 
 def total(store: Store) -> int:
-    return sum(depth.pending for depth in store.depths())
+    return sum(depth.pending for depth in store.reads.depths())
 
 
 @pytest.mark.parametrize("engine", ["sqlite"])
@@ -42,9 +42,9 @@ def test_on_sqlite_the_sums_take_as_many_steps_as_there_are_unfinished_jobs(crow
     assert isinstance(crowded, SqliteStore)
     steps = Steps(crowded)
     for _ in ("never analysed", "analysed"):
-        assert steps.of(lambda: crowded.read("pending_work")) < 100 * UNFINISHED
-        assert steps.of(crowded.drop_pending) < 100 * UNFINISHED
-        with crowded.user_transaction() as db:
+        assert steps.of(lambda: crowded.db.read("pending_work")) < 100 * UNFINISHED
+        assert steps.of(crowded.retention.drop_pending) < 100 * UNFINISHED
+        with crowded.user_connections.transaction() as db:
             db.execute("analyze")
     assert total(crowded) == UNFINISHED
 
@@ -52,14 +52,14 @@ def test_on_sqlite_the_sums_take_as_many_steps_as_there_are_unfinished_jobs(crow
 @pytest.mark.parametrize("engine", ["postgres"])
 def test_on_postgresql_the_sums_look_at_unfinished_jobs_alone(crowded: Store) -> None:
     assert isinstance(crowded, PostgresStore)
-    with psycopg.connect(crowded.settings.url, autocommit=True) as connection:
+    with psycopg.connect(crowded.db.settings.url, autocommit=True) as connection:
         for told in ("never analysed", "analysed"):
             for mode in ("force_custom_plan", "force_generic_plan"):
                 for name in ("pending_work", "drop_pending"):
-                    plan = explain(connection, crowded.statements[name], {"limit": 1000}, mode)
+                    plan = explain(connection, crowded.db.statements[name], {"limit": 1000}, mode)
                     assert not plan.whole_table("jobs"), (told, mode, name)
                     assert plan.rows("jobs") <= UNFINISHED, (told, mode, name)
                     assert plan.pages < 10 * UNFINISHED, (told, mode, name)
-            connection.execute(f'analyze "{crowded.settings.schema}".jobs'.encode())
-            connection.execute(f'analyze "{crowded.settings.schema}".pending'.encode())
+            connection.execute(f'analyze "{crowded.db.settings.schema}".jobs'.encode())
+            connection.execute(f'analyze "{crowded.db.settings.schema}".pending'.encode())
     assert total(crowded) == UNFINISHED

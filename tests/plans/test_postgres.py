@@ -61,17 +61,17 @@ class Case:
 def test_statements_look_at_a_bounded_part_of_a_crowded_table(version: int, scale: int) -> None:
     with own_postgres(version, autovacuum="off", shared_buffers="512MB", max_wal_size="8GB") as server:
         store = PostgresStore(Settings(url=server.url))
-        store.migrate()
+        store.schema.migrate()
         with psycopg.connect(server.url, autocommit=True) as connection:
             connection.execute("set jit = off")
             fill(connection, store, scale)
             complaints = [f"never analysed, {told}" for told in unbounded(connection, cases(connection, store))]
             connection.execute("analyze")
             complaints += [f"analysed, {told}" for told in unbounded(connection, cases(connection, store))]
-            with store.transaction() as tx:  # store.add_pause would hold what waits
+            with store.db.transaction() as tx:  # store.add_pause would hold what waits
                 tx.rows("add_pause", **pause_by_filter())
             complaints += [f"with a pause, {told}" for told in unbounded(connection, cases_of_a_pause(store))]
-            with store.transaction() as tx:
+            with store.db.transaction() as tx:
                 tx.rows("drop_pause", kind="filter", name=FILTER)
             # Now many are due: what was learned about the table is wrong.
             crowd_the_front(connection, store)
@@ -105,9 +105,9 @@ def complaints_about(case: Case, plan: Plan) -> list[str]:
 
 
 def cases(connection: Connection, store: PostgresStore) -> list[Case]:
-    statements = store.statements
+    statements = store.db.statements
     found = connection.execute(
-        f'select fence::text, worker, job_ids from "{store.settings.schema}".leases order by fence limit 1'.encode()
+        f'select fence::text, worker, job_ids from "{store.db.settings.schema}".leases order by fence limit 1'.encode()
     ).fetchone()
     assert found is not None
     fence, worker, ids = found
@@ -119,7 +119,7 @@ def cases(connection: Connection, store: PostgresStore) -> list[Case]:
     }  # fmt: skip
     new = new_job(key="k77")
     keyed = {"jobs": json.dumps([new_job(key=f"{word}{n}", args={}) for word in "ksz" for n in range(5)])}
-    nothing = parameters(store, Filter(queues=("none",)))
+    nothing = parameters(store.db, Filter(queues=("none",)))
     by_name: dict[str, dict[str, Any]] = {
         "enqueue": new,
         "enqueue_keyed": new,
@@ -164,7 +164,7 @@ def cases(connection: Connection, store: PostgresStore) -> list[Case]:
         Case("survey of some queues", statements["survey"], scope([QUEUE, ONE_LANE]), pages=150),
         *claims_from_floors(store, age=120),
         *(Case(name, statements[name], parameters) for name, parameters in by_name.items()),
-        *(Case(verb, store._with_history(verb), ending) for verb in ENDINGS),
+        *(Case(verb, store.exchanging.with_history(verb), ending) for verb in ENDINGS),
         *(Case(name, statements[name], keyed, pages=400) for name in MANY_KEYS),
         Case("every_lane", statements["every_lane"], {"lanes": 100, "most": 20}, rows=400, pages=400),
         Case("lately", statements["lately"], {"before": 2000, "most": 100, "minus_span": -60.0}, rows=200),
@@ -185,7 +185,7 @@ def one_held() -> dict[str, Any]:
 
 def cases_of_a_pause(store: PostgresStore) -> list[Case]:
     """What it holds is not looked at."""
-    statements = store.statements
+    statements = store.db.statements
     lane = {"queue": QUEUE, "task": UNSERVED, "priority": 0, "after_at": "2001-01-01", "after_id": 0, "limit": 100}
     ids = {"ids": array(range(5, 15))}
     return [
@@ -196,7 +196,7 @@ def cases_of_a_pause(store: PostgresStore) -> list[Case]:
         Case("held_jobs", statements["held_jobs"], {"held_by": f"pause:{FILTER}", "limit": 20}),
         Case("hold", statements["hold"], {**ids, "held_by": f"pause:{FILTER}", "instead_of": None}),
         Case("let_go", statements["let_go"], {**ids, "held_by": f"pause:{FILTER}"}),
-        Case("release", store._with_history("release"), {**one_held(), "held_by": f"pause:{FILTER}"}),
+        Case("release", store.exchanging.with_history("release"), {**one_held(), "held_by": f"pause:{FILTER}"}),
         Case("lane_page", statements["lane_page"], lane, rows=250, pages=400),
         Case("pauses", statements["pauses"], {"most": 100}, rows=110, pages=300),
     ]
@@ -214,14 +214,14 @@ def busy_cases(store: PostgresStore, version: int) -> list[Case]:
         *claims_in_one_lane(store),
         *claims_where_told(store),
         *claims_from_floors(store, age=7200),
-        Case("survey", store.statements["survey"], scope(None), rows=50, pages=200),
-        Case("look", store.statements["look"], waiting, rows=50, pages=300),
-        Case("expire", store.statements["expire"], {"limit": 10}),
+        Case("survey", store.db.statements["survey"], scope(None), rows=50, pages=200),
+        Case("look", store.db.statements["look"], waiting, rows=50, pages=300),
+        Case("expire", store.db.statements["expire"], {"limit": 10}),
     ]
 
 
 def crowd_the_front(connection: Connection, store: PostgresStore) -> None:
-    jobs = f'"{store.settings.schema}".jobs'
+    jobs = f'"{store.db.settings.schema}".jobs'
     # Among those of the one lane some may not be claimed ahead, and some have expired.
     connection.execute(
         f"insert into {jobs} (task, queue, run_at, ready_at, max_attempts, expires_at, args) "
@@ -238,7 +238,7 @@ def crowd_the_front(connection: Connection, store: PostgresStore) -> None:
 def claims(store: PostgresStore, *, limit: int, rows: int, pages: int) -> list[Case]:
     def case(name: str, queues: list[str] | None, held: int, ahead: int = 0) -> Case:
         parameters = claim_parameters(queues, limit - ahead, ahead, held)
-        return Case(name, store.statements["claim"], parameters, rows, pages)
+        return Case(name, store.db.statements["claim"], parameters, rows, pages)
 
     return [
         case("claim from any queue", None, 0),
@@ -253,7 +253,7 @@ def claims_in_one_lane(store: PostgresStore) -> list[Case]:
     """Looked at: the jobs wanted, once more for the update, those in between that expired."""
     return [
         Case(
-            f"claim {limit} and {ahead} ahead in one lane", store.statements["claim"],
+            f"claim {limit} and {ahead} ahead in one lane", store.db.statements["claim"],
             claim_parameters([ONE_LANE], limit, ahead, held=3), rows=3 * (limit + ahead) + 50,
             pages=20 * (limit + ahead) + 200,
         )
@@ -266,7 +266,7 @@ def claims_where_told(store: PostgresStore) -> list[Case]:
     lanes = [(QUEUE, TASK, priority) for priority in (-1, 0, 1)] + [(ONE_LANE, TASK, 0), (QUEUE, PAUSED_TASK, 0)]
     return [
         Case(
-            f"{name} {limit} and {ahead} ahead from {len(told)} lanes told of", store.statements[name],
+            f"{name} {limit} and {ahead} ahead from {len(told)} lanes told of", store.db.statements[name],
             claim_parameters(None, limit, ahead, held=3, told=told), rows=(3 * len(told) + 2) * (limit + ahead) + 50,
             pages=20 * (limit + ahead) * len(told) + 200,
         )
@@ -287,7 +287,7 @@ def claims_from_floors(store: PostgresStore, age: float) -> list[Case]:
                 )
                 case = Case(
                     f"claim {limit} and {ahead} ahead from {len(lanes)} floors and {new} new",
-                    store.statements["claim_recent"], wanted(wants, recent),
+                    store.db.statements["claim_recent"], wanted(wants, recent),
                     rows=(3 * len(lanes) + 5) * (limit + ahead) + 150 + new,
                     pages=20 * (limit + ahead) * len(lanes) + 300 + new,
                 )  # fmt: skip
@@ -303,8 +303,8 @@ def test_a_claim_from_floors_on_reads_no_remains_of_jobs_that_were_claimed(versi
     """A transaction elsewhere holds a snapshot: what claims leave behind can't be cleaned away."""
     with own_postgres(version, autovacuum="off") as server, psycopg.connect(server.url, autocommit=True) as connection:
         store = PostgresStore(Settings(url=server.url))
-        store.migrate()
-        jobs = f'"{store.settings.schema}".jobs'
+        store.schema.migrate()
+        jobs = f'"{store.db.settings.schema}".jobs'
         with psycopg.connect(server.url) as elsewhere:
             elsewhere.execute("set transaction isolation level repeatable read")
             elsewhere.execute("select count(*) from pg_class")
@@ -316,7 +316,7 @@ def test_a_claim_from_floors_on_reads_no_remains_of_jobs_that_were_claimed(versi
             store.enqueue(NewJob(task=TASK, queue=QUEUE, args=b"{}"))
             wants = Wants(fence=str(uuid.uuid4()), worker="me", tasks=(TASK,), limit=10, lease=20)
             recent = Recent({(QUEUE, TASK, 0): time.time() - 10}, since=time.time() - 10, newest=BACKLOG)
-            statements, mode = store.statements, "force_generic_plan"
+            statements, mode = store.db.statements, "force_generic_plan"
             everywhere = explain(connection, statements["claim"], wanted(wants), mode)
             from_floors = explain(connection, statements["claim_recent"], wanted(wants, recent), mode)
         store.close()
@@ -330,8 +330,8 @@ def test_a_claim_reads_the_remains_of_jobs_that_were_claimed_once(version: int, 
     """Until vacuum comes by, they stand before what is due. All are due at one moment here (docs/decisions/0018)."""
     with own_postgres(version, autovacuum="off") as server, psycopg.connect(server.url, autocommit=True) as connection:
         store = PostgresStore(Settings(url=server.url))
-        store.migrate()
-        jobs = f'"{store.settings.schema}".jobs'
+        store.schema.migrate()
+        jobs = f'"{store.db.settings.schema}".jobs'
         connection.execute(
             f"insert into {jobs} (task, queue, priority, run_at, ready_at, args) "
             f"select '{TASK}', '{QUEUE}', n % {lanes}, at, at, '{{}}' "
@@ -341,11 +341,11 @@ def test_a_claim_reads_the_remains_of_jobs_that_were_claimed_once(version: int, 
             f"update {jobs} set state = 'succeeded', ready_at = null where id <= {BACKLOG - 300}".encode()
         )
         for _ in range(2):  # the first look marks what is dead
-            once = explain(connection, store.statements["survey"], scope([QUEUE]), "force_generic_plan")
+            once = explain(connection, store.db.statements["survey"], scope([QUEUE]), "force_generic_plan")
         for queues in (None, [QUEUE]):
             for limit, more in ((1, 200), (100, 2000)):
                 parameters = claim_parameters(queues, limit, ahead=0, held=3)
-                plan = explain(connection, store.statements["claim"], parameters, "force_generic_plan")
+                plan = explain(connection, store.db.statements["claim"], parameters, "force_generic_plan")
                 assert plan.pages < once.pages + more, (queues, limit)
         assert once.pages > BACKLOG / 200, "or else this proves nothing"
         store.close()
@@ -358,8 +358,8 @@ def test_autovacuum_clears_a_claims_way_in_a_large_table() -> None:
         psycopg.connect(server.url, autocommit=True) as connection,
     ):
         store = PostgresStore(Settings(url=server.url))
-        store.migrate()
-        jobs = f'"{store.settings.schema}".jobs'
+        store.schema.migrate()
+        jobs = f'"{store.db.settings.schema}".jobs'
         connection.execute(
             f"insert into {jobs} (task, queue, state, ready_at, attempt, args) "
             f"select '{TASK}', '{QUEUE}', 'succeeded', null, 1, '{{}}' from generate_series(1, {6 * BACKLOG})".encode()
@@ -370,7 +370,7 @@ def test_autovacuum_clears_a_claims_way_in_a_large_table() -> None:
         store.exchange([returned(job, None) for job in held], None)
 
         def way() -> int:
-            return explain(connection, store.statements["survey"], scope([QUEUE]), "force_generic_plan").pages
+            return explain(connection, store.db.statements["survey"], scope([QUEUE]), "force_generic_plan").pages
 
         assert min(way(), way()) > 20, "or else this proves nothing"
         wait_until(lambda: way() < 12, "vacuum to clean the claim's index", timeout=30)
@@ -395,8 +395,8 @@ def test_a_claim_from_many_lanes_looks_at_a_multiple_of_what_it_takes(version: i
         connection.execute("set jit = off")
         for layout, (due, many) in LAYOUTS.items():
             store = PostgresStore(Settings(url=server.url))
-            store.migrate()
-            jobs = f'"{store.settings.schema}".jobs'
+            store.schema.migrate()
+            jobs = f'"{store.db.settings.schema}".jobs'
             connection.execute(f"truncate {jobs}".encode())
             connection.execute(
                 f"insert into {jobs} (task, queue, priority, run_at, ready_at, args) select '{TASK}' || lane % 10, "
@@ -417,7 +417,7 @@ def claim_from_many_lanes(store: PostgresStore) -> Case:
         fence=str(uuid.uuid4()), worker="me", tasks=tuple(LANE_TASKS), limit=100, ahead=WANTED - 100, lease=20
     )
     return Case(
-        f"claim {WANTED} from {LANES} lanes", store.statements["claim"], wanted(wants),
+        f"claim {WANTED} from {LANES} lanes", store.db.statements["claim"], wanted(wants),
         rows=25 * (WANTED + LANES), pages=40 * (WANTED + LANES),
     )  # fmt: skip
 
@@ -426,7 +426,7 @@ def test_a_claim_takes_the_due_jobs_in_the_crowd() -> None:
     """What the plans are about, seen from outside: the few due jobs, and when to come again."""
     with own_postgres(16) as server:
         store = PostgresStore(Settings(url=server.url))
-        store.migrate()
+        store.schema.migrate()
         with psycopg.connect(server.url, autocommit=True) as connection:
             fill(connection, store, 2)
         claimed = claim(store, 10, tasks=(TASK, PAUSED_TASK))
@@ -462,9 +462,9 @@ def test_plans_made_while_the_table_was_empty_serve_when_it_has_grown(version: i
     """A worker's connection plans once, often on the day everything is installed; no statistics come to its help."""
     with own_postgres(version, autovacuum="off") as server, psycopg.connect(server.url, autocommit=True) as connection:
         store = PostgresStore(Settings(url=server.url))
-        store.migrate()
+        store.schema.migrate()
         every_kind_of_trip(store)
-        jobs = f'"{store.settings.schema}".jobs'
+        jobs = f'"{store.db.settings.schema}".jobs'
         connection.execute(
             f"insert into {jobs} (task, queue, run_at, ready_at, args) select '{TASK}', '{QUEUE}', at, at, '{{}}' "
             "from generate_series(1, 20000) n, "
@@ -488,7 +488,7 @@ def test_plans_made_while_the_table_was_empty_serve_when_it_has_grown(version: i
 def every_kind_of_trip(store: PostgresStore) -> None:
     for told in ((), ((QUEUE, TASK, 0),)):
         wants = Wants(fence=str(uuid.uuid4()), worker="me", tasks=(TASK,), limit=10, lease=20, held=1, told=told)
-        jobs = store.claim(wants).jobs
+        jobs = store.attempts.claim(wants).jobs
         verbs = ("succeed", "succeed", *ENDINGS)
         some = [(job.id, job.fence) for job in jobs] or [(1, wants.fence)] * len(verbs)
         outcomes = [
@@ -497,5 +497,5 @@ def every_kind_of_trip(store: PostgresStore) -> None:
         ]
         store.exchange(outcomes, None, [wants.fence])
     fences, held = [uuid.uuid4().hex], [Ref(id, uuid.uuid4().hex) for id in range(1, 50)]
-    store.renew(fences, held, 20)
+    store.attempts.renew(fences, held, 20)
     store.look("me", [TASK], None)

@@ -51,7 +51,7 @@ Act = Callable[[], object]
 def store(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Iterator[SqliteStore]:
     """One connection, on a crowded table."""
     store = SqliteStore(Settings(url=f"sqlite:///{tmp_path}/jobs.db", synchronous="off"), clock=clock)
-    store.migrate()
+    store.schema.migrate()
     fill(store, clock, request.param)
     yield store
     store.close()
@@ -65,7 +65,7 @@ def fill(store: SqliteStore, clock: Clock, scale: int) -> None:
         "future": f"strftime('%Y-%m-%d %H:%M:%f000', '{now}', '+1 day', '+' || (n / 1000.0) || ' seconds')",
         "fence": FENCE,
     }
-    with store.user_transaction() as db:
+    with store.user_connections.transaction() as db:
         for kind in KINDS.values():
             insert(db, kind.share * scale, ", ".join(COLUMNS), selected(kind, **words), now)
         due = f"'{now}'"
@@ -76,8 +76,8 @@ def fill(store: SqliteStore, clock: Clock, scale: int) -> None:
             "(select fence, id from holdfast_jobs where state = 'running' limit 1000) group by fence",
             (stored(clock.now.replace(year=2031)),),
         )
-    store.add_pause("queue", PAUSED_QUEUE)
-    store.add_pause("task", PAUSED_TASK)
+    store.pauses.add("queue", PAUSED_QUEUE)
+    store.pauses.add("task", PAUSED_TASK)
 
 
 def insert(db: sqlite3.Connection, many: int, columns: str, values: str, now: str) -> None:
@@ -93,7 +93,7 @@ class Steps:
 
     def __init__(self, store: SqliteStore) -> None:
         self.counted = 0
-        with store._pool.take() as connection:
+        with store.db.pool.take() as connection:
             connection.db.set_progress_handler(self._count, COUNTED)
 
     def _count(self) -> int:
@@ -113,9 +113,9 @@ def test_statements_take_a_bounded_number_of_steps_on_a_crowded_table(store: Sql
     for told in ("never analysed", "analysed"):
         complaints += [f"{told}: {line}" for line in whole_tables(store)]
         complaints += [f"{told}: {line}" for line in unbounded(store, steps)]
-        with store.user_transaction() as db:
+        with store.user_connections.transaction() as db:
             db.execute("analyze")
-    with store.transaction() as tx:  # store.add_pause would hold what waits
+    with store.db.transaction() as tx:  # store.add_pause would hold what waits
         tx.rows("add_pause", kind="filter", name=FILTER, by=None, reason=None, until=None, delay=None)
     complaints += [f"with a pause: {line}" for line in paused(store, steps)]
     crowd_the_front(store, clock)
@@ -124,9 +124,9 @@ def test_statements_take_a_bounded_number_of_steps_on_a_crowded_table(store: Sql
 
 
 def unbounded(store: SqliteStore, steps: Steps) -> Iterator[str]:
-    with store.user_transaction() as db:
+    with store.user_connections.transaction() as db:
         fence, worker, ids = db.execute("select fence, worker, job_ids from holdfast_leases limit 1").fetchone()
-    first, second, third, *rest = (Ref(id, fence) for id in store.codec.ids(ids))
+    first, second, third, *rest = (Ref(id, fence) for id in store.db.codec.ids(ids))
     acts: dict[str, tuple[int, Act]] = {
         "enqueue": (600, lambda: store.enqueue(new_job(task=TASK, delay=3600.0))),
         "enqueue with a key that is held": (600, lambda: store.enqueue(new_job(task=TASK, key="k77"))),
@@ -138,22 +138,22 @@ def unbounded(store: SqliteStore, steps: Steps) -> Iterator[str]:
             8000,
             lambda: claim_and_give_back(store, wants(10, tasks=(TASK,), queues=(QUEUE,), held=1)),
         ),
-        "renew": (1000, lambda: store.renew([fence], rest, 20.0)),
+        "renew": (1000, lambda: store.attempts.renew([fence], rest, 20.0)),
         "claim_of": (1000, lambda: store.claim_of(fence)),
-        "succeed": (1500, lambda: store.succeed(first)),
-        "reschedule": (1500, lambda: store.reschedule(second, 3600.0, BOOM)),
-        "fail": (1500, lambda: store.fail(third, BOOM)),
-        "rescue nobody": (4000, lambda: store.rescue()),
-        "rescue": (8000, lambda: store.rescue(dead=[worker])),
-        "expire": (500, store.expire),
-        "purge": (60_000, lambda: store.purge(0, finished=7 * 86400.0, failed=7 * 86400.0)),
+        "succeed": (1500, lambda: store.attempts.succeed(first)),
+        "reschedule": (1500, lambda: store.attempts.reschedule(second, 3600.0, BOOM)),
+        "fail": (1500, lambda: store.attempts.fail(third, BOOM)),
+        "rescue nobody": (4000, lambda: store.rescues.rescue()),
+        "rescue": (8000, lambda: store.rescues.rescue(dead=[worker])),
+        "expire": (500, store.retention.expire),
+        "purge": (60_000, lambda: store.retention.purge(0, finished=7 * 86400.0, failed=7 * 86400.0)),
     }
     for name, (allowed, act) in acts.items():
         spent = steps.of(act)
         if spent > allowed:
             yield f"{name} takes {spent} steps, more than {allowed}"
     for ref in rest:
-        store.change(str(ref.id), delay=3600.0)  # rescued: the next claim is to find what was due before
+        store.operator.change(str(ref.id), delay=3600.0)  # rescued: the next claim is to find what was due before
 
 
 def paused(store: SqliteStore, steps: Steps) -> Iterator[str]:
@@ -161,9 +161,9 @@ def paused(store: SqliteStore, steps: Steps) -> Iterator[str]:
     acts: dict[str, tuple[int, Act]] = {
         "look": (4000, lambda: store.look("me", (TASK, PAUSED_TASK), None, ("a", "b"))),
         "claim": (9000, lambda: claim_and_give_back(store, wants(10, tasks=(TASK, PAUSED_TASK), held=1))),
-        "pauses": (400_000, store.pauses),  # counts up to 10,000
-        "look through a lane": (20_000, lambda: store.read("lane_page", **lane)),
-        "let go of nobody": (1500, store.let_go),
+        "pauses": (400_000, store.pauses.all),  # counts up to 10,000
+        "look through a lane": (20_000, lambda: store.db.read("lane_page", **lane)),
+        "let go of nobody": (1500, store.pauses.let_go),
         "why": (60_000, lambda: why(store, "5")),
     }
     for name, (allowed, act) in acts.items():
@@ -174,7 +174,7 @@ def paused(store: SqliteStore, steps: Steps) -> Iterator[str]:
 
 def claim_and_give_back(store: SqliteStore, wanted: Wants) -> None:
     """The due jobs and only they are taken, the most urgent first; then they are as they were."""
-    jobs = store.claim(wanted).jobs
+    jobs = store.attempts.claim(wanted).jobs
     assert [job.priority for job in jobs[:DUE]] == [1, 0, -1]
     store.exchange([Outcome("release", job.id, job.fence) for job in jobs], None, [wanted.fence])
 
@@ -182,7 +182,7 @@ def claim_and_give_back(store: SqliteStore, wanted: Wants) -> None:
 def crowd_the_front(store: SqliteStore, clock: Clock) -> None:
     """A backlog of due jobs, some of a task this worker does not serve."""
     now = stored(clock.now)
-    with store.user_transaction() as db:
+    with store.user_connections.transaction() as db:
         due = f"'{TASK}', '{QUEUE}', n % 3 - 1, '{now}', '{now}'"
         insert(db, BACKLOG, "task, queue, priority, run_at, ready_at", due, now)
         unserved = f"'{UNSERVED}', '{QUEUE}', '{now}', '{now}'"
@@ -204,10 +204,10 @@ def busy(store: SqliteStore, steps: Steps) -> Iterator[str]:
 def test_a_claim_from_many_lanes_takes_steps_for_what_it_takes(tmp_path: Path, clock: Clock, layout: str) -> None:
     """Not for so many of each lane."""
     store = SqliteStore(Settings(url=f"sqlite:///{tmp_path}/jobs.db", synchronous="off"), clock=clock)
-    store.migrate()
+    store.schema.migrate()
     due, many = LAYOUTS[layout]
     now = stored(clock.now)
-    with store.user_transaction() as db:
+    with store.user_connections.transaction() as db:
         db.execute(
             f"with recursive lanes (lane) as (select 0 union all select lane + 1 from lanes where lane < {LANES - 1}), "
             f"numbers (lane, n) as (select lane, 1 from lanes union all "
@@ -239,7 +239,7 @@ WHOLE_TABLE = re.compile(r"SCAN (j|n|holdfast_jobs)\b(?! USING)")
 
 def whole_tables(store: SqliteStore) -> Iterator[str]:
     anything: dict[str, Any] = defaultdict(lambda: None)
-    with store.user_transaction() as db:
+    with store.user_connections.transaction() as db:
         for name in STATEMENTS:
-            plan = db.execute(f"explain query plan {store.statements[name]}", anything).fetchall()
+            plan = db.execute(f"explain query plan {store.db.statements[name]}", anything).fetchall()
             yield from (f"{name}: {row[3]}" for row in plan if WHOLE_TABLE.match(row[3]))

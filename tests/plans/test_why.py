@@ -28,7 +28,7 @@ SCALE = 60  # times 1,600 jobs
 def cases(store: PostgresStore, id: int) -> list[Case]:
     tasks, queues = [TASK, PAUSED_TASK], [QUEUE, PAUSED_QUEUE]
     place: dict[str, Any] = {"id": id, "priority": -1, "due_at": "2100-01-01", "most": MOST, "tasks": tasks}
-    statements = store.statements
+    statements = store.db.statements
     return [
         Case("why", statements["why"], {"id": id}, rows=50, pages=200),
         Case("ahead anywhere", statements["ahead"], {**place, "queues": None}, rows=4 * MOST + 200, pages=2500),
@@ -52,7 +52,7 @@ def cases(store: PostgresStore, id: int) -> list[Case]:
 def test_why_reads_a_bounded_part_of_a_crowded_table_on_postgres() -> None:
     with own_postgres(18, autovacuum="off", shared_buffers="256MB") as server:
         store = PostgresStore(Settings(url=server.url))
-        store.migrate()
+        store.schema.migrate()
         register(store, tasks=[TASK, PAUSED_TASK])
         with psycopg.connect(server.url, autocommit=True) as connection:
             connection.execute("set jit = off")
@@ -77,16 +77,16 @@ def test_why_takes_a_bounded_number_of_steps_on_sqlite(
 ) -> None:
     monkeypatch.setattr("holdfast.store.why.POSITIONS", MOST)
     store = SqliteStore(Settings(url=f"sqlite:///{tmp_path}/jobs.db", synchronous="off"), clock=clock)
-    store.migrate()
+    store.schema.migrate()
     sqlite.fill(store, clock, SCALE)
     register(store, tasks=[TASK, PAUSED_TASK])
     steps = sqlite.Steps(store)
-    [newest] = (row["newest"] for row in store.read("why", id=0))
+    [newest] = (row["newest"] for row in store.db.read("why", id=0))
     place: dict[str, Any] = {"tasks": [TASK, PAUSED_TASK], "queues": None, "priority": -1, "id": newest}
     acts: dict[str, tuple[int, sqlite.Act]] = {
         "why": (30_000, lambda: why(store, str(newest))),
         "ahead": (20_000, lambda: store.ahead(**place, due_at=stored(clock.now), most=MOST)),
-        "waiting": (60_000, lambda: store.waiting(most=MOST)),
+        "waiting": (60_000, lambda: store.reads.waiting(most=MOST)),
         "why_queue": (120_000, lambda: why_queue(store, QUEUE, window=MOST)),
     }
     complaints = []

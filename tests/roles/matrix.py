@@ -17,9 +17,22 @@ from holdfast.model.job import ClaimedJob
 from holdfast.model.outcome import Crash, Outcome
 from holdfast.settings import Settings
 from holdfast.store import migrate
+from holdfast.store.attempts import Attempts
 from holdfast.store.base import Ref, Store
+from holdfast.store.crons import Crons
+from holdfast.store.database import Database
 from holdfast.store.migrate import Migration
+from holdfast.store.operator_verbs import OperatorVerbs
+from holdfast.store.pauses import Pauses
 from holdfast.store.postgres.roles import ROLES
+from holdfast.store.reads import Reads
+from holdfast.store.rescues import Rescues
+from holdfast.store.retention import Retention
+from holdfast.store.schema import Schema
+from holdfast.store.stack_requests import StackRequests
+from holdfast.store.user_connections import UserConnections
+from holdfast.store.wakeups import Wakeups
+from holdfast.store.workers import Workers
 from tests.factories import BOOM, new_job, wants
 
 Act = Callable[[Store, Settings], object]
@@ -77,7 +90,7 @@ insert into {{s}}.jobs (id, queue, task, args, state, ready_at, finished_at, key
 insert into {{s}}.jobs (id, queue, task, args, state, ready_at, finished_at, failed_at, pending)
      values (5, 'default', 'greet', '{{}}', 'failed', null, now(), now(), 1);
 insert into {{s}}.jobs (id, queue, task, args, ready_at, held_by)
-     values (6, 'default', 'greet', '{{}}', null, 'pause:gone');
+     values (6, 'default', 'greet', '{{}}', null, 'gone');
 insert into {{s}}.jobs (id, queue, task, args) values (7, 'meant', 'greet', '{{}}');
 insert into {{s}}.leases values ('{FENCE}', 'w1', now() + interval '1 h', 1, '{{2}}');
 insert into {{s}}.attempts (job_id, fence, life, number, outcome, ended_at)
@@ -98,7 +111,7 @@ def _migrate(store: Store, settings: Settings) -> None:
     later = Migration(2, "0002_later", "create table @later (n int); alter table @jobs alter column note drop default;")
     ours = [*migrate.migrations("postgres"), later]
     with mock.patch.object(migrate, "migrations", return_value=ours):
-        assert store.migrate() == ["0002_later"]
+        assert store.schema.migrate() == ["0002_later"]
 
 
 def _enqueue_on(store: Store, settings: Settings) -> None:
@@ -132,16 +145,16 @@ def _enqueue_keyed(store: Store, settings: Settings) -> None:
 
 def _succeed_on(store: Store, settings: Settings) -> None:
     with psycopg.connect(settings.url) as connection:
-        store.succeed_on(connection, RUNNING, b"1")
+        store.attempts.succeed_on(connection, RUNNING, b"1")
 
 
 async def _asucceed_on(store: Store, settings: Settings) -> None:
     async with await psycopg.AsyncConnection.connect(settings.url) as connection:
-        await store.asucceed_on(connection, RUNNING, b"1")
+        await store.attempts.asucceed_on(connection, RUNNING, b"1")
 
 
 def _ask_for_stack(store: Store, settings: Settings) -> None:
-    with store.asking_stack(2, FENCE):
+    with store.stack_requests.asking(2, FENCE):
         pass
 
 
@@ -153,121 +166,132 @@ def _trip(store: Store, settings: Settings) -> None:
 
 
 def _tune_in(store: Store, settings: Settings) -> None:
-    ear = store.open_ear()
+    ear = store.wakeups.open_ear()
     assert ear is not None
     ear.close()
 
 
 def _transaction(store: Store, settings: Settings) -> None:
-    with store.transaction() as tx:
+    with store.db.transaction() as tx:
         tx.rows("unregister", id="w1")
 
 
 def _user_transaction(store: Store, settings: Settings) -> None:
-    with store.user_transaction() as connection:
+    with store.user_connections.transaction() as connection:
         connection.execute("select 1")
 
 
 # Every verb of a Store, what it belongs to, and a call of it in the scene. After a space: more than one call of a verb.
 VERBS: dict[str, tuple[str, Act]] = {
-    "migrate": (MIGRATE, _migrate),
+    "schema.migrate": (MIGRATE, _migrate),
     "enqueue": (ENQUEUE, lambda s, _: s.enqueue(new_job())),
     "enqueue keyed": (ENQUEUE, _enqueue_keyed),
     "enqueue_many": (ENQUEUE, _enqueue_many),
     "enqueue_on": (ENQUEUE, _enqueue_on),
     "aenqueue_on": (ENQUEUE, lambda s, settings: asyncio.run(_aenqueue_on(s, settings))),
-    "transaction": (RUN, _transaction),
-    "write": (RUN, lambda s, _: s.write("drop_pending", limit=5)),
+    "db.transaction": (RUN, _transaction),
+    "db.write": (RUN, lambda s, _: s.db.write("drop_pending", limit=5)),
     "trips": (RUN, _trip),
     "exchange": (RUN, lambda s, _: s.exchange([Outcome("succeed", 2, FENCE)], None)),
-    "claim": (RUN, lambda s, _: s.claim(wants())),
-    "claim told": (RUN, lambda s, _: s.claim(wants(told=[("default", "greet", 0)]))),
+    "attempts.claim": (RUN, lambda s, _: s.attempts.claim(wants())),
+    "attempts.claim told": (RUN, lambda s, _: s.attempts.claim(wants(told=[("default", "greet", 0)]))),
     "claim_of": (RUN, lambda s, _: s.claim_of(FENCE)),
-    "renew": (RUN, lambda s, _: s.renew([FENCE], [RUNNING], 20.0)),
+    "attempts.renew": (RUN, lambda s, _: s.attempts.renew([FENCE], [RUNNING], 20.0)),
     "look": (RUN, lambda s, _: s.look("w1", ["greet"], None, ["tick"])),
-    "expire": (RUN, lambda s, _: s.expire()),
-    "purge": (RUN, lambda s, _: s.purge(0, finished=1, failed=1)),
-    "succeed": (RUN, lambda s, _: s.succeed(RUNNING, b"1")),
-    "fail": (RUN, lambda s, _: s.fail(RUNNING, BOOM)),
-    "reschedule": (RUN, lambda s, _: s.reschedule(RUNNING, 5, BOOM)),
-    "release": (RUN, lambda s, _: s.release(RUNNING)),
-    "park": (RUN, lambda s, _: s.park(RUNNING)),
-    "stop": (RUN, lambda s, _: s.stop(RUNNING)),
-    "succeed_on": (RUN, _succeed_on),
-    "asucceed_on": (RUN, lambda s, settings: asyncio.run(_asucceed_on(s, settings))),
-    "checkpoint": (RUN, lambda s, _: s.checkpoint(RUNNING, b"1", 1)),
-    "progress": (RUN, lambda s, _: s.progress(RUNNING, 1, 2, "half")),
-    "keep_step": (RUN, lambda s, _: s.keep_step(RUNNING, "second", b"1")),
-    "keep_output": (RUN, lambda s, _: s.keep_output(Ref(4, FENCE), "said")),
-    "drop_pending": (RUN, lambda s, _: s.drop_pending()),
-    "register": (
+    "retention.expire": (RUN, lambda s, _: s.retention.expire()),
+    "retention.purge": (RUN, lambda s, _: s.retention.purge(0, finished=1, failed=1)),
+    "attempts.succeed": (RUN, lambda s, _: s.attempts.succeed(RUNNING, b"1")),
+    "attempts.fail": (RUN, lambda s, _: s.attempts.fail(RUNNING, BOOM)),
+    "attempts.reschedule": (RUN, lambda s, _: s.attempts.reschedule(RUNNING, 5, BOOM)),
+    "attempts.release": (RUN, lambda s, _: s.attempts.release(RUNNING)),
+    "attempts.park": (RUN, lambda s, _: s.attempts.park(RUNNING)),
+    "attempts.stop": (RUN, lambda s, _: s.attempts.stop(RUNNING)),
+    "attempts.succeed_on": (RUN, _succeed_on),
+    "attempts.asucceed_on": (RUN, lambda s, settings: asyncio.run(_asucceed_on(s, settings))),
+    "attempts.checkpoint": (RUN, lambda s, _: s.attempts.checkpoint(RUNNING, b"1", 1)),
+    "attempts.progress": (RUN, lambda s, _: s.attempts.progress(RUNNING, 1, 2, "half")),
+    "attempts.keep_step": (RUN, lambda s, _: s.attempts.keep_step(RUNNING, "second", b"1")),
+    "attempts.keep_output": (RUN, lambda s, _: s.attempts.keep_output(Ref(4, FENCE), "said")),
+    "retention.drop_pending": (RUN, lambda s, _: s.retention.drop_pending()),
+    "workers.register": (
         RUN,
-        lambda s, _: s.register(id="w2", name="w2", host="here", pid=2, queues=None, tasks=["greet"], slots=1),
+        lambda s, _: s.workers.register(id="w2", name="w2", host="here", pid=2, queues=None, tasks=["greet"], slots=1),
     ),
-    "unregister": (RUN, lambda s, _: s.unregister("w1")),
-    "forget_workers": (RUN, lambda s, _: s.forget_workers(0.0)),
-    "rescue": (RUN, lambda s, _: s.rescue(dead=["w1"])),
-    "crashed": (RUN, lambda s, _: s.crashed([(RUNNING, Crash("it died", company=False))], "w1", quarantine_after=3)),
-    "declare_cron": (RUN, lambda s, _: s.declare_cron(CRON)),
-    "rename_cron": (RUN, lambda s, _: s.rename_cron("tock", ["tick"])),
-    "fire": (RUN, lambda s, _: s.fire(CRON, Step(DUE, LATER))),
-    "answer_stack": (RUN, lambda s, _: s.answer_stack(2, FENCE, "here")),
-    "let_go": (RUN, lambda s, _: s.let_go()),
-    "hold_heads": (RUN, lambda s, _: s.hold_heads()),
-    "await_finish": (STEER, lambda s, _: s.await_finish(WAITING)),
-    "pause": (STEER, lambda s, _: s.pause(WAITING)),
-    "resume": (STEER, lambda s, _: s.resume(PAUSED)),
-    "cancel": (STEER, lambda s, _: s.cancel("2")),
-    "retry": (STEER, lambda s, _: s.retry(FAILED)),
-    "change": (STEER, lambda s, _: s.change(WAITING, priority=9)),
-    "delete": (STEER, lambda s, _: s.delete(SUCCEEDED)),
-    "act": (STEER, lambda s, _: s.act("pause", [1])),
-    "bulk": (STEER, lambda s, _: s.bulk("cancel", Filter(queues=("default",)))),
-    "add_pause": (STEER, lambda s, _: s.add_pause("queue", "default")),
-    "drop_pause": (STEER, lambda s, _: s.drop_pause("queue", "held")),
-    "run_cron": (STEER, lambda s, _: s.run_cron("tick")),
-    "asking_stack": (STEER, _ask_for_stack),
-    "read": (READ, lambda s, _: s.read("get", id=1)),
-    "get": (READ, lambda s, _: s.get(WAITING)),
-    "records": (READ, lambda s, _: s.records([1, 2])),
-    "attempts": (READ, lambda s, _: s.attempts(FAILED)),
-    "steps": (READ, lambda s, _: s.steps("2")),
-    "step": (READ, lambda s, _: s.step(RUNNING, "first")),
-    "holds": (READ, lambda s, _: s.holds(HELD)),
-    "asked": (READ, lambda s, _: s.asked()),
-    "counts": (READ, lambda s, _: s.counts()),
-    "failures": (READ, lambda s, _: s.failures()),
-    "outcomes": (READ, lambda s, _: s.outcomes()),
-    "waiting": (READ, lambda s, _: s.waiting()),
+    "workers.unregister": (RUN, lambda s, _: s.workers.unregister("w1")),
+    "workers.forget": (RUN, lambda s, _: s.workers.forget(0.0)),
+    "rescues.rescue": (RUN, lambda s, _: s.rescues.rescue(dead=["w1"])),
+    "rescues.crashed": (
+        RUN,
+        lambda s, _: s.rescues.crashed([(RUNNING, Crash("it died", company=False))], "w1", quarantine_after=3),
+    ),
+    "crons.declare": (RUN, lambda s, _: s.crons.declare(CRON)),
+    "crons.rename": (RUN, lambda s, _: s.crons.rename("tock", ["tick"])),
+    "crons.fire": (RUN, lambda s, _: s.crons.fire(CRON, Step(DUE, LATER))),
+    "stack_requests.answer": (RUN, lambda s, _: s.stack_requests.answer(2, FENCE, "here")),
+    "pauses.let_go": (RUN, lambda s, _: s.pauses.let_go()),
+    "pauses.hold_heads": (RUN, lambda s, _: s.pauses.hold_heads()),
+    "operator.await_finish": (STEER, lambda s, _: s.operator.await_finish(WAITING)),
+    "operator.pause": (STEER, lambda s, _: s.operator.pause(WAITING)),
+    "operator.resume": (STEER, lambda s, _: s.operator.resume(PAUSED)),
+    "operator.cancel": (STEER, lambda s, _: s.operator.cancel("2")),
+    "operator.retry": (STEER, lambda s, _: s.operator.retry(FAILED)),
+    "operator.change": (STEER, lambda s, _: s.operator.change(WAITING, priority=9)),
+    "operator.delete": (STEER, lambda s, _: s.operator.delete(SUCCEEDED)),
+    "operator.act": (STEER, lambda s, _: s.operator.act("pause", [1])),
+    "operator.bulk": (STEER, lambda s, _: s.operator.bulk("cancel", Filter(queues=("default",)))),
+    "pauses.add": (STEER, lambda s, _: s.pauses.add("queue", "default")),
+    "pauses.drop": (STEER, lambda s, _: s.pauses.drop("queue", "held")),
+    "crons.run": (STEER, lambda s, _: s.crons.run("tick")),
+    "stack_requests.asking": (STEER, _ask_for_stack),
+    "db.read": (READ, lambda s, _: s.db.read("get", id=1)),
+    "reads.get": (READ, lambda s, _: s.reads.get(WAITING)),
+    "reads.records": (READ, lambda s, _: s.reads.records([1, 2])),
+    "reads.attempts": (READ, lambda s, _: s.reads.attempts(FAILED)),
+    "reads.steps": (READ, lambda s, _: s.reads.steps("2")),
+    "attempts.step": (READ, lambda s, _: s.attempts.step(RUNNING, "first")),
+    "rescues.holds": (READ, lambda s, _: s.rescues.holds(HELD)),
+    "attempts.asked": (READ, lambda s, _: s.attempts.asked()),
+    "reads.counts": (READ, lambda s, _: s.reads.counts()),
+    "reads.failures": (READ, lambda s, _: s.reads.failures()),
+    "reads.outcomes": (READ, lambda s, _: s.reads.outcomes()),
+    "reads.waiting": (READ, lambda s, _: s.reads.waiting()),
     "ahead": (READ, lambda s, _: s.ahead(tasks=["greet"], queues=None, priority=0, due_at=DUE, id=1, most=5)),
-    "pauses": (READ, lambda s, _: s.pauses()),
-    "workers": (READ, lambda s, _: s.workers()),
-    "crons": (READ, lambda s, _: s.crons(with_workers=True)),
-    "jobs": (READ, lambda s, _: s.jobs(Filter(queues=("default",)))),
-    "matching": (READ, lambda s, _: list(s.matching(Filter(queues=("default",))))),
-    "depths": (READ, lambda s, _: s.depths()),
-    "stack_asks": (READ, lambda s, _: s.stack_asks()),
-    "stack_answer": (READ, lambda s, _: s.stack_answer(QUESTION)),
-    "check": (ASK, lambda s, _: s.check()),
-    "pending": (ASK, lambda s, _: s.pending()),
-    "catalogue": (ASK, lambda s, _: s.catalogue()),
-    "newest": (ASK, lambda s, _: s.newest()),
-    "now": (ASK, lambda s, _: s.now()),
-    "writing": (ASK, lambda s, _: s.writing()),
-    "shares_sessions": (ASK, lambda s, _: s.shares_sessions()),
-    "look_around": (ASK, lambda s, _: s.look_around()),
-    "writable": (ASK, lambda s, _: s.writable()),
-    "notify": (ASK, lambda s, _: s.notify(["default"])),
-    "tell": (ASK, lambda s, _: s.tell(["default"])),
-    "hint": (ASK, lambda s, _: s.hint("default")),
-    "listen": (ASK, lambda s, _: s.listen(lambda kind, what: None, lambda: True)),
-    "open_ear": (ASK, _tune_in),
-    "user_transaction": (ASK, _user_transaction),
+    "pauses.all": (READ, lambda s, _: s.pauses.all()),
+    "workers.all": (READ, lambda s, _: s.workers.all()),
+    "crons.all": (READ, lambda s, _: s.crons.all(with_workers=True)),
+    "reads.jobs": (READ, lambda s, _: s.reads.jobs(Filter(queues=("default",)))),
+    "reads.matching": (READ, lambda s, _: list(s.reads.matching(Filter(queues=("default",))))),
+    "reads.depths": (READ, lambda s, _: s.reads.depths()),
+    "stack_requests.unanswered": (READ, lambda s, _: s.stack_requests.unanswered()),
+    "stack_requests.look": (READ, lambda s, _: s.stack_requests.look(QUESTION)),
+    "schema.check": (ASK, lambda s, _: s.schema.check()),
+    "schema.pending": (ASK, lambda s, _: s.schema.pending()),
+    "schema.catalogue": (ASK, lambda s, _: s.schema.catalogue()),
+    "reads.newest": (ASK, lambda s, _: s.reads.newest()),
+    "reads.now": (ASK, lambda s, _: s.reads.now()),
+    "db.writing": (ASK, lambda s, _: s.db.writing()),
+    "db.shares_sessions": (ASK, lambda s, _: s.db.shares_sessions()),
+    "db.look_around": (ASK, lambda s, _: s.db.look_around()),
+    "db.writable": (ASK, lambda s, _: s.db.writable()),
+    "wakeups.notify": (ASK, lambda s, _: s.wakeups.notify(["default"])),
+    "wakeups.tell": (ASK, lambda s, _: s.wakeups.tell(["default"])),
+    "wakeups.hint": (ASK, lambda s, _: s.wakeups.hint("default")),
+    "wakeups.listen": (ASK, lambda s, _: s.wakeups.listen(lambda kind, what: None, lambda: True)),
+    "wakeups.open_ear": (ASK, _tune_in),
+    "user_connections.transaction": (ASK, _user_transaction),
 }
 
-# Of a Store, what asks the database for nothing.
+# The parts of a Store, by what each is to do.
+PARTS: dict[str, type] = {
+    "": Store, "db": Database, "schema": Schema, "wakeups": Wakeups, "user_connections": UserConnections,
+    "reads": Reads, "attempts": Attempts, "rescues": Rescues, "retention": Retention, "workers": Workers,
+    "operator": OperatorVerbs, "pauses": Pauses, "crons": Crons, "stack_requests": StackRequests,
+}  # fmt: skip
+
+# Of these, what asks the database for nothing, or is what `enqueue_on` and `succeed_on` are made of.
 NO_VERBS = {
-    "can_listen", "close", "has_several_hosts", "key_of", "permits", "store_id",
+    "close", "db.close", "wakeups.close", "shown_url", "db.codec", "db.has_several_hosts", "user_connections.permits",
+    "user_connections.execute_on", "user_connections.aexecute_on",
 }  # fmt: skip
 
 # Every command, what it belongs to, and how it is called in the scene.

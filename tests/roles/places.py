@@ -77,7 +77,7 @@ def roles_of(settings: Settings) -> Iterator[Roles]:
     """The tables, and the four roles."""
     roles = Roles(settings)
     try:
-        roles.store(settings).migrate()
+        roles.store(settings).schema.migrate()
         roles.make()
         yield roles
     finally:

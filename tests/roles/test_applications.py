@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast import Holdfast, JobContext
-from holdfast.store.postgres.enqueue import PostgresEnqueue
+from holdfast.store.postgres.store import PostgresStore
 from tests.factories import new_job
 from tests.roles.places import Roles
 
@@ -29,7 +29,7 @@ def test_a_worker_can_do_everything_but_migrate(roles: Roles) -> None:
         jobs[3].delete()
         app.pause(queue="default")
         app.resume(queue="default")
-        app.store.purge(0, finished=1, failed=1)
+        app.store.retention.purge(0, finished=1, failed=1)
 
 
 def double(n: int) -> int:
@@ -51,8 +51,8 @@ def test_who_may_enqueue_and_look_can_wait_for_results(roles: Roles) -> None:
 def test_an_enqueuer_finds_out_whether_a_bulk_was_committed(roles: Roles) -> None:
     """After a lost reply: it may not read jobs, but see that one is there."""
     store = roles.store(roles.login("enqueuer", "enqueuer"))
-    assert isinstance(store, PostgresEnqueue)
+    assert isinstance(store, PostgresStore)
     id = int(store.enqueue(new_job()).id)
-    assert store._is_there(id)
-    assert not store._is_there(id + 1)
-    assert not store._is_there(id - 1)
+    assert store.enqueueing._is_there(id)
+    assert not store.enqueueing._is_there(id + 1)
+    assert not store.enqueueing._is_there(id - 1)

@@ -69,11 +69,11 @@ def test_workers_and_those_who_look_go_on(roles: Roles, mail: Store) -> None:
     reader = roles.store(roles.login("reader", "reader"))
     ids = [mail.enqueue(new_job(queue="mail")).id, a_queued_job(worker, queue="payroll")]
     many = [job for chunk in worker.enqueue_many([new_job(queue="mail")] * 3) for job in chunk]
-    assert [job.id for job in reader.jobs()] == [many[2].id, many[1].id, many[0].id, ids[0]]
-    assert [job.queue for job in worker.jobs()] == ["mail"] * 3 + ["payroll", "mail"]
+    assert [job.id for job in reader.reads.jobs()] == [many[2].id, many[1].id, many[0].id, ids[0]]
+    assert [job.queue for job in worker.reads.jobs()] == ["mail"] * 3 + ["payroll", "mail"]
     assert len(claim(worker, limit=10).jobs) == 5
-    reader.depths()
-    reader.waiting()
+    reader.reads.depths()
+    reader.reads.waiting()
 
 
 def test_a_bulk_enqueue_by_who_could_choose_ids_keeps_to_policies(roles: Roles, mail: Store) -> None:

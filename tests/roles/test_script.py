@@ -88,7 +88,7 @@ def test_without_tables_it_says_what_to_do_first_and_makes_no_role() -> None:
 def test_before_roles_are_made_nobody_can_call_what_acts_as_the_owner(settings: Settings) -> None:
     """Everybody may call a new function, as PostgreSQL has it: those have a fixed path, and are for nobody."""
     with closing(open_store(settings)) as store:
-        store.migrate()
+        store.schema.migrate()
     schema = f'"{settings.schema}"'
     with psycopg.connect(settings.url) as connection:
         definers = connection.execute(
@@ -109,7 +109,7 @@ def test_roles_can_be_made_under_a_running_application_and_by_no_superuser() -> 
         admin = roles.login("admin", options="createrole")
         roles.sql(f'grant create on database postgres to "{schema}_login_admin"')
         store = roles.store(admin)
-        store.migrate()
+        store.schema.migrate()
         a_queued_job(store)
         for _ in range(2):
             with psycopg.connect(admin.url, autocommit=True) as connection:
@@ -135,7 +135,7 @@ def upgrade(roles: Roles, settings: Settings) -> list[str]:
     ours = [*migrate.migrations("postgres"), LATER]
     store = roles.store(settings)
     with mock.patch.object(migrate, "migrations", return_value=ours):
-        return store.migrate()
+        return store.schema.migrate()
 
 
 def owner_of(roles: Roles, table: str) -> str:
@@ -175,7 +175,7 @@ def test_others_are_refused_in_one_sentence_and_nothing_is_made(roles: Roles) ->
     assert rights(roles) == before
     stranger = open_store(replace(roles.login("stranger"), schema=new_schema()))
     with pytest.raises(RightMissing, match="let one that may run `holdfast migrate` first"):
-        stranger.migrate()
+        stranger.schema.migrate()
     stranger.close()
 
 

@@ -8,7 +8,7 @@ from holdfast.errors import RightMissing
 from holdfast.settings import Settings
 from holdfast.store.base import Store
 from holdfast.store.postgres.roles import ROLES
-from tests.roles.matrix import MAY, NO_VERBS, SCENE, VERBS
+from tests.roles.matrix import MAY, NO_VERBS, PARTS, SCENE, VERBS
 from tests.roles.places import Roles
 
 Logins = dict[str, tuple[Store, Settings]]
@@ -21,7 +21,12 @@ def logins(kept_roles: Roles) -> Logins:
 
 
 def test_every_verb_has_its_place() -> None:
-    verbs = {name for name in dir(Store) if not name.startswith("_")}
+    verbs = {
+        f"{part}.{name}" if part else name
+        for part, kind in PARTS.items()
+        for name in dir(kind)
+        if not name.startswith("_")
+    }
     assert {name.partition(" ")[0] for name in VERBS} == verbs - NO_VERBS
     assert verbs >= NO_VERBS
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast, HoldfastError, JobContext, Retry, State
-from holdfast.store.base import Store
+from holdfast.store.attempts import Attempts
 from tests.running import await_state, working
 from tests.waiting import wait_until
 
@@ -56,9 +56,9 @@ def test_a_checkpoint_is_found_by_the_next_attempt(hf: Holdfast) -> None:
 
 def test_an_asynchronous_handler_saves_without_blocking_its_loop(hf: Holdfast) -> None:
     threads: list[str] = []
-    original = type(hf.store).checkpoint
+    original = type(hf.store.attempts).checkpoint
 
-    def noted(self: Store, *args: Any) -> tuple[bool, bool]:
+    def noted(self: Attempts, *args: Any) -> tuple[bool, bool]:
         threads.append(threading.current_thread().name)
         return original(self, *args)
 
@@ -70,7 +70,7 @@ def test_an_asynchronous_handler_saves_without_blocking_its_loop(hf: Holdfast) -
         return ctx.saved
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(type(hf.store), "checkpoint", noted)
+        patch.setattr(type(hf.store.attempts), "checkpoint", noted)
         job = crawl.enqueue()
         hf.drain()
     assert job.result == [1]
@@ -115,13 +115,13 @@ def test_progress_is_written_while_the_handler_runs_the_newest_only(
 ) -> None:
     let_go = threading.Event()
     writes: list[Any] = []
-    original = hasty.store.progress
+    original = hasty.store.attempts.progress
 
     def noted(*args: Any) -> tuple[bool, bool]:
         writes.append(args[1:])
         return original(*args)
 
-    monkeypatch.setattr(hasty.store, "progress", noted)
+    monkeypatch.setattr(hasty.store.attempts, "progress", noted)
 
     @hasty.task
     def task(ctx: JobContext) -> None:

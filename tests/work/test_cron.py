@@ -29,8 +29,8 @@ def set_back(app: Holdfast, name: str, seconds: float) -> CronRecord:
     """As if nobody had looked since that long ago. (A schedule that is declared anew brings its own next tick.)"""
     cron = the_cron(app, name)
     past = cron.now.replace(microsecond=0) - timedelta(seconds=seconds)
-    app.store.declare_cron(replace(cron, timezone="Etc/GMT", next_at=past))
-    app.store.declare_cron(replace(cron, next_at=past))
+    app.store.crons.declare(replace(cron, timezone="Etc/GMT", next_at=past))
+    app.store.crons.declare(replace(cron, next_at=past))
     return the_cron(app, name)
 
 
@@ -85,20 +85,20 @@ def test_waiting_for_a_tick_costs_no_statement(
     app.task(cron=RARELY, name="rarely")(lambda: None)
     calls: Counter[str] = Counter()
 
-    def counted(name: str) -> None:
-        original = getattr(app.store, name)
+    def counted(part: object, name: str) -> None:
+        original = getattr(part, name)
 
         def call(*arguments: Any, **options: Any) -> Any:
             calls[name] += 1
             return original(*arguments, **options)
 
-        monkeypatch.setattr(app.store, name, call)
+        monkeypatch.setattr(part, name, call)
 
-    counted("crons")
-    counted("look")
+    counted(app.store.crons, "all")
+    counted(app.store, "look")
     with working(app):
         wait_until(lambda: calls["look"] > 5)
-    assert calls["crons"] == 2, "before and after it said what it declares"
+    assert calls["all"] == 2, "before and after it said what it declares"
 
 
 def test_a_drain_fires_what_is_due(hf: Holdfast) -> None:
@@ -129,7 +129,7 @@ def test_in_a_rolling_deploy_the_newest_start_decides_and_all_follow(make_app: C
     old.task(cron=RARELY, name="report")(lambda: ran.append("old"))
     new.task(cron=EVERY_SECOND, name="report")(lambda: ran.append("new"))
     with working(old):
-        wait_until(lambda: old.store.crons())
+        wait_until(lambda: old.store.crons.all())
         with working(new):
             wait_until(lambda: len(ran) >= 2)
             assert the_cron(old, "report").expression == EVERY_SECOND
@@ -177,7 +177,7 @@ def test_pausing_lets_ticks_go_and_resuming_goes_on_with_the_next(hf: Holdfast) 
 def test_who_ends_a_pause_that_is_over_lets_go_of_what_fell_into_it_alone(hf: Holdfast) -> None:
     hf.task(cron="0 0 * * *", name="daily", catch_up="all")(lambda: None)
     cron = the_cron(hf, "daily")
-    hf.store.add_pause("cron", "daily", until=cron.now - timedelta(days=3))
+    hf.store.pauses.add("cron", "daily", until=cron.now - timedelta(days=3))
     set_back(hf, "daily", 86400 * 5)
     assert hf.resume(cron="daily")
     assert hf.drain() == 3
@@ -191,7 +191,7 @@ def test_a_renamed_cron_goes_on_where_it_was_and_ticks_once(make_app: Callable[.
         wait_until(lambda: old.jobs())
         with working(new):
             wait_until(lambda: len(new.jobs(task="daily_digest", limit=200)) >= 2)
-        assert [cron.name for cron in new.store.crons()] == ["daily_digest"]
+        assert [cron.name for cron in new.store.crons.all()] == ["daily_digest"]
     ticks = [job.run_at for job in new.jobs(limit=200)]
     assert sorted(ticks) == sorted(set(ticks)), "no tick has two jobs"
     assert max(ticks) - min(ticks) == timedelta(seconds=len(ticks) - 1), "and none is missing"
@@ -207,7 +207,7 @@ def test_a_renamed_cron_keeps_its_pause_and_what_it_owes(make_app: Callable[...,
     set_back(old, "owing", 86400 * 2)
     assert new.drain() == 2
     assert [(job.task, job.state) for job in new.jobs()] == [("new_owing", State.SUCCEEDED)] * 2
-    assert [(cron.name, cron.expression, cron.paused_by) for cron in new.store.crons()] == [
+    assert [(cron.name, cron.expression, cron.paused_by) for cron in new.store.crons.all()] == [
         ("new_owing", RARELY, None), ("new_paused", RARELY, "ops"),
     ]  # fmt: skip
 
@@ -230,7 +230,7 @@ def test_people_may_be_the_first_to_know_a_cron_by_its_new_name(make_app: Callab
     old.pause(cron="digest", by="ops")
     set_back(old, "digest", 86400 * 2)
     assert new.run_cron("daily_digest").task == "daily_digest"
-    [cron] = new.store.crons()
+    [cron] = new.store.crons.all()
     assert (cron.name, cron.paused_by) == ("daily_digest", "ops")
     assert old.drain() == 0, "it goes by the new name alone"
     assert new.resume(cron="daily_digest")
@@ -251,9 +251,9 @@ def test_crons_of_the_application_are_known_before_any_worker_ran(hf: Holdfast) 
     [cron] = hf.crons()
     assert (cron.workers, cron.last_at, str(cron.schedule)) == (0, None, "30 6 * * MON-FRI (Europe/Berlin)")
     assert len(cron.upcoming(5)) == 5
-    assert hf.store.crons() == []
+    assert hf.store.crons.all() == []
     hf.run_cron("report")
-    assert [cron.name for cron in hf.store.crons()] == ["report"]
+    assert [cron.name for cron in hf.store.crons.all()] == ["report"]
 
 
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
@@ -284,7 +284,7 @@ def test_a_schedule_this_host_can_not_read_is_told_and_keeps_no_other_from_its_t
     worker = hf.worker()
     worker.crons.step()
     strange = replace(the_cron(hf, "a_strange_one"), timezone="Mars/Olympus", next_at=datetime(2020, 1, 1, tzinfo=UTC))
-    hf.store.declare_cron(strange)
+    hf.store.crons.declare(strange)
     set_back(hf, "daily", 86400)
     worker.crons.step()
     assert [fields["cron"] for fields in heard.of("cron_unknown")] == ["a_strange_one"]
@@ -298,7 +298,7 @@ def test_a_tick_whose_job_can_not_be_enqueued_is_not_taken(hf: Holdfast, monkeyp
     worker.crons.step()
     before = set_back(hf, "daily", 86400)
     with monkeypatch.context() as patch:
-        patch.setattr(hf.store, "_enqueue_cron", lambda *_: 1 / 0)
+        patch.setattr(hf.store.crons, "_enqueue", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             worker.crons.step()
     assert the_cron(hf, "daily").next_at == before.next_at

@@ -256,7 +256,7 @@ def test_a_flood_costs_few_looks_and_a_job_in_its_middle_starts_soon(make_app: C
     payloads = ["q", "qdefault", 'l["default","task",0]', "d0", "d0.001", "w", "r", "?"]
     with working(app) as worker:
         wait_until(lambda: worker.desk.poller.listening and worker.desk.poller.nothing_due and worker.desk.idle())
-        with Stranger(app.settings.url, [store.channel, *store.channels[:3]], payloads) as stranger:
+        with Stranger(app.settings.url, [store.wakeups.channel, *store.wakeups.channels[:3]], payloads) as stranger:
             wait_until(lambda: "woken_in_vain" in seen, "it rests")
             polls, sent, began = worker.desk.meters.polls, stranger.sent, time.monotonic()
             wait_until(lambda: stranger.sent > sent + 2000)

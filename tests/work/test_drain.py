@@ -187,7 +187,7 @@ def test_a_drain_looks_after_the_jobs_of_one_that_died_before_it(make_app: Calla
 
     job = task.enqueue()
     dead = wants(1, tasks=("task",), worker=DEAD, lease=1.0)
-    assert len(app.store.claim(dead).jobs) == 1
+    assert len(app.store.attempts.claim(dead).jobs) == 1
     if host == "here":
         place = meeting_place(app.store, "here")
         assert place is not None

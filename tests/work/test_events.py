@@ -232,7 +232,7 @@ def test_a_lost_outcome_is_no_success(app: Holdfast, heard: Heard) -> None:
     @app.task
     def thief(ctx: JobContext) -> None:
         app.pause(task="thief")
-        app.store.rescue(by_expiry=False, dead=[app.job(ctx.job.id).refresh().worker or ""])
+        app.store.rescues.rescue(by_expiry=False, dead=[app.job(ctx.job.id).refresh().worker or ""])
 
     thief.enqueue()
     app.drain()

@@ -224,7 +224,7 @@ def test_a_worker_sends_no_event_where_nobody_listens(
         pool = ProcessPool(f"{tmp_path}/app.py")
         job = app.store.enqueue(NewJob(task="work", args=b"{}"))
         assert Worker(app.store, pool.settings, pool).drain() == 1
-        assert app.store.get(job.id).state == "succeeded"
+        assert app.store.reads.get(job.id).state == "succeeded"
     assert sent
     events_sent = [message for message in sent if isinstance(message, Deliver)]
     assert bool(events_sent) is (how == "to everything")

@@ -142,13 +142,13 @@ def test_a_worker_whose_ear_breaks_is_given_another(make_app: MakeApp, monkeypat
     app = make_app(lease=600, heartbeat=200)  # so that no look of the watchdog's finds the job
     app.task(name="task")(lambda: "done")
     ears: list[Silent] = []
-    open_ear = app.store.open_ear
+    open_ear = app.store.wakeups.open_ear
 
     def listen() -> Silent:
         ears.append(Silent(open_ear()))
         return ears[-1]
 
-    monkeypatch.setattr(app.store, "open_ear", listen)
+    monkeypatch.setattr(app.store.wakeups, "open_ear", listen)
     with working(app) as worker:
         for round in range(1, 4):
             wait_until(lambda n=round: len(ears) == n and worker.desk.poller.listening)  # type: ignore[misc]

@@ -30,7 +30,7 @@ def test_a_beat_looks_into_the_hand_a_few_times_however_many_jobs_end_meanwhile(
         if len(looks) > 1:
             return []
         for attempt in attempts:
-            store.succeed(ref(attempt.held), None)
+            store.attempts.succeed(ref(attempt.held), None)
         return attempts
 
     Heartbeat(store, in_flight, every=0, lease=LEASE)._step()
@@ -42,7 +42,7 @@ def test_a_beat_looks_into_the_hand_a_few_times_however_many_jobs_end_meanwhile(
 def test_a_beat_tells_every_attempt_that_was_lost(store: Store, heard: Heard) -> None:
     attempts = many_attempts(store)
     for attempt in attempts[1:]:
-        store.release(ref(attempt.held))
+        store.attempts.release(ref(attempt.held))
     Heartbeat(store, lambda: attempts, every=0, lease=LEASE)._step()
     assert [attempt.reason for attempt in attempts] == [None] + ["lost"] * (MANY - 1)
     assert len(heard.of("lease_lost")) == MANY - 1
@@ -54,7 +54,7 @@ def test_what_has_ended_and_is_recorded_was_not_taken_over(store: Store, heard: 
     for attempt in attempts:
         attempt.begin()
         attempt.ended = time.monotonic()
-        store.succeed(ref(attempt.held), None)
+        store.attempts.succeed(ref(attempt.held), None)
     Heartbeat(store, lambda: attempts, every=0, lease=LEASE)._step()
     assert not heard.of("lease_lost")
 
@@ -84,7 +84,7 @@ def test_a_request_for_a_new_attempt_does_not_wait_for_the_next_beat(store: Stor
     for attempt in attempts[1:]:
         attempt.leased = now
     heartbeat = Heartbeat(store, lambda: attempts, every=5.0, lease=LEASE)
-    store.cancel(str(attempts[1].held.id))
+    store.operator.cancel(str(attempts[1].held.id))
     heartbeat._next = 0.0
     heartbeat.requested()
     heartbeat._step()

@@ -14,7 +14,7 @@ import psycopg
 import pytest
 
 from holdfast import BadSettings, Holdfast, HoldfastError, JobContext, State, StoreError, StoreUnavailable
-from holdfast.model.job import Look
+from holdfast.model.job import JobRecord, Look
 from holdfast.model.lifecycle import FINISHED
 from holdfast.model.outcome import Outcome
 from holdfast.settings import Settings
@@ -39,7 +39,7 @@ def test_a_forked_child_keeps_its_jobs_or_is_told_why_not(hf: Holdfast, in_use: 
 
     task.enqueue()
     reading, writing = os.pipe()
-    holding = hf.store.transaction() if in_use else None
+    holding = hf.store.db.transaction() if in_use else None
     if holding is not None:
         holding.__enter__()
     child = os.fork()
@@ -58,7 +58,7 @@ def test_a_forked_child_keeps_its_jobs_or_is_told_why_not(hf: Holdfast, in_use: 
     os.close(writing)
     hf.close()
     assert answer == (b"refused" if in_use else b"kept")
-    assert sum(row["jobs"] for row in hf.store.counts()) == (1 if in_use else 2)
+    assert sum(row["jobs"] for row in hf.store.reads.counts()) == (1 if in_use else 2)
 
 
 @pytest.mark.parametrize("kind", ["sync", "async"])
@@ -107,14 +107,14 @@ def test_a_handler_that_meets_an_absent_database_is_not_charged(hf: Holdfast, mo
 
 def test_a_checkpoint_waits_out_an_outage(hf: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.tasks.lease_writes.OUTAGE_WAIT", 0.01)
-    save, failures = hf.store.checkpoint, [StoreUnavailable("away"), StoreUnavailable("still away")]
+    save, failures = hf.store.attempts.checkpoint, [StoreUnavailable("away"), StoreUnavailable("still away")]
 
     def checkpoint(*args: Any) -> tuple[bool, bool]:
         if failures:
             raise failures.pop()
         return save(*args)
 
-    monkeypatch.setattr(hf.store, "checkpoint", checkpoint)
+    monkeypatch.setattr(hf.store.attempts, "checkpoint", checkpoint)
 
     @hf.task(max_attempts=1)
     def saves(ctx: JobContext) -> None:
@@ -133,8 +133,14 @@ def test_who_waits_for_a_job_waits_out_an_outage(hf: Holdfast, monkeypatch: pyte
 
     job = task.enqueue()
     hf.drain()
-    get, failures = hf.store.get, [StoreUnavailable("away")] * 3
-    monkeypatch.setattr(hf.store, "get", lambda id: (_ for _ in ()).throw(failures.pop()) if failures else get(id))
+    get, failures = hf.store.reads.get, [StoreUnavailable("away")] * 3
+
+    def troubled_get(id: str) -> JobRecord:
+        if failures:
+            raise failures.pop()
+        return get(id)
+
+    monkeypatch.setattr(hf.store.reads, "get", troubled_get)
     assert job.wait(10) == 7
     assert failures == []
 
@@ -251,7 +257,7 @@ def test_a_checkpoint_of_the_log_that_can_t_be_made_fails_no_commit_and_is_not_t
 ) -> None:
     monkeypatch.setattr(sqlite_connect, "LOG_LIMIT", 0)
     store = hf.store
-    reader = sqlite3.connect(store.path)  # type: ignore[attr-defined]
+    reader = sqlite3.connect(store.db.path)  # type: ignore[attr-defined]
     reader.execute("begin")
     reader.execute("select count(*) from holdfast_jobs").fetchall()
     store.enqueue(new_job())  # waits for the reader once
@@ -260,7 +266,7 @@ def test_a_checkpoint_of_the_log_that_can_t_be_made_fails_no_commit_and_is_not_t
         store.enqueue(new_job())
     assert time.monotonic() - began < sqlite_connect.CHECKPOINT_BUSY_MS / 1000
     reader.close()
-    assert len(store.jobs()) == 6
+    assert len(store.reads.jobs()) == 6
 
 
 @postgres_only
@@ -361,6 +367,14 @@ def test_a_look_that_was_held_up_rescues_nobody(monkeypatch: pytest.MonkeyPatch)
         shown_url = "a script"
         has_several_hosts = False
 
+        @property
+        def db(self) -> Stalling:
+            return self
+
+        @property
+        def rescues(self) -> Stalling:
+            return self
+
         def look(self, *args: Any, **options: Any) -> Look:
             now[0] += took[0]
             return Look(next_lease_end=-1.0, next_due=None, expired_leases=True, expired_jobs=False)
@@ -392,11 +406,11 @@ def test_a_holder_frozen_in_its_transaction_can_be_rescued(make_app: Callable[..
     def task() -> None: ...
 
     job = task.enqueue()
-    [held] = app.store.claim(wants(1, tasks=("task",), worker="frozen")).jobs
-    frozen = app.store.transaction()
+    [held] = app.store.attempts.claim(wants(1, tasks=("task",), worker="frozen")).jobs
+    frozen = app.store.db.transaction()
     frozen.__enter__().rows("progress", id=held.id, fence=held.fence, done=1, total=None, note=None, rate=None)
-    assert app.store.rescue(by_expiry=False, dead=["frozen"]) == []  # the row is locked
-    wait_until(lambda: app.store.rescue(by_expiry=False, dead=["frozen"]), timeout=30)
+    assert app.store.rescues.rescue(by_expiry=False, dead=["frozen"]) == []  # the row is locked
+    wait_until(lambda: app.store.rescues.rescue(by_expiry=False, dead=["frozen"]), timeout=30)
     with pytest.raises(StoreUnavailable):
         frozen.__exit__(None, None, None)  # too late: the server has ended the session
     assert job.state is State.QUEUED

@@ -48,12 +48,12 @@ def task(app: Holdfast) -> Task[[], str]:
 
 def levels(store: Store) -> list[Path]:
     """The directories of ours, from the outermost on."""
-    path = getattr(store, "path", None)
+    path = getattr(store.db, "path", None)
     if path is not None:
         top = Path(f"{path}-workers")
         return [top, top / HOST]
     top = Path(os.environ["XDG_RUNTIME_DIR"]) / f"holdfast-{os.getuid()}"
-    return [top, top / store.store_id, top / store.store_id / HOST]
+    return [top, top / store.schema.store_id, top / store.schema.store_id / HOST]
 
 
 def swap(store: Store, level: int, home: Path) -> Path:

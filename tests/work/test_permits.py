@@ -141,7 +141,7 @@ def test_a_server_that_refuses_connections_is_asked_again(
     crowd, go_on = Crowd(), threading.Event()
     go_on.set()
     tried: list[float] = []
-    open_really = app.store.user_transaction
+    open_really = app.store.user_connections.transaction
 
     def sometimes(note: str = "") -> Any:
         tried.append(time.monotonic())
@@ -149,7 +149,7 @@ def test_a_server_that_refuses_connections_is_asked_again(
             raise TooManyConnections("sorry, too many clients already")
         return open_really(note)
 
-    monkeypatch.setattr(app.store, "user_transaction", sometimes)
+    monkeypatch.setattr(app.store.user_connections, "transaction", sometimes)
     hold = declare(app, crowd, go_on, plain=plain)
     job = hold.enqueue()
     with working(app):
@@ -162,7 +162,7 @@ def test_the_server_notices_within_half_a_lease_that_a_handler_has_vanished(engi
     names = ("keepalives_idle", "keepalives_interval", "keepalives_count", "user_timeout")
     with own_postgres(tcp=True) as server, Holdfast(server.url, lease=20.0) as app:
         app.migrate()
-        with app.store.user_transaction() as own:
+        with app.store.user_connections.transaction() as own:
             assert [own.execute(f"show tcp_{name}").fetchone()[0] for name in names] == ["3", "3", "2", "10000"]
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import State
-from holdfast.store.sqlite import store as sqlite_store
+from holdfast.store.sqlite import wakeups as sqlite_wakeups
 from holdfast.store.sqlite.watch import Watch
 from tests.running import MakeApp, await_state, working
 from tests.waiting import wait_until
@@ -45,7 +45,7 @@ def engine() -> str:
 @pytest.fixture
 def asleep(monkeypatch: pytest.MonkeyPatch) -> list[Asleep]:
     monkeypatch.setattr(Asleep, "opened", [], raising=False)
-    monkeypatch.setattr(sqlite_store, "Watch", Asleep)
+    monkeypatch.setattr(sqlite_wakeups, "Watch", Asleep)
     return Asleep.opened
 
 

@@ -127,7 +127,7 @@ def test_long_jobs_are_left_to_others(make_app: MakeApp, settings: Settings, col
         return len(app.jobs(state="succeeded", limit=jobs)) == jobs
 
     with working(app) as one, working(app) as two:
-        wait_until(lambda: len(app.store.workers()) == 2)
+        wait_until(lambda: len(app.store.workers.all()) == 2)
         app.enqueue_many(task.bind() for _ in range(jobs))
         wait_until(all_done)
         processed = one.desk.meters.attempts, two.desk.meters.attempts

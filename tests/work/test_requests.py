@@ -240,6 +240,6 @@ def test_the_handler_of_a_job_finished_elsewhere_is_stopped(make_app: Callable[.
         stage.started.acquire(timeout=20)
         record = job.refresh()
         assert record.fence is not None
-        app.store.succeed(Ref(int(job.id), record.fence), b'"by someone else"')
+        app.store.attempts.succeed(Ref(int(job.id), record.fence), b'"by someone else"')
         wait_until(lambda: worker.desk.idle())
     assert job.result == "by someone else"

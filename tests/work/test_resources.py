@@ -307,7 +307,7 @@ def test_a_worker_whose_resource_can_not_be_opened_says_so_and_takes_no_job(hf: 
             act()
     assert closed == ["before"] * 2, "what was opened by then is closed"
     assert (job.state, job.refresh().attempt) == (State.QUEUED, 0)
-    assert hf.store.workers() == []
+    assert hf.store.workers.all() == []
 
 
 def test_a_resource_that_can_not_be_closed_is_told_and_the_others_are_closed(hf: Holdfast, heard: Heard) -> None:
@@ -627,7 +627,7 @@ def test_the_error_hook_hears_of_failed_polls(
             raise errors.pop(0)
 
     monkeypatch.setattr(hf.store, "trips", troubled(hf.store, trouble))
-    monkeypatch.setattr(hf.store, "open_ear", lambda: None)  # so all trips go that way
+    monkeypatch.setattr(hf.store.wakeups, "open_ear", lambda: None)  # so all trips go that way
     with working(hf):
         fine.enqueue().wait(timeout=20)
     assert [job for job, _ in told] == [None, None]

@@ -25,10 +25,10 @@ def test_finished_jobs_are_taken_off_the_list_in_batches_and_now_and_then(
     assert [queue.pending for queue in hf.queues()] == []
     keeper = Retention(hf.store, finished=3600, failed=3600)
     keeper.step()
-    assert hf.store.drop_pending(1) == 1, "it is too early"
+    assert hf.store.retention.drop_pending(1) == 1, "it is too early"
     monkeypatch.setattr(keeper, "_pending_next", 0.0)
     keeper.step()
-    assert hf.store.drop_pending() == 0, "the other nine are gone"
+    assert hf.store.retention.drop_pending() == 0, "the other nine are gone"
     assert keeper._pending_next > 0
 
 

@@ -202,7 +202,7 @@ def test_a_coroutine_that_blocks_its_loop_does_not_stop_the_heartbeat(hasty: Hol
 
 def lease_end(app: Holdfast) -> Any:
     table = "holdfast_leases" if app.settings.url.startswith("sqlite") else f"{app.settings.schema}.leases"
-    with app.store.user_transaction() as connection:
+    with app.store.user_connections.transaction() as connection:
         [(end,)] = connection.execute(f"select expires_at from {table}").fetchall()
     return end
 

@@ -262,7 +262,7 @@ def test_a_worker_that_went_silent_is_not_waited_for(hf: Holdfast) -> None:
         sql("update {workers} set seen_at = '2020-01-01 00:00:00.000000'")
     with pytest.raises(Refused, match="was last heard of"):
         job.stack()
-    hf.store.unregister("w1")
+    hf.store.workers.unregister("w1")
     with pytest.raises(Refused, match="which has ended"):
         job.stack()
 
@@ -274,7 +274,7 @@ def test_who_gets_no_answer_is_told_what_that_may_mean(hf: Holdfast, held: Claim
         worker._heartbeat._ask_for_stack = lambda attempt: None
         with pytest.raises(WaitTimeout, match=r"HF1322 no answer from worker .* \(pid \d+ on .*\) within 0.3 s"):
             job.stack(timeout=0.3)
-        assert hf.store.stack_asks() == []  # nothing is left behind
+        assert hf.store.stack_requests.unanswered() == []  # nothing is left behind
         held.door.set()
 
 

@@ -310,14 +310,14 @@ def test_a_step_that_was_done_is_kept_however_often_its_handler_is_cancelled_mea
     hf: Holdfast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked_twice = threading.Event()
-    keep = hf.store.keep_step
+    keep = hf.store.attempts.keep_step
     done: list[str] = []
 
     def when_it_was_asked_twice(*args: Any) -> Any:
         assert asked_twice.wait(20)
         return keep(*args)
 
-    monkeypatch.setattr(hf.store, "keep_step", when_it_was_asked_twice)
+    monkeypatch.setattr(hf.store.attempts, "keep_step", when_it_was_asked_twice)
 
     @hf.task(max_attempts=1)
     async def task(ctx: JobContext) -> str:

@@ -102,8 +102,8 @@ def test_a_worker_is_called_by_its_setting_or_worker_id_or_host_and_pid(
 def test_workers_of_one_name_have_different_ids(app: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORKER_ID", "press/3")
     with working(app) as one, working(app, ["default"]) as other:
-        wait_until(lambda: len(app.store.workers()) == 2)
-        known = {worker.id: worker for worker in app.store.workers()}
+        wait_until(lambda: len(app.store.workers.all()) == 2)
+        known = {worker.id: worker for worker in app.store.workers.all()}
         assert {one.id, other.id} == set(known)
         assert {worker.name for worker in known.values()} == {"press/3"}
         assert one.id != other.id
@@ -112,7 +112,7 @@ def test_workers_of_one_name_have_different_ids(app: Holdfast, monkeypatch: pyte
         assert known[other.id].queues == ("default",)
         assert known[one.id].tasks == ("task",)
         assert re.fullmatch(r"<Worker press~3~\w+: 0 of \d+ busy>", repr(one))
-    assert app.store.workers() == []
+    assert app.store.workers.all() == []
 
 
 # -- what it says ------------------------------------------------------------------------------------------------------
@@ -187,7 +187,7 @@ def test_a_poll_error_never_ends_the_worker(
             raise trouble.pop(0)
 
     monkeypatch.setattr(app.store, "trips", troubled(app.store, before))
-    monkeypatch.setattr(app.store, "open_ear", lambda: None)  # so all round trips go that way
+    monkeypatch.setattr(app.store.wakeups, "open_ear", lambda: None)  # so all round trips go that way
     with working(app) as worker:
         assert app.find_task("task").enqueue().wait(timeout=20) == "done"
         assert worker.desk.meters.consecutive_errors == 0
@@ -204,7 +204,7 @@ def test_a_value_the_database_refuses_fails_only_its_own_job(
             raise ValueRefused("invalid input syntax")
 
     monkeypatch.setattr(app.store, "trips", troubled(app.store, before))
-    monkeypatch.setattr(app.store, "open_ear", lambda: None)  # so all round trips go that way
+    monkeypatch.setattr(app.store.wakeups, "open_ear", lambda: None)  # so all round trips go that way
 
     @app.task
     async def task(text: str) -> str:
@@ -222,7 +222,7 @@ def test_a_deaf_listener_is_repaired_and_polling_goes_on_meanwhile(
 ) -> None:
     app = make_app(poll_base=0.02, poll_max=0.05)
     app.task(name="task")(lambda: "done")
-    open_ear, fail, failed = app.store.open_ear, threading.Event(), threading.Event()
+    open_ear, fail, failed = app.store.wakeups.open_ear, threading.Event(), threading.Event()
     fail.set()
 
     def listen() -> Ear | None:
@@ -231,7 +231,7 @@ def test_a_deaf_listener_is_repaired_and_polling_goes_on_meanwhile(
             raise StoreUnavailable("the connection broke")
         return open_ear()
 
-    monkeypatch.setattr(app.store, "open_ear", listen)
+    monkeypatch.setattr(app.store.wakeups, "open_ear", listen)
     with working(app) as worker:
         failed.wait(20)
         assert not worker.desk.poller.listening

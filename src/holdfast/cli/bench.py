@@ -93,7 +93,7 @@ def one_round(jobs: int) -> dict[str, float]:
         "enqueue_many": rate(jobs, lambda: hf.enqueue_many(noop.bind(PAD) for _ in range(jobs))),
     }
     with working(hf) as check:
-        wait_until(lambda: bool(hf.store.workers()), check)
+        wait_until(lambda: bool(hf.store.workers.all()), check)
         hf.resume(queue=DEFAULT_QUEUE)
         wait_until(lambda: not hf.jobs("state:queued,running", limit=1), check)
         readings["drain"] = drained_per_second(hf, jobs + singles)

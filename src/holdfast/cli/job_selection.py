@@ -73,13 +73,13 @@ def selected(words: Sequence[str]) -> Filter:
 
 
 def _one(store: Store, verb: str, id: str, parameters: dict[str, Any]) -> Changed:
-    asked = getattr(store, verb)(id, **parameters) is State.RUNNING and verb in REQUESTED
+    asked = getattr(store.operator, verb)(id, **parameters) is State.RUNNING and verb in REQUESTED
     return Changed(int(not asked), 0, int(asked))
 
 
 def _count(store: Store, filter: Filter) -> int:
     """How many there are; more than CAP are not counted."""
-    return sum(len(ids) for ids in islice(store.matching(filter), CAP // CHUNK + 1))
+    return sum(len(ids) for ids in islice(store.reads.matching(filter), CAP // CHUNK + 1))
 
 
 def _in_state_for(verb: str, filter: Filter) -> Filter | None:
@@ -94,7 +94,9 @@ def _in_state_for(verb: str, filter: Filter) -> Filter | None:
 
 def _missing(store: Store, filter: Filter) -> list[str]:
     """The named ids that belong to no job."""
-    found = {record.id for record in store.jobs(Filter(ids=filter.ids), limit=len(filter.ids))} if filter.ids else ()
+    found = (
+        {record.id for record in store.reads.jobs(Filter(ids=filter.ids), limit=len(filter.ids))} if filter.ids else ()
+    )
     return [id for id in filter.ids if id not in found]
 
 
@@ -116,7 +118,7 @@ def _preview(app: Holdfast, verb: str, filter: Filter) -> int:
     besides = f" ({others:,} more not in a state for it)" if others > 0 and count + others <= CAP else ""
     newest = f", the newest {SHOWN}:" if count > SHOWN else ":"
     talk(f"{verb}: {_capped(count)} in {app.settings.shown_url}{besides}{newest}")
-    print_jobs(app.store.jobs(able, limit=SHOWN), err=True)
+    print_jobs(app.store.reads.jobs(able, limit=SHOWN), err=True)
     return count
 
 
@@ -133,9 +135,11 @@ def _ask(verb: str, count: int) -> None:
 
 def _all(store: Store, verb: str, filter: Filter, count: int, parameters: dict[str, Any]) -> Changed:
     if count <= CHUNK or not sys.stderr.isatty():
-        return store.bulk(verb, filter, **parameters)
+        return store.operator.bulk(verb, filter, **parameters)
     with click.progressbar(length=count, label=verb, file=sys.stderr) as bar:
-        return store.bulk(verb, filter, told=lambda so_far: bar.update(sum(astuple(so_far)) - bar.pos), **parameters)
+        return store.operator.bulk(
+            verb, filter, told=lambda so_far: bar.update(sum(astuple(so_far)) - bar.pos), **parameters
+        )
 
 
 def _described(verb: str, done: Changed) -> str:

@@ -71,14 +71,14 @@ def list_jobs(
     """
     wanted = parse(" ".join(filter)).narrowed(state=state, queue=queue, task=task)
     app = open_app(url)
-    found = app.store.jobs(wanted, before=before, limit=limit)
+    found = app.store.reads.jobs(wanted, before=before, limit=limit)
     if output == "table":
         print_jobs(found)
     else:
         print_data([job_data(job, app) for job in found], output)
     if found.cut:
         talk(f"looked through the newest {WINDOW:,} jobs; older ones: --before {found.next}")
-    elif len(found) == limit and app.store.jobs(wanted, before=found.next, limit=1):
+    elif len(found) == limit and app.store.reads.jobs(wanted, before=found.next, limit=1):
         talk(f"there are more: --before {found.next}, or -n for a longer list")
     if not found and before is None:
         hint_at_names(app, wanted)
@@ -87,10 +87,10 @@ def list_jobs(
 def hint_at_names(app: Holdfast, filter: Filter) -> None:
     """Where a filter means no job: names in it that no job has, and what they may be meant for."""
     for kind, names in (("queue", filter.queues), ("task", filter.tasks)):
-        unknown = [name for name in names if not app.store.jobs(ALL.narrowed(**{kind: name}), limit=1)]
+        unknown = [name for name in names if not app.store.reads.jobs(ALL.narrowed(**{kind: name}), limit=1)]
         if unknown:
-            known = {getattr(job, kind) for job in app.store.jobs(limit=1000)}
-            known |= {getattr(depth, kind) for depth in app.store.depths()}
+            known = {getattr(job, kind) for job in app.store.reads.jobs(limit=1000)}
+            known |= {getattr(depth, kind) for depth in app.store.reads.depths()}
         for name in unknown:
             near = nearest(name, known)
             talk(f"no job is of {kind} {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
@@ -123,8 +123,8 @@ def show_job(id: str, output: str, url: str | None) -> None:
       holdfast jobs show 42 -o json
     """
     app = open_app(url)
-    record = app.store.get(id)
-    attempts, steps = app.store.attempts(id), app.store.steps(id)
+    record = app.store.reads.get(id)
+    attempts, steps = app.store.reads.attempts(id), app.store.reads.steps(id)
     if output != "table":
         data = job_data(record, app) | {
             "attempts": [plain(asdict(attempt)) for attempt in attempts],

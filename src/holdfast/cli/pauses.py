@@ -83,7 +83,7 @@ def pause(filter: tuple[str, ...], url: str | None, **options: str | None) -> No
     app.pause(where=where, **asked(**options))
     aside = [f", {held(pause)} held" for pause in app.pauses() if (pause.kind, pause.name) == ("filter", where)]
     talk(f"{where} is paused{''.join(aside)}. To end the pause: holdfast resume {named(where)}")
-    if running := len(app.store.jobs(replace(jobs, states=("running",)), limit=COUNTED)):
+    if running := len(app.store.reads.jobs(replace(jobs, states=("running",)), limit=COUNTED)):
         ask = f"holdfast jobs cancel {quoted('state:running ' + where)}"
         talk(f"{running:,} matching {plural('job', running)} still running. To stop: {ask}")
 

@@ -122,7 +122,7 @@ def show(kind: str, app: Holdfast, output: str) -> None:
             for row in rows
         ],
     )  # fmt: skip
-    for pause in app.store.pauses():
+    for pause in app.store.pauses.all():
         if pause.kind == "filter" and pause.jobs:
             talk(f"not counted: {held(pause)} held by the pause of {pause.name} (holdfast pauses)")
 
@@ -130,8 +130,8 @@ def show(kind: str, app: Holdfast, output: str) -> None:
 def summary(kind: str, app: Holdfast) -> list[Row]:
     """A row for each queue, or task, that jobs, workers, pauses or the application know of."""
     store = app.store
-    depths, serving = store.depths(), store.workers()
-    pauses = {pause.name: pause for pause in store.pauses() if pause.kind == kind}
+    depths, serving = store.reads.depths(), store.workers.all()
+    pauses = {pause.name: pause for pause in store.pauses.all() if pause.kind == kind}
     names = {getattr(depth, kind) for depth in depths} | pauses.keys()
     if kind == "task":
         names |= app.tasks.keys()

@@ -49,7 +49,7 @@ def _pending(settings: Settings) -> list[str]:
     if settings.url.startswith("sqlite") and not path_of(settings).exists():
         return [migration.name for migration in pending("sqlite", 0)]  # to look would make the file
     with closing(open_store(settings)) as store:
-        return store.pending()
+        return store.schema.pending()
 
 
 @cli.group()

@@ -22,10 +22,10 @@ def workers(output: str, url: str | None) -> None:
       holdfast workers -o json
     """
     store = open_app(url).store
-    running = running_by_worker(store.depths())
+    running = running_by_worker(store.reads.depths())
     rows = [
         plain(asdict(worker)) | {"tasks": sorted(worker.tasks), "running": running.get(worker.id, 0)}
-        for worker in store.workers()
+        for worker in store.workers.all()
     ]
     if output != "table":
         print_data(rows, output)

@@ -116,7 +116,7 @@ class Demo:
     def _kill_one(self) -> WorkerRecord | None:
         """SIGKILL to the worker that holds the most jobs just now."""
         holding = Counter(job.worker for job in hf.jobs(state=State.RUNNING, limit=200))
-        known = {worker.id: worker for worker in hf.store.workers()}
+        known = {worker.id: worker for worker in hf.store.workers.all()}
         mine = {process.pid for process in self._workers}
         for id, held in holding.most_common():
             if id in known and known[id].pid in mine:
@@ -126,9 +126,9 @@ class Demo:
         return None
 
     def _tell_rescue(self, victim: WorkerRecord) -> bool:
-        outcomes = {row["outcome"]: row["jobs"] for row in hf.store.outcomes()}
+        outcomes = {row["outcome"]: row["jobs"] for row in hf.store.reads.outcomes()}
         rescued = outcomes.get("lost", 0) + outcomes.get("crashed", 0)
-        if not rescued or victim.id in {worker.id for worker in hf.store.workers()}:
+        if not rescued or victim.id in {worker.id for worker in hf.store.workers.all()}:
             return False
         self._say(f"[bold green]rescued[/] {rescued} jobs of worker {victim.pid}: they run again elsewhere")
         return True
@@ -144,14 +144,14 @@ class Demo:
         accepted = int(hf.jobs(limit=1)[0].id)
         unfinished = sum(count for state, count in states.items() if state not in FINISHED)
         lost = accepted - sum(states.values()) + unfinished
-        outcomes = {row["outcome"]: row for row in hf.store.outcomes()}
+        outcomes = {row["outcome"]: row for row in hf.store.reads.outcomes()}
         recovered = sum(outcomes[name]["jobs"] for name in ("lost", "crashed") if name in outcomes)
         retried = outcomes["errored"]["attempts"] - states[State.FAILED] if "errored" in outcomes else 0
         with sqlite3.connect(self._path) as connection:
             [(charged, jobs)] = connection.execute("select count(*), count(distinct job) from charges").fetchall()
         connection.close()
         doubled = charged - jobs
-        failures = ", ".join(f"{row['jobs']} {row['task']} ({row['error_code']})" for row in hf.store.failures())
+        failures = ", ".join(f"{row['jobs']} {row['task']} ({row['error_code']})" for row in hf.store.reads.failures())
         say = self._console.print
         say(f"\nIn {time.monotonic() - self._began:.1f} s, counted from the database:")
         say(f"  accepted   {accepted:>6,}")
@@ -165,7 +165,7 @@ class Demo:
 
     def _states(self) -> Counter[State]:
         states: Counter[State] = Counter()
-        for row in hf.store.counts():
+        for row in hf.store.reads.counts():
             states[State(row["state"])] += row["jobs"]
         return states
 

@@ -54,14 +54,14 @@ def _examine(settings: Settings, limits: Limits) -> Iterator[Finding]:
         return
     with closing(store):
         try:
-            store.now()
+            store.reads.now()
         except StoreError as trouble:
             yield error("HF4003" if trouble.number == "HF3410" else "HF4001", str(trouble))
             return
         yield ok("HF4001", f"{settings.shown_url} answers")
         yield from _all(FIRST[engine], store, settings, limits)
         try:
-            store.check()
+            store.schema.check()
         except SchemaOutdated as outdated:
             yield error("HF4004", str(outdated))
             return

@@ -25,7 +25,7 @@ def host_clock() -> datetime:
 
 def clock(store: Store, settings: Settings, limits: Limits) -> Iterator[Finding]:
     before = host_clock()
-    database = store.now()
+    database = store.reads.now()
     after = host_clock()
     middle = before + (after - before) / 2
     skew = (database - middle).total_seconds()
@@ -39,9 +39,9 @@ def clock(store: Store, settings: Settings, limits: Limits) -> Iterator[Finding]
 
 
 def served(store: Store, settings: Settings, limits: Limits) -> Iterator[Finding]:
-    waiting = store.waiting()
-    now = store.now()
-    found = list(unserved(waiting, store.workers(), now))
+    waiting = store.reads.waiting()
+    now = store.reads.now()
+    found = list(unserved(waiting, store.workers.all(), now))
     yield from _some([one for one in found if not one.served], now, "HF4201", "every queue with due jobs is served")
     yield from _some([one for one in found if one.served], now, "HF4202", "every task with due jobs is known")
 
@@ -65,8 +65,8 @@ def _some(found: list[Unserved], now: datetime, code: str, fine: str) -> Iterato
 
 
 def silent(store: Store, settings: Settings, limits: Limits) -> Iterator[Finding]:
-    now = store.now()
-    known = store.workers()
+    now = store.reads.now()
+    known = store.workers.all()
     dead = [worker for worker in known if not worker.alive(now)]
     if not dead:
         yield ok("HF4203", "1 worker is up" if len(known) == 1 else f"{len(known)} workers are up")
@@ -78,12 +78,12 @@ def silent(store: Store, settings: Settings, limits: Limits) -> Iterator[Finding
 
 
 def leases(store: Store, settings: Settings, limits: Limits) -> Iterator[Finding]:
-    now = store.now()
-    lapsed = store.read("lapsed_leases", minus_grace=-settings.lease)
+    now = store.reads.now()
+    lapsed = store.db.read("lapsed_leases", minus_grace=-settings.lease)
     if not lapsed:
         yield ok("HF4204", "no lease waits to be rescued")
     for row in lapsed[:NAMED]:
-        ended = store.codec.moment(row["expired_at"]) or now
+        ended = store.db.codec.moment(row["expired_at"]) or now
         since = short_duration((now - ended).total_seconds())
         yield warning(
             "HF4204",

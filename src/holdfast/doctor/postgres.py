@@ -15,13 +15,13 @@ CONNECTIONS = 8  # what one worker opens at most, besides its handlers
 
 
 def version(store: Store, settings: Settings, limits: Limits) -> Iterator[Finding]:
-    [server] = store.read("server")
+    [server] = store.db.read("server")
     yield ok("HF4003", f"PostgreSQL {server['version']}")  # an older one than we work with was not opened
 
 
 def pooler(store: Store, settings: Settings, limits: Limits) -> Iterator[Finding]:
     # With `prepare` on, nothing could be opened where sessions are shared.
-    if not store.shares_sessions():
+    if not store.db.shares_sessions():
         yield ok("HF4305", "connections keep their sessions")
     elif settings.listen:
         yield warning("HF4305", "a pooler in transaction mode stands in between, and listen is on")
@@ -30,9 +30,9 @@ def pooler(store: Store, settings: Settings, limits: Limits) -> Iterator[Finding
 
 
 def connections(store: Store, settings: Settings, limits: Limits) -> Iterator[Finding]:
-    [server] = store.read("server")
-    now = store.now()
-    workers = sum(worker.alive(now) for worker in store.workers())
+    [server] = store.db.read("server")
+    now = store.reads.now()
+    workers = sum(worker.alive(now) for worker in store.workers.all())
     bounds = [("the server", server["connections"], server["used"])]
     # -1: without a limit of its own.
     bounds += [("the database", server["database_limit"], server["used_of_database"])] * (server["database_limit"] >= 0)
@@ -54,7 +54,7 @@ def connections(store: Store, settings: Settings, limits: Limits) -> Iterator[Fi
 
 
 def primaries(store: Store, settings: Settings, limits: Limits) -> Iterator[Finding]:
-    found = store.writable()
+    found = store.db.writable()
     if len(found) > 1:
         yield error("HF4306", f"{len(found)} servers take writes: {', '.join(found)}")
     else:
@@ -62,8 +62,8 @@ def primaries(store: Store, settings: Settings, limits: Limits) -> Iterator[Find
 
 
 def horizon(store: Store, settings: Settings, limits: Limits) -> Iterator[Finding]:
-    pins = store.read("horizon", seconds=limits.transaction, transactions=limits.slot_age)
-    [server] = store.read("server")
+    pins = store.db.read("horizon", seconds=limits.transaction, transactions=limits.slot_age)
+    [server] = store.db.read("server")
     if hidden := server["hidden"]:
         whose = f"{hidden} {plural('session', hidden)} of other users"
         yield warning("HF4301", f"could not be looked at: {whose}", "Run the doctor as a role with pg_read_all_stats.")
@@ -93,7 +93,7 @@ def _unpin(pin: dict[str, Any]) -> str:
 
 
 def bloat(store: Store, settings: Settings, limits: Limits) -> Iterator[Finding]:
-    tables = store.read("bloat", schema=settings.schema)
+    tables = store.db.read("bloat", schema=settings.schema)
     bloated = [t for t in tables if t["dead"] > limits.dead_rows and t["dead"] > t["live"] / 2]
     if not bloated:
         yield ok("HF4302", f"{sum(t['dead'] for t in tables):,} dead rows in our tables")
@@ -106,11 +106,11 @@ def bloat(store: Store, settings: Settings, limits: Limits) -> Iterator[Finding]
 
 
 def autovacuum(store: Store, settings: Settings, limits: Limits) -> Iterator[Finding]:
-    [server] = store.read("server")
+    [server] = store.db.read("server")
     if not server["autovacuum"]:
         yield error("HF4303", "autovacuum is off on the server", "Run: alter system set autovacuum = on; then reload")
         return
-    off = [table["name"] for table in store.read("bloat", schema=settings.schema) if not table["autovacuum"]]
+    off = [table["name"] for table in store.db.read("bloat", schema=settings.schema) if not table["autovacuum"]]
     if not off:
         yield ok("HF4303", "autovacuum is on")
     for name in off:

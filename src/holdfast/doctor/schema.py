@@ -12,17 +12,17 @@ from holdfast.store.migrate import newest
 
 
 def version(store: Store, engine: str) -> Iterator[Finding]:
-    found, known = store.read("meta")[0]["version"], newest(engine)
+    found, known = store.db.read("meta")[0]["version"], newest(engine)
     newer = f"; this code knows {known}, which it still serves" if found > known else ""
     yield ok("HF4004", f"the schema is at {found}{newer}")
 
 
 def drift(store: Store, settings: Settings, limits: Limits) -> Iterator[Finding]:
     engine = "sqlite" if settings.url.startswith("sqlite") else "postgres"
-    if store.read("meta")[0]["version"] != newest(engine):
+    if store.db.read("meta")[0]["version"] != newest(engine):
         yield ok("HF4101", "not compared: the schema is newer than this code, and may have more")
         return
-    found, expected = store.catalogue()
+    found, expected = store.schema.catalogue()
     differences = list(compare(found, expected))
     yield from differences
     known = {finding.code for finding in differences}

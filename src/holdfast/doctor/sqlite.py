@@ -62,7 +62,7 @@ def log(store: Store, settings: Settings, limits: Limits) -> Iterator[Finding]:
 
 
 def journal_mode(store: Store, settings: Settings, limits: Limits) -> Iterator[Finding]:
-    mode = store.read("journal_mode")[0]["journal_mode"]
+    mode = store.db.read("journal_mode")[0]["journal_mode"]
     if mode == "wal":
         yield ok("HF4403", "the journal mode is WAL")
     else:
@@ -90,7 +90,7 @@ def disk(store: Store, settings: Settings, limits: Limits) -> Iterator[Finding]:
 
 
 def turns(store: Store, settings: Settings, limits: Limits) -> Iterator[Finding]:
-    holder = store.writing()
+    holder = store.db.writing()
     if holder is not None and holder.seconds >= limits.turn:
         yield warning("HF4406", f"nobody else can write: the file is held by {holder}")
     else:

@@ -376,7 +376,7 @@ class Thing(msgspec.Struct, frozen=True):
     definition: str
 
 
-class Waiting(msgspec.Struct, frozen=True):
+class Backlog(msgspec.Struct, frozen=True):
     """Queued jobs of one queue and task; `more`: there are more than were counted."""
 
     queue: str

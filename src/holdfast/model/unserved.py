@@ -6,18 +6,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from holdfast.model.job import Waiting, WorkerRecord
+from holdfast.model.job import Backlog, WorkerRecord
 from holdfast.model.text import nearest
 
 
 @dataclass(frozen=True, slots=True)
 class Unserved:
-    waiting: Waiting
+    waiting: Backlog
     served: bool  # workers serve the queue, but don't have the task
     nearest: list[str]  # names like it
 
 
-def unserved(waiting: Sequence[Waiting], workers: Sequence[WorkerRecord], now: datetime) -> Iterator[Unserved]:
+def unserved(waiting: Sequence[Backlog], workers: Sequence[WorkerRecord], now: datetime) -> Iterator[Unserved]:
     """Of what is due: what nobody can run."""
     live = [worker for worker in workers if worker.alive(now)]
     known = {task for worker in live for task in worker.tasks}

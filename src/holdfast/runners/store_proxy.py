@@ -43,27 +43,27 @@ class StoreProxy:
     # -- what needs the database itself --------------------------------------------------------------------------------
 
     def succeed_on(self, connection: Any, ref: Ref, result: bytes | None, progress: Progress | None = None) -> None:
-        self._store().succeed_on(connection, ref, result, progress)
+        self._store().attempts.succeed_on(connection, ref, result, progress)
         self._send(RecordsSuccess())
 
     async def asucceed_on(
         self, connection: Any, ref: Ref, result: bytes | None, progress: Progress | None = None
     ) -> None:
-        await self._store().asucceed_on(connection, ref, result, progress)
+        await self._store().attempts.asucceed_on(connection, ref, result, progress)
         await at_once(self._send, RecordsSuccess())
 
     @property
     def permits(self) -> Permits | None:
-        return self._store().permits
+        return self._store().user_connections.permits
 
     def user_transaction(self, note: str = "") -> AbstractContextManager[Any]:
-        return self._store().user_transaction(note)
+        return self._store().user_connections.transaction(note)
 
     def look_around(self) -> None:
-        self._store().look_around()
+        self._store().db.look_around()
 
     def read(self, name: str, /, **parameters: Any) -> list[Row]:
-        return self._store().read(name, **parameters)
+        return self._store().db.read(name, **parameters)
 
     def _store(self) -> Store:
         if self._open is None:

@@ -52,10 +52,12 @@ class StoreRequests:
     def _perform(self, ref: Ref, request: StoreRequest) -> Any:
         match request:
             case SaveCheckpoint(state, pending, done):
-                return self._store.checkpoint(ref, None if state is None else self._arrivals.kept(state), pending, done)
+                return self._store.attempts.checkpoint(
+                    ref, None if state is None else self._arrivals.kept(state), pending, done
+                )
             case FindStep(name):
-                return self._store.step(ref, name)
+                return self._store.attempts.step(ref, name)
             case KeepStep(name, result):
-                return self._store.keep_step(ref, name, self._arrivals.kept(result))
+                return self._store.attempts.keep_step(ref, name, self._arrivals.kept(result))
             case RecordsSuccess():
                 return None

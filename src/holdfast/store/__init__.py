@@ -35,7 +35,7 @@ def open_store(settings: Settings, *, clock: Callable[[], datetime] | None = Non
 
 
 def _scheme(url: str) -> str:
-    from urllib.parse import urlsplit  # what opens no store does without
+    from urllib.parse import urlsplit  # imported only by who opens a store
 
     try:
         return urlsplit(url).scheme

@@ -1,35 +1,35 @@
-"""The verbs of people, on all jobs a filter means: in chunks, each one transaction, so that nobody waits long for a
-lock and what is done stays done if the rest fails."""
+"""The verbs of people, on many jobs: in chunks, each in its own transaction, so that nobody waits long for a lock and
+what is done stays done if the rest fails."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import RowLocked, StoreUnavailable, ValueRefused
-from holdfast.model.filter import Filter
 from holdfast.model.job import Changed
 from holdfast.model.lifecycle import REQUESTS, State
-from holdfast.store.find import chunks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from holdfast.store.columns import JobId, Row
     from holdfast.store.operator_verbs import OperatorVerbs
 
-LOCKED = 3  # jobs of a chunk that may be locked before we give up: each makes us wait
+LOCKED = 3  # locked jobs in a chunk before we give up: each one makes us wait
 
 
 def bulk(
-    store: OperatorVerbs, verb: str, filter: Filter, *, told: Callable[[Changed], None] | None = None, **parameters: Any
-) -> Changed:
-    """How many jobs were changed, were not in a state for it, or run and were asked. `told` hears of each chunk."""
+    verbs: OperatorVerbs, chunks: Iterable[Sequence[JobId]], verb: str, *,
+    told: Callable[[Changed], None] | None = None, **parameters: Any,
+) -> Changed:  # fmt: skip
+    """How many jobs were changed, were in a state that does not allow it, or run and were asked. `told` is called after
+    each chunk."""
     changed = refused = asked = 0
-    for ids in chunks(store, filter):
+    for ids in chunks:
         try:
-            rows = store.act(verb, ids, **parameters)
+            rows = verbs.act(verb, ids, **parameters)
         except (StoreUnavailable, ValueRefused):
-            rows = _one_by_one(store, verb, ids, parameters)
+            rows = _one_by_one(verbs, verb, ids, parameters)
         running = sum(row["state"] == State.RUNNING for row in rows) if verb in REQUESTS else 0
         changed, refused, asked = changed + len(rows) - running, refused + len(ids) - len(rows), asked + running
         if told is not None:
@@ -37,14 +37,14 @@ def bulk(
     return Changed(changed, refused, asked)
 
 
-def _one_by_one(store: OperatorVerbs, verb: str, ids: Sequence[JobId], parameters: dict[str, Any]) -> list[Row]:
-    """Someone holds a lock on one of them, two wait for each other, or one is refused: then each by itself. Those that
-    can be changed are, before a lock is complained of."""
+def _one_by_one(verbs: OperatorVerbs, verb: str, ids: Sequence[JobId], parameters: dict[str, Any]) -> list[Row]:
+    """Somebody holds a lock on one of them, there was a deadlock, or one was refused: then each job by itself. All that
+    can be changed are changed before a lock is reported."""
     done: list[Row] = []
     locked: list[RowLocked] = []
     for id in ids:
         try:
-            done += store.act(verb, [id], **parameters)
+            done += verbs.act(verb, [id], **parameters)
         except RowLocked as error:
             locked.append(error)
             if len(locked) == LOCKED:

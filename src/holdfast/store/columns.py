@@ -12,6 +12,7 @@ from enum import Enum
 from operator import attrgetter
 from typing import Any, NamedTuple, Protocol
 
+from holdfast.errors import JobNotFound
 from holdfast.model.job import JobRecord, NewJob
 from holdfast.model.lifecycle import State
 
@@ -36,6 +37,19 @@ class Codec(Protocol):
 
     def ids(self, stored: Any) -> list[JobId]:
         """The job ids of a lease."""
+
+
+def known(moment: datetime | None) -> datetime:
+    """An instant that is never null."""
+    assert moment is not None
+    return moment
+
+
+def key_of(job_id: str) -> int:
+    """The id in the database of what people write; JobNotFound if it can't be one."""
+    if not (job_id.isascii() and job_id.isdigit() and len(job_id) < 19):
+        raise JobNotFound(f"there is no job {job_id!r}: ids here are numbers")
+    return int(job_id)
 
 
 class Source(Enum):

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 from holdfast.model.job import COUNTED, Depth
 
 if TYPE_CHECKING:
-    from holdfast.store.base import JobId, Store
+    from holdfast.store.columns import JobId
+    from holdfast.store.database import Database
 
 LANES = 10_000  # (queue, task, priority) that are looked at
 
 
-def depths(store: Store, running_ids: Sequence[JobId] | None = None) -> list[Depth]:
+def depths(db: Database, running_ids: Sequence[JobId] | None = None) -> list[Depth]:
     """A few statements, however many queues there are. Whoever knows already what the leases name may say so."""
     limit = COUNTED + 1
     due: dict[tuple[str, str], int] = {}
@@ -27,18 +28,18 @@ def depths(store: Store, running_ids: Sequence[JobId] | None = None) -> list[Dep
         if jobs and since is not None:
             oldest[place] = min(since, oldest.get(place, since))
 
-    lanes = store.read("every_lane", lanes=LANES + 1, most=limit)
+    lanes = db.read("every_lane", lanes=LANES + 1, most=limit)
     more = len(lanes) > LANES
     for lane in lanes[:LANES]:
         place = lane["queue"], lane["task"]
-        waits(place, lane["due"], store.codec.moment(lane["ready_at"]))
+        waits(place, lane["due"], db.codec.moment(lane["ready_at"]))
         scheduled[place] = scheduled.get(place, 0) + lane["scheduled"]
     running: dict[tuple[str, str], dict[str, int]] = {}
-    ids = [row["id"] for row in store.read("running_ids")] if running_ids is None else running_ids
-    for row in store.read("running_depth", ids=list(ids)) if ids else ():
+    ids = [row["id"] for row in db.read("running_ids")] if running_ids is None else running_ids
+    for row in db.read("running_depth", ids=list(ids)) if ids else ():
         running.setdefault((row["queue"], row["task"]), {})[row["worker"] or ""] = row["jobs"]
-    failed = {(row["queue"], row["task"]): row["jobs"] for row in store.read("failed_depth", limit=limit)}
-    work = {(row["queue"], row["task"]): (row["running"], row["unfinished"]) for row in store.read("pending_work")}
+    failed = {(row["queue"], row["task"]): row["jobs"] for row in db.read("failed_depth", limit=limit)}
+    work = {(row["queue"], row["task"]): (row["running"], row["unfinished"]) for row in db.read("pending_work")}
     cut = sum(failed.values()) >= limit
     return [
         Depth(

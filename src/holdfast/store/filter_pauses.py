@@ -25,10 +25,8 @@ from holdfast.store.find import CHUNK
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from holdfast.store.base import Transaction
     from holdfast.store.columns import JobId, Row
-    from holdfast.store.operator_verbs import OperatorVerbs
-    from holdfast.store.reads import Reading
+    from holdfast.store.database import Database, Transaction
 
 PAGE = 1000  # jobs of a lane read by one statement
 LANES = 1_000_000
@@ -44,8 +42,8 @@ class StandingFilters:
     ends_in: float | None
 
 
-def standing_filters(store: Reading) -> StandingFilters:
-    return _standing(store.read("standing_filters"))
+def standing_filters(db: Database) -> StandingFilters:
+    return _standing(db.read("standing_filters"))
 
 
 def _standing(rows: Sequence[Row]) -> StandingFilters:
@@ -62,17 +60,17 @@ def changed(tx: Transaction) -> None:
     tx.rows("change_filters", version=random.getrandbits(62))
 
 
-def hold_waiting(store: OperatorVerbs, *, name: str | None = None, most: int | None = None) -> int:
+def hold_waiting(db: Database, *, name: str | None = None, most: int | None = None) -> int:
     """Hold the waiting jobs that a pause means (only the one named, if given); returns how many. With `most`: about so
     many, and only from the heads of lanes, so that they don't block the jobs behind them."""
-    pauses = [pause for pause in standing_filters(store).pauses if name in (None, pause.name)]
+    pauses = [pause for pause in standing_filters(db).pauses if name in (None, pause.name)]
     count = 0
     locked: list[RowLocked] = []
-    for pause, ids in _waiting(store, pauses, heads=most is not None):
+    for pause, ids in _waiting(db, pauses, heads=most is not None):
         if most is not None and count >= most:
             break
         for start in range(0, len(ids), CHUNK):
-            done, trouble = _hold(store, pause, ids[start : start + CHUNK])
+            done, trouble = _hold(db, pause, ids[start : start + CHUNK])
             count += done
             locked += trouble
             if len(locked) >= LOCKED:
@@ -89,18 +87,16 @@ def _complaint(locked: list[RowLocked]) -> RowLocked:
     )
 
 
-def _waiting(
-    store: OperatorVerbs, pauses: Sequence[PauseFilter], *, heads: bool
-) -> Iterator[tuple[PauseFilter, list[JobId]]]:
+def _waiting(db: Database, pauses: Sequence[PauseFilter], *, heads: bool) -> Iterator[tuple[PauseFilter, list[JobId]]]:
     """The ready jobs that these pauses mean, lane by lane. `heads`: a lane is left at its first page without any."""
-    for lane in store.read("every_lane", lanes=LANES, most=0) if pauses else ():
+    for lane in db.read("every_lane", lanes=LANES, most=0) if pauses else ():
         place = {name: lane[name] for name in ("queue", "task", "priority")}
         possible = [pause for pause in pauses if pause.may_mean(place["queue"], place["task"])]
-        after_at, after_id = store.codec.instant(BEFORE_ALL), 0
+        after_at, after_id = db.codec.instant(BEFORE_ALL), 0
         rows: list[Row] = [{}] * PAGE
         while possible and len(rows) == PAGE:
-            rows = store.read("lane_page", **place, after_at=after_at, after_id=after_id, limit=PAGE)
-            held = _judged(store, rows, possible)
+            rows = db.read("lane_page", **place, after_at=after_at, after_id=after_id, limit=PAGE)
+            held = _judged(db, rows, possible)
             yield from ((pause, ids) for pause, ids in held.items() if pause is not None)
             if rows:
                 after_at, after_id = rows[-1]["ready_at"], rows[-1]["id"]
@@ -108,20 +104,18 @@ def _waiting(
                 break
 
 
-def _judged(
-    store: Reading, rows: Sequence[Row], pauses: Sequence[PauseFilter]
-) -> dict[PauseFilter | None, list[JobId]]:
+def _judged(db: Database, rows: Sequence[Row], pauses: Sequence[PauseFilter]) -> dict[PauseFilter | None, list[JobId]]:
     """The ids of these jobs by the pause that means them."""
     found: dict[PauseFilter | None, list[JobId]] = defaultdict(list)
     for row in rows:
-        args = store.codec.json(row["args"]) or b""
+        args = db.codec.json(row["args"]) or b""
         found[pause_meaning(row["queue"], row["task"], args, pauses)].append(row["id"])
     return found
 
 
-def _hold(store: OperatorVerbs, pause: PauseFilter, ids: Sequence[JobId]) -> tuple[int, list[RowLocked]]:
+def _hold(db: Database, pause: PauseFilter, ids: Sequence[JobId]) -> tuple[int, list[RowLocked]]:
     def hold(some: Sequence[JobId]) -> int:
-        with store.transaction() as tx:
+        with db.transaction() as tx:
             return len(tx.rows("hold", ids=list(some), held_by=pause.hold, instead_of=None))
 
     try:
@@ -140,17 +134,17 @@ def _hold(store: OperatorVerbs, pause: PauseFilter, ids: Sequence[JobId]) -> tup
     return done, locked
 
 
-def let_go(store: OperatorVerbs) -> tuple[int, list[str]]:
+def let_go(db: Database) -> tuple[int, list[str]]:
     """Judge a bounded number of jobs again whose hold has ended; returns how many, and the queues of those that are
     ready now. Call again while it returns any."""
     judged, queues = 0, []
-    with store.transaction() as tx:
+    with db.transaction() as tx:
         ended = [row["held_by"] for row in tx.rows("ended_holds")]
         pauses = _standing(tx.rows("standing_filters")).pauses if ended else ()
         for held_by in ended:
             rows = tx.rows("held_jobs", held_by=held_by, limit=CHUNK - judged) if judged < CHUNK else []
             judged += len(rows)
-            for pause, ids in _judged(store, rows, pauses).items():
+            for pause, ids in _judged(db, rows, pauses).items():
                 if pause is not None:
                     tx.rows("hold", ids=ids, held_by=pause.hold, instead_of=held_by)
                 else:

@@ -1,4 +1,4 @@
-"""The numbered migrations: forward-only, the only source of the schema, applied once by whoever comes first."""
+"""The numbered migrations: forward-only, the only source of the schema, each applied once, by whoever comes first."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def pending(engine: str, version: int) -> list[Migration]:
 
 
 def turn(schema: str) -> int:
-    """The number of the lock that whoever migrates this schema on PostgreSQL holds."""
+    """The number of the advisory lock that is held while migrating this schema on PostgreSQL."""
     return int.from_bytes(hashlib.sha256(f'"{schema}"'.encode()).digest()[:8], signed=True)
 
 
 def script(engine: str, since: int, *, schema: str, prefix: str) -> str:
-    """What `migrate` would do to a schema at version `since` (0: none), as SQL to be fed to psql or sqlite3: one
-    transaction, so that all of it happens or nothing."""
+    """What `migrate` would do to a schema at version `since` (0: none), as SQL for psql or sqlite3: one transaction, so
+    that all of it happens or nothing."""
     found = pending(engine, since)
     if not found:
         return f"-- The schema is at {since}: nothing to do.\n"

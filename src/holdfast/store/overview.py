@@ -1,5 +1,5 @@
-"""All that a screen shows, read by a fixed number of statements, whatever the number of queues and jobs: no more are
-counted or listed than there is use for, and no finished job is looked at but the newest ones, for the rates."""
+"""All that a screen shows, read by a fixed number of statements, whatever the number of queues and jobs. Counts and
+lists are bounded, and of the finished jobs only the newest are read, for the rates."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ if TYPE_CHECKING:
 
     from holdfast.store.base import JobId, Row, Store
 
-LISTED = 200  # running jobs; the newest failures are fewer
+LISTED = 200  # running jobs at most
 FAILURES = 20
-CHOSEN = 25  # times as many are read where only some queues are wanted
-SPAN = 60.0  # seconds of the past that rates are made of
-SAMPLE = 1000  # jobs looked at for them
+CHOSEN = 25  # times as many are read if only some queues are wanted
+SPAN = 60.0  # seconds of the past that rates are computed from
+SAMPLE = 1000  # jobs that are read for the rates
 
 
 def overview(store: Store, queues: Sequence[str] | None = None) -> Overview:
-    """What goes on now: in all queues, or in these."""
-    now = store.now()
-    ids: list[JobId] = [row["id"] for row in store.read("running_ids")]
+    """The current state of all queues, or of these."""
+    now = store.reads.now()
+    ids: list[JobId] = [row["id"] for row in store.db.read("running_ids")]
     more = 1 if queues is None else CHOSEN
-    running = [_running(store, row) for row in store.read("running", ids=ids, most=LISTED * more)] if ids else []
-    failures = [_failure(store, row) for row in store.read("failed_lately", most=FAILURES * more)]
+    running = [_running(store, row) for row in store.db.read("running", ids=ids, most=LISTED * more)] if ids else []
+    failures = [_failure(store, row) for row in store.db.read("failed_lately", most=FAILURES * more)]
     wanted = None if queues is None else frozenset(queues)
 
     def shown(queue: str) -> bool:
@@ -36,26 +36,26 @@ def overview(store: Store, queues: Sequence[str] | None = None) -> Overview:
 
     return Overview(
         at=now,
-        depths=[depth for depth in depths(store, ids) if shown(depth.queue)],
+        depths=[depth for depth in depths(store.db, ids) if shown(depth.queue)],
         rates={queue: rates for queue, rates in rates_of(store, now, ids).items() if shown(queue)},
-        workers=[w for w in store.workers() if wanted is None or w.queues is None or wanted.intersection(w.queues)],
+        workers=[w for w in store.workers.all() if wanted is None or w.queues is None or wanted.intersection(w.queues)],
         running=[job for job in running if shown(job.queue)][:LISTED],
         failures=[failure for failure in failures if shown(failure.queue)][:FAILURES],
-        pauses=[pause for pause in store.pauses() if pause.kind != "queue" or shown(pause.name)],
+        pauses=[pause for pause in store.pauses.all() if pause.kind != "queue" or shown(pause.name)],
     )
 
 
 def rates_of(store: Store, now: datetime, running_ids: Sequence[JobId]) -> dict[str, Rates]:
-    """Jobs a second in the last minute, by queue. Nothing counts them as they go, so that is an estimate: of the newest
-    jobs, which tell where jobs end soon after they came; and of those just before the newest that runs, which tell
-    where a backlog is worked off. Jobs that came long before those and end now are not seen."""
+    """Jobs per second in the last minute, by queue. There are no counters, so this is an estimate from two samples: the
+    newest jobs, for queues where jobs end soon after they were enqueued; and the jobs just before the newest running
+    one, for queues that work off a backlog. Jobs that are much older and end now are not seen."""
     came: dict[str, float] = {}
     ended: dict[str, float] = {}
-    newest = store.read("lately", before=LAST, most=SAMPLE, minus_span=-SPAN)
+    newest = store.db.read("lately", before=LAST, most=SAMPLE, minus_span=-SPAN)
     windows = [newest]
     front = max((id for id in running_ids if isinstance(id, int)), default=None)
     if newest and front is not None and front < min(row["lowest"] for row in newest):
-        windows.append(store.read("lately", before=front, most=SAMPLE, minus_span=-SPAN))
+        windows.append(store.db.read("lately", before=front, most=SAMPLE, minus_span=-SPAN))
     for window in windows:
         for what, rates in (("came", came), ("ended", ended)):
             if what == "came" and window is not newest:
@@ -67,22 +67,22 @@ def rates_of(store: Store, now: datetime, running_ids: Sequence[JobId]) -> dict[
 
 
 def _covered(store: Store, window: list[Row], what: str, now: datetime) -> float:
-    """How many seconds a window of jobs tells of: where it is full of the last minute's, only back to their first."""
+    """How many seconds a sample covers: if it is full of the last minute's jobs, only back to the first of them."""
     counted = sum(row[what] for row in window)
-    since = [store.codec.moment(row[f"{what}_since"]) for row in window if row[f"{what}_since"] is not None]
+    since = [store.db.codec.moment(row[f"{what}_since"]) for row in window if row[f"{what}_since"] is not None]
     if not since or counted * 2 < SAMPLE:
         return SPAN
     return max(0.01, min(SPAN, (now - min(at for at in since if at is not None)).total_seconds()))
 
 
 def _running(store: Store, row: Row) -> Running:
-    started_at = store.codec.moment(row["started_at"])
+    started_at = store.db.codec.moment(row["started_at"])
     assert started_at is not None
     flags = {name: bool(row[name]) for name in ("pause_requested", "cancel_requested")}
     return Running(**{**row, **flags, "id": str(row["id"]), "fence": str(row["fence"]), "started_at": started_at})
 
 
 def _failure(store: Store, row: Row) -> Failure:
-    failed_at = store.codec.moment(row["failed_at"])
+    failed_at = store.db.codec.moment(row["failed_at"])
     assert failed_at is not None
     return Failure(**{**row, "id": str(row["id"]), "failed_at": failed_at})

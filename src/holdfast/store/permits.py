@@ -1,5 +1,5 @@
-"""At most so many at once, first come, first served. A permit is a future: a thread and a coroutine can both wait for
-one, and neither is in the other's way."""
+"""A fair semaphore: at most so many permits at once, first come, first served. A permit is a future, so that threads
+and coroutines can wait for one side by side."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import deque
 from concurrent.futures import Future
 from threading import Lock
 
-Permit = Future[None]  # done: it is granted
+Permit = Future[None]  # done: it was granted
 
 
 class Permits:
@@ -27,7 +27,7 @@ class Permits:
         return permit
 
     def give_back(self, permit: Permit) -> None:
-        """Granted, or still waited for."""
+        """Whether it was granted or is still waited for."""
         if permit.cancel():
             return
         with self._lock:
@@ -35,7 +35,7 @@ class Permits:
             if heir is None:
                 self._free += 1
         if heir is not None:
-            heir.set_result(None)  # not under the lock: this calls whoever waits
+            heir.set_result(None)  # not under the lock: this runs callbacks of whoever waits
 
     def _next(self) -> Permit | None:
         while self._line:

@@ -1,4 +1,4 @@
-"""A few open connections, handed out one at a time. No threads, no surprises: the newest one free is the next used."""
+"""A few open connections, lent one at a time. It has no threads; the connection that was freed last is lent next."""
 
 from __future__ import annotations
 
@@ -20,18 +20,19 @@ class Closable(Protocol):
 C = TypeVar("C", bound=Closable)
 
 KEPT = 8  # connections kept open when free
-_pools: weakref.WeakSet[Pool[Closable]] = weakref.WeakSet()
+_pools: weakref.WeakSet[ConnectionPool[Closable]] = weakref.WeakSet()
 _graveyard: list[object] = []
 _forked: set[Path | None] = set()  # SQLite files that were open when this process was forked
 
 
-class Pool(Generic[C]):
-    """`in_order`: is this one fit for further use? Asked after each. `usable`: is it still? Asked before it is lent,
-    where one that is free can break. `file`: the SQLite file that its connections have open. SQLite keeps what it has
-    locked in the memory of the process, which a forked child inherits and believes: it must not open that file.
+class ConnectionPool(Generic[C]):
+    """`in_order`: may this connection be used again? Asked after each use. `usable`: is it still alive? Asked before it
+    is lent, for connections that can break while free. `file`: the SQLite file that the connections have open. SQLite
+    records its locks in the memory of the process, which a forked child inherits and trusts: the child must not open
+    that file.
 
-    Whoever enqueues passes here: the list of free ones is taken from and added to without a lock, each by one call that
-    no thread can see half done."""
+    Every enqueue comes through here, so the list of free connections is used without a lock: each access is one call
+    that is atomic for other threads."""
 
     def __init__(
         self, connect: Callable[[], C], in_order: Callable[[C], bool], usable: Callable[[C], bool] | None = None, *,
@@ -42,7 +43,7 @@ class Pool(Generic[C]):
         self._usable = usable
         self.file = file
         self._free: list[C] = []
-        self._open: weakref.WeakSet[C] = weakref.WeakSet()  # by this process: free or lent
+        self._open: weakref.WeakSet[C] = weakref.WeakSet()  # opened by this process: free or lent
         self._opening = 0
         self._lock = Lock()
         self._closed = False
@@ -58,7 +59,7 @@ class Pool(Generic[C]):
 
     @contextmanager
     def fresh(self) -> Iterator[C]:
-        """A connection that nobody used before or will after."""
+        """A new connection, closed at the end of the block."""
         connection = self._opened()
         try:
             yield connection
@@ -66,7 +67,7 @@ class Pool(Generic[C]):
             self._end(connection)
 
     def take(self) -> C:
-        """A free connection or a new one. Whoever took it gives it back."""
+        """A free connection or a new one. The caller gives it back."""
         try:
             connection = self._free.pop()
         except IndexError:
@@ -81,7 +82,7 @@ class Pool(Generic[C]):
         if connection not in self._open:
             self._end(connection)
         elif not self._in_order(connection):
-            # Where one connection broke (a restart, a failover) the free ones have hardly survived.
+            # If one connection broke (a restart, a failover), the free ones are probably broken, too.
             self._end(connection)
             self._end_free()
         elif len(self._free) < KEPT:
@@ -113,7 +114,7 @@ class Pool(Generic[C]):
             connection.close()
             self._open.discard(connection)
         else:
-            _graveyard.append(connection)  # it was lent when this process was forked, and is its parent's
+            _graveyard.append(connection)  # it was lent when this process was forked, and belongs to its parent
 
     def _end_free(self) -> None:
         while True:
@@ -132,13 +133,13 @@ class Pool(Generic[C]):
         return bool(self._open or self._opening)
 
     def before_fork(self) -> None:
-        """What would not survive is closed while it is still ours alone; what is in use can't be."""
+        """Close what a child must not inherit, while we are its only owner. Connections in use can't be closed."""
         if self.file is not None:
             self._end_free()
 
     def in_child(self) -> None:
-        """What was open belongs to the parent. Closing it here would end the parent's session, so it is put aside for
-        as long as the process lives."""
+        """The open connections belong to the parent. Closing them here would end the parent's sessions, so they are
+        kept aside for as long as this process lives."""
         _graveyard.extend(self._open)
         self._free = []
         self._open = weakref.WeakSet()

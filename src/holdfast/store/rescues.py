@@ -1,38 +1,31 @@
-"""The part of a Store that takes jobs back from whoever can no longer end them: a worker that fell silent, a process
-that died. What follows for the job is decided by `model.rescue`; every write checks the fence it takes the job from."""
+"""Takes jobs back from whoever can no longer end them: a worker that fell silent, a process that died. What becomes of
+the job is decided by `model.rescue`; every write checks the fence it takes the job from."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING
 
 from holdfast.model.job import ClaimedJob, Rescued, correlated
 from holdfast.model.lifecycle import State
 from holdfast.model.outcome import Crash
 from holdfast.model.rescue import verdict
 from holdfast.store.columns import JobId, Row
-from holdfast.store.reads import Reading
+from holdfast.store.database import Database, Transaction
+from holdfast.store.exchange import Ref
 
-if TYPE_CHECKING:
-    from holdfast.store.base import Ref, Transaction
-
-RESCUE_BATCH = 20  # leases taken back in one transaction
-RESCUE_ROUNDS = 50  # transactions in one call, while they find only leases with nothing left under them
+RESCUE_BATCH = 20  # leases rescued in one transaction
+RESCUE_ROUNDS = 50  # transactions in one call, while they find only leases without running jobs
 
 
-class TakesBack(Reading):
-    if TYPE_CHECKING:  # what the rest of a Store brings
-
-        @abstractmethod
-        def transaction(self) -> AbstractContextManager[Transaction]: ...
+class Rescues:
+    def __init__(self, db: Database) -> None:
+        self._db = db
 
     def rescue(self, *, by_expiry: bool = True, dead: Sequence[str] = (), quarantine_after: int = 3) -> list[Rescued]:
-        """Take back what silent workers held: leases past their end, and all leases of workers known to be dead.
-        A bounded batch; call again while it returns any."""
+        """Take back what silent workers held: expired leases, and all leases of workers known to be dead. A bounded
+        batch; call again while it returns any."""
         for _ in range(RESCUE_ROUNDS):
-            with self.transaction() as tx:
+            with self._db.transaction() as tx:
                 leases = tx.rows("expired_leases", by_expiry=by_expiry, dead=list(dead), limit=RESCUE_BATCH)
                 rescued = [job for lease in leases for job in self._rescue_lease(tx, lease, quarantine_after)]
             if rescued or len(leases) < RESCUE_BATCH:
@@ -41,15 +34,15 @@ class TakesBack(Reading):
 
     def _rescue_lease(self, tx: Transaction, lease: Row, quarantine_after: int) -> Iterator[Rescued]:
         fence = str(lease["fence"])
-        # Other jobs died with it if the worker had more in hand: then nobody knows whose fault it was.
+        # If the worker had more jobs in flight, they died together, and nobody knows whose fault it was.
         company = lease["held"] > 1 or lease["leases"] > 1
-        ids = self.codec.ids(lease["job_ids"])
+        ids = self._db.codec.ids(lease["job_ids"])
         yield from self._taken_back(tx, ids, fence, lease["worker"], company, quarantine_after)
         tx.rows("drop_leases", fences=[fence])
 
     def crashed(self, crashes: Sequence[tuple[Ref, Crash]], worker: str, *, quarantine_after: int) -> list[Rescued]:
-        """Take back what ran in a process that died, of a worker that lives."""
-        with self.transaction() as tx:
+        """Take back what ran in a process that died, while its worker lives."""
+        with self._db.transaction() as tx:
             return [
                 job
                 for ref, crash in crashes
@@ -60,7 +53,7 @@ class TakesBack(Reading):
 
     def holds(self, held: ClaimedJob) -> bool:
         """Does this job still run under this claim?"""
-        rows = self.read("get", id=held.id)
+        rows = self._db.read("get", id=held.id)
         return bool(rows) and rows[0]["state"] == State.RUNNING and str(rows[0]["fence"]) == held.fence
 
     def _taken_back(

@@ -65,7 +65,7 @@ def with_tables(text: str, table: Callable[[str], str]) -> str:
 
 
 class Statements:
-    """The statements of one store, with its names filled in."""
+    """The statements of one database, with their tokens filled in."""
 
     def __init__(
         self,
@@ -99,11 +99,11 @@ class Statements:
         return with_tables(migration, self._table)
 
     def define(self, name: str, text: str) -> None:
-        """A statement made of others, or of one with something in its place."""
+        """Add a statement that is made from others."""
         self._ready[name] = self.fill(text)
 
     def fill(self, text: str) -> str:
-        """A statement of ours with its names filled in; the same text is filled once."""
+        """A text of ours with its tokens filled in; each text is filled only once."""
         found = self._ready.get(text)
         if found is None:
             found = self._ready[text] = self._fill(text)
@@ -112,7 +112,7 @@ class Statements:
     def _fill(self, text: str) -> str:
         if self._parameter is not None:
             text = text.replace("%", "%%")
-            # Parameters first: what the words below become may hold placeholders of its own.
+            # Parameters first: the replacements of tokens may contain placeholders of their own.
             parameter = self._parameter
             text = _PARAMETER.sub(lambda m: parameter(m[1]), text)
         return _TOKEN.sub(self._replace, text)

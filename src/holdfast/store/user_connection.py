@@ -1,5 +1,5 @@
-"""The driver's own connection beneath what a framework calls one: SQLAlchemy's sessions and connections, Django's.
-Known by where their classes come from; neither is imported. What is none of them is returned as it is."""
+"""Finds the driver's connection beneath SQLAlchemy's sessions and connections, and Django's connections. They are
+recognised by the module of their classes, so that neither library is imported. Anything else is returned unchanged."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import sys
 from typing import Any
 
 DISK_TROUBLE = (10, 13)  # SQLITE_IOERR, SQLITE_FULL
-CLOSED = "the connection is closed"  # all that psycopg says of one that its user has closed
+CLOSED = "the connection is closed"  # psycopg's only message for a connection that its user has closed
 
 
 def underlying(connection: Any) -> Any:
-    """Of a Session or Connection of SQLAlchemy, or a connection of Django's."""
+    """The driver's connection of a Session or Connection of SQLAlchemy, or a connection of Django."""
     if _is_of("sqlalchemy", connection) and hasattr(connection, "connection") and not _is_async(connection):
-        if hasattr(connection, "get_bind"):  # a session: its connection has a transaction open, and opens one if not
+        if hasattr(connection, "get_bind"):  # a session: its connection opens a transaction if none is open
             connection = connection.connection()
         if not connection.in_transaction():
-            connection.begin()  # as its own `execute` would: else its `commit` had nothing to commit
+            connection.begin()  # as its own `execute` would; otherwise its `commit` would commit nothing
         return connection.connection.driver_connection
     if _is_of("django", connection) and hasattr(connection, "ensure_connection"):
         connection.ensure_connection()
@@ -25,7 +25,7 @@ def underlying(connection: Any) -> Any:
 
 
 async def aunderlying(connection: Any) -> Any:
-    """As `underlying`, of an AsyncSession or AsyncConnection, too."""
+    """As `underlying`, for an AsyncSession or AsyncConnection, too."""
     if _is_of("sqlalchemy", connection) and _is_async(connection):
         if hasattr(connection, "sync_session"):
             connection = await connection.connection()
@@ -36,9 +36,9 @@ async def aunderlying(connection: Any) -> Any:
 
 
 def is_cut_off(error: BaseException | None) -> bool:
-    """Does this, or what it was raised from, say that a driver lost its database? (One that raised it is imported.)"""
+    """Does this error, or one it was raised from, say that a driver lost its database? (That driver is imported.)"""
     psycopg, sqlite3 = sys.modules.get("psycopg"), sys.modules.get("sqlite3")
-    for _ in range(20):  # whatever it leads to
+    for _ in range(20):  # a bound, whatever the chain looks like
         if error is None:
             return False
         if psycopg is not None and isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
@@ -54,5 +54,5 @@ def _is_async(connection: Any) -> bool:
 
 
 def _is_of(package: str, connection: Any) -> bool:
-    """Its class, or one it was derived from, is that package's."""
+    """Does its class, or a base of it, come from this package?"""
     return any(kind.__module__.partition(".")[0] == package for kind in type(connection).__mro__)

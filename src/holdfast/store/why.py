@@ -21,6 +21,7 @@ from holdfast.model.why import (
     reasons,
 )
 from holdfast.store.base import JobId, Row, Store
+from holdfast.store.columns import key_of
 from holdfast.store.filter_pauses import standing_filters
 
 WINDOW = 10_000  # jobs of a queue a summary looks at, of each kind
@@ -32,13 +33,13 @@ PACE_ENOUGH = 5  # ended jobs below which nothing is said of it
 def why(store: Store, job_id: str, *, position: bool = True) -> list[Reason]:
     """Every reason that a job does not run, or what became of it."""
     try:
-        key = store.key_of(job_id)
+        key = key_of(job_id)
     except JobNotFound:
         return not_found(job_id, store.shown_url, None)
-    rows = store.read("why", id=key)
+    rows = store.db.read("why", id=key)
     if rows[0]["id"] is None:
         return not_found(job_id, store.shown_url, rows[0]["newest"])
-    facts = replace(facts_of(store, rows), writing=store.writing())
+    facts = replace(facts_of(store, rows), writing=store.db.writing())
     if facts.state in (State.QUEUED, State.PAUSED):
         facts = replace(facts, filter_pauses=tuple(_meaning(store, job_id)))
     if position and facts.state is State.QUEUED and facts.due and facts.able:
@@ -69,9 +70,9 @@ def why_queue(store: Store, queue: str, *, window: int = WINDOW) -> QueueWhy:
 
 def _kinds(store: Store, queue: str, window: int) -> list[Row]:
     """The jobs of a queue, counted by what may keep them waiting, each kind with one job as an example."""
-    pauses = standing_filters(store).pauses
+    pauses = standing_filters(store.db).pauses
     kinds: dict[tuple[Any, ...], Row] = {}
-    for row in store.read("why_queue", queue=queue, most=window, judged=bool(pauses)):
+    for row in store.db.read("why_queue", queue=queue, most=window, judged=bool(pauses)):
         args = row.pop("args")
         pause = None if args is None else pause_meaning(queue, row["task"], args.encode(), pauses)
         jobs, example = row.pop("jobs"), row.pop("example")
@@ -83,9 +84,9 @@ def _kinds(store: Store, queue: str, window: int) -> list[Row]:
 def facts_of(store: Store, rows: list[Row]) -> Facts:
     """The rows of why.sql as values."""
     job = rows[0]
-    now = store.codec.moment(job["now"])
+    now = store.db.codec.moment(job["now"])
     assert now is not None
-    due_at = store.codec.moment(job["due_at"])
+    due_at = store.db.codec.moment(job["due_at"])
     assert due_at is not None
     moments = ("expires_at", "finished_at", "lease_ends_at", "asked_at")
     plain = (
@@ -94,7 +95,7 @@ def facts_of(store: Store, rows: list[Row]) -> Facts:
     )  # fmt: skip
     flags = ("cancel_requested", "pause_requested")
     values: dict[str, Any] = {
-        **{name: store.codec.moment(job[name]) for name in moments},
+        **{name: store.db.codec.moment(job[name]) for name in moments},
         **{name: job[name] for name in plain},
         **{name: bool(job[name]) for name in flags},
     }
@@ -111,17 +112,17 @@ def facts_of(store: Store, rows: list[Row]) -> Facts:
 
 
 def _pause(store: Store, kind: str, name: str, row: Row) -> Pause | None:
-    since = store.codec.moment(row[f"{kind}_paused_at"])
+    since = store.db.codec.moment(row[f"{kind}_paused_at"])
     if since is None:
         return None
     by, reason, until = (row[f"{kind}_paused_{what}"] for what in ("by", "why", "until"))
-    return Pause(kind, name, by, reason, store.codec.moment(until), since)
+    return Pause(kind, name, by, reason, store.db.codec.moment(until), since)
 
 
 def _meaning(store: Store, job_id: str) -> Iterator[Pause]:
     """The pauses by filter that mean this job."""
-    pauses = [pause for pause in store.pauses(count=False) if pause.kind == "filter"]
-    job = store.get(job_id) if pauses else None
+    pauses = [pause for pause in store.pauses.all(count=False) if pause.kind == "filter"]
+    job = store.reads.get(job_id) if pauses else None
     for pause in pauses:
         filter = PauseFilter.named(pause.name)
         if job is not None and filter is not None and filter.means(job.queue, job.task, job.args):
@@ -129,15 +130,15 @@ def _meaning(store: Store, job_id: str) -> Iterator[Pause]:
 
 
 def _alive(store: Store, row: Row) -> bool:
-    now, seen_at = store.codec.moment(row["now"]), store.codec.moment(row["seen_at"])
+    now, seen_at = store.db.codec.moment(row["now"]), store.db.codec.moment(row["seen_at"])
     return now is not None and seen_at is not None and heard_of(seen_at, row["lease"], now)
 
 
 def _worker(store: Store, row: Row) -> WorkerFacts:
     return WorkerFacts(
         id=row["worker_id"],
-        queues=None if row["queues"] is None else store.codec.words(row["queues"]),
-        tasks=store.codec.words(row["tasks"]),
+        queues=None if row["queues"] is None else store.db.codec.words(row["queues"]),
+        tasks=store.db.codec.words(row["tasks"]),
         slots=row["slots"],
         running=row["running"] or 0,
     )
@@ -154,7 +155,7 @@ def _with_position(store: Store, facts: Facts, key: JobId, due_at: Any) -> Facts
     )
     if not ahead or first is None or ahead >= POSITIONS:
         return replace(facts, ahead=ahead)
-    [pace] = store.read("pace", id=first, tasks=tasks, most=PACE_JOBS, minus_span=-PACE_SPAN)
+    [pace] = store.db.read("pace", id=first, tasks=tasks, most=PACE_JOBS, minus_span=-PACE_SPAN)
     if pace["ended"] < PACE_ENOUGH:
         return replace(facts, ahead=ahead)
     return replace(facts, ahead=ahead, estimate=ahead * pace["seconds"] / pace["ended"])

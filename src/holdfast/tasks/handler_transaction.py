@@ -38,7 +38,7 @@ class Success:
         writes = self._writes
         data = self._prepare(result, conn)
         try:
-            writes.store.succeed_on(conn, writes.ref, data, writes.attempt.progress)
+            writes.store.attempts.succeed_on(conn, writes.ref, data, writes.attempt.progress)
         except LeaseLost as lost:
             self._refuse_second(conn, lost)
             raise
@@ -48,7 +48,7 @@ class Success:
         writes = self._writes
         data = self._prepare(result, conn)
         try:
-            await writes.store.asucceed_on(conn, writes.ref, data, writes.attempt.progress)
+            await writes.store.attempts.asucceed_on(conn, writes.ref, data, writes.attempt.progress)
         except LeaseLost as lost:
             self._refuse_second(conn, lost)
             raise
@@ -88,7 +88,7 @@ class HandlerTransaction:
         self._writes = writes
         self._success = success
         self._store = writes.store
-        self._permits = writes.store.permits
+        self._permits = writes.store.user_connections.permits
         self._held: list[Permit] = []  # none or one
         self._opened: AbstractContextManager[Any]
         self._opened_at = 0.0  # monotonic
@@ -173,7 +173,7 @@ class HandlerTransaction:
 
     def _open(self) -> None:
         held = self._writes.attempt.held
-        opened = self._store.user_transaction(f"job {held.id} ({held.task})")
+        opened = self._store.user_connections.transaction(f"job {held.id} ({held.task})")
         self.conn = opened.__enter__()
         self._opened = opened
         self._opened_at = time.monotonic()
@@ -214,14 +214,14 @@ class HandlerTransaction:
         it records instead waits for whoever still locks the job's row, and is refused if the commit came first."""
         ref = self._writes.ref
         try:
-            return bool(self._store.read("recorded", id=ref.id, fence=ref.fence))
+            return bool(self._store.db.read("recorded", id=ref.id, fence=ref.fence))
         except StoreError:
             return False
 
     def _look_for_primary(self) -> None:
         """Another server may have said that the lease is lost: the next transaction goes to the right one."""
         with suppress(StoreError):
-            self._store.look_around()
+            self._store.db.look_around()
 
     def _warn_if_long(self) -> None:
         """On SQLite every other writer waited for this transaction."""

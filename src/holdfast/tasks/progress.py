@@ -67,7 +67,7 @@ def saving_checkpoint(writes: LeaseWrites, state: Any, pending: int, done: int |
                 data = encode_checkpoint(state, limit=writes.settings.max_result)
             except Unfit as unfit:
                 raise HoldfastError(f"the checkpoint of job {job} can't be kept: {unfit}", number="HF1308") from None
-        requests = writes.store.checkpoint(writes.ref, data, pending, done)
+        requests = writes.store.attempts.checkpoint(writes.ref, data, pending, done)
         if done is not None and attempt.done is not None:
             attempt.done = int(done)  # the count reported before is out of date
         events.emit("checkpointed", job=job, pending=pending, done=done)

@@ -113,7 +113,7 @@ class Step:
         return self._kept
 
     def _look_up(self, writes: LeaseWrites) -> tuple[bool, bool]:
-        self._kept, cancel, pause = writes.store.step(writes.ref, self._name)
+        self._kept, cancel, pause = writes.store.attempts.step(writes.ref, self._name)
         return cancel, pause
 
     def keep(self, value: Any) -> bytes:
@@ -141,7 +141,7 @@ class Step:
             ) from None
 
     def _keep(self, writes: LeaseWrites, data: bytes) -> tuple[bool, bool]:
-        requests = writes.store.keep_step(writes.ref, self._name, data)
+        requests = writes.store.attempts.keep_step(writes.ref, self._name, data)
         events.emit("stepped", job=self._job, step=self._name)
         return requests
 

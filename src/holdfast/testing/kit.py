@@ -54,7 +54,7 @@ def store(app: Holdfast, *, now: datetime | None = None, inline: bool = False, *
         app._store = None
         try:
             app._store = open_store(app.settings, clock=clock)
-            app._store.migrate()
+            app._store.schema.migrate()
             kit = Kit(app, clock)
             with kit.inline() if inline else nullcontext():
                 yield kit
@@ -135,7 +135,7 @@ class Kit:
         __tracebackhide__ = True
         if not ran:
             raise AssertionError(f"nothing was due, so nothing is {wanted}; {self._listed()}")
-        found = [self.app.store.get(id) for id in dict.fromkeys(one.id for one in ran)]
+        found = [self.app.store.reads.get(id) for id in dict.fromkeys(one.id for one in ran)]
         if others := [record for record in found if record.state is not wanted]:
             lines = "\n".join(f"  {told(self.app, record, self.now)}" for record in others)
             raise AssertionError(f"{len(others)} of {len(found)} jobs that ran are not {wanted}:\n{lines}")
@@ -188,7 +188,7 @@ class Kit:
     def _records(self, task: str | None = None, state: State | None = None) -> list[JobRecord]:
         found: list[JobRecord] = []
         before = None
-        while page := self.app.store.jobs(task=task, state=state, before=before, limit=PAGE):
+        while page := self.app.store.reads.jobs(task=task, state=state, before=before, limit=PAGE):
             found += page
             before = page[-1].id
         return found[::-1]
@@ -229,14 +229,16 @@ class Kit:
         back = [given_back(held, started=False) for held in others]
         self.app.store.exchange(back, None, [held.fence for held in others])
         if found is None:
-            raise AssertionError(f"no worker would take it: {told(self.app, self.app.store.get(job.id), self.now)}")
+            raise AssertionError(
+                f"no worker would take it: {told(self.app, self.app.store.reads.get(job.id), self.now)}"
+            )
 
     def _claim_one(self, task: str) -> ClaimedJob | None:
         fence = str(uuid.uuid4())
         wants = Wants(
             fence=fence, worker=f"crashed-{fence[:8]}", tasks=(task,), limit=1, lease=self.app.settings.lease
         )  # fmt: skip
-        claimed = self.app.store.claim(wants)
+        claimed = self.app.store.attempts.claim(wants)
         free, held = FilterPauses(self.app.store).split(claimed.jobs, claimed.filter_version)
         self.app.store.exchange(held, None, [fence] if held else [])
         return next(iter(free), None)

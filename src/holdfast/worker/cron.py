@@ -34,22 +34,22 @@ class Crons:
         if not self.declared:
             for task in self._tasks:
                 if task.aliases:
-                    self._store.rename_cron(task.name, task.aliases)
+                    self._store.crons.rename(task.name, task.aliases)
             self._fire_due()  # ticks of the schedule as it was before
-            now = self._store.now()
+            now = self._store.reads.now()
             for task in self._tasks:
-                self._store.declare_cron(cron_of(task, now))
+                self._store.crons.declare(cron_of(task, now))
             self.declared = True
         return self._fire_due()
 
     def _fire_due(self) -> float | None:
-        waits = [self._fire(cron) for cron in self._store.crons() if cron.name in self.names]
+        waits = [self._fire(cron) for cron in self._store.crons.all() if cron.name in self.names]
         return min((wait for wait in waits if wait is not None), default=None)
 
     def _fire(self, cron: CronRecord) -> float | None:
         try:
             while step := next_step(cron):
-                job = self._store.fire(cron, step)
+                job = self._store.crons.fire(cron, step)
                 if job is None and step.tick is not None:
                     return MARGIN  # another worker was quicker: see what is left
                 if step.skipped_from is not None:

@@ -58,7 +58,7 @@ class Desk:
             worker, queues, settings.lease, slots, self.in_flight, outbox, mandate,
             prefetch=not settings.after_job_delay,
         )  # fmt: skip
-        self.poller = poller = Poller(slots, Peers(store, claims), VainWakeups(store.newest), settings.backoff)
+        self.poller = poller = Poller(slots, Peers(store, claims), VainWakeups(store.reads.newest), settings.backoff)
         self.wakeups = Wakeups(poller, slots, bell)
         self.intake = Intake(slots, self.in_flight, outbox, suspects, FilterPauses(store), mandate)
         self.ended = EndedAttempts(

@@ -54,7 +54,7 @@ class FilterPauses:
 
     def _read(self) -> None:
         try:
-            found = standing_filters(self._store)
+            found = standing_filters(self._store.db)
         except StoreUnavailable as error:
             raise OutcomeUnknown(f"jobs were claimed, and which are paused could not be read: {error}") from error
         self._version, self._pauses = found.version, found.pauses

@@ -101,7 +101,7 @@ class Heartbeat:
         refs = {Ref(a.held.id, a.held.fence): a for a in attempts}
         fences = list({ref.fence for ref in refs})
         try:
-            alive, requests = self._store.renew(fences, list(refs), self._lease)
+            alive, requests = self._store.attempts.renew(fences, list(refs), self._lease)
         except StoreError as error:
             self._connection_broke()
             events.emit("unavailable", error=f"leases could not be renewed: {error}", wait=min(TICK, self._every / 4))
@@ -116,7 +116,7 @@ class Heartbeat:
         """Read what people ask for without renewing anything. On SQLite every commit wakes us: a renewal would wake us
         again."""
         try:
-            requests = self._store.asked()
+            requests = self._store.attempts.asked()
         except StoreError:
             self._requested = True
             return
@@ -132,7 +132,7 @@ class Heartbeat:
 
     def _ask_for_stacks(self, refs: dict[Ref, Attempt]) -> None:
         try:
-            asked = self._store.stack_asks()
+            asked = self._store.stack_requests.unanswered()
         except StoreError:
             return  # no job depends on it: whoever asked learns that there is no answer
         for id, fence in asked:
@@ -144,7 +144,7 @@ class Heartbeat:
         while self._answers:
             attempt, stack = self._answers.popleft()
             with suppress(StoreError):  # no job depends on it
-                self._store.answer_stack(attempt.held.id, attempt.held.fence, stack)
+                self._store.stack_requests.answer(attempt.held.id, attempt.held.fence, stack)
 
     def _lost(self, attempts: Iterable[Attempt]) -> None:
         """These leases are gone. But what finished since the list was made was recorded, not lost. With short jobs that
@@ -166,7 +166,7 @@ class Heartbeat:
                 continue
             attempt.moved = time.monotonic()
             try:
-                cancel, pause = self._store.progress(
+                cancel, pause = self._store.attempts.progress(
                     Ref(attempt.held.id, attempt.held.fence), *progress, _rate(attempt, progress[0])
                 )
             except LeaseLost:

@@ -78,7 +78,7 @@ class Listener:
         self._thread = threading.Thread(target=self._run, name="holdfast-listener", daemon=True)
 
     def start(self) -> None:
-        if self._store.can_listen:
+        if self._store.wakeups.can_listen:
             self._thread.start()
 
     def stop(self) -> None:
@@ -93,9 +93,9 @@ class Listener:
     def _run(self) -> None:
         while not self._stopping.is_set():
             try:
-                ear = self._store.open_ear()
+                ear = self._store.wakeups.open_ear()
                 if ear is None:
-                    self._store.listen(self.received, self._stopping.is_set)
+                    self._store.wakeups.listen(self.received, self._stopping.is_set)
                 else:
                     self._lend(ear)
             except Exception as error:  # noqa: BLE001 - a listener that ended for any reason must listen again

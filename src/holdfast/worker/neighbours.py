@@ -46,12 +46,12 @@ def meet(store: Store, host: str, worker: str) -> Neighbours:
 def meeting_place(store: Store, host: str, *, create: bool = True) -> int | None:
     """A descriptor of the directory where workers of this store on this host keep their files. None: it does not exist
     and `create` is False. Raises Alone."""
-    path = getattr(store, "path", None)
+    path = getattr(store.db, "path", None)
     try:
         if path is not None:
             where, levels = Path(path).parent, [f"{Path(path).name}-workers", host]
         else:
-            where, levels = _runtime_directory(), [f"holdfast-{os.getuid()}", store.store_id, host]
+            where, levels = _runtime_directory(), [f"holdfast-{os.getuid()}", store.schema.store_id, host]
         # This one may be a link, as /tmp is on some systems, and need not be readable: we trust nothing because of it.
         place = os.open(where, getattr(os, "O_PATH", os.O_RDONLY) | DIRECTORY)
         for name in levels:
@@ -217,5 +217,5 @@ class NeighbourWatch:
         for worker in self._neighbours.dead():
             events.emit("neighbour_died", worker=worker)
             self._rescuer.rescue_from([worker])
-            self._store.unregister(worker)
+            self._store.workers.unregister(worker)
             self._neighbours.bury(worker)

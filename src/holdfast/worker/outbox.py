@@ -99,19 +99,19 @@ class Outbox:
         """A handler recorded its success in its own transaction. Was that committed?"""
         attempt, outcome = self.to_verify[0]
         held = attempt.held
-        if self._store.read("recorded", id=held.id, fence=held.fence):
+        if self._store.db.read("recorded", id=held.id, fence=held.fence):
             if outcome.output is not None:
-                self._store.keep_output(Ref(held.id, held.fence), outcome.output)
+                self._store.attempts.keep_output(Ref(held.id, held.fence), outcome.output)
             self._meters.attempts += 1
             self._meters.jobs += 1
             self._events.succeeded(held)
             if outcome.error is not None and outcome.error.code != NOT_COMMITTED:
                 events.emit("error_after_success", job=str(held.id), task=held.task, error=outcome.error.message)
             self.forget(held)
-            self._store.notify(finished=[held.id])  # the handler's transaction notified nobody
+            self._store.wakeups.notify(finished=[held.id])  # the handler's transaction notified nobody
         else:
             outcome = replace(outcome, recorded=False)
-            if self._store.holds(held):
+            if self._store.rescues.holds(held):
                 raised = outcome.error is not None and outcome.error.code != NOT_COMMITTED
                 emit_errored(held, outcome, worker=None if raised else self._worker)
             self.outcomes.append(outcome)
@@ -121,9 +121,9 @@ class Outbox:
         """A process died in which attempts ran. Those whose row somebody has locked are reported again later."""
         crashes = list(self.crashes)
         refs = [(Ref(attempt.held.id, attempt.held.fence), crash) for attempt, crash in crashes]
-        taken = self._store.crashed(refs, self._worker, quarantine_after=self._quarantine_after)
+        taken = self._store.rescues.crashed(refs, self._worker, quarantine_after=self._quarantine_after)
         done = {job.id for job in taken}
-        left = [(a, crash) for a, crash in crashes if str(a.held.id) not in done and self._store.holds(a.held)]
+        left = [(a, crash) for a, crash in crashes if str(a.held.id) not in done and self._store.rescues.holds(a.held)]
         self.crashes[: len(crashes)] = left
         self.crashes_at = time.monotonic() + (CRASH_LOCKED if left else 0.0)
         for attempt, crash in crashes:
@@ -134,7 +134,7 @@ class Outbox:
         self._meters.failed += sum(1 for job in taken if job.state is State.FAILED)
         for job in taken:
             emit_rescued(job, self._worker)
-        self._store.tell([job.queue for job in taken])
+        self._store.wakeups.tell([job.queue for job in taken])
 
     # -- with round trips ----------------------------------------------------------------------------------------------
 
@@ -169,7 +169,7 @@ class Outbox:
         if outcomes:
             events.emit("recorded", count=len(outcomes))
         if done.awaited:
-            self._store.notify(finished=done.awaited)
+            self._store.wakeups.notify(finished=done.awaited)
         if done.requeued:
             self._announce_requeued(done.requeued, [outcome.delay for outcome in others if goes_on(outcome)])
 
@@ -185,9 +185,9 @@ class Outbox:
     def _announce_requeued(self, queues: set[str], delays: Sequence[float]) -> None:
         later = [delay for delay in delays if delay]
         if len(later) < len(delays):
-            self._store.tell(list(queues))
+            self._store.wakeups.tell(list(queues))
         if later:
-            self._store.hint("", due_in=min(later))
+            self._store.wakeups.hint("", due_in=min(later))
 
     def set_aside(self, outcomes: Sequence[Outcome], *, alone: bool) -> None:
         """Somebody's open transaction has the row of one of these locked. That outcome is sent again from time to time;

@@ -52,6 +52,6 @@ class OutcomeEvents:
 
 def expire(store: Store) -> None:
     """Cancel queued jobs that were not started before they expired, and emit an event."""
-    while expired := store.expire():
+    while expired := store.retention.expire():
         events.emit("expired", count=len(expired))
-        store.notify(finished=[row["id"] for row in expired if row["awaited"]])
+        store.wakeups.notify(finished=[row["id"] for row in expired if row["awaited"]])

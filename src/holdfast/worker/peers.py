@@ -46,7 +46,7 @@ class Peers:
         if self.wake_all_at is not None and self.wake_all_at <= now:
             self.wake_all_at = None
             if any(self._claims.is_full(one) for one in slots):
-                self._store.notify([""])  # all of them: a few might be full as well
+                self._store.wakeups.notify([""])  # all of them: a few might be full as well
 
     def due_now(self, now: float) -> float | None:
         """A job falls due, and only two workers set a timer for that. If this one is full, others have to look.
@@ -57,7 +57,7 @@ class Peers:
         if now < self._overdue_announced_at + LATE:
             return self._overdue_announced_at + LATE
         self._overdue_announced_at = now
-        self._store.hint("")
+        self._store.wakeups.hint("")
         return None
 
     def due_in(self, seconds: float) -> float | None:
@@ -66,7 +66,7 @@ class Peers:
         announce, self.announce_due = self.announce_due, False
         ours = self.place.due(seconds)
         if ours is None and announce:
-            self._store.hint("", due_in=seconds)
+            self._store.wakeups.hint("", due_in=seconds)
         return ours
 
     def wake_for_more(self, jobs: Sequence[ClaimedJob], now: float) -> None:
@@ -75,6 +75,6 @@ class Peers:
         if not self.exist or now < self._all_woken_at + ALL_AWAKE:
             return
         if len(jobs) == 1:
-            self._store.hint(jobs[0].queue, (jobs[0].task, jobs[0].priority))
+            self._store.wakeups.hint(jobs[0].queue, (jobs[0].task, jobs[0].priority))
         else:
-            self._store.notify({job.queue for job in jobs})
+            self._store.wakeups.notify({job.queue for job in jobs})

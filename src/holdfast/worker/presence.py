@@ -33,7 +33,7 @@ class Presence:
 
     def register(self) -> None:
         if not self.leaving:
-            self._store.register(
+            self._store.workers.register(
                 id=self._id, name=self._name, host=self._host, pid=os.getpid(), queues=self._queues, tasks=self._tasks,
                 slots=self._slots(), crons=self._crons, lease=self._lease,
             )  # fmt: skip
@@ -48,9 +48,9 @@ class Presence:
             self._announced = False
         if is_open and not self._announced:
             self._announced = True
-            self._store.notify(workers=True)
+            self._store.wakeups.notify(workers=True)
         self.place = look.place
         return look
 
     def unregister(self) -> None:
-        self._store.unregister(self._id)
+        self._store.workers.unregister(self._id)

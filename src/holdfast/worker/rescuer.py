@@ -60,10 +60,10 @@ class Rescuer:
         self._rescue(by_expiry=False, dead=dead)
 
     def _rescue(self, *, by_expiry: bool, dead: Sequence[str] = ()) -> None:
-        while rescued := self._store.rescue(
+        while rescued := self._store.rescues.rescue(
             by_expiry=by_expiry, dead=list(dead), quarantine_after=self._quarantine_after
         ):
             for job in rescued:
                 emit_rescued(job, self._worker)
-            self._store.tell([job.queue for job in rescued])
+            self._store.wakeups.tell([job.queue for job in rescued])
             self._job_due_in(0.0)

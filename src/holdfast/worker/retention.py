@@ -32,18 +32,18 @@ class Retention:
             self.walk()
 
     def drop_pending(self) -> None:
-        full = all(self._store.drop_pending(PENDING_BATCH) == PENDING_BATCH for _ in range(STEPS))
+        full = all(self._store.retention.drop_pending(PENDING_BATCH) == PENDING_BATCH for _ in range(STEPS))
         self._pending_next = time.monotonic() + (0.0 if full else PENDING_EVERY)
 
     def walk(self) -> None:
         deleted = 0
         for _ in range(STEPS):
-            count, reached = self._store.purge(self._after_id, finished=self._finished, failed=self._failed)
+            count, reached = self._store.retention.purge(self._after_id, finished=self._finished, failed=self._failed)
             deleted += count
             self._after_id = reached or 0
             if reached is None:
                 self._next = time.monotonic() + EVERY
-                self._store.forget_workers(FORGET_WORKERS)
+                self._store.workers.forget(FORGET_WORKERS)
                 break
         if deleted:
             events.emit("purged", count=deleted)

@@ -15,7 +15,7 @@ MOST = 10  # kinds of jobs that are named
 
 def warn_of_unserved(store: Store) -> None:
     try:
-        found = list(islice(unserved(store.waiting(), store.workers(), store.now()), MOST))
+        found = list(islice(unserved(store.reads.waiting(), store.workers.all(), store.reads.now()), MOST))
     except StoreError as error:
         events.emit("unavailable", error=str(error), wait=0.0)
         return

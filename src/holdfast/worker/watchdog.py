@@ -51,7 +51,7 @@ class Watchdog:
         self._retention = Retention(store, finished=settings.keep_finished, failed=settings.keep_failed)
         self._neighbour_watch = NeighbourWatch(store, neighbours, rescuer, trust, failed=self._look_now)
         self._loop = Loop("watchdog", self._step)
-        primary = [Loop("servers", self._find_primary)] if store.has_several_hosts else []
+        primary = [Loop("servers", self._find_primary)] if store.db.has_several_hosts else []
         self._loops = [self._neighbour_watch.loop, *primary, self._loop]
         self._look_at = 0.0
         self._tick_at: float | None = 0.0  # when the next tick of a cron falls due
@@ -112,7 +112,7 @@ class Watchdog:
         return wait
 
     def _find_primary(self) -> float:
-        self._patiently(self._store.look_around)
+        self._patiently(self._store.db.look_around)
         return FIND_PRIMARY_EVERY
 
     def _look_now(self) -> None:
@@ -156,7 +156,7 @@ class Watchdog:
         self._look_at = now() + self._next_look(look)
         if look.ended_holds:
             self._let_go(now() + AGAIN)
-        if look.filter_pauses and self._store.hold_heads():
+        if look.filter_pauses and self._store.pauses.hold_heads():
             self._look_at = min(self._look_at, now() + AGAIN)
         self.looked = True
 
@@ -188,7 +188,7 @@ class Watchdog:
 
     def _let_go(self, until: float = float("inf")) -> None:
         """Let go of jobs whose hold has ended. If that takes long, look again before going on with it."""
-        while self._store.let_go():
+        while self._store.pauses.let_go():
             self._wakeups.due_in(0.0)
             if now() > until:
                 self._look_at = now() + MARGIN

@@ -147,7 +147,7 @@ class Worker:
         """False: the worker was asked to stop meanwhile."""
         try:
             if not self._shutdown.asked:
-                self._store.check()
+                self._store.schema.check()
             if not self._shutdown.asked:
                 self._runners.open(self._link())
             if self._shutdown.asked:

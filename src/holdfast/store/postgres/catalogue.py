@@ -1,5 +1,5 @@
-"""What a fresh schema of this version looks like: migrated into temporary tables and rolled back, so that it needs no
-right but that to temporary tables, and the server itself says how it writes things down."""
+"""What a fresh schema of this version looks like: migrated into temporary tables and rolled back. That needs no rights
+except to temporary tables, and the server itself says how it writes definitions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast.store.statements import source, with_tables
 
 
 def found_and_fresh(connection: Connection, schema: str) -> tuple[list[Thing], list[Thing]]:
-    """What is there, and what should be."""
+    """What is in the schema, and what should be."""
     with connection.transaction(force_rollback=True):
         for migration in migrations("postgres"):
             connection.execute(with_tables(migration.sql, "pg_temp.{}".format).encode(), prepare=False)

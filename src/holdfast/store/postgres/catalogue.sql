@@ -1,5 +1,5 @@
--- What there is in a schema: tables, their columns, constraints, indexes and triggers with what they run. Constraints go by what they say:
--- their names are the server's. A column whose type is a domain of ours has what that says.
+-- What is in a schema: tables, columns, constraints, indexes, and triggers with the functions they run. Constraints are
+-- identified by their definition, as the server chooses their names. A column of one of our domains includes its definition.
 with ours as (
     select c.oid, c.relname::text as relation from pg_class c join pg_namespace n on n.oid = c.relnamespace
      where n.nspname = :schema and c.relkind in ('r', 'p')

@@ -30,3 +30,8 @@ def array(words: Iterable[str]) -> str:
     """A list of texts as PostgreSQL writes it."""
     quoted = (word.replace("\\", r"\\").replace('"', r"\"") for word in words)
     return "{" + ",".join(f'"{word}"' for word in quoted) + "}"
+
+
+def numbers(values: Iterable[Any]) -> str:
+    """An array of numbers or UUIDs as PostgreSQL writes it: one parameter of one type, whatever its length."""
+    return "{" + ",".join(map(str, values)) + "}"

@@ -1,4 +1,4 @@
-"""Connections to PostgreSQL, and the one place where its errors become ours."""
+"""Connections to PostgreSQL, and the one place where driver errors are translated into ours."""
 
 from __future__ import annotations
 
@@ -33,43 +33,43 @@ Connection = Session
 
 TRANSIENT_CLASSES = ("08", "40", "53", "57")  # connection, rollback, resources, operator intervention
 CONNECT_TIMEOUT = 10  # seconds for a host to answer
-LOCK_TIMEOUT = "2s"  # a foreign lock on one row must not stall a worker
+LOCK_TIMEOUT = "2s"  # somebody's lock on one row must not stall a worker
 VALUE_CLASSES = ("22", "23", "54")  # data exception, constraint, program limit
 LOCK_NOT_AVAILABLE = "55P03"
 NOT_ALLOWED = "42501"
 # The server ended the session, perhaps right after a commit, and the connection may not have noticed yet.
 SESSION_ENDED = ("57P01", "57P02", "57P03", "57P05", "08006", "08003", "25P03")
-READS = 100  # at most, to see whether the server is still there: somebody may send notifications without end
-# The server ended it because its user kept a transaction open for longer than a setting allows. (As text: what comes
-# outside of an answer has no code.)
+READS = 100  # at most, to see whether the server is still there: somebody may send endless notifications
+# The server ended the session because its user kept a transaction open for longer than a setting allows. (Matched by
+# text: messages outside of an answer have no code.)
 OUTSTAYED = ("idle-in-transaction timeout", "transaction timeout")
 # Sessions are shared: another client of a pooler has prepared a statement of this name in ours, or we in another's.
 OTHERS_SESSION = ("42P05", "26000")
-# No connection is left. (As text, too: what a server says while we connect has no code.)
+# No connection is left. (Also matched by text: errors while connecting have no code.)
 TOO_MANY = "53300"
 CROWDED = ("too many clients", "too many connections", "connection slots are reserved", "no more connections allowed")
 READ_ONLY = "25006"  # we are talking to a standby: after a failover a new connection finds the primary
 
 OLDEST = 150000  # the oldest server we work with, as servers count: 15.0
 
-# Our statements are written so that one plan serves all parameters; planning anew would cost more. And all go by
-# indexes: a plan made while the table was empty, and used for hours, would read all of it for every job.
+# Our statements are written so that one plan serves all parameters; planning each time would cost more. And all use
+# indexes: a plan made while the table was empty, and used for hours, would read the whole table for every job.
 PLANS = {
     "plan_cache_mode": "force_generic_plan", "enable_seqscan": "off", "enable_bitmapscan": "off", "jit": "off",
 }  # fmt: skip
 
-# All settings in one round trip, if the session belongs to this process (0: any process). Poolers refuse startup
-# options, or drop them; so only a server that is known to be reached directly gets them, which saves the trip.
+# All settings in one round trip, if the session belongs to this server process (0: any process). Poolers refuse or drop
+# startup options; so only a server that is known to be reached directly gets them, which saves the round trip.
 SET = """select set_config(name, value, false) from unnest(%s::text[], %s::text[]) as s (name, value)
           where %s::integer in (0, pg_backend_pid())"""
-FREE_SESSION = 1.0  # seconds a pooler has to find a free session, when asked how it uses them
-ROUNDS = 3  # other clients of the pooler may come between two statements of ours
+FREE_SESSION = 1.0  # seconds that a pooler has to find a free session, when we test how it uses them
+ROUNDS = 3  # of that test: other clients of the pooler may come between two statements of ours
 
 WAITS = """select wait_event_type, wait_event from pg_stat_activity where state = 'active' and wait_event is not null
     and (pid = {process} or usename = current_user and wait_event = 'SyncRep') order by pid = {process} desc limit 1"""
-ASKING = 2  # seconds the server has to tell what a process of it waits for
+ASKING = 2  # seconds that the server has to say what one of its processes waits for
 
-_direct: set[tuple[object, ...]] = set()  # URLs and hosts where the server itself has answered
+_direct: set[tuple[object, ...]] = set()  # URLs and hosts that connect to the server directly
 _sessions_kept: set[str] = set()  # URLs of poolers that give each client a session of its own
 
 
@@ -77,8 +77,8 @@ def connect(
     settings: Settings, *, application: str = "holdfast", ours: bool = True, host: Mapping[str, str] | None = None,
     timeout: int = CONNECT_TIMEOUT,
 ) -> Connection:  # fmt: skip
-    """Deafness and half-open connections are noticed by the kernel within half a lease. `ours`: for statements of ours,
-    in a session that is set up for them; a handler's own are run as its server, role and URL say. `host`: this one of
+    """Open a connection. The kernel notices half-open ones within half a lease. `ours`: for our statements, in a
+    session that is set up for them; a handler's own statements run as its server, role and URL say. `host`: one of
     those that the URL names."""
     session = _session(settings, ours) if settings.prepare else {}
     connection = _open_directly(settings, application, ours, host, timeout, session)
@@ -98,22 +98,22 @@ def connect(
 
 
 def _session(settings: Settings, ours: bool) -> dict[str, str]:
-    """What a session is to have set."""
-    # The server, too, is to notice that we have vanished: until then it keeps our locks.
+    """The settings of a session."""
+    # The server must notice, too, if we vanish: until then it keeps our locks.
     alive = {f"tcp_{name}": str(value) for name, value in _keepalives(settings).items()}
     if not ours:
         return alive
     return {
         "timezone": "UTC",
         "default_transaction_isolation": "read committed",
-        # What a role allows a statement is meant for its own: ours wait for no lock for long, and a claim that is
-        # always stopped would stop its worker.
+        # A role's limit is meant for its own statements. Ours never wait long for a lock, and a claim that always times
+        # out would stop the worker.
         "statement_timeout": "0",
-        # A foreign lock on one row must not stall a worker: it gives up after a while and goes on without it.
+        # Somebody's lock on one row must not stall a worker: it gives up after a while and continues without it.
         "lock_timeout": LOCK_TIMEOUT,
-        # A worker frozen in the middle of a transaction holds locks that no rescue gets past: the server ends it.
+        # A worker frozen in a transaction holds locks that block its rescue, so the server ends the session.
         "idle_in_transaction_session_timeout": str(_patience(settings) * 1000),
-        "holdfast.notifies": "on",  # so no trigger has to (migrations/0001_jobs.sql)
+        "holdfast.notifies": "on",  # so that no trigger does (migrations/0001_jobs.sql)
         **alive,
         **PLANS,
     }
@@ -124,7 +124,7 @@ def _patience(settings: Settings) -> int:
 
 
 def _keepalives(settings: Settings) -> dict[str, int]:
-    """How the kernel notices, within half a lease, that nobody is at the other end any more."""
+    """Settings by which the kernel notices, within half a lease, that the other end is gone."""
     third = max(1, _patience(settings) // 3)
     return {
         "keepalives_idle": third, "keepalives_interval": third, "keepalives_count": 2,
@@ -140,7 +140,7 @@ def _open(
     options |= {**(host or {}), **further}
     options["tcp_user_timeout"] = options.pop("user_timeout")
     if ours:
-        options["client_encoding"] = "UTF8"  # whatever database, role or environment say: JSON is that
+        options["client_encoding"] = "UTF8"  # whatever database, role or environment say: JSON is UTF-8
     if "target_session_attrs" not in settings.url:
         options["target_session_attrs"] = "read-write"
     _check_url(settings)
@@ -160,7 +160,7 @@ def _open_directly(
     settings: Settings, application: str, ours: bool, host: Mapping[str, str] | None, timeout: int,
     session: dict[str, str],
 ) -> Connection | None:  # fmt: skip
-    """With the session's settings as startup options. None: the server is not known to be reached directly."""
+    """Open it with the settings as startup options. None: we don't know that the server is reached directly."""
     place = _place(settings, host)
     if not session or place not in _direct:
         return None
@@ -180,9 +180,9 @@ def _place(settings: Settings, host: Mapping[str, str] | None) -> tuple[object, 
 
 
 def _set_up(connection: Connection, settings: Settings, session: dict[str, str]) -> bool:
-    """Give the session these settings, or close it. Where a pooler's clients share sessions, other clients would get
-    them too, so they are refused there. False: it was closed, for it answered some other statement. PgBouncer 1.18
-    does that now and then (`SET`, which it may have sent itself), and nobody knows whose answers would follow."""
+    """Give the session these settings, or close it. If a pooler's clients share sessions, other clients would get the
+    settings, too, so that is refused. False: it was closed because it answered some other statement. PgBouncer 1.18
+    does that now and then (`SET`, which it may have sent itself), and further answers could be anybody's."""
     given = [list(session), list(session.values())]
     try:
         with translated(settings.shown_url, connection):
@@ -205,13 +205,13 @@ def _set_up(connection: Connection, settings: Settings, session: dict[str, str])
 
 
 def process_of(connection: Connection, timeout: float | None = None) -> int | None:
-    """The server's process that serves this connection now; None: there was none within so many seconds."""
+    """The server process that serves this connection now; None: there was none within so many seconds."""
     answer = _answer(connection, b"select pg_backend_pid()", timeout)
     return None if answer is None else int(answer.get_value(0, 0) or 0)
 
 
 def _answer(connection: Connection, query: bytes, timeout: float | None) -> psycopg.pq.abc.PGresult | None:
-    """None: there was no answer within so many seconds, and the connection can't be used any more."""
+    """None: there was no answer within so many seconds, and the connection can no longer be used."""
     pgconn = connection.pgconn
     pgconn.send_query(query)
     if not ready(pgconn.socket, timeout=timeout):
@@ -230,8 +230,8 @@ def _answers_of(settings: Settings) -> Answers:
 
 
 def _waits_for(settings: Settings, connection: Connection) -> str | None:
-    """What the server's process waits for that serves this connection. Behind a pooler we don't know which one that is,
-    but all of them wait for a synchronous standby."""
+    """What the server process of this connection waits for. Behind a pooler we don't know which process that is, but if
+    a synchronous standby hangs, all of them wait for it."""
     query = WAITS.format(process=connection.info.backend_pid).encode()
     try:
         with closing(_open(settings, "holdfast", True, connection.host, ASKING)) as another:
@@ -249,20 +249,20 @@ def _waits_for(settings: Settings, connection: Connection) -> str | None:
 
 
 def shares_sessions(connection: Connection, settings: Settings) -> bool:
-    """Is this a pooler whose clients share sessions? In session mode it serves each client by a process of its own. In
-    transaction mode two clients that take turns get whichever is free, mostly the same."""
+    """Is this a pooler whose clients share sessions? In session mode each client has a server process of its own. In
+    transaction mode two clients that take turns get whichever process is free, mostly the same."""
     if settings.url in _sessions_kept:
         return False
     first = process_of(connection)
     if first == connection.info.backend_pid:
-        return False  # the server itself; a pooler makes up the number that its clients are told
+        return False  # the server itself; a pooler invents the process id that it reports
     with closing(_open(settings, "holdfast", True, connection.host)) as another:
         served: dict[Connection, set[int | None]] = {connection: {first}, another: set()}
-        # Twice each: a pooler that uses its sessions in turn would serve both by the same ones again and again.
+        # Twice each: a pooler that uses its sessions in rotation would otherwise always give each client the same one.
         for client in (another, another, connection, connection) * ROUNDS:
             process = process_of(client, FREE_SESSION)
             if process is None:
-                # The pooler has no session free. If ours is still served, then by a session of its own.
+                # The pooler has no free session. If ours is still served, it has a session of its own.
                 if client is another and process_of(connection, FREE_SESSION) == first:
                     break
                 raise StoreUnavailable(f"{settings.shown_url} is a pooler that has no session free")
@@ -302,7 +302,7 @@ def _check_url(settings: Settings) -> None:
 
 
 def ready(descriptor: int, events: int = select.POLLIN, timeout: float | None = None) -> bool:
-    """Wait until there is something to read or, if asked for, room to write. (`select` refuses high descriptors.)"""
+    """Wait until there is something to read or, if asked, room to write. (`select` does not take high descriptors.)"""
     poll = select.poll()
     poll.register(descriptor, events)
     return bool(poll.poll(None if timeout is None else timeout * 1000))
@@ -316,8 +316,8 @@ def usable(connection: Connection) -> bool:
 
 
 def hears(pgconn: psycopg.pq.abc.PGconn, readable: select.poll | None = None) -> bool:
-    """Is there still a server at the other end? One that was stopped has said so, or at least closed its end, which
-    waits in the socket to be read."""
+    """Is the server still there? If it was stopped, its message, or at least the end of the stream, is waiting in the
+    socket."""
     if readable is None:
         readable = select.poll()
         readable.register(pgconn.socket, select.POLLIN)
@@ -325,27 +325,27 @@ def hears(pgconn: psycopg.pq.abc.PGconn, readable: select.poll | None = None) ->
         for _ in range(READS):
             if not readable.poll(0):
                 break
-            pgconn.consume_input()  # its last words first, then its end
+            pgconn.consume_input()  # its last message first, then the end
     except psycopg.Error:
         return False
     return pgconn.status == psycopg.pq.ConnStatus.OK
 
 
 def cut_off(connection: Connection, error: BaseException) -> psycopg.Error | None:
-    """The driver's error beneath this one, if it came with the end of this connection: by the server's, the network's
-    or an administrator's doing, not by that of who uses it."""
+    """The driver's error beneath this one, if the connection ended with it: because of the server, the network or an
+    administrator, not because of its user."""
     driver = driver_error(error)
     if driver is None or any(limit in str(driver) for limit in OUTSTAYED):
         return None
     if (driver.sqlstate or "") in SESSION_ENDED and not connection.closed:
-        ready(connection.pgconn.socket, timeout=1.0)  # its end follows at once
+        ready(connection.pgconn.socket, timeout=1.0)  # the end of the stream follows at once
     broken = connection.broken if connection.closed else not hears(connection.pgconn)
     return driver if broken else None
 
 
 def driver_error(error: BaseException | None) -> psycopg.Error | None:
-    """What the driver raised, perhaps within an error of somebody else's."""
-    for _ in range(20):  # whatever it leads to
+    """The driver's error, perhaps wrapped in another library's."""
+    for _ in range(20):  # a bound, whatever the chain looks like
         if error is None or isinstance(error, psycopg.Error):
             return error
         error = getattr(error, "orig", None) or error.__cause__ or error.__context__  # `orig`: SQLAlchemy
@@ -353,7 +353,7 @@ def driver_error(error: BaseException | None) -> psycopg.Error | None:
 
 
 class translated:
-    """Meanwhile the driver's errors are told as ours."""
+    """Translates driver errors raised in this block."""
 
     __slots__ = ("_connection", "_where")
 
@@ -371,14 +371,14 @@ class translated:
 
 
 def session_ended(connection: Connection, error: psycopg.Error) -> bool:
-    """Is this the end of the session? Then nobody knows what became of a commit under way."""
+    """Did the session end with this error? Then the outcome of a commit in flight is unknown."""
     if connection.closed or (error.sqlstate or "") in SESSION_ENDED:
         return True
     return not error.sqlstate and isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
 
 
 def translate(where: str, error: psycopg.Error, *, broken: bool = False, away: bool = False) -> StoreError:
-    """`broken`: the connection ended with it, perhaps after a commit; `away`: surely before one."""
+    """`broken`: the connection ended with it, perhaps after a commit; `away`: certainly before one."""
     code = error.sqlstate or ""
     said = scrub(str(error).strip().partition("\n")[0])
     if isinstance(error, pg.UndefinedTable | pg.UndefinedColumn | pg.InvalidSchemaName):

@@ -18,9 +18,9 @@ on conflict (task, key) where holds_key do nothing
 returning task, key, id
 
 -- name: reserve_ids
--- Ids for jobs that COPY will bring: from the first to the last, unless others took some in between. They never repeat,
--- also if it fails. None where COPY is not to be had: this role may not say which ids jobs get, or policies concern it, which
--- COPY does not know.
+-- Reserve ids for jobs that COPY will send: from the first to the last, unless others took some in between. They are never
+-- used again, even if the COPY fails. None if this role can't use COPY: it may not choose ids, or row-level policies apply
+-- to it, which COPY does not support.
 select min(id) as first, max(id) as last,
        case when max(id) - min(id) >= count(*) then array_agg(id order by id) end as ids, @clock as now
   from (select nextval(:sequence::regclass) as id

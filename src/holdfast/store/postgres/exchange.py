@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from time import monotonic
@@ -18,8 +18,9 @@ from msgspec.structs import replace
 from holdfast.errors import StoreError
 from holdfast.model.job import Claimed, ClaimedJob, Wants
 from holdfast.model.outcome import Outcome
-from holdfast.store.base import Exchanged, by_fence, by_verb, goes_on, may_be_lost, with_output, with_progress
+from holdfast.store.exchange import Exchanged, by_fence, by_verb, goes_on, may_be_lost, with_output, with_progress
 from holdfast.store.postgres.claim_floors import SLACK, ClaimFloors, Recent
+from holdfast.store.postgres.codec import numbers
 from holdfast.store.postgres.connect import Connection, translate, translated
 from holdfast.store.postgres.floor_surveys import Surveys
 from holdfast.store.postgres.pipeline import Pipeline, Statement
@@ -280,11 +281,6 @@ def held(fence: str, row: tuple[Any, ...]) -> ClaimedJob:
     return ClaimedJob(
         id, fence, task, queue, args, attempt, max_attempts, priority, checkpoint, correlation_id, suspicion, expires_in
     )
-
-
-def numbers(values: Iterable[Any]) -> str:
-    """An array of numbers or UUIDs as PostgreSQL writes it: one parameter of one type, whatever its length."""
-    return "{" + ",".join(map(str, values)) + "}"
 
 
 def _ending(outcome: Outcome) -> dict[str, Any]:

@@ -1,4 +1,4 @@
--- Queued jobs that were not started by their expiry: cancelled, in bounded batches.
+-- Cancel queued jobs that were not started before their expiry, a bounded batch.
 with late as materialized (
     select id from @jobs
      where expires_at <= @now and expires_at is not null and (ready_at is not null or held_by is not null)

@@ -1,12 +1,12 @@
 -- Jobs, read in this database's own way.
 
 -- name: running_ids
--- What the leases name: all that runs, and a little that has just ended.
+-- The jobs that leases name: all that run, and a few that have just ended.
 select distinct unnest(job_ids) as id from @leases
 
 -- name: pending_work
--- How much work is pending, by queue and task: in jobs that run, and in all that are unfinished. Looks at the jobs
--- on the list, by their ids, and at no others.
+-- How much work is pending, by queue and task: in running jobs, and in all unfinished ones. Reads only the jobs on the
+-- list, by their ids.
 select queue, task, coalesce(sum(pending) filter (where state = 'running'), 0)::bigint as running,
        sum(pending)::bigint as unfinished
   from @jobs
@@ -14,8 +14,8 @@ select queue, task, coalesce(sum(pending) filter (where state = 'running'), 0)::
  group by queue, task
 
 -- name: pace
--- How quickly jobs of these tasks went of late: of those enqueued just before this one, how many ended within the last
--- while, and since when. Walks the primary key, a bounded way.
+-- How fast jobs of these tasks have been finishing: of those enqueued just before this one, how many ended recently, and
+-- since when. Walks a bounded part of the primary key.
 select count(*) as ended, extract(epoch from @now - min(finished_at))::float8 as seconds
   from (select task, finished_at from @jobs where id < :id order by id desc limit :most) recent
  where task = any(:tasks) and finished_at > @after(minus_span)

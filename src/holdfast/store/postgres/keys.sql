@@ -1,9 +1,9 @@
 -- Dedup keys.
 
 -- name: key_given_up
--- A finished job gives its key up to a new one: at once if it failed or was cancelled, else when its result is too old to be
--- handed out again. Who enqueues has no right to update jobs: a function does it (migrations/0001_jobs.sql), and is called
--- only where there is one.
+-- A finished job gives up its key to a new one: at once if it failed or was cancelled, otherwise when its result is too
+-- old to be reused. An enqueuer has no right to update jobs, so a function does it (migrations/0001_jobs.sql); it is
+-- called only if there is such a job.
 select @give_up_keys(array[task], array[key], array[@after(minus_reuse)]) from @jobs
  where task = :task and key = :key and holds_key
    and (state in ('failed', 'cancelled')
@@ -26,12 +26,12 @@ select j.task, j.key, j.id, j.state, j.queue, j.priority
   join @jobs j on j.task = r.task and j.key = r.key and j.holds_key
 
 -- name: key_taken
--- The job that has this key, and for how long it has been there: of an enqueue whose reply was lost.
+-- The job that has this key, and its age: to find out about an enqueue whose reply was lost.
 select id, extract(epoch from @clock - created_at)::float8 as age from @jobs where task = :task and key = :key and holds_key
 
 -- name: raise_priority
--- An enqueue joins a job that waits under the same key, and asks for a higher priority: the job gets it, by way of a
--- function, as in key_given_up.
+-- An enqueue joins a job that waits under the same key and asks for a higher priority: the job gets it, by a function as
+-- in key_given_up.
 select @raise_priorities(array[:task::text], array[:key::text], array[:priority::smallint])
 
 -- name: raise_priorities
@@ -42,8 +42,8 @@ select @raise_priorities(array_agg(task), array_agg(key), array_agg(priority))
          group by task, key) asked
 
 -- name: retake_keys
--- Jobs that are to be retried take their keys back, if nobody has them: of equal ones the newest. In the order of bulk
--- enqueues, as they were locked by retry: who takes a key waits for another who is taking it.
+-- Jobs that are to be retried take their keys back if nobody has them; of equal ones, the newest. They are locked in the
+-- order of bulk enqueues, as by retry: whoever takes a key waits for another that is taking it.
 with newest as (
     select max(id) as id from @jobs
      where id @any(ids) and state in ('failed', 'cancelled') and key is not null and holds_key is null

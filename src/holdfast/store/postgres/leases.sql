@@ -1,17 +1,18 @@
 -- Leases, and the running jobs under them.
 
 -- name: renew
--- Extend the leases we hold; only ever forward. A lease that ran out but was not rescued is still ours.
+-- Extend the leases we hold, only ever forward. A lease that expired but was not rescued is still ours.
 update @leases set expires_at = greatest(expires_at, @after(lease)), held = :held
  where fence = any(:fences::uuid[])
 returning fence
 
 -- name: requests
--- Of the jobs in hand: which are no longer ours, and what people have asked of the others.
+-- Of the jobs in flight: those that are no longer ours, and what people have asked of the others. (`offset 0` makes the
+-- planner look up each job by its id; a join might read the whole table, as nothing tells how many jobs are in flight.)
 select h.id, h.fence::text, j.id is null or j.state <> 'running' or j.fence is distinct from h.fence as lost,
        coalesce(j.cancel_requested, false) as cancel, coalesce(j.pause_requested, false) as pause
-  from unnest(:ids::bigint[], :fences::uuid[]) as h (id, fence)
-  left join @jobs j on j.id = h.id
+  from (select (e ->> 0)::bigint as id, (e ->> 1)::uuid as fence from json_array_elements(:held::json) e) h
+  left join lateral (select * from @jobs where id = h.id offset 0) j on true
  where j.id is null or j.state <> 'running' or j.fence is distinct from h.fence
     or j.cancel_requested or j.pause_requested
 
@@ -23,8 +24,8 @@ select id, fence::text, false as lost, cancel_requested as cancel, pause_request
  order by id
 
 -- name: expired_leases
--- Leases to rescue: past their end (when expiry counts), or of workers known to be dead. Each is taken by one
--- watchdog only; the others skip it.
+-- Leases to rescue: expired ones (if expiry counts), and those of workers known to be dead. Only one watchdog takes each;
+-- the others skip it.
 select l.fence::text, l.worker, l.held, l.job_ids,
        (select count(*) from @leases o where o.worker = l.worker) as leases
   from @leases l
@@ -33,7 +34,7 @@ select l.fence::text, l.worker, l.held, l.job_ids,
  limit :limit for update of l skip locked
 
 -- name: leased_jobs
--- The running jobs of a lease. One that is locked is just being finished: it is left for the next look.
+-- The running jobs of a lease. A locked one is just being finished: it is left for the next look.
 select id, queue, task, priority, correlation_id, attempt, max_attempts, life, crashes, suspicion, started_at, cancel_requested, pause_requested,
        awaited
   from @jobs
@@ -41,7 +42,7 @@ select id, queue, task, priority, correlation_id, attempt, max_attempts, life, c
  order by id for update skip locked
 
 -- name: drop_leases
--- Leases with nothing left under them. One that the watchdog has locked is left to it: waiting could deadlock.
+-- Drop leases without running jobs. One that a watchdog has locked is left to it: waiting could deadlock.
 delete from @leases where fence in (
     select l.fence from @leases l
      where l.fence = any(:fences::uuid[])

@@ -1,5 +1,5 @@
-"""How we hear of new work. A worker hears on the connection it claims by: the session that was woken to tell it is then
-awake to serve the claim, and no second one has to be."""
+"""Receives notifications of new work. A worker listens on the connection that it claims by: the server process that
+wakes up to deliver the notification is then awake to serve the claim, and no second one has to wake up."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ from holdfast.settings import Settings
 from holdfast.store.postgres.connect import Connection, ready, shares_sessions, translated
 from holdfast.store.postgres.exchange import Trip
 
-SELF_CHECK = 5.0  # seconds a new listener has to hear itself
+SELF_CHECK = 5.0  # seconds within which a new listener must receive its own notification
 MARK = "s"
 KINDS = {"q": "queue", "l": "lane", "d": "due", "f": "finished", "r": "requests", "w": "workers", MARK: "mark"}
 
 
 def begin_to_listen(connection: Connection, channel: str, notify: Callable[[str], object], settings: Settings) -> None:
-    """`notify` sends a text to the channel by another connection. Behind a pooler LISTEN may be lost without a word:
-    it counts once that text was heard. (What a connection sends itself arrives with the answer, pooler or not.)"""
+    """`notify` sends a text to the channel by another connection. Behind a pooler LISTEN may silently have no effect,
+    so it counts only once that text has arrived. (What a connection sends itself arrives with the answer, pooler or
+    not.)"""
     if shares_sessions(connection, settings):
-        raise _deaf(settings)  # before LISTEN: another client would hear what is meant for us
+        raise _deaf(settings)  # before LISTEN: another client would receive what is meant for us
     connection.execute(f'listen "{channel}"', prepare=False)
     mark = f"{MARK}{uuid.uuid4()}"
     notify(mark)
@@ -54,7 +55,7 @@ def listen(connection: Connection, heard: Callable[[str, str], None], stop: Call
 
 
 def wakeups(pgconn: pq.abc.PGconn) -> Iterator[tuple[str, str, str]]:
-    """Those that have arrived: their kind, what they tell, and on which channel."""
+    """The notifications that have arrived: their kind, their text, and their channel."""
     while (wakeup := pgconn.notifies()) is not None:
         payload = wakeup.extra.decode(errors="replace")  # anyone may send anything
         yield KINDS.get(payload[:1], "other"), payload[1:], wakeup.relname.decode(errors="replace")
@@ -62,7 +63,7 @@ def wakeups(pgconn: pq.abc.PGconn) -> Iterator[tuple[str, str, str]]:
 
 class PostgresEar:
     def __init__(self, trip: Trip, where: str, channels: Sequence[str]) -> None:
-        """`channels`: those for wake-ups that concern a few, by their numbers."""
+        """`channels`: those for wake-ups that concern a few workers, by number."""
         self._trip = trip
         self._where = where
         self._channels = channels

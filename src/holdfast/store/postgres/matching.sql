@@ -1,4 +1,4 @@
--- Is this job meant by the filter? What the filter leaves open is null.
+-- Does the filter match this job? What the filter leaves open is null.
 (:states::text[] is null or state = any(:states::text[])
      or (state = 'queued' and run_at > @now
          and ((:scheduled::boolean and attempt = 0) or (:retrying::boolean and attempt > 0))))

@@ -1,8 +1,9 @@
 """Sends wake-ups after the commit, on a connection of its own, coalesced: however many jobs are enqueued while one
-NOTIFY is under way, the next carries each queue once. (Inside the transaction, NOTIFY makes commits queue for one
-database-wide lock.) Whoever enqueues sends it at once, without waiting for an answer; a thread opens the
-connection and sends what piled up. A lone job's wake-up travels behind it (post.py). Where many enqueue, both rest
-between two of them (crowd.py). A wake-up is a hint: one that can't be sent is dropped, polling finds the job."""
+NOTIFY is in flight, the next carries each queue once. (Inside the transaction, NOTIFY makes commits queue for one
+database-wide lock.) The enqueuing thread sends it at once, without waiting for an answer; a background thread opens the
+connection and sends what has piled up. The wake-up of a single job is sent right behind it (enqueue_connection.py). If
+many processes enqueue, both pause between two wake-ups (wakeup_rate.py). A wake-up is a hint: one that can't be sent
+is dropped, and polling finds the job."""
 
 from __future__ import annotations
 
@@ -27,29 +28,29 @@ from holdfast.store.postgres.connect import Connection, ready
 from holdfast.store.postgres.wakeup_rate import WakeupRate
 
 SEND = b"select pg_notify(c, p) from unnest($1::text[], $2::text[]) as w (c, p)"
-IDLE = 10.0  # seconds without a wake-up after which thread and connection are given up
-FLUSH = 1.0  # seconds a process that exits waits for its last wake-ups
-ALONG = 0.005  # seconds at most that what waits is left for a job to take along, after the rest
-MOST = 16  # jobs of this process in a row without one
+IDLE = 10.0  # seconds without a wake-up after which thread and connection end
+FLUSH = 1.0  # seconds that an exiting process waits for its last wake-ups
+ALONG = 0.005  # seconds at most that wake-ups are left for a job to take along, after the pause
+MOST = 16  # jobs of this process in a row without a wake-up
 LONGEST = 2000  # characters of a wake-up; the server takes 8,000 bytes
 ANSWER = 5.0  # seconds the server has to answer one
 
 
-@lru_cache(maxsize=1000)  # an application has few lanes, and making this text cold costs more than what follows
+@lru_cache(maxsize=1000)  # an application has few lanes, and making this text costs more than sending it
 def lane_wakeup(queue: str, task: str, priority: int) -> str:
-    """Tells of a due job, and of its lane; where the names are too long for a wake-up, of its queue alone."""
+    """Announces a due job by its lane; if the names are too long for a wake-up, by its queue alone."""
     text = json.dumps([queue, task, priority])
     return "l" + text if len(text) < LONGEST else "q" + queue
 
 
 def few(channel: str, number: int | str = "") -> str:
-    """The channel of this number, for wake-ups that concern a few workers (model/peers.py). Without one: any of them;
-    which, is decided when the wake-up is sent."""
+    """The channel of this number, for wake-ups that concern a few workers (model/peers.py). Without a number: any of
+    them, chosen when the wake-up is sent."""
     return f"{channel}:{number}"
 
 
 def aimed(channel: str) -> str:
-    # (Not by `random`: the application may have seeded that, and count on what it yields.)
+    # (Not by `random`: the application may have seeded it and rely on its values.)
     return channel + str(os.urandom(1)[0] % CHANNELS) if channel.endswith(":") else channel
 
 
@@ -65,17 +66,17 @@ class Notifier:
         atexit.register(_flush, weakref.ref(self))
 
     def reset(self) -> None:
-        """Begin afresh. In a forked child the thread is gone, and may have held the lock when it went."""
+        """Start over. In a forked child the thread is gone, and may have held the lock."""
         self._waiting: dict[tuple[str, str], None] = {}
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._connection: Connection | None = None
         self._under_way = False
         self._rest_until = 0.0
-        self._send_at = 0.0  # what waits, if no job takes it along before
-        self._without = 0  # jobs since the last one
+        self._send_at = 0.0  # when to send what waits, unless a job takes it along before
+        self._without = 0  # jobs since the last wake-up
         self._crowd = WakeupRate()
-        self._finalized = False  # this process has been told to flush at its end
+        self._finalized = False  # this process will flush at its end
 
     def send(self, wakeups: Iterable[tuple[str, str]]) -> None:
         with self._changed:
@@ -88,12 +89,12 @@ class Notifier:
                 if not known:
                     self._send_at = self._rest_until + min(2 * self._crowd.commit, ALONG)
                 elif self._thread is not None and self._thread.is_alive():
-                    return  # it knows: each switch to it costs as much as a wake-up
+                    return  # it knows already: each switch to it costs as much as a wake-up
             if self._thread is None or not self._thread.is_alive():
                 thread = threading.Thread(target=self._run, name="holdfast-notify", daemon=True)
                 try:
                     thread.start()
-                except RuntimeError as error:  # the system has no more
+                except RuntimeError as error:  # the system has no more threads
                     self._waiting = {}
                     self._give_up(error)
                     return
@@ -104,7 +105,7 @@ class Notifier:
             self._changed.notify_all()
 
     def turn(self, wakeup: tuple[str, str]) -> bool:
-        """May this one be sent behind its job now? Then it counts as sent, for those that waited as well."""
+        """May this wake-up be sent behind its job now? Then it counts as sent, also for equal ones that waited."""
         with self._changed:
             now = time.monotonic()
             self._without += 1
@@ -116,7 +117,7 @@ class Notifier:
             return True
 
     def enqueued(self, id: int, seconds: float) -> None:
-        """A job of this process was committed, in so long."""
+        """A job of this process was committed, which took so many seconds."""
         with self._changed:
             self._crowd.enqueued(id, seconds, time.monotonic())
 
@@ -132,7 +133,7 @@ class Notifier:
     # -- with the lock held --------------------------------------------------------------------------------------------
 
     def _take_answer(self) -> None:
-        """See whether the one under way has arrived."""
+        """Check whether the wake-up in flight was answered."""
         assert self._connection is not None
         pgconn = self._connection.pgconn
         try:
@@ -178,10 +179,10 @@ class Notifier:
             self._open()
             self._await_answer()
             with self._changed:
-                # A little later than the rest ends: a job that comes just then takes it along.
+                # A little after the pause ends: a job that comes just then takes the wake-ups along.
                 while self._waiting and (rest := self._send_at - time.monotonic()) > 0:
                     self._changed.wait(rest)
-                if self._under_way:  # another has sent one meanwhile: its answer first
+                if self._under_way:  # another thread has sent one meanwhile: read its answer first
                     continue
                 if self._waiting and self._connection is not None:
                     self._post(list(self._waiting))
@@ -205,7 +206,7 @@ class Notifier:
                 return
             try:
                 opened.pgconn.nonblocking = 1
-            except psycopg.Error as error:  # it has just ended
+            except psycopg.Error as error:  # the connection has just ended
                 events.emit("notify_failed", error=str(error).strip())
                 opened.close()
                 return
@@ -213,8 +214,8 @@ class Notifier:
                 self._connection = opened
 
     def _await_answer(self) -> None:
-        """Until nothing is under way. Only this thread reads answers: who waits for one would wait in vain if another
-        took it."""
+        """Wait until nothing is in flight. Only this thread reads answers; otherwise one thread could wait for an
+        answer that another has taken."""
         while True:
             with self._changed:
                 if not self._under_way or self._connection is None:
@@ -235,14 +236,14 @@ def _flush(notifier: weakref.ref[Notifier]) -> None:
 
 
 def _flush_where_atexit_is_not_run(notifier: Notifier) -> None:
-    """Processes of multiprocessing that were forked end without it, but do what they were told there."""
+    """Forked processes of multiprocessing end without atexit, but run the finalizers of multiprocessing."""
     if util := sys.modules.get("multiprocessing.util"):
         util.Finalize(notifier, _flush, args=(weakref.ref(notifier),), exitpriority=0)
 
 
 def _reset_all() -> None:
     for notifier in list(_notifiers):
-        # Closing it here would end the parent's session: it is put aside for as long as the process lives.
+        # Closing it here would end the parent's session, so it is kept aside for as long as the process lives.
         _left_behind.append(notifier._connection)
         notifier.reset()
 

@@ -1,5 +1,5 @@
-"""A connection on which whole transactions are sent, each in one message, and their answers read in that order, some of
-them later. This is the driver's pipeline without its ceremony, which would wait for all of them."""
+"""A connection on which whole transactions are sent, each in one message. Their answers are read in the same order,
+some of them later; the driver's own pipeline mode would wait for all of them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from holdfast.store.postgres.connect import LOCK_TIMEOUT, Connection, hears, rea
 from holdfast.store.postgres.session import TICK, Wait
 
 Values = list[bytes | None]
-Statement = tuple[str, Values]  # its name, and its values as text
+Statement = tuple[str, Values]  # its name and its values as text
 
 # Where a session can't keep settings (behind a pooler), each transaction brings its own.
 BOUND = f"select set_config('lock_timeout', '{LOCK_TIMEOUT}', true)".encode()
@@ -32,7 +32,7 @@ class Pipeline:
         self._loading = Transformer(connection)
         self._texts = statements
         self._names = {name: b"holdfast_" + name.encode() for name in statements} if prepare else {}
-        self._unread = 0  # messages whose answer was not read yet
+        self._unread = 0  # messages whose answers have not been read yet
         self._readable = select.poll()
         self._readable.register(self._pgconn.socket, select.POLLIN)
         self._pgconn.nonblocking = 1
@@ -45,7 +45,7 @@ class Pipeline:
             self.answer()
 
     def send(self, statements: Iterable[Statement]) -> None:
-        """One transaction. It is under way once flushed."""
+        """Queue one transaction; `flush` sends it."""
         if self._names:
             for name, values in statements:
                 self._pgconn.send_query_prepared(self._names[name], values, result_format=pq.Format.BINARY)
@@ -56,7 +56,7 @@ class Pipeline:
         self._sync()
 
     def run(self, commands: Iterable[str]) -> None:
-        """Commands that take no values and tell nothing, in one transaction."""
+        """Commands without values and results, in one transaction."""
         body = "".join(f"execute '{command}';" for command in commands)
         self._pgconn.send_query_params(f"do $$begin {body} end$$".encode(), [])
         self._sync()
@@ -64,7 +64,7 @@ class Pipeline:
         self.answer()
 
     def _sync(self) -> None:
-        self._unread += 1  # first: who is interrupted between the two must not read another's answer
+        self._unread += 1  # first: if we are interrupted in between, nobody must read another's answer
         self._pgconn.pipeline_sync()
 
     def flush(self) -> None:
@@ -73,8 +73,8 @@ class Pipeline:
             self._pgconn.consume_input()
 
     def answer(self) -> list[pq.abc.PGresult]:
-        """What came of the oldest transaction whose answer was not read yet: a result for each statement. Raises what
-        the server refused."""
+        """The results of the oldest transaction whose answer has not been read, one per statement. Raises what the
+        server refused."""
         results: list[pq.abc.PGresult] = []
         refused: pq.abc.PGresult | None = None
         while True:
@@ -86,11 +86,11 @@ class Pipeline:
             if result is not None:
                 if result.status == pq.ExecStatus.PIPELINE_SYNC:
                     break
-                # What fails when it is committed fails after its rows were sent.
+                # What fails at commit fails after its rows were sent.
                 if result.status == pq.ExecStatus.FATAL_ERROR and refused is None:
                     refused = result
                 results.append(result)
-            if self._pgconn.status != pq.ConnStatus.OK:  # it was not the server's answer, but its end
+            if self._pgconn.status != pq.ConnStatus.OK:  # not an answer: the connection ended
                 raise psycopg.OperationalError(self._pgconn.get_error_message("utf-8"))
         self._unread -= 1
         if refused is not None:
@@ -106,7 +106,7 @@ class Pipeline:
             wait.ends()
 
     def in_step(self, error: psycopg.Error) -> bool:
-        """Is this an answer of the server's, so that the next ones can be read?"""
+        """Is this error an answer of the server, so that the next answers can be read?"""
         return bool(error.sqlstate) and self._pgconn.status == pq.ConnStatus.OK
 
     def rows(self, result: pq.abc.PGresult) -> list[tuple[Any, ...]]:
@@ -114,7 +114,7 @@ class Pipeline:
         return self._loading.load_rows(0, result.ntuples, tuple)
 
     def usable(self) -> bool:
-        """Is there still a server at the other end, that owes us nothing? Never waits."""
+        """Is the server still there, with no answers outstanding? Never waits."""
         return self._hears() and not self._unread
 
     def _hears(self) -> bool:
@@ -142,7 +142,7 @@ def _text(value: Any) -> str:
         return array(value)
     if isinstance(value, datetime):
         return value.isoformat()
-    # Members of an enumeration are what they stand for, whatever they call themselves.
+    # Members of an enumeration are sent as their values, whatever their `__str__` says.
     if isinstance(value, str):
         return str.__str__(value)
     return int.__repr__(value) if isinstance(value, int) else float.__repr__(value)

@@ -1,7 +1,8 @@
-"""Which server we work with. After a failover the old primary may come back and take writes as if nothing had happened:
-what is enqueued there is lost, and it knows nothing of what was claimed since. So all sessions of a store go to one
-server, and each new one is asked who it is. All copies of a database share its system identifier, and each promotion
-begins a new timeline with a higher number: the highest one is the primary, whatever comes first in the URL."""
+"""Chooses the server we work with. After a failover the old primary may come back and accept writes as if nothing had
+happened: what is enqueued there is lost, and it knows nothing of later claims. So all sessions of a store go to one
+server, and each new session asks the server who it is. All copies of a database share its system identifier, and each
+promotion begins a new timeline with a higher number: the highest one is the primary, whatever comes first in the
+URL."""
 
 from __future__ import annotations
 
@@ -27,8 +28,8 @@ from holdfast.store.postgres.connect import CONNECT_TIMEOUT, Connection, connect
 # stays behind for a while.)
 WHO = "select (select system_identifier from pg_control_system()), pg_walfile_name(pg_current_wal_insert_lsn())"
 SHORT_TIMEOUT = 2  # seconds for a host to answer, once another one has
-HANG_UP = getattr(select, "POLLRDHUP", select.POLLHUP)  # the first is Linux's own: the other end will say no more
-TELL_AGAIN = 60.0  # seconds after which a second server that takes writes is told of again
+HANG_UP = getattr(select, "POLLRDHUP", select.POLLHUP)  # the first is Linux's own: the other end has closed
+TELL_AGAIN = 60.0  # seconds after which a second server that accepts writes is reported again
 
 Host = Mapping[str, str]  # what to connect with instead of the URL's list of hosts
 
@@ -72,7 +73,7 @@ class Primary:
         except StoreUnavailable as error:
             if not self.several:
                 raise
-            # It may have vanished without a word, and its sessions only seem to live: was another one promoted?
+            # It may have vanished, with sessions that only seem to be alive: was another server promoted?
             return self._chosen(opened, host, error)
         if self._admits(session.server):
             return self._kept(session)
@@ -82,7 +83,7 @@ class Primary:
         raise self._refused(session)
 
     def look_around(self) -> None:
-        """See whether there is another server that takes writes, and go to it if it is the newer one."""
+        """Check whether another server accepts writes, and move to it if it is the newer one."""
         if self.several:
             self._chosen(
                 lambda host, timeout: connect(
@@ -91,7 +92,7 @@ class Primary:
             ).close()
 
     def writable(self) -> list[tuple[str, Server | None]]:
-        """Every server of the URL that takes writes."""
+        """Every server of the URL that accepts writes."""
         found = []
         for host in self._hosts:
             with suppress(StoreUnavailable):
@@ -102,7 +103,7 @@ class Primary:
         return found
 
     def _current(self) -> Host | None:
-        """Where one of our sessions lives, and so the server does."""
+        """The host of a live session of ours: its server is alive, too."""
         for connection, (host, server) in self._sessions():
             if _lives(connection) and self._fits(server):
                 return host
@@ -138,7 +139,7 @@ class Primary:
         return self._kept(best)
 
     def _in_order(self) -> Iterator[Host]:
-        """Where we are first: if it answers, we wait less for the others."""
+        """Our current host first: if it answers, we wait less for the others."""
         current = self._current()
         if current is not None:
             yield current
@@ -147,7 +148,7 @@ class Primary:
     def _met(self, connection: Connection, host: Host) -> Found:
         try:
             row = connection.execute(WHO, prepare=False).fetchone()
-        except psycopg.Error:  # not every service allows it; a session that broke is noticed when it is used
+        except psycopg.Error:  # not every service allows it; a broken session is noticed when it is used
             row = None
         server = None if row is None else Server(int(row[1][:8], 16), row[0])
         return Found(connection, host, server)
@@ -176,7 +177,7 @@ class Primary:
         return session.connection
 
     def _sessions(self) -> list[tuple[Connection, tuple[Host, Server | None]]]:
-        with self._lock:  # another thread may be adding one
+        with self._lock:  # another thread may be adding a session
             return list(self._where.items())
 
     def _refused(self, *found: Found) -> StoreUnavailable:
@@ -189,7 +190,7 @@ class Primary:
         )
 
     def _tell(self, other: Found, best: Found) -> None:
-        """Loudly, but not with every connection."""
+        """Report it, but not with every connection."""
         now, name = time.monotonic(), named(other.host)
         if now - self._told.get(name, -TELL_AGAIN) >= TELL_AGAIN:
             self._told[name] = now
@@ -198,7 +199,7 @@ class Primary:
             )
 
     def _cut_outdated(self) -> None:
-        """End our sessions with a server that is no longer the primary; whoever uses them connects anew."""
+        """End our sessions with a server that is no longer the primary; their users connect again."""
         for connection, (_, server) in self._sessions():
             if not self._fits(server):
                 _hang_up(connection)
@@ -206,7 +207,7 @@ class Primary:
 
 def hosts_of(url: str) -> list[Host]:
     """What to connect with for each host that the URL names; nothing where it is one or none."""
-    with suppress(psycopg.Error):  # told when we connect
+    with suppress(psycopg.Error):  # reported when we connect
         given = {name: str(value) for name, value in conninfo_to_dict(url).items()}
         lists = {name: given[name].split(",") for name in ("host", "hostaddr", "port") if name in given}
         several = max(map(len, lists.values()), default=1)
@@ -220,7 +221,7 @@ def named(host: Host) -> str:
 
 
 def _lives(connection: Connection) -> bool:
-    """Has the other end not hung up? Reads nothing: another thread may be using it."""
+    """Is the other end still connected? Reads nothing: another thread may be using the connection."""
     try:
         line = select.poll()
         line.register(connection.pgconn.socket, HANG_UP)
@@ -230,7 +231,7 @@ def _lives(connection: Connection) -> bool:
 
 
 def _hang_up(connection: Connection) -> None:
-    """Whoever uses it, perhaps in another thread, finds it broken."""
+    """Break the connection for whoever uses it, perhaps another thread."""
     with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(connection.pgconn.socket)) as line:
         line.shutdown(socket.SHUT_RDWR)
 

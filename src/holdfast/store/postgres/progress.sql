@@ -1,8 +1,8 @@
 -- What a handler saves under its lease.
 
 -- name: checkpoint
--- Save progress under the lease, and list the job if it has work pending. Says what people have asked meanwhile. No row
--- back: the lease was lost.
+-- Save progress under the lease, and put the job on the list if it has work pending. Returns what people have asked for
+-- meanwhile. No row back: the lease was lost.
 with saved as (
     update @jobs
        set checkpoint = :checkpoint, pending = :pending, done = coalesce(:done, done), progressed_at = @clock
@@ -15,8 +15,8 @@ listed as (
 select cancel_requested, pause_requested from saved
 
 -- name: keep_step
--- Keep what a step returned, under the lease: its row is locked, so that no rescue comes between. Says what people have
--- asked meanwhile. No row back: the lease was lost. Kept before: the reply was lost, it stays.
+-- Keep what a step returned, under the lease: the job is locked, so that no rescue comes between. Returns what people have
+-- asked for meanwhile. No row back: the lease was lost. A result kept before stays: its reply was lost.
 with held as materialized (
     select id, life, attempt, cancel_requested, pause_requested
       from @jobs

@@ -1,7 +1,7 @@
--- Another life: attempts from 0; history, checkpoint and steps are kept. Not while another job has its key (retake_keys).
--- First all finished jobs that have these keys, or may take them back, are locked, in the order of bulk enqueues, by task
--- and key: else the two would wait for each other. No others: who works on one may have it locked for long.
--- (Counted, so that it comes first: a join may find that it needs none of them.)
+-- Another life: attempts start from 0; history, checkpoint and steps are kept. Not while another job has the key
+-- (retake_keys). First, all finished jobs that have these keys or may take them back are locked, by task and key, which is
+-- the order of bulk enqueues: otherwise the two could deadlock. No other jobs are locked: whoever works on one may hold
+-- its lock for long. (`count` forces the locks to come first: a join might find that it needs none of the rows.)
 with keys as materialized (
     select task, key from @jobs where id @any(ids) and state in ('failed', 'cancelled') and key is not null
 ),

@@ -1,7 +1,7 @@
-"""The four roles of a schema, as SQL to be fed to psql: who owns the tables, who works, who enqueues, who looks.
+"""The four roles of a schema, as SQL for psql: owner of the tables, worker, enqueuer, reader.
 
-The rights are exact: those that the statements of each need, tried one by one by tests/roles. docs/database-roles.md
-says what they are for."""
+Each role has exactly the rights that its statements need; tests/roles tries them one by one. docs/database-roles.md
+explains them."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from holdfast.store.migrate import migrations
 
 ROLES = ("owner", "worker", "enqueuer", "reader")
 
-# What an enqueue says of a job. Not its id, state, attempts or fence, nor when it came: so what is inserted waits to be
-# run, and takes nobody's place.
+# The columns that an enqueuer may write. Not id, state, attempts, fence or creation time: so what is inserted waits to
+# be run, and can't take another job's place.
 ENQUEUED = tuple(column.name for column in KEYED if column.enqueued is not NOW)
-# What an enqueue is told of others: which job has a key, and how that one stands.
+# The columns that an enqueuer may read of other jobs: which job has a key, and its state.
 KEYS = ("id", "queue", "task", "key", "holds_key", "state", "priority", "created_at", "finished_at")
 
 ALL = "select, insert, update, delete"
@@ -53,8 +53,8 @@ RIGHTS: dict[str, dict[str, str]] = {
 
 
 def script(schema: str, prefix: str | None = None) -> str:
-    """One transaction that can be run again. Names are plain (settings.py), and quoted all the same: they may have
-    capitals, or be words of SQL."""
+    """One transaction, which may be run again. Names are plain (settings.py) and still quoted: they may contain
+    capitals or be SQL keywords."""
     prefix = f"{schema}_" if prefix is None else prefix
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]{0,53}", prefix):
         raise BadSettings(
@@ -107,7 +107,7 @@ begin
             execute format('create role %I nologin', role_name);
         end if;
     end loop;
-    -- Only who may be a role can hand anything over to it.
+    -- Only a member of a role can hand anything over to it.
     if not pg_has_role('{owner}'::regrole, case when current_setting('server_version_num')::integer < 160000
                                            then 'member' else 'set' end) then
         grant {owner} to current_user;
@@ -117,7 +117,7 @@ end $$;
 grant usage, create on schema "{schema}" to {owner};
 grant usage on schema "{schema}" to {others};
 
--- What does not belong to the owner yet is handed over.
+-- Hand over what does not belong to the owner yet.
 do $$
 declare
     thing text;
@@ -139,7 +139,7 @@ begin
     end loop;
 end $$;
 
--- Nobody else has any right to them, and the other roles no more than follows.
+-- Nobody else has any rights, and the other roles only those that follow.
 revoke all on {tables} from public, {others};
 revoke all on sequence "{schema}".jobs_id_seq from public, {others};
 revoke all on function {functions} from public, {others};

@@ -1,8 +1,8 @@
--- What the server says of itself, for the doctor and for enqueues that wait.
+-- What the server says about itself, for the doctor and for enqueues that wait for a standby.
 
 -- name: server
--- What the doctor wants to know of the server and of our place on it. Of sessions of others a role sees next to nothing
--- without pg_read_all_stats, not even of what kind they are (`hidden`).
+-- What the doctor needs to know about the server and our place on it. Without pg_read_all_stats a role sees next to nothing
+-- of others' sessions, not even their kind (`hidden`).
 with session as (
     select *, backend_type = 'client backend' or (backend_type is null and datid is not null) as client from pg_stat_activity
 )
@@ -20,7 +20,7 @@ select current_setting('server_version') as version,
 
 -- name: horizon
 -- What keeps vacuum from removing dead rows, or the log from being recycled: open transactions, prepared ones, and
--- replication slots. (Not by our own clock: by the server's.)
+-- replication slots. (Always by the server's clock, also in tests.)
 select 'session' as kind, pid::text as name, application_name as application, usename::text as owner, state,
        extract(epoch from clock_timestamp() - xact_start)::float8 as seconds, null::bigint as transactions
   from pg_stat_activity
@@ -41,7 +41,7 @@ select 'replication slot', slot_name::text, coalesce(plugin::text, ''), '', case
  order by 1, 6 desc
 
 -- name: bloat
--- Dead rows of our tables, by the server's own estimate, and whether they are vacuumed by themselves.
+-- Dead rows in our tables, by the server's estimate, and whether autovacuum is on for them.
 select s.relname::text as name, s.n_live_tup as live, s.n_dead_tup as dead,
        coalesce(o.option_value::boolean, true) as autovacuum
   from pg_stat_user_tables s join pg_class c on c.oid = s.relid
@@ -51,5 +51,5 @@ select s.relname::text as name, s.n_live_tup as live, s.n_dead_tup as dead,
  order by s.relname
 
 -- name: stuck
--- Which of these processes of the server still wait for a synchronous standby.
+-- Which of these server processes still wait for a synchronous standby.
 select pid from pg_stat_activity where pid @any(processes) and wait_event = 'SyncRep'

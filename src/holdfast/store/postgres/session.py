@@ -1,7 +1,7 @@
-"""A connection of ours that knows how long it waits for an answer. A synchronous standby that hangs, for one, keeps
-every commit waiting while the server seems well. A long wait is logged once for all connections to a database, with
-what the server waits for, and its end is. A wait with a deadline is given up, and the connection with it: the server
-goes on with what it was sent, so nobody knows what becomes of it."""
+"""A connection that watches how long it waits for an answer. A synchronous standby that hangs, for example, keeps every
+commit waiting while the server seems well. A long wait is logged once for all connections to a database, with what the
+server waits for; so is its end. A wait that passes its deadline is abandoned together with the connection: the server
+continues with what it was sent, so the outcome is unknown."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ AGAIN = 60.0  # seconds between two warnings
 
 
 class Unanswered(psycopg.OperationalError):
-    """There was no answer within the time given to it. `process`: the server's, which is still at it."""
+    """There was no answer in time. `process`: the server process, which is still working."""
 
     process = 0
 
 
 class Answers:
-    """How long answers of one database take, on all connections of this process. `ask`: what the server waits for with
-    this one, in words; None: for nothing."""
+    """The slow answers of one database, on all connections of this process. `ask`: what the server waits for on a
+    connection, in words; None: nothing."""
 
     def __init__(self, where: str, ask: Callable[[Session], str | None]) -> None:
         self.where = where
@@ -37,7 +37,7 @@ class Answers:
         self._tell_at = 0.0
 
     def tried(self, wait: Wait, seconds: float) -> bool:
-        """Log this wait, unless another was of late. False: the server has a reason to take its time."""
+        """Log this wait, unless another one was logged recently. False: the server is busy for a good reason."""
         because = self.ask(wait.session)
         if because is None:
             return False
@@ -51,14 +51,14 @@ class Answers:
     def over(self, wait: Wait, seconds: float) -> None:
         if wait in self._waits:
             self._waits.discard(wait)
-            if not self._waits and not wait.session.closed:  # one that was given up has no answer
+            if not self._waits and not wait.session.closed:  # an abandoned wait has no answer
                 events.emit("answered", where=self.where, seconds=seconds)
 
 
 class Session(psycopg.Connection[tuple[Any, ...]]):
     answers: Answers | None = None
-    host: Mapping[str, str] | None = None  # the one it went to, of several that the URL names
-    deadline: float | None = None  # of the answers waited for now (monotonic)
+    host: Mapping[str, str] | None = None  # the host it is connected to, of several that the URL names
+    deadline: float | None = None  # for the current answers (monotonic)
 
     def wait(self, gen: PQGen[RV], *args: Any, **kwargs: Any) -> RV:
         return super().wait(gen if self.answers is None else self._watched(gen), *args, **kwargs)
@@ -82,7 +82,7 @@ class Session(psycopg.Connection[tuple[Any, ...]]):
 
 
 class Wait:
-    """One wait for an answer that has lasted for a moment."""
+    """One wait for an answer that takes more than a moment."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
@@ -109,7 +109,7 @@ class Wait:
 
 @contextmanager
 def limited(session: Session, seconds: float) -> Iterator[None]:
-    """Give up what is not answered so many seconds from now; 0: never."""
+    """Abandon what is not answered within so many seconds; 0: never."""
     session.deadline = time.monotonic() + seconds if seconds else None
     try:
         yield

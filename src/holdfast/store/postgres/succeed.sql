@@ -1,7 +1,7 @@
 -- Finish jobs that succeeded, many at once.
 
 -- name: succeed
--- Finish jobs of one claim that we still hold, without a result. A count below the number sent: some were lost.
+-- Finish jobs of one claim that we still hold, without a result. A count below the number sent means some were lost.
 with done as (
     update @jobs set state = 'succeeded', finished_at = @clock, error_code = null, error_message = null
      where id = any(:ids) and state = 'running' and fence = :fence::uuid

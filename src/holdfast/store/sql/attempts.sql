@@ -1,7 +1,7 @@
 -- The history of attempts.
 
 -- name: attempt
--- One attempt of history. Written again after a lost reply, it stays as it was.
+-- Adds an attempt to the history. Sent again after a lost reply, it changes nothing.
 insert into @attempts (job_id, fence, life, number, worker, outcome, started_at, ended_at,
                        error_code, error_message, traceback, output)
 values (:id, :fence, :life, :number, :worker, :outcome, :started_at, @clock,
@@ -16,7 +16,7 @@ select job_id, fence, life, number, worker, outcome, started_at, ended_at, error
  order by life, ended_at, number
 
 -- name: output
--- What an attempt wrote that has succeeded: the one case in which a success leaves a row of history.
+-- The output of an attempt that succeeded: the only case in which a success leaves a row in the history.
 insert into @attempts (job_id, fence, life, number, worker, outcome, started_at, ended_at, output)
 select id, fence, life, attempt, worker, 'succeeded', started_at, @clock, :output
   from @jobs
@@ -24,8 +24,8 @@ select id, fence, life, attempt, worker, 'succeeded', started_at, @clock, :outpu
 on conflict (job_id, fence) do nothing
 
 -- name: recorded
--- Was this attempt's outcome written already? Finished jobs keep their fence; other endings leave a row of history.
--- A job that the watchdog ended keeps its fence too, but its holder's outcome was not written: that one is lost.
+-- Has this attempt's outcome already been recorded? Finished jobs keep their fence; other outcomes leave a row in the
+-- history. A job that a watchdog ended keeps its fence, too, but the outcome of its holder was not recorded: it is lost.
 select 1
  where exists (select 1 from @attempts
                 where job_id = :id and fence = :fence and outcome not in ('crashed', 'lost'))
@@ -34,7 +34,7 @@ select 1
         and not exists (select 1 from @attempts where job_id = :id and fence = :fence))
 
 -- name: outcomes
--- How attempts ended that did not succeed, and how many jobs that concerns. Reads the whole history.
+-- How the attempts that did not succeed ended, and how many jobs they belong to. Reads the whole history.
 select outcome, count(*) as attempts, count(distinct job_id) as jobs
   from @attempts
  where outcome <> 'succeeded'

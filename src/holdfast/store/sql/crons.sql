@@ -1,7 +1,7 @@
 -- Crons: one row each.
 
 -- name: crons
--- Every cron, with its pause, even one that is over: what fell into it is let go.
+-- Every cron with its pause, even a pause that has ended: ticks that fell into it are skipped.
 select c.name, c.expression, c.timezone, c.catch_up, c.queue, c.priority, c.max_attempts, c.tags, c.next_at, c.last_at,
        p.created_at as paused_at, p.until as paused_until, p.by as paused_by, p.reason as paused_reason, @now as now
   from @crons c
@@ -9,8 +9,8 @@ select c.name, c.expression, c.timezone, c.catch_up, c.queue, c.priority, c.max_
  order by c.name
 
 -- name: declare_cron
--- A worker that starts says what its code declares: the newest start decides, all others follow the row. The next tick
--- changes only with the schedule: else one that is due would be lost.
+-- A worker that starts writes what its code declares: the latest start wins, and all workers follow the row. The next
+-- tick changes only with the schedule; otherwise a tick that is due would be lost.
 insert into @crons (name, expression, timezone, catch_up, queue, priority, max_attempts, tags, next_at)
 values (:name, :expression, :timezone, :catch_up, :queue, :priority, :max_attempts, :tags, :next_at)
 on conflict (name) do update
@@ -20,7 +20,7 @@ on conflict (name) do update
        queue = excluded.queue, priority = excluded.priority, max_attempts = excluded.max_attempts, tags = excluded.tags
 
 -- name: rename_cron
--- A task was renamed: its cron goes on under the new name, with the ticks it has taken and owes. Unless there is one already.
+-- A task was renamed: its cron continues under the new name, with its last and next tick, unless that cron already exists.
 update @crons set name = :name
  where name = :alias and not exists (select 1 from @crons c where c.name = :name)
 
@@ -32,8 +32,8 @@ update @pauses set name = :name
 delete from @crons where name = :name
 
 -- name: advance_cron
--- Take a tick: whoever finds the cron as it was read takes it, everyone else finds no row. Ticks only ever go
--- forward, whatever happens to clocks and expressions: none is taken twice. Without a tick: go on to the next one.
+-- Take a tick: whoever finds the cron as they read it takes the tick, everyone else gets no row. Ticks only move forward,
+-- whatever happens to clocks and expressions, so none is taken twice. Without a tick, only the next one is set.
 update @crons
    set next_at = :next_at, last_at = coalesce(:tick, last_at)
  where name = :name and next_at = :due and expression = :expression and timezone = :timezone
@@ -41,8 +41,8 @@ update @crons
 returning queue, priority, max_attempts, tags
 
 -- name: skip_cron
--- A pause ends: what fell into it is let go. A last tick that lies ahead was taken by a clock that was wrong; with it, no
--- tick would be taken until then.
+-- A pause ends: ticks that fell into it are skipped. A last tick in the future was taken by a wrong clock; if it stayed, no
+-- tick would be taken before it.
 update @crons
    set next_at = :next_at, last_at = case when last_at > @now then null else last_at end
  where name = :name

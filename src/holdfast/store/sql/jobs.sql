@@ -11,7 +11,7 @@ select @columns(listed) from @jobs
  order by id desc
 
 -- name: newest
--- The newest job before this id: where ids are sparse, a walk leaps over the gap.
+-- The newest job before this id: where ids are sparse, a walk skips the gap.
 select max(id) as id from @jobs where id < :before
 
 -- name: find
@@ -31,10 +31,10 @@ select id from @jobs
  limit :limit
 
 -- name: failed_ids
--- The jobs that failed last. Walks the index of failed jobs.
+-- The jobs that failed most recently. Walks the index of failed jobs.
 select id from @jobs where failed_at is not null order by failed_at desc limit :limit
 
 -- name: await
--- Someone waits for this job: whoever finishes it says so.
+-- Somebody waits for this job: whoever finishes it sends a wake-up.
 update @jobs set awaited = true
  where id = :id and not awaited and state in ('queued', 'running', 'paused')

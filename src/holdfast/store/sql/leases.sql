@@ -1,5 +1,5 @@
 -- name: lapsed_leases
--- Leases that ran out this long ago and were not taken back, by worker.
+-- Leases that expired this long ago and were not rescued, by worker.
 select worker, count(*) as leases, sum(held) as jobs, min(expires_at) as expired_at
   from @leases
  where expires_at < @after(minus_grace)

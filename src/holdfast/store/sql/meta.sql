@@ -4,5 +4,5 @@
 select store_id, version, oldest_code from @meta
 
 -- name: now
--- The database's clock, for what has to be reckoned outside of it.
+-- The database's clock, for calculations outside the database.
 select @clock as now

@@ -1,8 +1,8 @@
--- What people do with jobs. What is not in a state for it stays as it is.
+-- What people do with jobs. Jobs in other states stay as they are.
 
 -- name: cancel
--- End for good what does not run; of a running job, ask it. A failed job is dismissed: it keeps its error. Who asked
--- first, and why, is kept.
+-- End a job that does not run; ask a running one to stop. A failed job is dismissed and keeps its error. Who asked first,
+-- and why, is kept.
 update @jobs
    set state = case when state = 'running' then state else 'cancelled' end,
        cancel_requested = (state = 'running'),
@@ -28,7 +28,7 @@ update @jobs
 returning id, state, queue
 
 -- name: delete
--- Forget jobs and their history. Not while they run; unfinished ones only if asked for.
+-- Delete jobs: never running ones, and unfinished ones only if asked to.
 delete from @jobs
  where id @any(ids) and (state in ('succeeded', 'failed', 'cancelled') or (:unfinished and state <> 'running'))
 returning id, state, queue

@@ -1,7 +1,7 @@
 -- How an attempt ends, and how far it has come. Every statement carries the fence; no row back means the lease was lost.
 
 -- name: fail
--- Dead, no more attempts. A cancel that was asked for meanwhile wins. No row back: the lease was lost.
+-- The job has failed for good. A cancel that was requested meanwhile wins.
 update @jobs
    set state = case when cancel_requested then 'cancelled' else 'failed' end,
        failed_at = case when cancel_requested then null else @clock end,
@@ -12,7 +12,7 @@ update @jobs
 returning id, life, attempt as number, worker, started_at, state, queue, awaited, error_code, error_message
 
 -- name: reschedule
--- Again later; the attempt stays charged. To paused or cancelled if that was asked meanwhile.
+-- Try again later; the attempt counts. Goes to paused or cancelled if that was requested meanwhile.
 update @jobs
    set state = case when cancel_requested then 'cancelled' when pause_requested then 'paused' else 'queued' end,
        run_at = @after(delay),
@@ -25,8 +25,8 @@ update @jobs
 returning id, life, attempt as number, worker, started_at, state, queue, awaited, error_code, error_message
 
 -- name: park
--- The holder obeys a pause: its checkpoint is saved already, the attempt is not charged. Where the request was taken back
--- meanwhile, the job waits to go on. What has begun expires no more.
+-- The holder obeys a pause: its checkpoint is already saved, the attempt does not count. If the request was withdrawn
+-- meanwhile, the job is queued again. A job that has begun no longer expires.
 update @jobs
    set state = case when cancel_requested then 'cancelled' when pause_requested then 'paused' else 'queued' end,
        ready_at = case when not cancel_requested and not pause_requested then run_at end,
@@ -40,7 +40,7 @@ returning id, life, attempt + 1 as number, worker, started_at, state, queue, awa
           cast(null as text) as error_code, cast(null as text) as error_message
 
 -- name: stop
--- The holder obeys a cancel, or asks for one itself. Where it has no words of its own, those of whoever asked stand.
+-- The holder obeys a cancel, or cancels the job itself. Without a reason of its own, the reason of whoever asked is kept.
 update @jobs
    set state = 'cancelled', finished_at = @clock,
        pause_requested = false, cancel_requested = false,
@@ -50,7 +50,7 @@ update @jobs
 returning id, life, attempt as number, worker, started_at, state, queue, awaited, error_code, error_message
 
 -- name: succeed_on
--- Finish a job we still hold, on the handler's own transaction. No row back: the lease was lost.
+-- Finish a job we still hold, on the handler's own transaction.
 update @jobs set state = 'succeeded', finished_at = @clock, error_code = null, error_message = null, result = :result,
        done = coalesce(cast(:done as bigint), done), total = coalesce(cast(:total as bigint), total),
        note = coalesce(cast(:note as text), note),
@@ -59,7 +59,7 @@ update @jobs set state = 'succeeded', finished_at = @clock, error_code = null, e
 returning id
 
 -- name: progress
--- How far the work is. No row back: the lease was lost.
+-- How far the work has come. Returns what people have asked for meanwhile.
 update @jobs
    set done = :done, total = coalesce(:total, total), note = coalesce(:note, note), rate = :rate, progressed_at = @clock
  where id = :id and state = 'running' and fence = :fence

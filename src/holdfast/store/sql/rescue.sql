@@ -1,5 +1,5 @@
--- Take one job back from a worker that went silent. What becomes of it was decided from the row, locked since; the
--- state and fence are checked once more all the same. No row back: its holder was quicker.
+-- Take one job back from a worker that went silent. What becomes of it was decided from its row, which has been locked
+-- since; state and fence are checked again all the same. No row back: its holder was faster.
 update @jobs
    set state = cast(:state as text),
        run_at = case when :state = 'queued' then @clock else run_at end,

@@ -1,8 +1,8 @@
 -- Durable steps.
 
 -- name: step
--- What a step of a job in hand returned, and what people have asked meanwhile. No row back: the lease was lost. No name:
--- the step was not run yet.
+-- What a step of a running job returned, and what people have asked for meanwhile. No row back: the lease was lost. No
+-- name: the step has not run yet.
 select s.name, s.result, j.cancel_requested, j.pause_requested
   from @jobs j
   left join @steps s on s.job_id = j.id and s.name = :name

@@ -13,7 +13,7 @@ select id, name, host, pid, queues, tasks, crons, slots, lease, started_at, seen
  order by started_at, id
 
 -- name: forget_workers
--- Workers not heard of for long, that hold nothing any more. Leases don't depend on these rows.
+-- Workers that were last seen long ago and hold no lease. Leases don't depend on these rows.
 delete from @workers
  where seen_at < @after(minus_age)
    and not exists (select 1 from @leases l where l.worker = @workers.id)

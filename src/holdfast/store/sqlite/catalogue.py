@@ -1,4 +1,4 @@
-"""What a fresh database of this version looks like: migrated in memory, to compare a live one with."""
+"""What a fresh database of this version looks like: migrated in memory, to be compared with a live one."""
 
 from __future__ import annotations
 
@@ -41,5 +41,5 @@ def parts(script: str) -> Iterator[str]:
 
 
 def _plain(definition: str) -> str:
-    """As it counts: without comments and line breaks."""
+    """Without comments and line breaks, for comparison."""
     return " ".join(_COMMENT.sub("", definition).split())

@@ -1,7 +1,7 @@
 -- The file and what is in it.
 
 -- name: catalogue
--- What there is of these tables: they themselves, their columns, indexes and triggers.
+-- These tables, their columns, indexes and triggers.
 select 'table' as kind, m.name as relation, m.name as name, m.sql as definition
   from sqlite_master m
  where m.type = 'table' and m.name in (select value from json_each(:tables))

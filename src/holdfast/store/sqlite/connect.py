@@ -1,10 +1,10 @@
-"""Connections to a SQLite file, and the one place where its errors become ours.
+"""Connections to a SQLite file, and the one place where its errors are translated into ours.
 
-The standard library's SQLite is the only copy used: two copies of the library in one process, open on one file, drop
-each other's locks. Libraries before 3.51.3 can corrupt a file when a checkpoint without the writer lock meets a commit
-that restarts the log, so our connections never checkpoint by themselves: whoever finds the log long takes the gate and
-runs a RESTART checkpoint, which takes the writer lock first. The file of the log keeps its length: overwriting is
-much quicker than appending, after which the disk has to be told of the new length (docs/decisions/0008)."""
+Only the standard library's SQLite is used: two copies of the library in one process, open on one file, drop each
+other's locks. Libraries before 3.51.3 can corrupt a file when a checkpoint without the writer lock coincides with a
+commit that restarts the log. So our connections never checkpoint automatically: whoever finds the log long takes the
+gate and runs a RESTART checkpoint, which takes the writer lock first. The log file keeps its length: overwriting is
+much faster than appending, which makes the disk record a new length (docs/decisions/0008)."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from urllib.parse import unquote, urlsplit
 
 from holdfast.errors import BadSettings, SchemaOutdated, StoreError, StoreUnavailable, ValueRefused
 from holdfast.settings import Settings
-from holdfast.store.pool import Pool
+from holdfast.store.pool import ConnectionPool
 from holdfast.store.sqlite.gate import Gate
 
-BUSY = 10.0  # seconds a writer waits for its turn
-CACHE_KIB = 2 * 1024  # a trip of thousands of jobs fits; more is no quicker, and stays with the process for good
-LOG_LIMIT = 4 * 1024 * 1024  # bytes of write-ahead log after which whoever sees it runs a checkpoint
-LOG_LOOK = 64  # single inserts after which a connection looks at the log's length
-LOG_KEPT = 16 * 1024 * 1024  # bytes it keeps when it starts anew
-PLACE_LOOK = 0.01  # seconds between two looks at the file's place, where jobs come one behind the other
+BUSY = 10.0  # seconds that a writer waits for its turn
+CACHE_KIB = 2 * 1024  # thousands of jobs fit; more is not faster, and the process would keep it
+LOG_LIMIT = 4 * 1024 * 1024  # bytes of write-ahead log from which on whoever sees it runs a checkpoint
+LOG_LOOK = 64  # single inserts between two checks of the log's length
+LOG_KEPT = 16 * 1024 * 1024  # bytes that the log keeps when it is restarted
+PLACE_LOOK = 0.01  # seconds between two checks that the file was not replaced, under many single enqueues
 CHECKPOINT_BUSY_MS = 1000
-CHECKPOINT_AGAIN = 30.0  # seconds before a checkpoint that could not be made is tried again
+CHECKPOINT_AGAIN = 30.0  # seconds before a checkpoint that failed is tried again
 NETWORK_FILE_SYSTEMS = frozenset(
     ["nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "fuse.sshfs", "fuse.glusterfs", "ncpfs"]
 )
@@ -40,15 +40,15 @@ TRANSIENT = DISK_TROUBLE | {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 
 
 class Connection:
-    """One open handle with its place at the gate. Whoever takes it from the pool uses it once, by `with`: then it goes
-    back, and what SQLite raises meanwhile becomes ours. (A class: every enqueue has one, and generators take several
-    times as long.)"""
+    """One open handle and its lock at the gate. Taken from the pool, it is used in one `with` block: at the end it goes
+    back to the pool, and errors of SQLite are translated. (Not a generator: those take several times as long, and every
+    enqueue comes through here.)"""
 
-    def __init__(self, path: Path, settings: Settings, pool: Pool[Connection]) -> None:
+    def __init__(self, path: Path, settings: Settings, pool: ConnectionPool[Connection]) -> None:
         self.path = path
         self._pool = pool
-        with suppress(OSError):  # it is there; or SQLite says what is wrong
-            # For its owner alone. (SQLite gives its log the same mode.)
+        with suppress(OSError):  # it exists; or SQLite says what is wrong
+            # Readable by its owner only. (SQLite gives its log the same mode.)
             os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         with translated(str(path)):
             self.db = sqlite3.connect(path, timeout=BUSY, isolation_level=None, check_same_thread=False)
@@ -76,7 +76,7 @@ class Connection:
         return not self.db.in_transaction
 
     def misplaced(self) -> StoreError | None:
-        """Is what stands at our path another file, or none? Then nobody else sees what we write, and we see nothing."""
+        """Is there another file at our path now, or none? Then nobody sees what we write, and we see nothing."""
         if _inode(self._name) == self._inode is not None:
             return None
         return StoreError(
@@ -86,7 +86,7 @@ class Connection:
         )
 
     def refuse_if_misplaced(self, every: float = 0.0) -> None:
-        """`every`: seconds for which the last look counts."""
+        """`every`: seconds for which the last check is valid."""
         now = time.monotonic()
         if now >= self._in_place_at + every:
             if (error := self.misplaced()) is not None:
@@ -118,14 +118,14 @@ class Connection:
         return id
 
     def _log_is_long(self) -> bool:
-        """Each frame of the log that counts has the salt of its header; frames left from before have another."""
+        """Valid frames of the log have the salt of its header; frames left from before have another."""
         if self._log < 0:
             try:
                 self._log = os.open(f"{self.path}-wal", os.O_RDONLY | os.O_CLOEXEC)
             except FileNotFoundError:
                 return False
         header = os.pread(self._log, 24, 0)
-        frame = int.from_bytes(header[8:12]) + 24  # a page, and what stands before it
+        frame = int.from_bytes(header[8:12]) + 24  # a page and its header
         return len(header) == 24 and header[16:] == os.pread(self._log, 8, 32 + LOG_LIMIT // frame * frame + 8)
 
     def _limit_log(self) -> None:
@@ -133,9 +133,9 @@ class Connection:
             if not self._log_is_long() or time.monotonic() < self._checkpoint_after:
                 return
         except OSError:
-            return  # out of descriptors, perhaps: the commit has happened all the same
-        # The commit has happened: whatever goes wrong here is nobody's error, and is tried again later. So is a log
-        # that some reader still needs: every try makes all writers wait.
+            return  # out of descriptors, perhaps: the commit has happened anyway
+        # The commit has happened, so a failure here is no error and is tried again later. So is a log that some reader
+        # still needs: every try makes all writers wait.
         self._checkpoint_after = time.monotonic() + CHECKPOINT_AGAIN
         with suppress(sqlite3.Error):
             self.db.execute(f"pragma busy_timeout = {CHECKPOINT_BUSY_MS}")
@@ -163,7 +163,7 @@ def reading_text_as(db: sqlite3.Connection, factory: Callable[[bytes], Any]) -> 
 
 
 def _inode(path: str) -> int | None:
-    """Which file is there; None: none. One that somebody has open keeps its number to itself."""
+    """The inode at this path; None: there is no file. An inode is not reused while somebody has it open."""
     try:
         return os.stat(path).st_ino
     except OSError:
@@ -179,11 +179,11 @@ def path_of(settings: Settings) -> Path:
         )
     if parts.query:
         raise BadSettings(f"{settings.shown_url!r}: a SQLite URL takes no parameters", number="HF1104")
-    return Path(unquote(parts.path)[1:]).resolve()  # SQLite keeps the log beside what a link leads to
+    return Path(unquote(parts.path)[1:]).resolve()  # SQLite keeps the log beside the target of a link
 
 
 def prepare_file(path: Path) -> None:
-    """Refuse early, in words, where SQLite could not work or would not be safe."""
+    """Refuse early, with a clear message, where SQLite would not work or not be safe."""
     if path.is_dir():
         raise StoreError(f"{path} is a directory: the database needs a file name", number="HF3301")
     if not path.parent.is_dir():
@@ -207,7 +207,7 @@ def prepare_file(path: Path) -> None:
 
 
 def file_system_of(path: Path) -> str:
-    """The type of file system a path is on, as the kernel calls it; '' where that can't be told."""
+    """The type of file system that a path is on, as the kernel calls it; '' if it is unknown."""
     try:
         mounts = Path("/proc/self/mounts").read_text().splitlines()
     except OSError:

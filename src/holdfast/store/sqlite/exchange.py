@@ -16,10 +16,11 @@ import msgspec
 from holdfast.errors import OutcomeUnknown
 from holdfast.model.job import Claimed, ClaimedJob, Wants
 from holdfast.model.outcome import Outcome
-from holdfast.store.base import Exchanged, Row, by_fence, by_verb, goes_on, may_be_lost, with_output, with_progress
+from holdfast.store.columns import Row
+from holdfast.store.exchange import Exchanged, by_fence, by_verb, goes_on, may_be_lost, with_output, with_progress
 from holdfast.store.sqlite.codec import seconds_until, stored
 from holdfast.store.sqlite.connect import reading_text_as
-from holdfast.store.sqlite.enqueue import SqliteEnqueue
+from holdfast.store.sqlite.database import SqliteDatabase
 
 DOCUMENT = 200  # jobs read in one document: their arguments may be long
 
@@ -45,7 +46,10 @@ class SqliteTrips:
         return self._done
 
 
-class SqliteTrip(SqliteEnqueue):
+class SqliteExchange:
+    def __init__(self, db: SqliteDatabase) -> None:
+        self._db = db
+
     @contextmanager
     def trips(self) -> Iterator[SqliteTrips]:
         yield SqliteTrips(self._exchange)
@@ -53,7 +57,7 @@ class SqliteTrip(SqliteEnqueue):
     def _exchange(self, finished: Sequence[Outcome], wants: Wants | None, drained: Sequence[str]) -> Exchanged:
         done = Exchanged()
         ids: list[int] = []
-        with self._use() as connection:
+        with self._db.use() as connection:
             if wants is not None and wants.limit + wants.ahead <= 0:
                 wants = None
             if wants is not None and not finished and not drained:
@@ -65,7 +69,7 @@ class SqliteTrip(SqliteEnqueue):
                 with connection.writing() as db:
                     self._record_outcomes(db, finished, done)
                     if drained:
-                        self.rows(db, self.statements["drop_leases"], {"fences": list(drained)})
+                        self._db.rows(db, self._db.statements["drop_leases"], {"fences": list(drained)})
                     if wants is not None:
                         ids, done.claimed = self._claim(db, wants)
             if wants is not None and ids:
@@ -77,7 +81,7 @@ class SqliteTrip(SqliteEnqueue):
     def _record_outcomes(self, db: sqlite3.Connection, finished: Sequence[Outcome], done: Exchanged) -> None:
         doubtful: list[Outcome] = []
         for reached in with_progress(finished):
-            self.rows(db, self.statements["progress"], reached)
+            self._db.rows(db, self._db.statements["progress"], reached)
         for verb, outcomes in by_verb(finished).items():
             if verb == "succeed":
                 for fence, plain, results in by_fence(outcomes):
@@ -88,25 +92,25 @@ class SqliteTrip(SqliteEnqueue):
                         doubtful += results
                 for outcome in with_output(outcomes):
                     told = {"id": outcome.id, "fence": outcome.fence, "output": outcome.output}
-                    self.rows(db, self.statements["output"], told)
+                    self._db.rows(db, self._db.statements["output"], told)
                 continue
             for outcome in outcomes:
                 rows = self._end_one(db, verb, outcome)
                 if not rows:
                     doubtful.append(outcome)
                 elif rows[0]["state"] == "queued":
-                    if rows[0]["queue"] is not None:  # else it is held
+                    if rows[0]["queue"] is not None:  # otherwise it is held
                         done.requeued.add(rows[0]["queue"])
                 elif rows[0]["state"] == "cancelled":
                     done.cancelled += goes_on(outcome)
         for outcome in filter(may_be_lost, doubtful):
-            recorded = self.rows(db, self.statements["recorded"], {"id": outcome.id, "fence": outcome.fence})
+            recorded = self._db.rows(db, self._db.statements["recorded"], {"id": outcome.id, "fence": outcome.fence})
             (done.already if recorded else done.lost).append(outcome)
 
     def _changed(self, db: sqlite3.Connection, name: str, /, **parameters: Any) -> int:
         """Run a statement; returns how many rows it changed."""
         before = db.total_changes
-        self.rows(db, self.statements[name], parameters)
+        self._db.rows(db, self._db.statements[name], parameters)
         return db.total_changes - before
 
     def _end_one(self, db: sqlite3.Connection, verb: str, outcome: Outcome) -> list[Row]:
@@ -114,7 +118,7 @@ class SqliteTrip(SqliteEnqueue):
         told: dict[str, Any] = {"error_code": error and error.code, "error_message": error and error.message}
         told |= {"id": outcome.id, "fence": outcome.fence, "delay": outcome.delay, "outcome": outcome.attempt}
         told["held_by"] = outcome.held_by
-        rows = self.rows(db, self.statements[verb], told)
+        rows = self._db.rows(db, self._db.statements[verb], told)
         if rows and outcome.attempt is not None:
             row = rows[0]
             history = {
@@ -123,19 +127,19 @@ class SqliteTrip(SqliteEnqueue):
                 "traceback": error and error.traceback, "output": outcome.output,
                 "error_code": row["error_code"], "error_message": row["error_message"],
             }  # fmt: skip
-            self.rows(db, self.statements["attempt"], history)
+            self._db.rows(db, self._db.statements["attempt"], history)
         return rows
 
     def _claim(self, db: sqlite3.Connection, wants: Wants) -> tuple[list[int], Claimed]:
         """Take them, under one lease; returns which, and what else there is to tell."""
         ids, chosen = self._choose(db, wants)
         if ids:
-            self.rows(db, self.statements["claim"], {"ids": ids, "fence": wants.fence, "worker": wants.worker})
+            self._db.rows(db, self._db.statements["claim"], {"ids": ids, "fence": wants.fence, "worker": wants.worker})
             lease = {
                 "fence": wants.fence, "worker": wants.worker, "lease": wants.lease, "held": wants.held + len(ids),
                 "ids": sorted(ids),
             }  # fmt: skip
-            self.rows(db, self.statements["lease"], lease)
+            self._db.rows(db, self._db.statements["lease"], lease)
         return ids, chosen
 
     def _taken(self, db: sqlite3.Connection, fence: str, ids: list[int]) -> list[ClaimedJob]:
@@ -143,26 +147,26 @@ class SqliteTrip(SqliteEnqueue):
         taken: dict[int, ClaimedJob] = {}
         try:
             for part in batched(ids, DOCUMENT):
-                [document] = self.rows(db, self.statements["claimed"], {"ids": part, "fence": fence})
-                now = self._clock()
+                [document] = self._db.rows(db, self._db.statements["claimed"], {"ids": part, "fence": fence})
+                now = self._db.clock()
                 taken |= {row[0]: _held(fence, row, now) for row in _TAKEN.decode(_only(document))}
         except sqlite3.Error as error:
-            raise OutcomeUnknown(f"{self.path}: jobs were claimed and could not be read: {error}") from error
+            raise OutcomeUnknown(f"{self._db.path}: jobs were claimed and could not be read: {error}") from error
         return [taken[id] for id in ids if id in taken]
 
     def _choose(self, db: sqlite3.Connection, wants: Wants) -> tuple[list[int], Claimed]:
         """Which jobs this worker would take now, the most urgent first: priority, then due time, then id."""
-        statements, clock = self.statements, self._clock()
+        statements, clock = self._db.statements, self._db.clock()
         now = stored(clock)
         scope = {"tasks": list(wants.tasks), "queues": None if wants.queues is None else list(wants.queues)}
-        lanes = self.readable(db, statements["lanes"], scope)
+        lanes = self._db.readable(db, statements["lanes"], scope)
         due = [lane for lane in lanes if lane["ready_at"] <= now]
         upcoming = [lane["ready_at"] for lane in lanes if lane["ready_at"] > now]
         if due:
             names = [[lane["queue"], lane["task"], lane["priority"]] for lane in due]
-            [later] = self.rows(db, statements["next_due"], {"lanes": names})
+            [later] = self._db.rows(db, statements["next_due"], {"lanes": names})
             upcoming += [moment for moment in later.values() if moment]
-        [pauses] = self.rows(db, statements["pause_ends"], {})
+        [pauses] = self._db.rows(db, statements["pause_ends"], {})
         upcoming += [pauses["ends"]] if pauses["ends"] else []
         next_due = seconds_until(min(upcoming), clock) if upcoming else None
         n = wants.limit + wants.ahead
@@ -190,7 +194,7 @@ class SqliteTrip(SqliteEnqueue):
         starts = [[lane["queue"], lane["task"], lane["priority"], "", 0] for lane in lanes]
 
         def read(places: list[list[Any]], many: int) -> list[list[Found]]:
-            [document] = self.rows(db, self.statements["lane_jobs"], {"lanes": places, "n": many})
+            [document] = self._db.rows(db, self._db.statements["lane_jobs"], {"lanes": places, "n": many})
             return _FOUND.decode(_only(document))
 
         def jobs(start: list[Any], found: list[Found]) -> Iterator[Found]:
@@ -206,10 +210,13 @@ class SqliteTrip(SqliteEnqueue):
         return [jobs(start, found) for start, found in zip(starts, read(starts, few), strict=True)]
 
     def claim_of(self, fence: str) -> Claimed:
-        with self._use() as connection, reading_text_as(connection.db, bytes):
-            rows = connection.db.execute(self.statements["claim_of"], {"fence": fence}).fetchall()
-            now = self._clock()
+        with self._db.use() as connection, reading_text_as(connection.db, bytes):
+            rows = connection.db.execute(self._db.statements["claim_of"], {"fence": fence}).fetchall()
+            now = self._db.clock()
         return Claimed([_looked_up(fence, row, now) for row in rows])
+
+    def close(self) -> None:
+        """It has no connections but those of the database."""
 
 
 # The documents of lane_jobs.sql and claimed.sql.

@@ -1,4 +1,4 @@
--- Queued jobs that were not started by their expiry: cancelled, in bounded batches.
+-- Cancel queued jobs that were not started before their expiry, a bounded batch.
 update @jobs
    set state = 'cancelled', finished_at = @clock, ready_at = null, held_by = null,
        error_code = 'EXPIRED', error_message = 'not started before its expiry'

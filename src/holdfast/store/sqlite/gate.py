@@ -1,8 +1,8 @@
-"""Our writers queue at a file lock before they ask SQLite for its own: with SQLite's busy handler alone, many
-processes starve each other (its waits grow while luckier ones slip in). Here every waiter tries at the same short
-intervals, so each gets its turn. A waiter gives up when one holder has kept the gate for too long, and says who that
-is. Threads of one process queue among themselves first: hundreds that try so often would leave none of them the time to
-write.
+"""A file lock that our writers take before they ask SQLite for its own: with SQLite's busy handler alone, many
+processes starve each other (its waits grow while luckier processes get in). Here every waiter tries at the same short
+intervals, so each gets its turn. A waiter gives up when one holder has kept the gate for too long, and names the
+holder. Threads of one process queue among themselves first: hundreds of threads that try so often would leave no time
+to write.
 
 The holder writes its process and thread into the file, so that others can name it. Nothing needs to be cleared
 afterwards: the note counts only while the file is locked, and whoever locks it writes a new one."""
@@ -23,16 +23,16 @@ from holdfast.errors import StoreError, StoreUnavailable
 from holdfast.model.facts import Holder
 
 REST = (0.0002, 0.001)  # seconds between two tries
-# The next thread of this process is woken at once, and other processes try only now and then: after a long turn, they
-# go first. Else threads with long transactions would pass the gate among themselves.
+# The next thread of this process wakes up at once, while other processes only try at intervals. So after a long turn we
+# pause to let them go first; otherwise threads with long transactions would keep the gate among themselves.
 LONG_TURN, COURTESY = 0.05, 0.002  # seconds
-CHANCE = random.SystemRandom()  # the application may have seeded the common one
+CHANCE = random.SystemRandom()  # the application may have seeded the shared generator
 NOTE_LENGTH = 500  # bytes
 WRITE_LOCK = "120"  # SQLite's writer locks this byte of the -shm file
 
 
 class Turns:
-    """Of the threads of this process at one gate. A courtesy, no more: what keeps others out is the file lock."""
+    """Orders the threads of this process at one gate. Only for fairness: exclusion comes from the file lock."""
 
     __slots__ = ("lock", "moved")
 
@@ -46,8 +46,8 @@ _gates: weakref.WeakSet[Gate] = weakref.WeakSet()
 
 
 def _in_child() -> None:
-    """A forked child shares its parent's file locks. It must neither release them nor, if its parent is killed, keep
-    them."""
+    """A forked child shares its parent's file locks. It must neither release them nor keep them if its parent is
+    killed."""
     _turns.clear()
     for gate in list(_gates):
         gate.close()
@@ -57,19 +57,19 @@ os.register_at_fork(after_in_child=_in_child)
 
 
 class Gate:
-    """One per connection: a lock taken through one descriptor keeps out all others, also of the same process."""
+    """One per connection: a lock taken through one descriptor excludes all others, also of the same process."""
 
     def __init__(self, database: Path, patience: float) -> None:
         self._name = database.name
         self._patience = patience
         self._turns = _turns.setdefault(database, Turns())
-        self._turn: threading.Lock | None = None  # while it is ours
-        self.note = ""  # what others are told of whoever holds it through this; set before the first turn
-        self._thread: threading.Thread | None = None  # the last that held it through this, and how it is told
+        self._turn: threading.Lock | None = None  # while we hold it
+        self.note = ""  # what others are told about this holder; set before the first turn
+        self._thread: threading.Thread | None = None  # the last one that held it, and how it is described
         self._who = ""
         path = f"{database}-gate"
         try:
-            # Not through a link: it is written to, and others may write to the directory the database is in.
+            # Don't follow a link: we write to the file, and others may be able to write to its directory.
             self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise StoreError(f"{path} can't be opened for writing: {error.strerror}", number="HF3301") from error
@@ -82,7 +82,7 @@ class Gate:
             self._turn = turn
             deadline = time.monotonic() + self._patience
         else:
-            deadline = 0.0  # it has waited long enough
+            deadline = 0.0  # we have waited long enough
         try:
             while not self._try():
                 deadline = self._rest(deadline)
@@ -96,16 +96,16 @@ class Gate:
         try:  # noqa: SIM105 - every write passes here, and suppress takes as long as the rest
             os.pwrite(self._descriptor, f"{self._who}\t{now}\n".encode(errors="replace"), 0)
         except OSError:
-            pass  # a full disk: then it has no name
+            pass  # the disk is full: then others can't name the holder
 
     def _await_turn(self, turn: threading.Lock) -> bool:
-        """False: no thread of this process has got the gate for too long."""
+        """False: for too long, no thread of this process has got the gate."""
         began = time.monotonic()
         while (left := max(began, self._turns.moved) + self._patience - time.monotonic()) > 0:
             if turn.acquire(timeout=left):
                 return True
         if self._turns.lock is turn:
-            # Whoever had it may have been interrupted by a signal before it could give it back: begin anew.
+            # Its holder may have been interrupted by a signal before it could release it: use a new lock.
             self._turns.lock = threading.Lock()
         return False
 
@@ -117,7 +117,7 @@ class Gate:
         return True
 
     def _rest(self, deadline: float) -> float:
-        """Wait a moment. Returns until when to try."""
+        """Wait a moment. Returns the new deadline."""
         now = time.monotonic()
         if now > deadline:
             holder = _noted(self._descriptor)
@@ -128,7 +128,7 @@ class Gate:
                     "transaction?",
                     number="HF3302",
                 )
-            deadline = now + self._patience - holder.seconds  # others take turns: ours will come
+            deadline = now + self._patience - holder.seconds  # others take turns, so ours will come
         time.sleep(CHANCE.uniform(*REST))
         return deadline
 
@@ -153,11 +153,11 @@ class Gate:
 
 
 def _let_writers_in(descriptor: int, database: Path) -> None:
-    """Whoever may write to the database, and nobody else: a lock on the gate, for which it is enough to read it, keeps
-    all of them from writing."""
-    with suppress(OSError):  # another user's: its owner sees to it
+    """Give access to whoever may write to the database, and nobody else: whoever can read the gate can lock it, and so
+    keep everybody from writing."""
+    with suppress(OSError):  # another user's file: its owner does this
         theirs, ours = os.stat(database), os.fstat(descriptor)
-        writers = theirs.st_mode & 0o222 | 0o200  # its owner always: a file made read-only may become writable again
+        writers = theirs.st_mode & 0o222 | 0o200  # its owner always: a read-only file may become writable again
         if ours.st_mode & 0o777 != (mode := writers | writers << 1):
             os.fchmod(descriptor, mode)
         if ours.st_gid != theirs.st_gid:
@@ -165,7 +165,7 @@ def _let_writers_in(descriptor: int, database: Path) -> None:
 
 
 def holder_of(database: Path) -> Holder | None:
-    """Who keeps all others from writing to this file right now. None: nobody, or nobody knows."""
+    """Who keeps all others from writing to this file right now. None: nobody, or it is unknown."""
     try:
         descriptor = os.open(f"{database}-gate", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -177,7 +177,7 @@ def holder_of(database: Path) -> Holder | None:
     else:
         return None
     finally:
-        os.close(descriptor)  # lets go of the lock, if we got it
+        os.close(descriptor)  # releases the lock, if we got it
     writer = _writer_of(database)
     if holder is None or writer in (None, holder.pid):
         return holder
@@ -185,7 +185,7 @@ def holder_of(database: Path) -> Holder | None:
 
 
 def _noted(descriptor: int) -> Holder | None:
-    """What the holder wrote down. (The monotonic clock is the same for all processes of a host.)"""
+    """The note of the holder. (The monotonic clock is the same for all processes of a host.)"""
     try:
         line, end, _ = os.pread(descriptor, NOTE_LENGTH, 0).decode(errors="replace").partition("\n")
         pid, thread, note, since = line.split("\t") if end else ("", "", "", "")
@@ -195,8 +195,8 @@ def _noted(descriptor: int) -> Holder | None:
 
 
 def _writer_of(database: Path) -> int | None:
-    """The process that has SQLite's own write lock, as the kernel tells. (Not asked by a lock of our own: closing the
-    file for it would drop those that SQLite has in this process.)"""
+    """The process that has SQLite's own write lock, according to the kernel. (We don't test it with a lock of our own:
+    closing the file would drop the locks that SQLite has in this process.)"""
     with suppress(OSError, ValueError, IndexError):
         inode = os.stat(f"{database}-shm").st_ino
         for line in Path("/proc/locks").read_text().splitlines():

@@ -1,21 +1,21 @@
 -- Dedup keys.
 
 -- name: key_given_up
--- A finished job gives its key up to a new one: at once if it failed or was cancelled, else when its result is too
--- old to be handed out again.
+-- A finished job gives up its key to a new one: at once if it failed or was cancelled, otherwise when its result is too
+-- old to be reused.
 update @jobs set holds_key = null
  where task = :task and key = :key and holds_key
    and (state in ('failed', 'cancelled')
         or (state = 'succeeded' and finished_at <= @after(minus_reuse)))
 
 -- name: raise_priority
--- An enqueue joins a job that waits under the same key, and asks for a higher priority: the job gets it.
+-- An enqueue joins a job that waits under the same key and asks for a higher priority: the job gets it.
 update @jobs set priority = :priority
  where id = :id and state in ('queued', 'paused') and priority < :priority
 returning id
 
 -- name: retake_keys
--- Jobs that are to be retried take their keys back, if nobody has them: of equal ones the newest.
+-- Jobs that are to be retried take their keys back if nobody has them; of equal ones, the newest.
 update @jobs as j set holds_key = true
  where j.id in (select max(w.id) from @jobs w
                where w.id @any(ids) and w.state in ('failed', 'cancelled') and w.key is not null and w.holds_key is null

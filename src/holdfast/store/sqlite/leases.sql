@@ -1,13 +1,13 @@
 -- Leases, and the running jobs under them.
 
 -- name: renew
--- Extend the leases we hold; only ever forward. A lease that ran out but was not rescued is still ours.
+-- Extend the leases we hold, only ever forward. A lease that expired but was not rescued is still ours.
 update @leases set expires_at = max(expires_at, @after(lease)), held = :held
  where fence in (select value from json_each(:fences))
 returning fence
 
 -- name: requests
--- Of the jobs in hand: which are no longer ours, and what people have asked of the others.
+-- Of the jobs in flight: those that are no longer ours, and what people have asked of the others.
 select h.value ->> 0 as id, h.value ->> 1 as fence,
        (j.id is null or j.state <> 'running' or j.fence is not h.value ->> 1) as lost,
        coalesce(j.cancel_requested, 0) as cancel, coalesce(j.pause_requested, 0) as pause
@@ -23,7 +23,7 @@ select id, fence, 0 as lost, cancel_requested as cancel, pause_requested as paus
  where (cancel_requested or pause_requested) and state = 'running'
 
 -- name: expired_leases
--- Leases to rescue: past their end (when expiry counts), or of workers known to be dead.
+-- Leases to rescue: expired ones (if expiry counts), and those of workers known to be dead.
 select fence, worker, held, job_ids,
        (select count(*) from @leases o where o.worker = l.worker) as leases
   from @leases l
@@ -40,7 +40,7 @@ select id, queue, task, priority, correlation_id, attempt, max_attempts, life, c
  order by id
 
 -- name: drop_leases
--- Leases with nothing left under them.
+-- Drop leases without running jobs.
 delete from @leases
  where fence in (select value from json_each(:fences))
    and not exists (select 1 from @jobs j

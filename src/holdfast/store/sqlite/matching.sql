@@ -1,4 +1,4 @@
--- Is this job meant by the filter? What the filter leaves open is null.
+-- Does the filter match this job? What the filter leaves open is null.
 (:states is null or state in (select value from json_each(:states))
      or (state = 'queued' and run_at > @now
          and ((:scheduled and attempt = 0) or (:retrying and attempt > 0))))

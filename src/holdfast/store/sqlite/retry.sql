@@ -1,4 +1,5 @@
--- Another life: attempts from 0; history, checkpoint and steps are kept. Not while another job has its key (retake_keys).
+-- Another life: attempts start from 0; history, checkpoint and steps are kept. Not while another job has the key
+-- (retake_keys).
 update @jobs
    set state = 'queued', run_at = @clock, ready_at = @clock,
        attempt = 0, life = life + 1, crashes = 0, suspicion = 0,

@@ -1,8 +1,9 @@
-"""When to look whether a SQLite file has changed: soon after somebody wrote to it, which Linux tells, and seldom else.
+"""Decides when to check whether a SQLite file has changed: soon after a write to it, which Linux reports, and otherwise
+rarely.
 
-A write is not a commit yet. SQLite appends to its log, has it on disk, and then makes it count in memory that it shares
-between processes, which nobody is told of: so after a write there are several looks, each twice as long after as
-the one before. All who write are on this host: on network file systems SQLite is refused."""
+A write is not a commit yet. SQLite appends to its log, syncs it, and then publishes it in memory that processes share,
+of which nobody is notified. So after a write there are several checks, at intervals that double. All writers are on
+this host, as SQLite is refused on network file systems."""
 
 from __future__ import annotations
 
@@ -20,17 +21,17 @@ from holdfast import events
 if TYPE_CHECKING:
     import ctypes
 
-SOON = 0.001  # seconds from a write to the first look: most commits have happened by then
-APART = 0.005  # seconds between looks at least, however much is written
-SELDOM = 0.5  # seconds between looks while nobody writes: a safety net, and how soon it is seen that nobody listens
-RESTLESS = 0.05  # the same where that has to be seen sooner: nobody can fork while somebody listens
-POLL = 0.015  # seconds between looks where writes can't be watched
+SOON = 0.001  # seconds from a write to the first check: most commits have happened by then
+APART = 0.005  # seconds between checks at least, however much is written
+SELDOM = 0.5  # seconds between checks while nobody writes: a safety net, and how soon a stop is noticed
+RESTLESS = 0.05  # the same if a stop must be noticed sooner: nobody can fork while somebody listens
+POLL = 0.015  # seconds between checks where writes can't be watched
 
 IN_MODIFY = 0x2
 
 
 class Watch:
-    """On a database's file and its log, of which it reads nothing."""
+    """Watches a database file and its log, without reading them."""
 
     def __init__(self, path: Path, *, restless: bool = False) -> None:
         self._files = [os.fsencode(path), os.fsencode(f"{path}-wal")]
@@ -48,7 +49,7 @@ class Watch:
             self._written.register(self._inotify, select.POLLIN)
 
     def wait(self) -> None:
-        """Until it is time to look."""
+        """Until it is time to check."""
         if self._inotify < 0:
             time.sleep(POLL)
         elif self._written.poll(1000 * self._next):
@@ -63,11 +64,11 @@ class Watch:
 
     def _watch(self) -> None:
         for file in self._files:
-            with suppress(FileNotFoundError):  # there is no log yet: it is asked for again
+            with suppress(FileNotFoundError):  # there is no log yet: we try again later
                 _done(_libc().inotify_add_watch(self._inotify, file, IN_MODIFY))
 
     def _watch_again(self) -> None:
-        """If one of the files was made anew, that one: for one that is watched already this changes nothing."""
+        """Watch a file that was created anew; for a file that is already watched this changes nothing."""
         try:
             self._watch()
         except OSError as error:
@@ -86,13 +87,13 @@ class Watch:
 
 @cache
 def _tell(error: str) -> None:
-    """Once, not for everyone who listens."""
+    """Once, not for every listener."""
     events.emit("unwatched", error=error, times=round(1 / POLL))
 
 
 @cache
 def _libc() -> ctypes.CDLL:
-    import ctypes  # only who listens needs it
+    import ctypes  # needed only by listeners
 
     return ctypes.CDLL(None, use_errno=True)
 

@@ -1,0 +1,91 @@
+"""The schema in a PostgreSQL database: migrated, checked, described."""
+
+from __future__ import annotations
+
+from holdfast.errors import StoreError
+from holdfast.model.job import Thing
+from holdfast.store.migrate import OLDEST_CODE, check_version, pending, turn
+from holdfast.store.postgres.catalogue import found_and_fresh
+from holdfast.store.postgres.connect import Connection
+from holdfast.store.postgres.database import PostgresDatabase
+
+MIGRATION_TURN = 60  # seconds to wait while another process migrates
+# The role to migrate a schema as, if the schema exists: the owner of our tables, if the user is a member of that role
+# and the role may create tables there.
+OWNER = """select o.rolname::text from pg_namespace n
+    left join pg_class c on c.relnamespace = n.oid and c.relname = 'meta' and c.relkind = 'r'
+    left join pg_roles o on o.oid = c.relowner and has_schema_privilege(o.oid, n.oid, 'create')
+     and pg_has_role(o.oid, case when current_setting('server_version_num')::integer < 160000
+                                 then 'member' else 'set' end)
+    where n.nspname = %s"""
+
+
+class PostgresSchema:
+    def __init__(self, db: PostgresDatabase) -> None:
+        self._db = db
+        self.store_id = ""
+        self._oldest: int | None = None
+
+    def migrate(self) -> list[str]:
+        with self._db.use() as connection, connection.transaction():
+            # One process at a time: the others find the work done.
+            connection.execute(f"set local lock_timeout = '{MIGRATION_TURN}s'", prepare=False)
+            connection.execute("select pg_advisory_xact_lock(%s)", (turn(self._db.settings.schema),), prepare=False)
+            connection.execute("set local lock_timeout = '2s'", prepare=False)  # for the tables: others use them
+            self._make_schema_or_act_as_owner(connection)
+            found = self._version(connection)
+            applied = pending("postgres", found or 0)
+            for migration in applied:
+                connection.execute(self._db.statements.with_tables(migration.sql).encode(), prepare=False)
+            if applied:
+                connection.execute(
+                    self._db.statements.fill(
+                        "insert into @meta (version, oldest_code) values (:version, :oldest_code) "
+                        "on conflict (only_row) do update set version = excluded.version, "
+                        "oldest_code = excluded.oldest_code"
+                    ).encode(),
+                    {"version": applied[-1].version, "oldest_code": OLDEST_CODE},
+                    prepare=False,
+                )
+            self._check(connection)
+        return [m.name for m in applied]
+
+    def _make_schema_or_act_as_owner(self, connection: Connection) -> None:
+        """What a migration creates should belong to the owner of the other tables, so that all members of that role can
+        migrate. If that role may not create anything in the schema, the user's own rights are used."""
+        found = connection.execute(OWNER, (self._db.settings.schema,), prepare=False).fetchone()
+        if found is None:
+            connection.execute(f"create schema {self._db.schema}", prepare=False)
+        elif found[0] is not None:
+            connection.execute("select set_config('role', %s, true)", (found[0],), prepare=False)
+
+    def pending(self) -> list[str]:
+        with self._db.use() as connection:
+            return [m.name for m in pending("postgres", self._version(connection) or 0)]
+
+    def _version(self, connection: Connection) -> int | None:
+        meta = f"{self._db.settings.schema}.meta"
+        found = connection.execute("select to_regclass(%s)", (f'"{self._db.settings.schema}".meta',)).fetchone()
+        if found is None or found[0] is None:
+            return None
+        row = connection.execute(self._db.statements["meta"].encode()).fetchone()
+        if row is None:
+            raise StoreError(
+                f"the table {meta} in {self._db.shown_url} is empty: it is not one of ours, or was damaged",
+                number="HF2104",
+            )
+        self.store_id, self._oldest = str(row[0]), int(row[2])
+        return int(row[1])
+
+    def check(self) -> None:
+        with self._db.use() as connection:
+            self._check(connection)
+
+    def _check(self, connection: Connection) -> None:
+        self._oldest = None
+        found = self._version(connection)
+        check_version("postgres", self._db.shown_url, found, self._oldest)
+
+    def catalogue(self) -> tuple[list[Thing], list[Thing]]:
+        with self._db.use() as connection:
+            return found_and_fresh(connection, self._db.settings.schema)

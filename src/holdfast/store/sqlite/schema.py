@@ -1,0 +1,68 @@
+"""The schema in a SQLite file: migrated, checked, described."""
+
+from __future__ import annotations
+
+import sqlite3
+import uuid
+from typing import cast
+
+from holdfast.errors import StoreError
+from holdfast.model.job import Thing
+from holdfast.store.migrate import OLDEST_CODE, check_version, pending
+from holdfast.store.sqlite.catalogue import fresh, parts, things
+from holdfast.store.sqlite.database import SqliteDatabase
+
+META = """insert into @meta (only_row, store_id, version, oldest_code)
+values (1, :store_id, :version, :oldest_code) on conflict (only_row)
+    do update set version = excluded.version, oldest_code = excluded.oldest_code"""
+
+
+class SqliteSchema:
+    def __init__(self, db: SqliteDatabase) -> None:
+        self._db = db
+        self.store_id = ""
+        self._oldest: int | None = None
+
+    def migrate(self) -> list[str]:
+        with self._db.use() as connection:
+            # Switching to the write-ahead log needs the file alone; the gate makes the first processes take turns.
+            with connection.gate:
+                connection.db.execute("pragma journal_mode = wal")
+            with connection.writing() as db:
+                applied = pending("sqlite", self._version(db) or 0)
+                for migration in applied:
+                    for statement in parts(self._db.statements.with_tables(migration.sql)):
+                        db.execute(statement)
+                if applied:
+                    meta = {"store_id": str(uuid.uuid4()), "version": applied[-1].version, "oldest_code": OLDEST_CODE}
+                    db.execute(self._db.statements.fill(META), meta)
+        self.check()
+        return [m.name for m in applied]
+
+    def pending(self) -> list[str]:
+        with self._db.use() as connection:
+            return [m.name for m in pending("sqlite", self._version(connection.db) or 0)]
+
+    def check(self) -> None:
+        self._oldest = None
+        with self._db.use() as connection:
+            found = self._version(connection.db)
+        check_version("sqlite", self._db.shown_url, found, self._oldest)
+
+    def catalogue(self) -> tuple[list[Thing], list[Thing]]:
+        expected = fresh(self._db.statements)
+        tables = [thing.name for thing in expected if thing.kind == "table"]
+        with self._db.use() as connection:
+            return things(connection.db, self._db.statements, tables), expected
+
+    def _version(self, db: sqlite3.Connection) -> int | None:
+        name = f"{self._db.settings.prefix}meta"
+        if not db.execute("select 1 from sqlite_master where type = 'table' and name = ?", (name,)).fetchone():
+            return None
+        row = db.execute(self._db.statements["meta"]).fetchone()
+        if row is None:
+            raise StoreError(
+                f"the table {name} in {self._db.path} is empty: it is not one of ours, or was damaged", number="HF2104"
+            )
+        self.store_id, self._oldest = row[0], row[2]
+        return cast(int, row[1])

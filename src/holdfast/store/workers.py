@@ -1,0 +1,52 @@
+"""The workers that have registered."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast.model.job import DEFAULT_LEASE, WorkerRecord
+from holdfast.store.columns import known
+from holdfast.store.database import Database
+from holdfast.store.wakeups import Wakeups
+
+
+class Workers:
+    def __init__(self, db: Database, wakeups: Wakeups) -> None:
+        self._db = db
+        self._wakeups = wakeups
+
+    def register(
+        self, *, id: str, name: str, host: str, pid: int, queues: Sequence[str] | None, tasks: Sequence[str],
+        slots: int, crons: Sequence[str] = (), lease: float = DEFAULT_LEASE,
+    ) -> None:  # fmt: skip
+        with self._db.transaction() as tx:
+            tx.rows(
+                "register", id=id, name=name, host=host, pid=pid, slots=slots, lease=lease, tasks=list(tasks),
+                crons=list(crons), queues=None if queues is None else list(queues),
+            )  # fmt: skip
+
+    def unregister(self, worker: str) -> None:
+        with self._db.transaction() as tx:
+            tx.rows("unregister", id=worker)
+        self._wakeups.notify(workers=True)
+
+    def forget(self, older_than: float) -> None:
+        """Workers that were not seen for so many seconds and hold no lease."""
+        with self._db.transaction() as tx:
+            tx.rows("forget_workers", minus_age=-older_than)
+
+    def all(self) -> list[WorkerRecord]:
+        codec = self._db.codec
+        return [
+            WorkerRecord(
+                **{
+                    **row,
+                    "queues": None if row["queues"] is None else codec.words(row["queues"]),
+                    "tasks": codec.words(row["tasks"]),
+                    "crons": codec.words(row["crons"]),
+                    "started_at": known(codec.moment(row["started_at"])),
+                    "seen_at": known(codec.moment(row["seen_at"])),
+                }
+            )
+            for row in self._db.read("workers")
+        ]
