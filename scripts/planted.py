@@ -107,7 +107,7 @@ GUARANTEES: dict[str, list[Bug]] = {
         ).seen_by("everything_ends", "kill worker", tasks="late nap quick aquick"),
         bug(
             "the lease of a claim does not name all of its jobs",
-            "store/postgres/taken.sql",
+            "store/postgres/claim.sql",
             "array_agg(id order by id)",
             "array_agg(id order by id) filter (where id % 2 = 0)",
             "contract/test_rescue.py::test_processing_jobs_whose_lease_expired_are_found_and_recovered",
@@ -152,13 +152,6 @@ GUARANTEES: dict[str, list[Bug]] = {
             "contract/test_migrate.py::test_a_writer_that_waited_too_long_is_told_to_try_again",
         ).unseen("the gate or the write lock, whichever is left, still keeps the others out"),
         bug(
-            "PostgreSQL: a claim after a wake-up waits for jobs that others have locked",
-            "store/postgres/claim_lane.sql",
-            "limit :n for update of j skip locked",
-            "limit :n for update of j",
-            "contract/test_told.py::test_what_others_have_locked_does_not_stand_in_the_way",
-        ).unseen("a claim waits two seconds at most for a lock, less than any limit of the checker"),
-        bug(
             "PostgreSQL: claims lock nothing and take jobs that are no longer queued",
             "store/postgres/claim.sql",
             "             limit :n for update of j skip locked) s\n",
@@ -166,7 +159,7 @@ GUARANTEES: dict[str, list[Bug]] = {
             "contract/test_ahead.py::test_claims_at_once_in_one_lane_take_different_jobs",
         )
         .and_also(
-            "store/postgres/taken.sql",
+            "store/postgres/claim.sql",
             "(select id from chosen)) and j.state = 'queued'\n",
             "(select id from chosen))\n",
         )
@@ -177,6 +170,7 @@ GUARANTEES: dict[str, list[Bug]] = {
             "             limit :n for update of j skip locked) s\n",
             "             limit :n for update of j) s\n",
             "contract/test_ahead.py::test_jobs_that_others_have_locked_are_told_of_and_not_waited_for",
+            "contract/test_told.py::test_what_others_have_locked_does_not_stand_in_the_way",
         ).unseen("a claim waits two seconds at most for a lock, less than any limit of the checker"),
     ],
     "exact_claim": [
@@ -443,7 +437,7 @@ GUARANTEES: dict[str, list[Bug]] = {
     "charging": [
         bug(
             "PostgreSQL: a claim charges no attempt",
-            "store/postgres/taken.sql",
+            "store/postgres/claim.sql",
             "attempt = j.attempt + 1",
             "attempt = j.attempt",
             "contract/test_claim.py::test_a_claim_charges_the_attempt_and_says_who_holds_the_job",
@@ -550,25 +544,19 @@ GUARANTEES: dict[str, list[Bug]] = {
     "due": [
         bug(
             "SQLite: a claim takes jobs that are not due",
-            "store/sqlite/lane_jobs.sql",
-            "and j.priority = lane.priority and j.ready_at <= @now\n",
-            "and j.priority = lane.priority\n",
+            "store/sqlite/claim.sql",
+            "@in_lane(j, lane) and @due(j)",
+            "@in_lane(j, lane) and @unexpired(j)",
             "contract/test_claim.py::test_run_at_is_honoured_by_every_claim_path",
             "contract/test_ahead.py::test_one_lane_leaves_what_is_not_due_yet",
         ).seen_by("nothing_starts_before_it_is_due", tasks="quick doze"),
         bug(
             "PostgreSQL: a claim takes jobs that are not due",
             "store/postgres/claim.sql",
-            "               and j.priority = only_lane.priority and j.ready_at <= @now\n               and (j.ready_at, j.id) >= (only_lane.ready_at, only_lane.id)\n               and (j.expires_at is null or j.attempt > 0 or j.expires_at > @now)\n             order",
-            "               and j.priority = only_lane.priority\n               and (j.ready_at, j.id) >= (only_lane.ready_at, only_lane.id)\n               and (j.expires_at is null or j.attempt > 0 or j.expires_at > @now)\n             order",
+            "@in_lane(j, only_lane) and @due(j) and (",
+            "@in_lane(j, only_lane) and @unexpired(j) and (",
             "contract/test_claim.py::test_run_at_is_honoured_by_every_claim_path",
             "contract/test_ahead.py::test_one_lane_leaves_what_is_not_due_yet",
-        ).seen_by("nothing_starts_before_it_is_due", tasks="quick doze"),
-        bug(
-            "PostgreSQL: a claim after a wake-up takes jobs that are not due",
-            "store/postgres/claim_lane.sql",
-            "               and j.ready_at <= @now\n",
-            "",
             "contract/test_told.py::test_what_is_not_due_is_left_in_a_lane_told_of",
         ).seen_by("nothing_starts_before_it_is_due", tasks="quick doze"),
     ],
@@ -592,8 +580,8 @@ GUARANTEES: dict[str, list[Bug]] = {
         bug(
             "SQLite: a claim ignores pauses",
             "store/sqlite/lanes.sql",
-            "where @stands(p)\n                      and ((",
-            "where false\n                      and ((",
+            " and not @paused(lane)",
+            "",
             "contract/test_claim.py::test_a_paused_queue_or_task_takes_no_new_attempts",
         ).seen_by("a_pause_holds", tasks="doze nap quick"),
         bug(
@@ -621,17 +609,17 @@ GUARANTEES: dict[str, list[Bug]] = {
     "expiry": [
         bug(
             "SQLite: a claim takes expired jobs",
-            "store/sqlite/lane_jobs.sql",
-            "                      and (j.expires_at is null or j.attempt > 0 or j.expires_at > @now)\n",
-            "",
+            "store/sqlite/claim.sql",
+            "@in_lane(j, lane) and @due(j)",
+            "@in_lane(j, lane) and j.ready_at <= @now",
             "contract/test_ahead.py::test_one_lane_leaves_what_expired",
             "work/test_worker.py::test_an_expired_job_is_not_run_even_if_nobody_has_cancelled_it_yet",
         ).seen_by("nothing_starts_after_its_expiry", tasks="expiring nap"),
         bug(
-            "PostgreSQL: a claim after a wake-up takes expired jobs",
-            "store/postgres/claim_lane.sql",
-            "               and (j.expires_at is null or j.attempt > 0 or j.expires_at > @now)\n",
-            "",
+            "PostgreSQL: a claim from one lane takes expired jobs",
+            "store/postgres/claim.sql",
+            "@in_lane(j, only_lane) and @due(j) and (",
+            "@in_lane(j, only_lane) and j.ready_at <= @now and (",
             "contract/test_told.py::test_told_of_all_lanes_it_takes_what_the_order_says",
         ).seen_by("nothing_starts_after_its_expiry", tasks="expiring nap"),
     ],
@@ -745,8 +733,8 @@ GUARANTEES: dict[str, list[Bug]] = {
         bug(
             "SQLite: a claim takes jobs of unknown tasks",
             "store/sqlite/lanes.sql",
-            " where lane.task in (select value from json_each(:tasks))\n",
-            " where true\n",
+            "where lane.task in (select value from json_each(:tasks)) and",
+            "where",
             "contract/test_claim.py::test_unknown_tasks_stay_queued_untouched",
         ).seen_by("unknown_tasks_wait", tasks="quick doze"),
         bug(
@@ -850,7 +838,7 @@ GUARANTEES: dict[str, list[Bug]] = {
         ).seen_by("a_checkpoint_is_there_for_the_next", "kill worker", tasks="checkpoints acheckpoints quick aquick"),
         bug(
             "SQLite: a claim does not return the checkpoint",
-            "store/sqlite/claimed.sql",
+            "store/sqlite/claim.sql",
             "priority, checkpoint, correlation_id",
             "priority, null, correlation_id",
             "contract/test_leases.py::test_a_checkpoint_is_there_for_the_next_attempt",
@@ -875,7 +863,7 @@ GUARANTEES: dict[str, list[Bug]] = {
     "backlog": [
         bug(
             "SQLite: a claim reads all lanes in full",
-            "store/sqlite/lane_jobs.sql",
+            "store/sqlite/claim.sql",
             "                    limit :n))))",
             "                    limit :n + 1000000))))",
             "plans/test_sqlite.py::test_a_claim_from_many_lanes_takes_steps_for_what_it_takes",

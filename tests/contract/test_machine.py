@@ -36,8 +36,7 @@ from holdfast.model.lifecycle import FINISHED, TRANSITIONS, State
 from holdfast.model.outcome import Error, Outcome, Verb
 from holdfast.store.base import Ref, Store
 from holdfast.store.postgres import claim_floors
-from holdfast.store.postgres.claim_floors import SLACK, ClaimFloors
-from holdfast.store.postgres.floor_surveys import Surveys
+from holdfast.store.postgres.claim_floors import SLACK, ClaimFloors, LaneFloors
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.rescues import RESCUE_BATCH
 from holdfast.store.sqlite.store import SqliteStore
@@ -1083,17 +1082,17 @@ def test_they_hold_while_looking_everywhere_takes_long(
     assert isinstance(store, PostgresStore)
     for name, value in {"MANY_ENTRIES": -1, "IN_A_ROW": 0, "LEAST_REST": 0.0, "REST": 0.0}.items():
         monkeypatch.setattr(claim_floors, name, value)
-    store.exchanging.surveys = surveys = SparingSurveys(store, clock)
+    store.exchanging.floors = surveys = SparingSurveys(store, clock)
     run_machine(store, clock, EXAMPLES // 3)
     assert surveys.looked > 2 * surveys.made > 0
 
 
-class SparingSurveys(Surveys):
+class SparingSurveys(ClaimFloors):
     """A survey is made at once, but only where a claim would pass something over. That may be what came back to its old
     place, never what has stood there since the last look: no floor is raised over a job."""
 
     def __init__(self, store: PostgresStore, clock: Clock) -> None:
-        super().__init__(store.exchanging.survey)
+        super().__init__(store.db.transaction)
         self._connection = psycopg.connect(store.db.settings.url, autocommit=True)
         self._ready = (
             "select queue, task, priority, extract(epoch from ready_at)::float8, id, xmin::text "
@@ -1104,8 +1103,8 @@ class SparingSurveys(Surveys):
         self.looked = self.made = 0
         self._stood: dict[object, set[tuple[Any, ...]]] = {}
 
-    def looks(self, wants: Wants) -> ClaimFloors:
-        looks = self._looks.setdefault(wants.queues, ClaimFloors())
+    def of(self, wants: Wants) -> LaneFloors:
+        looks = self._by_queues.setdefault(wants.queues, LaneFloors())
         looks._askers.add(wants.tasks)
         self.looked += 1
         standing = {
@@ -1124,7 +1123,7 @@ class SparingSurveys(Surveys):
         return looks
 
     def _is_passed_over(
-        self, looks: ClaimFloors, wants: Wants, queue: str, task: str, priority: int, first: float, id: int, xmin: str
+        self, looks: LaneFloors, wants: Wants, queue: str, task: str, priority: int, first: float, id: int, xmin: str
     ) -> bool:
         lane = (queue, task, priority)
         if lane not in looks._floors and id <= looks._newest[wants.tasks]:

@@ -27,12 +27,11 @@ from holdfast.store.postgres.claim_floors import (
     MANY_LANES,
     MANY_PAGES,
     MOMENT,
-    NONE_NEW,
     PER_LANE,
     REST,
     SLACK,
     SLOW,
-    ClaimFloors,
+    LaneFloors,
     Survey,
 )
 from holdfast.store.postgres.store import PostgresStore
@@ -68,13 +67,13 @@ def narrow(monkeypatch: pytest.MonkeyPatch, store: PostgresStore, clock: Clock) 
     return store
 
 
-def memory_of(store: PostgresStore) -> ClaimFloors:
-    return store.exchanging.surveys.looks(wants())
+def memory_of(store: PostgresStore) -> LaneFloors:
+    return store.exchanging.floors.of(wants())
 
 
 def surveyed(store: PostgresStore) -> None:
     """The survey under way has ended."""
-    wait_until(lambda: not store.exchanging.surveys.under_way())
+    wait_until(lambda: not store.exchanging.floors.under_way())
 
 
 def survey(store: PostgresStore) -> None:
@@ -348,17 +347,17 @@ def told(engine: str) -> Iterator[list[str]]:
 
 def held_up(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """The next survey is made, but ends only when this is set."""
-    may_end, make = threading.Event(), store.exchanging.surveys._survey
+    may_end, make = threading.Event(), store.exchanging.floors._survey
 
     def slowly(*scope: Any) -> Survey:
         found = make(*scope)
         assert may_end.wait(20)
         return found
 
-    monkeypatch.setattr(store.exchanging.surveys, "_survey", slowly)
+    monkeypatch.setattr(store.exchanging.floors, "_survey", slowly)
     memory_of(store)._ended -= 2 * NEVER
     memory_of(store)
-    wait_until(lambda: store.exchanging.surveys.under_way())
+    wait_until(lambda: store.exchanging.floors.under_way())
     return may_end
 
 
@@ -371,7 +370,7 @@ def test_no_claim_waits_for_a_survey(
         id = a_queued_job(narrow)
         assert ids(narrow, told=told) == [id]
         clock.advance(1)
-    assert narrow.exchanging.surveys.under_way()
+    assert narrow.exchanging.floors.under_way()
     may_end.set()
     surveyed(narrow)
     id = a_queued_job(narrow)
@@ -446,7 +445,7 @@ def test_where_no_thread_can_be_had_looks_are_made_everywhere(
         memory_of(narrow)._ended -= 2 * NEVER
         assert ids(narrow) == [id]
     assert "survey_failed" in told
-    assert not narrow.exchanging.surveys.under_way()
+    assert not narrow.exchanging.floors.under_way()
 
 
 def test_a_forked_child_remembers_nothing_and_makes_surveys_of_its_own(
@@ -560,18 +559,18 @@ def watch(monkeypatch: pytest.MonkeyPatch, engine: str) -> Watch:
 
 
 @pytest.fixture
-def memory(watch: Watch) -> ClaimFloors:
+def memory(watch: Watch) -> LaneFloors:
     """With one look made."""
-    memory = ClaimFloors()
+    memory = LaneFloors()
     memory.looked_everywhere(ANY, SLOW / 2)
     return memory
 
 
-def begin(memory: ClaimFloors) -> bool:
+def begin(memory: LaneFloors) -> bool:
     return memory.begin_survey() == ("greet",)
 
 
-def make_survey(memory: ClaimFloors, watch: Watch, took: float = 0.2, first: float = AT - 3, newest: int = 7) -> None:
+def make_survey(memory: LaneFloors, watch: Watch, took: float = 0.2, first: float = AT - 3, newest: int = 7) -> None:
     for _ in range(IN_A_ROW):
         memory.looked_everywhere(ANY, SLOW * 2)
     assert begin(memory)
@@ -579,7 +578,7 @@ def make_survey(memory: ClaimFloors, watch: Watch, took: float = 0.2, first: flo
     memory.end_survey(Survey([(*HERE, first)], AT, newest, met=1, entries=MANY_ENTRIES + 2, pages=0))
 
 
-def test_as_long_as_looks_are_quick_nothing_differs(memory: ClaimFloors, watch: Watch) -> None:
+def test_as_long_as_looks_are_quick_nothing_differs(memory: LaneFloors, watch: Watch) -> None:
     for took in (SLOW / 2, SLOW * 5, SLOW * 5, SLOW / 2) * 3:
         memory.looked_everywhere(ANY, took)
         assert not begin(memory)
@@ -588,7 +587,7 @@ def test_as_long_as_looks_are_quick_nothing_differs(memory: ClaimFloors, watch: 
 
 
 def test_after_slow_looks_in_a_row_a_survey_is_made_and_what_it_walked_over_decides(
-    memory: ClaimFloors, watch: Watch
+    memory: LaneFloors, watch: Watch
 ) -> None:
     for _ in range(IN_A_ROW):
         assert not begin(memory)
@@ -607,7 +606,7 @@ def test_after_slow_looks_in_a_row_a_survey_is_made_and_what_it_walked_over_deci
     assert memory.next(ANY) is not None
 
 
-def test_it_is_over_when_what_was_marked_as_dead_is_gone(memory: ClaimFloors, watch: Watch) -> None:
+def test_it_is_over_when_what_was_marked_as_dead_is_gone(memory: LaneFloors, watch: Watch) -> None:
     make_survey(memory, watch)
     for pages in (MANY_PAGES + PER_LANE + 1, MANY_PAGES + PER_LANE):
         assert memory.next(ANY) is not None
@@ -618,7 +617,7 @@ def test_it_is_over_when_what_was_marked_as_dead_is_gone(memory: ClaimFloors, wa
 
 
 @pytest.mark.parametrize("took", [0.001, 0.23, 3.0])
-def test_surveys_take_a_twentieth_of_the_time_and_come_as_often(memory: ClaimFloors, watch: Watch, took: float) -> None:
+def test_surveys_take_a_twentieth_of_the_time_and_come_as_often(memory: LaneFloors, watch: Watch, took: float) -> None:
     make_survey(memory, watch, took)
     recent = memory.next(ANY)
     assert recent is not None
@@ -635,7 +634,7 @@ def test_surveys_take_a_twentieth_of_the_time_and_come_as_often(memory: ClaimFlo
     assert memory.wait(recent) == MOMENT
 
 
-def test_after_a_job_was_given_back_a_survey_comes_at_once(memory: ClaimFloors, watch: Watch) -> None:
+def test_after_a_job_was_given_back_a_survey_comes_at_once(memory: LaneFloors, watch: Watch) -> None:
     make_survey(memory, watch, took=1.0)
     watch.now += 1.01
     assert not begin(memory)
@@ -652,7 +651,7 @@ def test_after_a_job_was_given_back_a_survey_comes_at_once(memory: ClaimFloors, 
     assert not begin(memory)
 
 
-def test_a_survey_is_not_undone_by_a_look_that_began_before_it(memory: ClaimFloors, watch: Watch) -> None:
+def test_a_survey_is_not_undone_by_a_look_that_began_before_it(memory: LaneFloors, watch: Watch) -> None:
     make_survey(memory, watch)
     before = memory.next(TOLD), memory.next(ANY)
     watch.now += 100
@@ -665,7 +664,7 @@ def test_a_survey_is_not_undone_by_a_look_that_began_before_it(memory: ClaimFloo
     assert (after.floors, after.newest) == ({HERE: AT - 500}, 9)
 
 
-def test_a_lane_is_known_from_its_first_look_on(memory: ClaimFloors, watch: Watch) -> None:
+def test_a_lane_is_known_from_its_first_look_on(memory: LaneFloors, watch: Watch) -> None:
     make_survey(memory, watch)
     new, paused = ("new", "greet", 0), ("paused", "greet", 0)
     look = memory.next(ANY)
@@ -677,10 +676,10 @@ def test_a_lane_is_known_from_its_first_look_on(memory: ClaimFloors, watch: Watc
     assert then.newest == 12
     told = memory.next(TOLD)
     assert told is not None
-    assert (told.floors, told.newest) == ({HERE: AT + 1}, NONE_NEW)
+    assert (told.floors, told.newest) == ({HERE: AT + 1}, None)
 
 
-def test_with_very_many_lanes_it_looks_everywhere(memory: ClaimFloors, watch: Watch) -> None:
+def test_with_very_many_lanes_it_looks_everywhere(memory: LaneFloors, watch: Watch) -> None:
     make_survey(memory, watch)
     watch.now += 100
     assert begin(memory)

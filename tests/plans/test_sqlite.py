@@ -225,13 +225,13 @@ def test_a_claim_from_many_lanes_takes_steps_for_what_it_takes(tmp_path: Path, c
 
 
 STATEMENTS = (
-    "lanes", "lane_jobs", "next_due", "claim", "claim_of", "look", "enqueue", "key_given_up", "key_held",
+    "open_lanes", "lane_jobs", "upcoming", "claim", "claim_of", "look", "enqueue", "key_given_up", "key_held",
     "raise_priority",
     "succeed", "succeed_on", "recorded", "renew", "requests", "drop_leases", "leased_jobs", "rescue", "expire",
     "fail", "reschedule", "release", "park", "stop", "checkpoint", "progress", "pause", "resume", "cancel", "retry",
     "change", "delete", "get", "list", "newest", "find", "find_of", "failed_ids", "failed_depth",
     "ended_holds", "held_jobs", "hold", "let_go", "standing_filters", "pauses",
-    "running_depth", "every_lane", "running", "failed_lately", "lately",
+    "running_depth", "every_lane", "waiting", "lane_page", "ahead", "running", "failed_lately", "lately",
     "purge", "purge_step",
 )  # fmt: skip
 WHOLE_TABLE = re.compile(r"SCAN (j|n|holdfast_jobs)\b(?! USING)")

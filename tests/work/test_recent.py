@@ -48,7 +48,7 @@ def test_a_drain_ends_only_when_nothing_is_due(
             note.enqueue(n).wait(timeout=20)
         store = hasty.store
         assert isinstance(store, PostgresStore)
-        wait_until(lambda: any(memory.narrow for memory in store.exchanging.surveys._looks.values()))
+        wait_until(lambda: any(memory.narrow for memory in store.exchanging.floors._by_queues.values()))
     insert_an_old_job(settings)
     assert hasty.worker().drain() == 1
 

@@ -1,4 +1,4 @@
-"""What becomes of a job whose process died or whose worker went silent. A pure decision; the store writes it down."""
+"""Decides what becomes of a job whose process died or whose worker went silent. Pure: the store writes it down."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import msgspec
 from holdfast.model.lifecycle import State
 from holdfast.model.outcome import Error
 
-FREE_LOSSES = 2  # times in a row that a job may lose its process among other jobs before it is charged for that
+FREE_LOSSES = 2  # times in a row that a job may lose a process it shares with others before it is charged for that
 
 
 def runs_isolated(suspicion: int) -> bool:
-    """Does the next attempt of such a job get a process of its own? Once may be chance: a deployment, a host lost, a
-    neighbour at fault. The second time in a row it is worth a process to find out who is."""
+    """Does the next attempt get a process of its own? Once may be chance: a deployment, a lost host, another job at
+    fault. The second time in a row it is worth a process to find out."""
     return suspicion >= FREE_LOSSES
 
 
@@ -37,12 +37,12 @@ def verdict(
     quarantine_after: int,
     cause: str | None = None,
 ) -> Verdict:
-    """A job that was alone in its process crashed it: the attempt is charged, and the crash counted. In company nobody
+    """A job that was alone in its process crashed it: the attempt is charged, the crash counted. In `company` nobody
     knows whose fault it was: the first two times in a row the attempt is refunded and the job runs again at once, the
     second time in a process of its own. From the third time on it is charged like a crash of its own, so that a poison
-    job which is never caught alone ends as well. Enough charged crashes in a row quarantine it. A stored cancel is
-    always honoured, a stored pause where the job would have gone back to the queue. `cause`: how its process ended, if
-    its worker lives to tell."""
+    job which is never caught alone ends, too. Enough charged crashes in a row quarantine it. A stored cancel is always
+    honoured, a stored pause if the job would go back to the queue. `cause`: how its process ended, if its worker is
+    alive and knows."""
     told = cause or "its worker went silent"
     if company and suspicion < FREE_LOSSES:
         attempt, suspicion, charged = attempt - 1, suspicion + 1, False

@@ -1,5 +1,5 @@
-"""How much waits, runs and failed, by queue and task: read from the indexes made for claims and failures, and counted
-up to a cap, so that a look costs the same however big the table is."""
+"""How many jobs wait, run and have failed, by queue and task. Read from the indexes for claims and failures and counted
+up to a cap, so it costs the same however large the table is."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ if TYPE_CHECKING:
     from holdfast.store.columns import JobId
     from holdfast.store.database import Database
 
-LANES = 10_000  # (queue, task, priority) that are looked at
+LANES = 10_000  # lanes (queue, task, priority) that are counted
 
 
 def depths(db: Database, running_ids: Sequence[JobId] | None = None) -> list[Depth]:
-    """A few statements, however many queues there are. Whoever knows already what the leases name may say so."""
+    """A few statements, however many queues there are. `running_ids`: the jobs under leases, if the caller has read
+    them already."""
     limit = COUNTED + 1
     due: dict[tuple[str, str], int] = {}
     scheduled: dict[tuple[str, str], int] = {}
@@ -28,7 +29,7 @@ def depths(db: Database, running_ids: Sequence[JobId] | None = None) -> list[Dep
         if jobs and since is not None:
             oldest[place] = min(since, oldest.get(place, since))
 
-    lanes = db.read("every_lane", lanes=LANES + 1, most=limit)
+    lanes = db.read("every_lane", lanes=LANES + 1, most=limit, tasks=[], queues=None)
     more = len(lanes) > LANES
     for lane in lanes[:LANES]:
         place = lane["queue"], lane["task"]

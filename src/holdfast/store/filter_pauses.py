@@ -89,7 +89,7 @@ def _complaint(locked: list[RowLocked]) -> RowLocked:
 
 def _waiting(db: Database, pauses: Sequence[PauseFilter], *, heads: bool) -> Iterator[tuple[PauseFilter, list[JobId]]]:
     """The ready jobs that these pauses mean, lane by lane. `heads`: a lane is left at its first page without any."""
-    for lane in db.read("every_lane", lanes=LANES, most=0) if pauses else ():
+    for lane in db.read("every_lane", lanes=LANES, most=0, tasks=[], queues=None) if pauses else ():
         place = {name: lane[name] for name in ("queue", "task", "priority")}
         possible = [pause for pause in pauses if pause.may_mean(place["queue"], place["task"])]
         after_at, after_id = db.codec.instant(BEFORE_ALL), 0

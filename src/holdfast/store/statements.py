@@ -7,11 +7,12 @@ In the files, `@jobs` is a table of ours, `:name` a parameter, and these become 
   @clock         the database's clock, in SET lists
   @after(name)   that clock plus the parameter's seconds
   @any(name)     after a column: it is one of the parameter's list
+  @by_ready      after a table: read it by the claim's index (PostgreSQL does so by itself)
 Each store says what these become. What several statements share is said once and put in where it is named:
   @columns(…), @values(…), @record(…), @record_values(…)
                  lists of a job's columns and what goes into them (`columns.Lists`)
   @lanes         a fragment: the file `lanes.sql` (FRAGMENTS)
-  @stands(p)     a condition on the row `p` (CONDITIONS)
+  @stands(p)     a condition on the row `p` (MACROS)
 """
 
 from __future__ import annotations
@@ -24,17 +25,33 @@ from pathlib import Path
 from holdfast.store.columns import Lists
 
 HERE = Path(__file__).parent
-FRAGMENTS = frozenset(["answer", "ended_hold", "lanes", "matching", "taken"])
-CONDITIONS = {
+FRAGMENTS = frozenset(["answer", "ended_hold", "given", "lanes", "matching", "straight", "taken"])
+MACROS = {
     # This pause is in force.
-    "stands": "({row}.until is null or {row}.until > @now)",
+    "stands": "({0}.until is null or {0}.until > @now)",
+    # The queue or the task of this lane is paused.
+    "paused": "exists (select 1 from @pauses p where ((p.kind = 'queue' and p.name = {0}.queue) "
+    "or (p.kind = 'task' and p.name = {0}.task)) and @stands(p))",
+    # This job waits in this lane and may be claimed, if not now then later; and the order of its index.
+    "in_lane": "{0}.ready_at is not null and {0}.queue = {1}.queue and {0}.task = {1}.task "
+    "and {0}.priority = {1}.priority",
+    "in_order": "order by {0}.queue, {0}.task, {0}.priority, {0}.ready_at, {0}.id",
+    # It may be claimed now, if it waits in a lane at all: due, and not expired. What has begun once expires no more.
+    "due": "{0}.ready_at <= @now and @unexpired({0})",
+    "unexpired": "({0}.expires_at is null or {0}.attempt > 0 or {0}.expires_at > @now)",
+    # It was not started by its expiry, and is to be cancelled.
+    "expired": "{0}.expires_at <= @now and {0}.expires_at is not null "
+    "and ({0}.ready_at is not null or {0}.held_by is not null) and {0}.attempt = 0",
+    # It may be claimed ahead of a free slot: never tried, and allowed to be tried again.
+    "fresh": "{0}.attempt = 0 and {0}.max_attempts > 1",
+    # The seam between picking and taking: may this picked job be taken? Adopted tables will lock their rows here.
+    "passes": "true",
 }
 
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 _COMMENT = re.compile(r"^\s*--.*\n", re.MULTILINE)
-_TOKEN = re.compile(
-    rf"@(after|any|columns|values|record|record_values|{'|'.join(CONDITIONS)})\((\w+)(?:, (\w+))?\)|@(\w+)"
-)
+_LISTS = ("columns", "values", "record", "record_values")
+_TOKEN = re.compile(rf"@(after|any|{'|'.join((*_LISTS, *MACROS))})\((\w+(?:, \w+)*)\)|@(\w+)")
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z]\w*)")
 
 
@@ -77,11 +94,12 @@ class Statements:
         after: Callable[[str], str],
         any_of: Callable[[str], str],
         lists: Lists,
+        by_ready: str = "",
         parameter: Callable[[str], str] | None = None,
     ) -> None:
         self._engine = engine
         self._table = table
-        self._words = {"now": now, "clock": clock}
+        self._words = {"now": now, "clock": clock, "by_ready": by_ready}
         self._after = after
         self._any_of = any_of
         self._lists = lists
@@ -118,15 +136,16 @@ class Statements:
         return _TOKEN.sub(self._replace, text)
 
     def _replace(self, match: re.Match[str]) -> str:
-        function, name, table, word = match.groups()
+        function, given, word = match.groups()
+        arguments = given.split(", ") if given else []
         if function == "after":
-            return self._after(name)
+            return self._after(*arguments)
         if function == "any":
-            return self._any_of(name)
-        if function in CONDITIONS:
-            return self.fill(CONDITIONS[function].format(row=name))
+            return self._any_of(*arguments)
+        if function in _LISTS:
+            return self.fill(self._lists(function, *arguments))
         if function:
-            return self.fill(self._lists(function, name, table or ""))
+            return self.fill(MACROS[function].format(*arguments))
         if word in FRAGMENTS:
             return self.fill(source(self._engine, word))
-        return self._words.get(word) or self._table(word)
+        return self._words[word] if word in self._words else self._table(word)

@@ -1,4 +1,4 @@
-"""Gathers the facts for `why`: one statement for the job and all that concerns it, one for who is due before it."""
+"""Gathers the facts for `why`: one statement for the job and all that concerns it, one for the jobs due before it."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from holdfast.store.base import JobId, Row, Store
 from holdfast.store.columns import key_of
 from holdfast.store.filter_pauses import standing_filters
 
-WINDOW = 10_000  # jobs of a queue a summary looks at, of each kind
-PACE_JOBS = 1000  # jobs looked at to tell how quickly they go
-PACE_SPAN = 300.0  # seconds of the past that count for it
-PACE_ENOUGH = 5  # ended jobs below which nothing is said of it
+WINDOW = 10_000  # jobs of a queue that a summary reads, of each kind
+PACE_JOBS = 1000  # jobs read to estimate how quickly they are done
+PACE_SPAN = 300.0  # seconds of the past that the estimate is based on
+PACE_ENOUGH = 5  # finished jobs below which no estimate is made
 
 
 def why(store: Store, job_id: str, *, position: bool = True) -> list[Reason]:
@@ -48,7 +48,7 @@ def why(store: Store, job_id: str, *, position: bool = True) -> list[Reason]:
 
 
 def why_queue(store: Store, queue: str, *, window: int = WINDOW) -> QueueWhy:
-    """What the jobs of a queue wait for, counted by reason over a bounded window."""
+    """What the jobs of a queue wait for, counted by reason in a bounded window."""
     kinds = _kinds(store, queue, window)
     counts: dict[Why, ReasonCount] = {}
     for kind in kinds:
@@ -145,7 +145,7 @@ def _worker(store: Store, row: Row) -> WorkerFacts:
 
 
 def _with_position(store: Store, facts: Facts, key: JobId, due_at: Any) -> Facts:
-    """How many are due before it, among all that the workers that could run it would take."""
+    """How many jobs are due before it, among those that the workers able to run it would take."""
     able = facts.able
     tasks = sorted({task for worker in able for task in worker.tasks})
     anywhere = any(worker.queues is None for worker in able)

@@ -1,44 +1,33 @@
--- Take due jobs, the most urgent first: priority, then due time, then id. The last row has no id: it tells when the
--- next one falls due, whether some could not be locked, and whether some were passed over.
+-- The claim: from all lanes, or from the one that a worker was told of; and the parts that both consist of.
+
+-- name: claim
+-- Take due jobs, the most urgent first: priority, then due time, then id. From all lanes that this worker serves; or, with
+-- :queues empty, from lanes that are given, each from a floor on: those it was told of, or those it knows while looking
+-- everywhere takes long (claim_floors.py). Told beside the jobs: when the next one falls due, and whether some could not be
+-- locked.
 --
--- The first `limit` may be any; those after them (`n` in all) are claimed ahead, for slots that will be free in a moment:
--- only jobs that were never tried and may be tried more than once. Others are passed over until there is a slot.
---
--- The picked rows are locked with SKIP LOCKED under the LIMIT, so two workers take different jobs and neither waits.
--- `j.ready_at <= …` is checked again on the locked row: one that somebody claimed meanwhile is no longer ready. They
--- are materialised before the update, so that no plan can run the LIMIT twice. Rows are found again by an array of
--- ids, not by a join: the estimates of what the lanes bring are far off, and a join would be planned as one with the
--- whole table. `coalesce` there keeps the planner from going by another index than that of the ids.
---
--- It knows pauses of queues and tasks. Pauses by filter are judged by who claims: it tells their version.
+-- It knows pauses of queues and tasks. Pauses by filter are judged by who claims (worker/filter_pauses.py).
 with recursive
 @lanes,
+@given,
 due as materialized (
     select * from open_lane where ready_at <= @now
+    union all
+    select queue, task, priority, ready_at, id from given where open
 ),
--- Where one lane alone is due, its jobs are locked as the index brings them.
 only_lane as materialized (
     select * from due where (select count(*) from due) = 1
 ),
-straight as materialized (
-    select s.* from only_lane cross join lateral
-           (select j.id, j.attempt = 0 and j.max_attempts > 1 as fresh from @jobs j
-             where j.ready_at is not null and j.queue = only_lane.queue and j.task = only_lane.task
-               and j.priority = only_lane.priority and j.ready_at <= @now
-               and (j.ready_at, j.id) >= (only_lane.ready_at, only_lane.id)
-               and (j.expires_at is null or j.attempt > 0 or j.expires_at > @now)
-             order by j.queue, j.task, j.priority, j.ready_at, j.id
-             limit :n for update of j skip locked) s
-),
--- Where several are, candidates are read without locks, a few more than wanted, and locked in order. They are read up to a
--- cut in that order: if k lanes have `depth` jobs each before it, k * depth is enough. A few jobs deep in all lanes a
--- first cut is found, then nearer ones, deeper in the lanes that reach so far: none is read through for what others have.
+@straight,
+-- Where several lanes are due, candidates are read without locks, a few more than wanted, and locked in order. They are read
+-- up to a cut in that order: if k lanes have `depth` jobs each before it, k * depth is enough. A few jobs deep in all lanes
+-- a first cut is found, then nearer ones, deeper in the lanes that reach so far: none is read through for what others have.
 -- Jobs that others may have locked (`xmax` is no older than the oldest transaction under way) are read but not counted, so
 -- there is always enough behind them. The row comparison stands alone: beside `ready_at <= @now` it would not end the scan.
 cut (priority, due_at, id, depth, open, horizon) as (
     select -101::smallint, @now, 0::bigint, least(:reach::bigint / count(*) + 4, :reach::bigint), true,
            age(pg_snapshot_xmin(pg_current_snapshot())::xid)
-      from due where not exists (select 1 from only_lane) having count(*) > 0
+      from due having count(*) > 1
     union all
     select coalesce(nearer.priority, cut.priority), coalesce(nearer.due_at, cut.due_at), coalesce(nearer.id, cut.id),
            least(cut.depth * 2, :reach::bigint), nearer.deep > 0 and cut.depth < :reach::bigint, cut.horizon
@@ -48,15 +37,13 @@ cut (priority, due_at, id, depth, open, horizon) as (
                    (array_agg(id))[(:reach::bigint - 1) / cut.depth + 1] as id, count(*) as deep
               from (select d.* from due cross join lateral
                            (select j.id, j.priority, j.ready_at from @jobs j
-                             where j.ready_at is not null and j.queue = due.queue and j.task = due.task
-                               and j.priority = due.priority
+                             where @in_lane(j, due) and @unexpired(j)
                                and (j.ready_at, j.id) >= (due.ready_at, due.id)
                                and (j.ready_at, j.id) <= (
                                        case when due.priority > cut.priority then @now else cut.due_at end,
                                        case when due.priority > cut.priority then 9223372036854775807 else cut.id end)
-                               and (j.expires_at is null or j.attempt > 0 or j.expires_at > @now)
                                and age(j.xmax) > cut.horizon
-                             order by j.queue, j.task, j.priority, j.ready_at, j.id
+                             @in_order(j)
                             offset cut.depth - 1 limit 1) d
                      where due.priority >= cut.priority
                      order by d.priority desc, d.ready_at, d.id) in_order) nearer
@@ -65,18 +52,20 @@ cut (priority, due_at, id, depth, open, horizon) as (
 candidate as materialized (
     select c.* from cut cross join due cross join lateral
            (select j.id, j.priority, j.ready_at as due_at, age(j.xmax) <= cut.horizon as locked from @jobs j
-             where j.ready_at is not null and j.queue = due.queue and j.task = due.task and j.priority = due.priority
+             where @in_lane(j, due) and @unexpired(j)
                and (j.ready_at, j.id) >= (due.ready_at, due.id)
                and (j.ready_at, j.id) <= (
                        case when due.priority > cut.priority then @now else cut.due_at end,
                        case when due.priority > cut.priority then 9223372036854775807 else cut.id end)
-               and (j.expires_at is null or j.attempt > 0 or j.expires_at > @now)
-             order by j.queue, j.task, j.priority, j.ready_at, j.id
+             @in_order(j)
              limit :reach::bigint * 20) c
      where not cut.open and due.priority >= cut.priority
 ),
+-- They are found again by an array of ids, not by a join: the estimates of what the lanes bring are far off, and a join
+-- would be planned as one with the whole table. `coalesce` keeps the planner from going by another index than that of the
+-- ids. `ready_at` is checked again on the locked row: a job that somebody claimed meanwhile is no longer ready.
 merged as materialized (
-    select j.id, j.attempt = 0 and j.max_attempts > 1 as fresh from @jobs j
+    select j.id, @fresh(j) as fresh from @jobs j
      where j.id = any(array(select id from candidate order by priority desc, due_at, id
                              limit :reach + (select count(*) from candidate where locked)))
        and coalesce(j.ready_at, 'infinity') <= @now
@@ -87,38 +76,90 @@ picked as materialized (
     select id, fresh, row_number() over () as rank
       from (select * from straight union all select * from merged) found
 ),
-chosen as (
-    select c.id from picked c where (c.rank <= :limit or c.fresh)
-),
-@taken
+@taken,
+found as (
+    select (select extract(epoch from min(at) - @now)::float8 from (
+                select min(ready_at) as at from open_lane where ready_at > @now
+                union all
+                select min(f.ready_at) from due cross join lateral
+                       (select j.ready_at from @jobs j where @in_lane(j, due) and j.ready_at > @now
+                         @in_order(j) limit 1) f
+                union all
+                select min(until) from paused) upcoming) as next_due,
+           -- Less than wanted: is that all there is, or were some locked by others?
+           case when (select count(*) from picked) < :n
+                then (select count(*) from picked) < (select count(*) from candidate) + (
+                         select count(*) from only_lane cross join lateral
+                                (select 1 from @jobs j where @in_lane(j, only_lane) and @due(j)
+                                    and (j.ready_at, j.id) >= (only_lane.ready_at, only_lane.id)
+                                  @in_order(j) limit :n) there)
+                else false end as more
+)
 @answer
+
+-- name: claim_lane
+-- As claim, from the one lane that a worker was told of: what most wake-ups are about, and the shortest way to a job. It
+-- doesn't ask whether others have some locked: after every such claim there is a look at all lanes within 0.1 s.
+with only_lane as materialized (
+    select l.queue, l.task, l.priority, '-infinity'::timestamptz as ready_at, 0::bigint as id
+      from (select :queue::text as queue, :task::text as task, :priority::smallint as priority) l
+     where not @paused(l)
+),
+@straight,
+picked as materialized (
+    select id, fresh, row_number() over () as rank from straight
+),
+@taken,
+found as (
+    select null::float8 as next_due, false as more
+)
+@answer
+
+-- name: straight
+-- How a claim picks from one lane: its first due jobs are locked as the index brings them. With SKIP LOCKED under the
+-- LIMIT, so two workers take different jobs and neither waits. What is picked is materialised before the update, so that no
+-- plan can run the LIMIT twice.
+straight as materialized (
+    select s.* from only_lane cross join lateral
+           (select j.id, @fresh(j) as fresh from @jobs j
+             where @in_lane(j, only_lane) and @due(j) and (j.ready_at, j.id) >= (only_lane.ready_at, only_lane.id)
+             @in_order(j)
+             limit :n for update of j skip locked) s
+)
+
+-- name: taken
+-- How a claim takes what it picked, under one lease. The first `limit` may be any; those after them are claimed ahead, for
+-- slots that will be free in a moment: only jobs that were never tried and may be tried again. Others are passed over until
+-- there is a slot.
+chosen as (
+    select c.id from picked c where (c.rank <= :limit or c.fresh) and @passes(c)
+),
+taken as (
+    update @jobs j
+       set state = 'running', fence = :fence::uuid, worker = :worker, started_at = @clock,
+           attempt = j.attempt + 1, ready_at = null
+     where j.id = any(array(select id from chosen)) and j.state = 'queued'
+    returning j.id, j.task, j.queue, j.args, j.attempt, j.max_attempts, j.priority, j.checkpoint,
+              j.correlation_id, j.suspicion, j.run_at,
+              -- What has begun once expires no more.
+              case when j.attempt = 1 then extract(epoch from j.expires_at - @now)::float8 end as expires_in
+),
+lease as (
+    insert into @leases (fence, worker, expires_at, held, job_ids)
+    select :fence::uuid, :worker, @after(lease), :held + count(*), array_agg(id order by id)
+      from taken having count(*) > 0
+)
+
+-- name: answer
+-- What a claim answers: the jobs it took, in order, and one row without a job. That one tells what the claim `found` out
+-- beside them, whether some were passed over, and the version of the pauses by filter.
+(select id, task, queue, args, attempt, max_attempts, priority, checkpoint, correlation_id,
+        suspicion, expires_in, null::float8 as next_due, false as more, false as passed, null::bigint as filter_version
+   from taken order by priority desc, run_at, id)
 union all
-select null, null, null, null, null, null, null, null, null, null, null,
-       (select extract(epoch from min(at) - @now)::float8 from (
-            select min(ready_at) as at from open_lane where ready_at > @now
-            union all
-            select min(f.ready_at) from due cross join lateral
-                   (select j.ready_at from @jobs j
-                     where j.ready_at is not null and j.queue = due.queue and j.task = due.task
-                       and j.priority = due.priority and j.ready_at > @now
-                     order by j.queue, j.task, j.priority, j.ready_at, j.id limit 1) f
-            union all
-            select min(until) from paused) upcoming),
-       -- Less than wanted: is that all there is, or were some locked by others?
-       case when (select count(*) from picked) < :n
-            then (select count(*) from picked) < (
-                     select count(*) from candidate) + (
-                     select count(*) from only_lane cross join lateral
-                            (select 1 from @jobs j
-                              where j.ready_at is not null and j.queue = only_lane.queue and j.task = only_lane.task
-                                and j.priority = only_lane.priority and j.ready_at <= @now
-                                and (j.ready_at, j.id) >= (only_lane.ready_at, only_lane.id)
-                                and (j.expires_at is null or j.attempt > 0 or j.expires_at > @now)
-                              order by j.queue, j.task, j.priority, j.ready_at, j.id limit :n) there)
-            else false end,
-       exists (select 1 from picked where rank > :limit and not fresh),
-       (select filter_version from @meta)
+select null, null, null, null, null, null, null, null, null, null, null, next_due, more,
+       exists (select 1 from picked where rank > :limit and not fresh), (select filter_version from @meta)
   -- A claim of jobs that may be tried again does not wait until it is on disk: should the server crash in that moment,
   -- they are queued as before, and the fence keeps out whoever had claimed them.
-  from (select case when not exists (select 1 from picked where not fresh)
-                    then set_config('synchronous_commit', 'off', true) end) hasty
+  from found, (select case when not exists (select 1 from picked where not fresh)
+                           then set_config('synchronous_commit', 'off', true) end) hasty

@@ -1,10 +1,11 @@
-"""A worker's connection. One message holds the claim and the outcomes, each a transaction of its own: the claim comes
-first, and what it brought is handed out while the server still records the outcomes. So no job waits until others are
-on disk, and neither of the two fails for something in the other. Where trips overlap they go by two connections."""
+"""A worker's connection for exchanges. One message holds the claim and the outcomes, each a transaction of its own. The
+claim comes first, and its jobs are handed out while the server still records the outcomes. So no job waits until others
+are on disk, and neither of the two fails because of the other. Where exchanges overlap, they use two connections."""
 
 from __future__ import annotations
 
 import json
+import math
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,15 +20,14 @@ from holdfast.errors import StoreError
 from holdfast.model.job import Claimed, ClaimedJob, Wants
 from holdfast.model.outcome import Outcome
 from holdfast.store.exchange import Exchanged, by_fence, by_verb, goes_on, may_be_lost, with_output, with_progress
-from holdfast.store.postgres.claim_floors import SLACK, ClaimFloors, Recent
+from holdfast.store.postgres.claim_floors import SLACK, ClaimFloors, LaneFloors, NarrowLook
 from holdfast.store.postgres.codec import numbers
 from holdfast.store.postgres.connect import Connection, translate, translated
-from holdfast.store.postgres.floor_surveys import Surveys
 from holdfast.store.postgres.pipeline import Pipeline, Statement
 
 ENDINGS = ("fail", "reschedule", "release", "park", "stop")
 SUCCESSES = ("progress", "succeed", "succeed_with", "output", "drop_leases")
-CLAIMS = ("claim", "claim_lane", "claim_from", "claim_recent")
+CLAIMS = ("claim", "claim_lane", "floors")
 
 Numbered = tuple[bytes, tuple[str, ...]]  # a statement with its parameters by number, and their names in that order
 Recording = list[tuple[list[Outcome], Statement]]  # which outcomes each statement records
@@ -35,18 +35,19 @@ Recording = list[tuple[list[Outcome], Statement]]  # which outcomes each stateme
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A claim as it is sent. `look`: from these floors on."""
+    """A claim as it is sent. `look`: it goes by these floors, and a second statement reports the next ones."""
 
     wants: Wants
-    looks: ClaimFloors
-    look: Recent | None
+    floors: LaneFloors
+    look: NarrowLook | None
     began: float
-    statement: Statement
+    statements: list[Statement]
 
 
 @dataclass(slots=True)
 class UnderWay:
-    """A trip whose answers were not all read yet. `again`: its claim took nothing, and is to be made once more."""
+    """A trip whose answers have not all been read. `again`: its claim took nothing, as others have many jobs locked,
+    and is to be made once more from all lanes."""
 
     claim: Claim | None
     recording: Recording
@@ -56,14 +57,14 @@ class UnderWay:
 
 
 class Trip(Pipeline):
-    """Trips of one worker, one after the other: the next may depart as soon as the claim of the last one is answered,
-    so that the server need not wait for us."""
+    """The exchanges of one worker, one after the other. The next may be sent as soon as the claim of the last one is
+    answered, so that the server doesn't have to wait for us."""
 
     overlaps = True
 
     def __init__(
         self, connection: Connection, statements: Mapping[str, Numbered], *, where: str, prepare: bool,
-        clock: Callable[[], datetime] | None, surveys: Surveys, is_recorded: Callable[[Outcome], bool],
+        clock: Callable[[], datetime] | None, floors: ClaimFloors, is_recorded: Callable[[Outcome], bool],
         open_aside: Callable[[Mapping[str, bytes]], Pipeline],
     ) -> None:  # fmt: skip
         texts = {name: text for name, (text, _) in statements.items()}
@@ -75,19 +76,19 @@ class Trip(Pipeline):
         self._names_of = {name: names for name, (_, names) in statements.items()}
         self._where = where
         self._clock = clock
-        self._surveys = surveys
+        self._floors = floors
         self._is_recorded = is_recorded
         self._under_way: deque[UnderWay] = deque()
 
     def depart(self, finished: Sequence[Outcome], wants: Wants | None, drained: Sequence[str]) -> None:
-        # All of it is made before any of it is sent: a value that can't be sent stops nothing half-way.
+        # Everything is encoded before anything is sent: a value that can't be sent leaves no half-sent message.
         claim = None if wants is None or wants.limit + wants.ahead <= 0 else self._claim(wants)
         recording = [*self._recording(finished), *self._dropping(drained)]
         line = self._where_to_record() if self._under_way and recording else self
         with translated(self._where, self.connection):
             self._under_way.append(UnderWay(claim, recording, line, Exchanged()))
             if claim is not None:
-                self.send([claim.statement])
+                self.send(claim.statements)
             if recording:
                 line.send(statement for _, statement in recording)
             self.flush()
@@ -96,19 +97,19 @@ class Trip(Pipeline):
                 line.flush()
 
     def _where_to_record(self) -> Pipeline:
-        """Where trips overlap, outcomes have a connection to themselves: the server records them while it serves the
-        claim. A worker opens it when it is that busy for the first time, and keeps it."""
+        """Where exchanges overlap, outcomes have a connection of their own, so the server records them while it serves
+        the claim. A worker opens it when it is that busy for the first time, and keeps it."""
         if not any(trip.line is self._aside for trip in self._under_way):
             self._close_aside()
         if self._aside is None:
             try:
                 self._aside = self._open_aside()
             except StoreError:
-                return self  # as long as there are no more to be had
+                return self  # no second connection can be had for now
         return self._aside
 
     def _close_aside(self) -> None:
-        """Unless it is in order, and owes no answers."""
+        """Close the second connection, unless it is in order and no answers are outstanding."""
         if self._aside is not None and not self._aside.usable():
             self._aside.close()
             self._aside = None
@@ -130,14 +131,14 @@ class Trip(Pipeline):
         with translated(self._where, self.connection):
             if trip.claim is not None and trip.again:
                 assert not self._under_way, "nothing follows a claim that took nothing"
-                claim = self._claim(trip.claim.wants, everywhere=done.claimed.more)
-                self.send([claim.statement])
+                claim = self._claim(trip.claim.wants, everywhere=True)
+                self.send(claim.statements)
                 self.flush()
                 self._claimed(claim, done)
         return done
 
     def abandon(self) -> None:
-        """Nobody waits for what is under way any more."""
+        """Nobody waits for the exchanges under way any more."""
         if self._under_way:
             self._under_way.clear()
             self._close_aside()
@@ -148,25 +149,25 @@ class Trip(Pipeline):
         super().close()
 
     def _claimed(self, claim: Claim, done: Exchanged, *, only: bool = False) -> bool:
-        """Read what a claim brought. True: it took nothing because others have many jobs locked, and is to be made once
-        more without floors. What the server refuses is noted beside what else was sent, or raised if this is the only
-        thing."""
+        """Read what a claim brought. True: it is to be made again. What the server refuses is noted beside what else
+        was sent, or raised if this is the only thing."""
         try:
-            rows = self.rows(self.answer()[0])
+            results = self.answer()
         except psycopg.Error as error:
             if only or not self.in_step(error):
                 raise
             done.refused = translate(self._where, error)
             return False
-        newest, lanes = rows[-1][0], rows[-1][3]
-        done.claimed = claimed(claim.wants.fence, rows)
+        done.claimed = claimed(claim.wants.fence, self.rows(results[0]))
         if claim.look is not None:
-            claim.looks.looked(claim.wants, claim.look, json.loads(lanes or b"[]"), newest)
-            due, wait = done.claimed.next_due, claim.looks.wait(claim.look)
+            [(lanes, newest)] = self.rows(results[1])
+            claim.floors.looked(claim.wants, claim.look, json.loads(lanes or b"[]"), newest)
+            due, wait = done.claimed.next_due, claim.floors.wait(claim.look)
             done.claimed = replace(done.claimed, next_due=wait if due is None else min(due, wait))
-        elif not claim.wants.told and not claim.wants.thorough:
-            claim.looks.looked_everywhere(claim.wants, monotonic() - claim.began)
-        return claim.look is not None and not claim.wants.told and claim.looks.needs_everywhere(done.claimed)
+            return not claim.wants.told and claim.floors.needs_everywhere(done.claimed)
+        if not claim.wants.told and not claim.wants.thorough:
+            claim.floors.looked_everywhere(claim.wants, monotonic() - claim.began)
+        return False
 
     def _statement(self, name: str, **parameters: Any) -> Statement:
         if self._clock is not None:
@@ -174,11 +175,17 @@ class Trip(Pipeline):
         return name, self.encoded(parameters[parameter] for parameter in self._names_of[name])
 
     def _claim(self, wants: Wants, *, everywhere: bool = False) -> Claim:
-        looks = self._surveys.looks(wants)
-        look = None if wants.thorough or (everywhere and not wants.told) else looks.next(wants)
-        name = "claim_recent" if look else ("claim", "claim_lane", "claim_from")[min(2, len(wants.told))]
-        statement = self._statement(name, **(lane_wanted(wants) if name == "claim_lane" else wanted(wants, look)))
-        return Claim(wants, looks, look, monotonic(), statement)
+        floors = self._floors.of(wants)
+        look = None if wants.thorough or (everywhere and not wants.told) else floors.next(wants)
+        if look is not None:
+            statements = [
+                self._statement("claim", **wanted(wants, look)), self._statement("floors", **given_lanes(wants, look)),
+            ]  # fmt: skip
+        elif len(wants.told) == 1:
+            statements = [self._statement("claim_lane", **lane_wanted(wants))]
+        else:
+            statements = [self._statement("claim", **wanted(wants))]
+        return Claim(wants, floors, look, monotonic(), statements)
 
     def _recording(self, finished: Sequence[Outcome]) -> Iterator[tuple[list[Outcome], Statement]]:
         for reached in with_progress(finished):
@@ -222,20 +229,20 @@ class Trip(Pipeline):
             if queue is not None:  # else it is held
                 done.requeued.add(queue)
                 if outcome.verb == "release" and not outcome.delay:
-                    self._surveys.given_back()
+                    self._floors.given_back()
         elif state != "paused":
             done.cancelled += goes_on(outcome)
             if awaited:
                 done.awaited.append(outcome.id)
 
     def _look_up(self, doubtful: Sequence[Outcome], done: Exchanged) -> None:
-        """Not changed is not always lost: it may have been recorded before, and the reply was lost."""
+        """An outcome that changed no row is not always lost: it may have been recorded before, and the reply lost."""
         for outcome in doubtful:
             (done.already if self._is_recorded(outcome) else done.lost).append(outcome)
 
 
 def lane_wanted(wants: Wants) -> dict[str, Any]:
-    """The parameters of a claim from one lane."""
+    """The parameters of a claim from the one lane that a worker was told of."""
     queue, task, priority = wants.told[0]
     return {
         "fence": wants.fence, "worker": wants.worker, "lease": wants.lease, "held": wants.held,
@@ -243,15 +250,11 @@ def lane_wanted(wants: Wants) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def wanted(wants: Wants, look: Recent | None = None) -> dict[str, Any]:
-    """The parameters of any other claim."""
+def wanted(wants: Wants, look: NarrowLook | None = None) -> dict[str, Any]:
+    """The parameters of any other claim: from all lanes, from those it was told of, or from floors on."""
     n = wants.limit + wants.ahead
-    lanes = wants.told if look is None else tuple(look.floors)
-    queues, tasks, priorities = zip(*lanes, strict=True) if lanes else ((), (), ())
-    recent = {} if look is None else {
-        "lane_floors": numbers(floor - SLACK for floor in look.floors.values()), "since": look.since - SLACK,
-        "newest": look.newest,
-    }  # fmt: skip
+    given = look or NarrowLook(dict.fromkeys(wants.told, -math.inf), 0.0, None)
+    everywhere = look is None and not wants.told
     return {
         "fence": wants.fence,
         "worker": wants.worker,
@@ -259,20 +262,34 @@ def wanted(wants: Wants, look: Recent | None = None) -> dict[str, Any]:
         "held": wants.held,
         "limit": wants.limit,
         "n": n,
-        "tasks": list(wants.tasks),
-        "queues": None if wants.queues is None else list(wants.queues),
         "reach": n + n // 2 + 16,  # others may lock some of the first in the meantime
+        "queues": _queues(wants) if everywhere else [],
+        **given_lanes(wants, given),
+    }
+
+
+def given_lanes(wants: Wants, look: NarrowLook) -> dict[str, Any]:
+    """The parameters of given.sql."""
+    queues, tasks, priorities = zip(*look.floors, strict=True) if look.floors else ((), (), ())
+    return {
+        "tasks": list(wants.tasks),
+        "new_queues": _queues(wants),
         "lane_queues": list(queues),
         "lane_tasks": list(tasks),
         "lane_priorities": numbers(priorities),
-        **recent,
+        "lane_floors": numbers(floor - SLACK for floor in look.floors.values()),
+        "since": look.since - SLACK,
+        "newest": look.newest,
     }
+
+
+def _queues(wants: Wants) -> list[str] | None:
+    return None if wants.queues is None else list(wants.queues)
 
 
 def claimed(fence: str, rows: list[tuple[Any, ...]]) -> Claimed:
     next_due, more, passed, filter_version = rows[-1][11:]
-    if rows[-1][1] is None:  # it is no job
-        rows.pop()
+    rows.pop()
     return Claimed([held(fence, row[:11]) for row in rows], next_due, more, passed, filter_version)
 
 

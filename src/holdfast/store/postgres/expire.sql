@@ -1,9 +1,6 @@
 -- Cancel queued jobs that were not started before their expiry, a bounded batch.
 with late as materialized (
-    select id from @jobs
-     where expires_at <= @now and expires_at is not null and (ready_at is not null or held_by is not null)
-       and attempt = 0
-     order by expires_at limit :limit for update skip locked
+    select id from @jobs j where @expired(j) order by expires_at limit :limit for update skip locked
 )
 update @jobs j
    set state = 'cancelled', finished_at = @clock, ready_at = null, held_by = null,

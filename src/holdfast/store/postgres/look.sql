@@ -22,9 +22,7 @@ select (select extract(epoch from min(expires_at) - @now)::float8 from @leases) 
        exists (select 1 from paused where kind = 'filter') as filter_pauses,
        exists (select 1 from ended_hold) as ended_holds,
        exists (select 1 from @leases where expires_at < @now) as expired_leases,
-       coalesce((select expires_at from @jobs
-                  where expires_at is not null and (ready_at is not null or held_by is not null) and attempt = 0
-                  order by expires_at limit 1) <= @now, false) as expired_jobs,
+       exists (select 1 from @jobs j where @expired(j) order by expires_at limit 1) as expired_jobs,
        exists (select 1 from @workers where id = :worker) as known,
        (select version from @meta) as version, (select oldest_code from @meta) as oldest_code,
        (select count(*) from peers where id < :worker) as rank, 1 + (select count(*) from peers) as count

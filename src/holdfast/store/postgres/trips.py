@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from holdfast.model.job import Claimed
 from holdfast.model.outcome import Outcome
 from holdfast.store.pool import ConnectionPool
-from holdfast.store.postgres.claim_floors import Survey
+from holdfast.store.postgres.claim_floors import ClaimFloors
 from holdfast.store.postgres.connect import Connection
 from holdfast.store.postgres.database import PostgresDatabase
 from holdfast.store.postgres.exchange import CLAIMS, ENDINGS, SUCCESSES, Trip, held
-from holdfast.store.postgres.floor_surveys import Surveys
 from holdfast.store.postgres.pipeline import Pipeline
 from holdfast.store.statements import source
 
@@ -22,7 +20,7 @@ class PostgresExchange:
     def __init__(self, db: PostgresDatabase) -> None:
         self._db = db
         self.pool: ConnectionPool[Trip] = ConnectionPool(self._open_trip, Trip.usable, Trip.usable)
-        self.surveys = Surveys(self.survey)
+        self.floors = ClaimFloors(db.transaction)
 
     @contextmanager
     def trips(self) -> Iterator[Trip]:
@@ -35,15 +33,6 @@ class PostgresExchange:
     def _is_recorded(self, outcome: Outcome) -> bool:
         return bool(self._db.read("recorded", id=outcome.id, fence=outcome.fence))
 
-    def survey(self, queues: Sequence[str] | None, tasks: Sequence[str]) -> Survey:
-        with self._db.transaction() as tx:
-            [before] = tx.rows("walked")
-            [found] = tx.rows("survey", queues=None if queues is None else list(queues), tasks=list(tasks))
-            [after] = tx.rows("walked")
-        lanes = json.loads(found.pop("lanes") or b"[]")
-        walked = {kind: after[kind] - before[kind] for kind in after}
-        return Survey(**found, **walked, lanes=lanes)
-
     def claim_of(self, fence: str) -> Claimed:
         with self._db.use() as connection:
             lease = {"fence": fence, "lease": self._db.settings.lease}
@@ -53,7 +42,7 @@ class PostgresExchange:
         return Claimed([held(fence, row) for row in rows])
 
     def close(self) -> None:
-        self.surveys.close()
+        self.floors.close()
         self.pool.close()
 
     # -- connections -------------------------------------------------------------------------------------------------
@@ -66,12 +55,12 @@ class PostgresExchange:
             name: self._db.statements[name] for name in (*CLAIMS, *SUCCESSES)
         }
         statements = {name: self._db.numbered(text) for name, text in texts.items()}
-        self.surveys.forget()
+        self.floors.forget()
         return self._db.begin(
             connection,
             lambda connection: Trip(
                 connection, statements, where=self._db.shown_url, prepare=self._db.settings.prepare,
-                clock=self._db.clock, surveys=self.surveys, is_recorded=self._is_recorded, open_aside=self._open_aside,
+                clock=self._db.clock, floors=self.floors, is_recorded=self._is_recorded, open_aside=self._open_aside,
             ),
         )  # fmt: skip
 

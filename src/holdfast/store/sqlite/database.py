@@ -41,6 +41,7 @@ class SqliteDatabase:
             clock=":now",
             after=lambda name: f":{name}_at",
             any_of=lambda name: f"in (select value from json_each(:{name}))",  # noqa: S608 - our own names
+            by_ready=f'indexed by "{settings.prefix}jobs_ready"',
         )
         self._after: dict[str, list[str]] = {}
         self.pool: ConnectionPool[Connection] = ConnectionPool(self._connect, Connection.in_order, file=self.path)

@@ -1,5 +1,4 @@
-"""The part of a SQLite store that a worker's trip goes to: outcomes are recorded and jobs chosen and claimed, in one
-transaction."""
+"""A worker's exchange with SQLite: outcomes are recorded and jobs chosen and claimed, in one transaction."""
 
 from __future__ import annotations
 
@@ -24,11 +23,11 @@ from holdfast.store.sqlite.database import SqliteDatabase
 
 DOCUMENT = 200  # jobs read in one document: their arguments may be long
 
-Found = tuple[int, str, int, int]  # a due job: -priority, due time, id; whether it may be claimed ahead of a free slot
+Found = tuple[int, str, int, int]  # a due job: -priority, due time, id; whether it may be claimed ahead of a slot
 
 
 class SqliteTrips:
-    """A trip is one transaction, made when its answer is asked for."""
+    """An exchange is one transaction, made when its answer is asked for."""
 
     overlaps = False
 
@@ -73,7 +72,7 @@ class SqliteExchange:
                     if wants is not None:
                         ids, done.claimed = self._claim(db, wants)
             if wants is not None and ids:
-                # They are ours now: others may write while we read what they are.
+                # They are ours now, so others may write while we read them.
                 jobs = self._taken(connection.db, wants.fence, ids)
                 done.claimed = msgspec.structs.replace(done.claimed, jobs=jobs, more=len(jobs) < len(ids))
         return done
@@ -131,7 +130,7 @@ class SqliteExchange:
         return rows
 
     def _claim(self, db: sqlite3.Connection, wants: Wants) -> tuple[list[int], Claimed]:
-        """Take them, under one lease; returns which, and what else there is to tell."""
+        """Take the jobs chosen, under one lease; returns their ids, and what else there is to report."""
         ids, chosen = self._choose(db, wants)
         if ids:
             self._db.rows(db, self._db.statements["claim"], {"ids": ids, "fence": wants.fence, "worker": wants.worker})
@@ -143,7 +142,7 @@ class SqliteExchange:
         return ids, chosen
 
     def _taken(self, db: sqlite3.Connection, fence: str, ids: list[int]) -> list[ClaimedJob]:
-        """What was claimed, in the order of these ids."""
+        """The jobs claimed, in the order of these ids."""
         taken: dict[int, ClaimedJob] = {}
         try:
             for part in batched(ids, DOCUMENT):
@@ -159,25 +158,22 @@ class SqliteExchange:
         statements, clock = self._db.statements, self._db.clock()
         now = stored(clock)
         scope = {"tasks": list(wants.tasks), "queues": None if wants.queues is None else list(wants.queues)}
-        lanes = self._db.readable(db, statements["lanes"], scope)
+        lanes = self._db.readable(db, statements["open_lanes"], scope)
         due = [lane for lane in lanes if lane["ready_at"] <= now]
+        names = [[lane["queue"], lane["task"], lane["priority"]] for lane in due]
+        [later] = self._db.rows(db, statements["upcoming"], {"lanes": names})
         upcoming = [lane["ready_at"] for lane in lanes if lane["ready_at"] > now]
-        if due:
-            names = [[lane["queue"], lane["task"], lane["priority"]] for lane in due]
-            [later] = self._db.rows(db, statements["next_due"], {"lanes": names})
-            upcoming += [moment for moment in later.values() if moment]
-        [pauses] = self._db.rows(db, statements["pause_ends"], {})
-        upcoming += [pauses["ends"]] if pauses["ends"] else []
+        upcoming += [moment for moment in (later["next_due"], later["pause_ends"]) if moment]
         next_due = seconds_until(min(upcoming), clock) if upcoming else None
         n = wants.limit + wants.ahead
         picked = self._first(db, due, n)
-        # The first may be any; those ahead of a free slot only what may wait for one (as in claim.sql of PostgreSQL).
+        # The first `limit` may be any; those claimed ahead of a free slot must be fresh (as in PostgreSQL's taken.sql).
         ids = [id for rank, (_, _, id, fresh) in enumerate(picked) if rank < wants.limit or fresh]
         passed = len(ids) < len(picked)
-        return ids, Claimed(next_due=next_due, passed=passed, filter_version=pauses["filter_version"])
+        return ids, Claimed(next_due=next_due, passed=passed, filter_version=later["filter_version"])
 
     def _first(self, db: sqlite3.Connection, due: list[Row], n: int) -> list[Found]:
-        """The first n of all lanes together. Those of a lower priority are read only if the others are not enough."""
+        """The first n of all lanes together. Lower priorities are read only if the higher ones have too few."""
         found: list[Found] = []
         for priority in sorted({row["priority"] for row in due}, reverse=True):
             lanes = [lane for lane in due if lane["priority"] == priority]
@@ -187,7 +183,7 @@ class SqliteExchange:
         return found
 
     def _in_turn(self, db: sqlite3.Connection, lanes: list[Row], n: int) -> list[Iterator[Found]]:
-        """The jobs of each lane. All begin with a few, read at once; whoever wants more of one reads on there."""
+        """The jobs of each lane, in order. A few of each are read by one statement, and more where they run out."""
         if not lanes:
             return []
         few = min(n, n // len(lanes) + 4)
@@ -225,7 +221,8 @@ _TAKEN = msgspec.json.Decoder(list[tuple[int, str, str, str, int, int, int, str 
 
 
 def _one(wants: Wants) -> Wants:
-    """Enough to know whether there is anything to take. (Ahead of free slots that depends on what stands in front.)"""
+    """Wants just enough to know whether there is anything to take. (What may be claimed ahead of free slots depends on
+    the jobs before it.)"""
     return msgspec.structs.replace(wants, limit=1, ahead=0) if wants.limit else wants
 
 

@@ -1,12 +1,14 @@
--- When the next lease ends and the next tick falls due, whether there is anything to rescue, to expire or to let go, and
--- which code the schema serves.
+-- When the next lease, the next pause and the next pause by filter end, and the next tick falls due; whether there is
+-- anything to rescue, to expire or to let go, and whether pauses by filter stand; and which code the schema serves.
 with recursive
 @ended_hold
 select (select min(expires_at) from @leases) as next_lease_end,
        (select min(next_at) from @crons where name in (select value from json_each(:crons))) as next_tick,
+       (select min(until) from @pauses p where @stands(p)) as next_pause_end,
+       (select min(until) from @pauses p where @stands(p) and p.kind = 'filter') as next_filter_end,
+       exists (select 1 from @pauses p where @stands(p) and p.kind = 'filter') as filter_pauses,
        exists (select 1 from @leases where expires_at < @now) as expired_leases,
-       exists (select 1 from @jobs indexed by @jobs_expiring
-                where expires_at <= @now and (ready_at is not null or held_by is not null) and attempt = 0) as expired_jobs,
+       exists (select 1 from @jobs j indexed by @jobs_expiring where @expired(j)) as expired_jobs,
        exists (select 1 from ended_hold) as ended_holds,
        exists (select 1 from @workers where id = :worker) as known,
        (select version from @meta) as version, (select oldest_code from @meta) as oldest_code

@@ -40,20 +40,19 @@ class SqliteStore(Store):
                 self.db.rows(db, self.db.statements["seen"], {"worker": worker})
             now = self.db.clock()
             [seen] = self.db.rows(connection.db, self.db.statements["look"], {"crons": list(crons), "worker": worker})
-            lanes = self.db.readable(connection.db, self.db.statements["lanes"], scope)
-            [pauses] = self.db.rows(connection.db, self.db.statements["pause_ends"], {})
+            lanes = self.db.readable(connection.db, self.db.statements["open_lanes"], scope)
             misplaced = connection.misplaced()
         upcoming = [lane["ready_at"] for lane in lanes]
-        upcoming += [pauses["ends"]] if pauses["ends"] else []
-        lease_end, tick = seen["next_lease_end"], seen["next_tick"]
+        upcoming += [seen["next_pause_end"]] if seen["next_pause_end"] else []
+        lease_end, tick, filter_end = seen["next_lease_end"], seen["next_tick"], seen["next_filter_end"]
         return Look(
             next_lease_end=lease_end and seconds_until(lease_end, now),
             next_due=seconds_until(min(upcoming), now) if upcoming else None,
             expired_leases=bool(seen["expired_leases"]),
             expired_jobs=bool(seen["expired_jobs"]),
             next_tick=tick and seconds_until(tick, now),
-            next_pause_end=pauses["filter_ends"] and seconds_until(pauses["filter_ends"], now),
-            filter_pauses=bool(pauses["filter_pauses"]),
+            next_pause_end=filter_end and seconds_until(filter_end, now),
+            filter_pauses=bool(seen["filter_pauses"]),
             ended_holds=bool(seen["ended_holds"]),
             known=bool(seen["known"]),
             misfit=misplaced or misfit("sqlite", self.shown_url, seen["version"], seen["oldest_code"]),
@@ -66,7 +65,7 @@ class SqliteStore(Store):
         with self.db.use() as connection:
             now = stored(self.db.clock())
             jobs, first = 0, list[JobId]()
-            for lane in self.db.readable(connection.db, self.db.statements["lanes"], scope):
+            for lane in self.db.readable(connection.db, self.db.statements["open_lanes"], scope):
                 if lane["ready_at"] > now or lane["priority"] < priority or jobs >= most:
                     continue
                 place = {"queue": lane["queue"], "task": lane["task"], "lane": lane["priority"], "id": id}

@@ -1,1 +1,0 @@
-update @meta set filter_version = :version

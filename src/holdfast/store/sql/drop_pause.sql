@@ -1,1 +1,0 @@
-delete from @pauses where kind = :kind and name = :name returning name
