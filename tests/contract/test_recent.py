@@ -621,7 +621,7 @@ def test_surveys_take_a_twentieth_of_the_time_and_come_as_often(memory: LaneFloo
     make_survey(memory, watch, took)
     recent = memory.next(ANY)
     assert recent is not None
-    assert (recent.floors, recent.since, recent.newest) == ({HERE: AT - 3}, AT, 7)
+    assert (recent.floors, recent.since, memory.newest(ANY)) == ({HERE: AT - 3}, AT, 7)
     rest = max(LEAST_REST, REST * took)
     assert memory.wait(recent) == pytest.approx(rest)
     watch.now += rest * 0.99
@@ -658,10 +658,11 @@ def test_a_survey_is_not_undone_by_a_look_that_began_before_it(memory: LaneFloor
     make_survey(memory, watch, first=AT - 500, newest=9)
     for wanted, look in zip((TOLD, ANY), before, strict=True):
         assert look is not None
-        memory.looked(wanted, look, [(*HERE, AT)], 8)
+        memory.met(wanted, 7, [HERE], 8)
+        memory.looked(look, [(*HERE, AT)])
     after = memory.next(ANY)
     assert after is not None
-    assert (after.floors, after.newest) == ({HERE: AT - 500}, 9)
+    assert (after.floors, memory.newest(ANY)) == ({HERE: AT - 500}, 9)
 
 
 def test_a_lane_is_known_from_its_first_look_on(memory: LaneFloors, watch: Watch) -> None:
@@ -669,14 +670,15 @@ def test_a_lane_is_known_from_its_first_look_on(memory: LaneFloors, watch: Watch
     new, paused = ("new", "greet", 0), ("paused", "greet", 0)
     look = memory.next(ANY)
     assert look is not None
-    memory.looked(ANY, look, [(*HERE, AT + 1), (*new, AT + 2), (*paused, None)], 12)
+    memory.met(ANY, 7, [new, paused], 12)
+    memory.looked(look, [(*HERE, AT + 1), (*new, AT + 2), (*paused, None)])
     then = memory.next(ANY)
     assert then is not None
     assert then.floors == {HERE: AT + 1, new: AT + 2, paused: AT}
-    assert then.newest == 12
+    assert memory.newest(ANY) == 12
     told = memory.next(TOLD)
     assert told is not None
-    assert (told.floors, told.newest) == ({HERE: AT + 1}, None)
+    assert (told.floors, memory.newest(TOLD)) == ({HERE: AT + 1}, None)
 
 
 def test_with_very_many_lanes_it_looks_everywhere(memory: LaneFloors, watch: Watch) -> None:

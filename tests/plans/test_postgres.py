@@ -284,26 +284,23 @@ def claims_where_told(store: PostgresStore, ties: int = 0) -> list[Case]:
 
 
 def claims_from_floors(store: PostgresStore, age: float, ties: int = 0) -> list[Case]:
-    """As those, and at new jobs, up to a bound, and their lanes: there are three."""
+    """As those; and at new jobs, up to a bound."""
     cases = []
     for limit, ahead in ((10, 0), (0, 10), (100, 100)):
         for lanes in (LANES_OF_DUE[:1], LANES_OF_DUE):
-            for newest, new in ((None, 0), (0, 1000)):
-                recent = NarrowLook(dict.fromkeys(lanes, time.time() - age), since=time.time() - age, newest=newest)
-                wants = Wants(
-                    fence=str(uuid.uuid4()), worker="me", tasks=(TASK, PAUSED_TASK), limit=limit, ahead=ahead, lease=20
-                )
-                case = Case(
-                    f"claim {limit} and {ahead} ahead from {len(lanes)} floors and {new} new",
-                    store.db.statements["claim"], wanted(wants, recent),
-                    rows=(3 * (len(lanes) + 3) + 5) * (limit + ahead) + 150 + new,
-                    pages=20 * (limit + ahead) * (len(lanes) + 3) + 300 + new + ties,
-                )  # fmt: skip
-                report = Case(
-                    f"floors of {len(lanes)} lanes and {new} new", store.db.statements["floors"],
-                    given_lanes(wants, recent), rows=150 + new, pages=300 + new,
-                )  # fmt: skip
-                cases += [case, report]
+            recent = NarrowLook(dict.fromkeys(lanes, time.time() - age), since=time.time() - age)
+            wants = Wants(
+                fence=str(uuid.uuid4()), worker="me", tasks=(TASK, PAUSED_TASK), limit=limit, ahead=ahead, lease=20
+            )
+            case = Case(
+                f"claim {limit} and {ahead} ahead from {len(lanes)} floors", store.db.statements["claim"],
+                wanted(wants, recent), rows=(3 * len(lanes) + 5) * (limit + ahead) + 150,
+                pages=20 * (limit + ahead) * len(lanes) + 300 + ties,
+            )  # fmt: skip
+            report = Case(f"floors of {len(lanes)} lanes", store.db.statements["floors"], given_lanes(recent))
+            cases += [case, report]
+    new = {"newest": 0, **scope(None)}
+    cases.append(Case("new_lanes", store.db.statements["new_lanes"], new, rows=1000, pages=1100))
     return cases
 
 
@@ -327,11 +324,11 @@ def test_a_claim_from_floors_on_reads_no_remains_of_jobs_that_were_claimed(versi
             connection.execute(f"update {jobs} set state = 'succeeded', ready_at = null".encode())
             store.enqueue(NewJob(task=TASK, queue=QUEUE, args=b"{}"))
             wants = Wants(fence=str(uuid.uuid4()), worker="me", tasks=(TASK,), limit=10, lease=20)
-            recent = NarrowLook({(QUEUE, TASK, 0): time.time() - 10}, since=time.time() - 10, newest=BACKLOG)
+            recent = NarrowLook({(QUEUE, TASK, 0): time.time() - 10}, since=time.time() - 10)
             statements, mode = store.db.statements, "force_generic_plan"
             everywhere = explain(connection, statements["claim"], wanted(wants), mode)
             from_floors = explain(connection, statements["claim"], wanted(wants, recent), mode)
-            report = explain(connection, statements["floors"], given_lanes(wants, recent), mode)
+            report = explain(connection, statements["floors"], given_lanes(recent), mode)
         store.close()
     assert everywhere.pages > BACKLOG / 50, "or else this proves nothing"
     assert from_floors.pages + report.pages < 200

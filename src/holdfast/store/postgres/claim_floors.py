@@ -8,8 +8,8 @@ committed late) is found by a *survey*: one walk over all lanes, made again and 
 its own, so that no claim waits for it. Where there are few dead entries nothing is remembered and nothing done
 differently, however slow claims may be.
 
-`ClaimFloors` is what a store has. A claim asks it for the floors of the queues it looks in (`LaneFloors`), asks those
-how to look (`next`), and reports back what it saw (`looked`, `looked_everywhere`).
+`ClaimFloors` is what a store has. A claim asks it for the floors of the queues it looks in (`LaneFloors`) and how to
+look (`next`), and reports back what it saw (`looked`, `looked_everywhere`).
 
 Floors are instants by the database's clock, in seconds; how long something takes is measured by our own."""
 
@@ -62,12 +62,10 @@ class Survey:
 
 @dataclass(frozen=True)
 class NarrowLook:
-    """A claim from some lanes, each from its floor on, and from `since` on from the lanes of jobs with an id above
-    `newest` (None: not from those)."""
+    """A claim from some lanes, each from its floor on. `since`: when all other lanes were empty."""
 
     floors: dict[LaneName, float]
     since: float
-    newest: int | None
 
 
 class LaneFloors:
@@ -94,22 +92,29 @@ class LaneFloors:
     def next(self, wants: Wants) -> NarrowLook | None:
         """How to look now. None: without floors."""
         with self._lock:
-            newest = self._newest.get(wants.tasks)
-            if not self.narrow or newest is None:
+            if not self.narrow or wants.tasks not in self._newest:
                 return None
             if wants.told:
-                told = {lane: self._floors.get(lane, self._since) for lane in wants.told}
-                return NarrowLook(told, self._since, None)
+                return NarrowLook({lane: self._floors.get(lane, self._since) for lane in wants.told}, self._since)
             known = {lane: floor for lane, floor in self._floors.items() if lane[1] in wants.tasks}
-            return NarrowLook(known, self._since, newest) if len(known) <= MANY_LANES else None
+            return NarrowLook(known, self._since) if len(known) <= MANY_LANES else None
 
-    def looked(
-        self, wants: Wants, look: NarrowLook, seen: Iterable[tuple[str, str, int, float | None]], newest: int | None
-    ) -> None:
+    def newest(self, wants: Wants) -> int | None:
+        """The newest job seen by those who claim for these tasks. None: it doesn't matter for this claim."""
+        with self._lock:
+            return self._newest.get(wants.tasks) if self.narrow and not wants.told else None
+
+    def met(self, wants: Wants, before: int, lanes: Iterable[LaneName], newest: int) -> None:
+        """Jobs newer than `before` were enqueued, in these lanes: those without a floor were empty until then."""
+        with self._lock:
+            if self._newest.get(wants.tasks) == before:
+                self._newest[wants.tasks] = newest
+            for lane in lanes:
+                self._floors.setdefault(lane, self._since)
+
+    def looked(self, look: NarrowLook, seen: Iterable[tuple[str, str, int, float | None]]) -> None:
         """`seen`: the due time of the first job left in each lane; None: the lane is paused."""
         with self._lock:
-            if newest is not None and self._newest.get(wants.tasks) == look.newest:
-                self._newest[wants.tasks] = newest
             for queue, task, priority, first in seen:
                 lane = (queue, task, priority)
                 floor = look.floors.get(lane, look.since)
@@ -192,6 +197,17 @@ class ClaimFloors:
         if tasks:
             self._begin(floors, wants.queues, tasks)
         return floors
+
+    def next(self, floors: LaneFloors, wants: Wants) -> NarrowLook | None:
+        """How to look now, with the lanes that have come since the last look. None: without floors."""
+        before = floors.newest(wants)
+        if before is not None:
+            queues = None if wants.queues is None else list(wants.queues)
+            with self._transaction() as tx:
+                [new] = tx.rows("new_lanes", newest=before, tasks=list(wants.tasks), queues=queues)
+            if new["newest"] is not None:
+                floors.met(wants, before, [(q, t, p) for q, t, p in json.loads(new["lanes"] or b"[]")], new["newest"])
+        return floors.next(wants)
 
     def _begin(self, floors: LaneFloors, queues: Queues, tasks: Tasks) -> None:
         thread = threading.Thread(target=self.make, args=(floors, queues, tasks), name="holdfast-survey", daemon=True)

@@ -1,36 +1,32 @@
 -- For claims from floors on (claim_floors.py).
 
 -- name: given
--- Lanes that a worker names, each with a floor: an instant in seconds, -infinity for the whole lane. And from :since on the
--- lanes of jobs with an id above :newest (null: none), those that a claim has just taken included: that lane is known now.
-new as materialized (
-    select id, queue, task, priority from @jobs where id > :newest::bigint order by id limit 1000
-),
-known as materialized (
-    select * from unnest(:lane_queues::text[], :lane_tasks::text[], :lane_priorities::smallint[], :lane_floors::float8[])
-                  l (queue, task, priority, floor)
-),
+-- Lanes that a worker names, each with a floor: an instant in seconds, -infinity for the whole lane.
 given as materialized (
     select l.queue, l.task, l.priority, to_timestamp(l.floor) as ready_at, 0::bigint as id, not @paused(l) as open
-      from (select * from known
-            union all
-            select distinct queue, task, priority, :since::float8 from new
-             where task = any(:tasks) and (:new_queues::text[] is null or queue = any(:new_queues::text[]))
-               and not exists (select 1 from known k where (k.queue, k.task, k.priority) = (new.queue, new.task, new.priority))
-           ) l
+      from unnest(:lane_queues::text[], :lane_tasks::text[], :lane_priorities::smallint[], :lane_floors::float8[])
+           l (queue, task, priority, floor)
 )
 
+-- name: new_lanes
+-- The lanes of jobs with an id above :newest, and the newest of these.
+with new as materialized (
+    select id, queue, task, priority from @jobs where id > :newest order by id limit 1000
+)
+select (select max(id) from new) as newest,
+       (select json_agg(distinct jsonb_build_array(queue, task, priority)) from new
+         where task = any(:tasks) and (:queues::text[] is null or queue = any(:queues::text[]))) as lanes
+
 -- name: floors
--- What a claim from floors on has left, asked in its transaction (claim_floors.py): each lane it looked in with the due
--- time of the first job left there, or now: the lane's next floor (null: the lane is paused); and the newest job seen.
+-- What a claim from floors on has left, asked in its transaction: each lane it looked in with the due time of the first job
+-- left there, or now: the lane's next floor. Null: the lane is paused.
 with
 @given
 select json_agg(json_build_array(
            queue, task, priority,
            case when open then extract(epoch from coalesce((
                select j.ready_at from @jobs j
-                where @in_lane(j, given) and @due(j) and j.ready_at >= given.ready_at @in_order(j) limit 1), @now)) end)) as floors,
-       coalesce((select max(id) from new), :newest::bigint) as newest
+                where @in_lane(j, given) and @due(j) and j.ready_at >= given.ready_at @in_order(j) limit 1), @now)) end)) as floors
   from given
 
 -- name: survey

@@ -160,8 +160,8 @@ class Trip(Pipeline):
             return False
         done.claimed = claimed(claim.wants.fence, self.rows(results[0]))
         if claim.look is not None:
-            [(lanes, newest)] = self.rows(results[1])
-            claim.floors.looked(claim.wants, claim.look, json.loads(lanes or b"[]"), newest)
+            [(left,)] = self.rows(results[1])
+            claim.floors.looked(claim.look, json.loads(left or b"[]"))
             due, wait = done.claimed.next_due, claim.floors.wait(claim.look)
             done.claimed = replace(done.claimed, next_due=wait if due is None else min(due, wait))
             return not claim.wants.told and claim.floors.needs_everywhere(done.claimed)
@@ -176,10 +176,10 @@ class Trip(Pipeline):
 
     def _claim(self, wants: Wants, *, everywhere: bool = False) -> Claim:
         floors = self._floors.of(wants)
-        look = None if wants.thorough or (everywhere and not wants.told) else floors.next(wants)
+        look = None if wants.thorough or (everywhere and not wants.told) else self._floors.next(floors, wants)
         if look is not None:
             statements = [
-                self._statement("claim", **wanted(wants, look)), self._statement("floors", **given_lanes(wants, look)),
+                self._statement("claim", **wanted(wants, look)), self._statement("floors", **given_lanes(look)),
             ]  # fmt: skip
         elif len(wants.told) == 1:
             statements = [self._statement("claim_lane", **lane_wanted(wants))]
@@ -253,7 +253,7 @@ def lane_wanted(wants: Wants) -> dict[str, Any]:
 def wanted(wants: Wants, look: NarrowLook | None = None) -> dict[str, Any]:
     """The parameters of any other claim: from all lanes, from those it was told of, or from floors on."""
     n = wants.limit + wants.ahead
-    given = look or NarrowLook(dict.fromkeys(wants.told, -math.inf), 0.0, None)
+    given = look or NarrowLook(dict.fromkeys(wants.told, -math.inf), 0.0)
     everywhere = look is None and not wants.told
     return {
         "fence": wants.fence,
@@ -263,28 +263,21 @@ def wanted(wants: Wants, look: NarrowLook | None = None) -> dict[str, Any]:
         "limit": wants.limit,
         "n": n,
         "reach": n + n // 2 + 16,  # others may lock some of the first in the meantime
-        "queues": _queues(wants) if everywhere else [],
-        **given_lanes(wants, given),
+        "tasks": list(wants.tasks),
+        "queues": (None if wants.queues is None else list(wants.queues)) if everywhere else [],
+        **given_lanes(given),
     }
 
 
-def given_lanes(wants: Wants, look: NarrowLook) -> dict[str, Any]:
+def given_lanes(look: NarrowLook) -> dict[str, Any]:
     """The parameters of given.sql."""
     queues, tasks, priorities = zip(*look.floors, strict=True) if look.floors else ((), (), ())
     return {
-        "tasks": list(wants.tasks),
-        "new_queues": _queues(wants),
         "lane_queues": list(queues),
         "lane_tasks": list(tasks),
         "lane_priorities": numbers(priorities),
         "lane_floors": numbers(floor - SLACK for floor in look.floors.values()),
-        "since": look.since - SLACK,
-        "newest": look.newest,
     }
-
-
-def _queues(wants: Wants) -> list[str] | None:
-    return None if wants.queues is None else list(wants.queues)
 
 
 def claimed(fence: str, rows: list[tuple[Any, ...]]) -> Claimed:
