@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from operator import attrgetter
 from typing import Any, cast
 
 from holdfast.errors import ValueRefused
 from holdfast.model.job import NewJob
-from holdfast.store.columns import DUE, ENQUEUED, EXPIRY, GIVEN, NOW, Column, JobId, kind_of, plain
+from holdfast.store.columns import DUE, ENQUEUED, EXPIRY, GIVEN, NOW, Column, JobId, kind_of
 
 
 def stored(moment: datetime) -> str:
@@ -90,22 +90,30 @@ def rows_of(jobs: Iterable[NewJob], now: str) -> Iterator[tuple[Any, ...]]:
 
 
 def _rest_of(job: NewJob, now: str) -> tuple[Any, ...]:
-    return *_straight(job), *[_made(column, job, now) for column in _MADE]
+    return *_straight(job), *[make(job, now) for make in _makers]
 
 
-def _made(column: Column, job: NewJob, now: str) -> str | None:
-    source = column.enqueued
-    if source is NOW:
-        return now
-    if source is DUE:
-        if job.run_at is not None:
-            return stored(job.run_at)
-        return _after(now, job.delay) if job.delay else now
-    if source is EXPIRY:
-        return None if job.expires_in is None else _after(now, job.expires_in)
-    value = plain(column, getattr(job, column.name))
-    return None if value is None else json.dumps(value)
+def _due(job: NewJob, now: str) -> str | None:
+    if job.run_at is not None:
+        return stored(job.run_at)
+    return _after(now, job.delay) if job.delay else now
+
+
+def _expiry(job: NewJob, now: str) -> str | None:
+    return None if job.expires_in is None else _after(now, job.expires_in)
+
+
+def _maker(column: Column) -> Callable[[NewJob, str], str | None]:
+    if column.enqueued is NOW:
+        return lambda job, now: now
+    if column.enqueued in (DUE, EXPIRY):
+        return _due if column.enqueued is DUE else _expiry
+    get = attrgetter(column.name)
+    return lambda job, now: json.dumps(value) if (value := get(job)) else None
 
 
 def _after(now: str, seconds: float) -> str | None:
     return later(datetime.fromisoformat(now).replace(tzinfo=UTC), seconds)
+
+
+_makers = [_maker(column) for column in _MADE]
