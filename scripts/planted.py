@@ -790,7 +790,7 @@ GUARANTEES: dict[str, list[Bug]] = {
             "worker/listener.py",
             '            events.emit("listening")\n            self._wakeups.wake()\n',
             '            events.emit("listening")\n',
-            "work/test_hearing.py::test_whoever_begins_to_listen_looks_for_work_after_that",
+            "work/test_wakeup_connection.py::test_whoever_begins_to_listen_looks_for_work_after_that",
         ).unseen("under load something else wakes the workers"),
         bug(
             "a job that returns to the queue wakes nobody",
@@ -818,14 +818,14 @@ GUARANTEES: dict[str, list[Bug]] = {
             "worker/wakeups.py",
             "                slots.reserve.append((now + LATE, (queue, task, priority)))\n",
             "                pass\n",
-            "work/test_place.py::test_the_second_in_line_looks_a_moment_later_and_once",
+            "work/test_peers.py::test_the_second_in_line_looks_a_moment_later_and_once",
         ).unseen("under load something else wakes the workers"),
         bug(
             "a worker that alone learns when a job falls due does not tell its peers",
             "worker/peers.py",
             '            self._store.wakeups.hint("", due_in=seconds)\n',
             "            pass\n",
-            "work/test_place.py::test_who_keeps_no_time_tells_those_who_do",
+            "work/test_peers.py::test_who_keeps_no_time_tells_those_who_do",
         ).unseen("under load something else wakes the workers"),
     ],
     "checkpoint": [
@@ -924,7 +924,7 @@ GUARANTEES: dict[str, list[Bug]] = {
             "worker/vain_wakeups.py",
             "            self._rest = self._rest or SHORTEST\n",
             "            self._rest = 0.0\n",
-            "work/test_doubt.py::test_a_flood_makes_few_looks",
+            "work/test_vain_wakeups.py::test_a_flood_makes_few_looks",
         ).unseen("the campaign forges no notifications"),
         bug(
             "what a handler's process returns is not checked on arrival",

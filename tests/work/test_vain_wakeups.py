@@ -40,14 +40,14 @@ class Jobs:
         return self.newest
 
 
-def rests_of(doubt: VainWakeups, jobs: Jobs, looks: int, *, jobs_a_look: float, every: float = STEP) -> list[float]:
+def rests_of(vain: VainWakeups, jobs: Jobs, looks: int, *, jobs_a_look: float, every: float = STEP) -> list[float]:
     """How long it rests after each of so many looks in vain."""
     now, rests = 100.0, []
     for look in range(looks):
-        now = max(now + every, doubt.until)
+        now = max(now + every, vain.until)
         jobs.newest = round(look * jobs_a_look)
-        doubt.in_vain(now)
-        rests.append(round(max(0.0, doubt.until - now), 6))
+        vain.in_vain(now)
+        rests.append(round(max(0.0, vain.until - now), 6))
     return rests
 
 
@@ -75,13 +75,13 @@ def test_a_wakeup_now_and_then_is_not_held_against_the_sender() -> None:
 
 def test_a_job_found_ends_the_rest_and_so_does_the_news_that_jobs_come() -> None:
     jobs = Jobs()
-    doubt = VainWakeups(jobs)
-    assert rests_of(doubt, jobs, 60, jobs_a_look=0.0)[-1] == LONGEST
-    doubt.found()
-    assert doubt.until == 0.0
-    assert rests_of(doubt, jobs, LOOKS, jobs_a_look=0.0)[-1] == 0.0
-    assert rests_of(doubt, jobs, 60, jobs_a_look=0.0)[-1] == LONGEST
-    assert rests_of(doubt, jobs, 2 * LOOKS, jobs_a_look=50.0)[-1] == 0.0
+    vain = VainWakeups(jobs)
+    assert rests_of(vain, jobs, 60, jobs_a_look=0.0)[-1] == LONGEST
+    vain.found()
+    assert vain.until == 0.0
+    assert rests_of(vain, jobs, LOOKS, jobs_a_look=0.0)[-1] == 0.0
+    assert rests_of(vain, jobs, 60, jobs_a_look=0.0)[-1] == LONGEST
+    assert rests_of(vain, jobs, 2 * LOOKS, jobs_a_look=50.0)[-1] == 0.0
 
 
 # -- at the desk -----------------------------------------------------------------------------------------------------
