@@ -117,9 +117,9 @@ class Holdfast:
     def task(self, function: Callable[..., Any] | None = None, **options: Any) -> Any:
         """Declare a task. Its stored name is the function's name, or `name=`; never its module's path. `aliases=` keep
         jobs running that were enqueued under an earlier name. `cron=` enqueues it by a schedule, in `timezone=` (UTC);
-        `catch_up=` says which ticks are made up for after a downtime: "none", the "latest" (so by default) or "all".
-        `isolation="process"` gives each attempt a process of its own, within `limits=`, with little of the worker's
-        environment but what `env=` names, and without the database unless `database=True`."""
+        `catch_up=` says which missed ticks are made up for after a downtime: "none", the "latest" (the default) or
+        "all". `isolation="process"` runs each attempt in a process of its own, within `limits=`, with only the basic
+        environment variables and those that `env=` names, and without the database unless `database=True`."""
         if function is not None and not callable(function):
             raise BadSettings(
                 f"@task takes options by name, as in @task(queue=…), not {function!r:.80}", number="HF1111"
@@ -177,15 +177,15 @@ class Holdfast:
 
     def resource(self, function: Callable[..., Any], /) -> Any:
         """Declare what a worker opens once for its handlers. The function returns it, or yields it once and closes it
-        after that; it may be asynchronous."""
+        afterwards; it may be asynchronous."""
         resource: Resource[Any] = Resource(function)
         self._resources.append(resource)
         return resource
 
     @property
     def injected(self) -> Any:
-        """As the default of a handler's parameter: a worker passes the resource that gives what the parameter is
-        annotated as. `open_pool.injected` names one instead."""
+        """The default of a handler's parameter: the worker passes the resource whose type is the parameter's
+        annotation. `open_pool.injected` names a resource instead."""
         return Use(None)
 
     def on_start(self, hook: H) -> H:
@@ -199,20 +199,20 @@ class Holdfast:
         return hook
 
     def on_error(self, hook: E) -> E:
-        """Call this with the job and the exception whenever an attempt errors, times out or ends with its process, and
-        with None and the exception when a poll fails."""
+        """Call this with the job and the exception whenever an attempt errors, times out or loses its process, and with
+        None and the exception when a poll fails."""
         self._hooks.error.append(checked_error_hook(hook))
         return hook
 
     def secrets(self, task: str) -> frozenset[str]:
-        """The arguments of a task that are not to be shown: marked as Secret, or named so."""
+        """The arguments of a task that must not be shown: marked as Secret, or with a name that says so."""
         return self.find_task(task).secrets if task in self._names else frozenset()
 
     # -- the store ---------------------------------------------------------------------------------------------------
 
     @property
     def store(self) -> Store:
-        """The open store. On SQLite the schema is made when it is first needed; PostgreSQL wants `holdfast migrate`."""
+        """The open store. On SQLite the schema is created when first needed; PostgreSQL needs `holdfast migrate`."""
         if self._store is None:
             with self._opening:
                 if self._store is None:
@@ -235,17 +235,17 @@ class Holdfast:
         except SchemaOutdated:
             if not self.settings.url.startswith("sqlite"):
                 raise
-            # Only now: migrating writes, and the caller may have a transaction open that no other writer gets past.
+            # Not earlier: migrating writes, and the caller may have a transaction open that blocks other writers.
             try:
                 store.schema.migrate()
             except StoreUnavailable as error:
                 raise StoreUnavailable(
-                    f"the tables for jobs can't be made now: {error}. "
+                    f"the tables for jobs can't be created now: {error}. "
                     "Call hf.migrate() or `holdfast migrate` before you open a transaction of your own"
                 ) from None
 
     def reconfigure(self, **settings: Any) -> None:
-        """Change settings of an application that is declared already: the command line over the code."""
+        """Change the settings of a declared application: the command line overrides the code."""
         self.close()
         if "lease" in settings:
             settings.setdefault("heartbeat", 0.0)  # a quarter of the new one
@@ -259,7 +259,7 @@ class Holdfast:
             return store.schema.migrate()
 
     def close(self) -> None:
-        """Let go of the database's connections; wake-ups under way are sent first."""
+        """Close the connections to the database, after pending wake-ups have been sent."""
         if self._store is not None:
             self._store.close()
             self._store = None
@@ -276,7 +276,7 @@ class Holdfast:
         store = self.store
         self._refuse_in_transaction(bound.conn)
         done = store.enqueue(bound.new) if bound.conn is None else store.enqueue_on(bound.conn, bound.new)
-        _tell(bound, done)
+        _emit_enqueued(bound, done)
         return Job(self, done.id, bound.task.name, created=done.created)
 
     def _refuse_in_transaction(self, conn: Any = None) -> None:
@@ -292,11 +292,11 @@ class Holdfast:
             return await in_thread(self, self.submit, bound)
         self._refuse_in_transaction(bound.conn)
         done = await self.store.aenqueue_on(bound.conn, bound.new)
-        _tell(bound, done)
+        _emit_enqueued(bound, done)
         return Job(self, done.id, bound.task.name, created=done.created)
 
     def enqueue_many(self, jobs: Iterable[Bound[R]]) -> list[Job[R]]:
-        """Keep many jobs, all or none: `hf.enqueue_many(task.bind(x) for x in xs)`."""
+        """Enqueue many jobs, all or none: `hf.enqueue_many(task.bind(x) for x in xs)`."""
         return [
             Job(self, done.id, task, done.created)
             for chunk, tasks in self._stream(jobs)
@@ -304,7 +304,7 @@ class Holdfast:
         ]
 
     def enqueue_stream(self, jobs: Iterable[Bound[Any]]) -> int:
-        """As enqueue_many, for streams too long to keep a handle on each; returns how many were enqueued."""
+        """Like enqueue_many, for streams too long to return a handle for each; returns how many were enqueued."""
         return sum(len(chunk) for chunk, _ in self._stream(jobs))
 
     async def aenqueue_many(self, jobs: Iterable[Bound[R]]) -> list[Job[R]]:
@@ -312,9 +312,9 @@ class Holdfast:
 
     def _stream(self, jobs: Iterable[Bound[Any]]) -> Iterator[tuple[list[Enqueued], list[str]]]:
         self._refuse_in_transaction()
-        # Answers come in the order of the jobs within what the store calls a chunk.
+        # The store answers in chunks, in the order of the jobs.
         names: list[str] = []
-        telling = events.wanted("enqueued")
+        wanted = events.wanted("enqueued")
         created: Counter[str] = Counter()
 
         def news() -> Iterator[NewJob]:
@@ -333,7 +333,7 @@ class Holdfast:
         for chunk in self.store.enqueue_many(news()):
             tasks = names[: len(chunk)]
             del names[: len(chunk)]
-            if telling:
+            if wanted:
                 created.update(task for done, task in zip(chunk, tasks, strict=True) if done.created)
             yield chunk, tasks
         for task, count in created.items():
@@ -452,8 +452,8 @@ class Holdfast:
     # -- work ----------------------------------------------------------------------------------------------------------
 
     def runner_group(self, *, isolated: bool = False) -> InProcessGroup:
-        """Runs this application's handlers in this process: for workers and pooled processes. `isolated`: also those of
-        tasks that ask for a process of their own."""
+        """What runs this application's handlers in this process, for workers and runner processes. `isolated`: also
+        those of tasks that want a process of their own."""
         from holdfast.runners.inprocess_group import InProcessGroup
 
         return InProcessGroup(
@@ -462,7 +462,7 @@ class Holdfast:
         )  # fmt: skip
 
     def isolated_runner_group(self, task: str, store: Store, threads: type[InProcessRunner]) -> InProcessGroup:
-        """The same for an isolated process, which runs one attempt of this task."""
+        """The same for a process that runs one attempt of this task."""
         from holdfast.runners.inprocess_group import InProcessGroup
 
         return InProcessGroup(
@@ -471,12 +471,15 @@ class Holdfast:
         )  # fmt: skip
 
     def withhold(self, store: Any) -> None:
-        """Have this in the place of the store: for a process that is not to have the database."""
+        """Use this in place of the store, in a process that must not have the database."""
         self._store = store
 
     def worker(self, queues: Iterable[str] | None = None) -> Worker:
         """A worker for this application: `hf.worker().run()`."""
-        from holdfast.runners.isolating_group import reference_of, with_isolation  # who only enqueues does not need it
+        from holdfast.runners.isolating_group import (  # code that only enqueues does not need it
+            reference_of,
+            with_isolation,
+        )
         from holdfast.worker.worker import Worker
 
         served = None if queues is None else names_of("worker: queues", queues)
@@ -486,9 +489,9 @@ class Holdfast:
     def drain(
         self, queues: Iterable[str] | None = None, *, seconds: float | None = None, jobs: int | None = None
     ) -> Processed:
-        """Work here until nothing is due, or for so many seconds, or until so many jobs were claimed (one that is tried
-        again counts again). Returns how many jobs finished: succeeded, failed for good or cancelled; its `attempts`
-        and `failed` say more."""
+        """Run jobs here until none is due, or for so many seconds, or until so many jobs were claimed (a retry counts
+        again). Returns how many jobs finished: succeeded, failed for good or cancelled. Its `attempts` and `failed`
+        count these."""
         return self.worker(queues).drain(seconds=seconds, jobs=jobs)
 
     def decode_result(self, task: str, data: bytes | None) -> Any:
@@ -501,7 +504,7 @@ class Holdfast:
     # -- waiting -------------------------------------------------------------------------------------------------------
 
     def expecting(self, id: str, wake: Callable[[], object]) -> AbstractContextManager[None]:
-        """Calls `wake`, on another thread, whenever this job may have finished."""
+        """Calls `wake` on another thread whenever this job may have finished."""
         return self._hub.expecting(id, wake)
 
     @cached_property
@@ -513,7 +516,7 @@ class Holdfast:
 
 
 class TaskDecorator:
-    """What `@hf.task(…)` gives: turns a function into a task of the same signature, less its context."""
+    """What `@hf.task(…)` returns: turns a function into a task with the same signature, less its context."""
 
     def __init__(self, app: Holdfast, options: dict[str, Any]) -> None:
         self._app = app
@@ -539,8 +542,8 @@ _importing = False
 
 @contextmanager
 def importing() -> Iterator[None]:
-    """While this is open an application is being imported by a runner process or a command. Each of them would repeat
-    whatever the module does with the database, so that is refused."""
+    """While this is entered, a runner process or a command imports an application. Each of them would repeat whatever
+    the module does with the database, so that is refused."""
     global _importing
     _importing = True
     try:
@@ -552,12 +555,12 @@ def importing() -> Iterator[None]:
 def _refuse_while_importing() -> None:
     if _importing:
         raise BadSettings(
-            "an application can't use its database, or start a worker, while it is imported to run its jobs",
+            "an application can't use its database or start a worker while it is imported to run its jobs",
             number=UNGUARDED,
         )
 
 
-def _tell(bound: Bound[Any], done: Enqueued) -> None:
+def _emit_enqueued(bound: Bound[Any], done: Enqueued) -> None:
     if done.created and events.wanted("enqueued"):
-        # On the caller's own transaction it is not committed yet.
+        # In the caller's own transaction it is not committed yet.
         events.emit("enqueued", count=1, task=bound.task.name, job=done.id, committed=bound.conn is None)

@@ -1,5 +1,5 @@
-"""Finds the application a command line means: `module:name`, `file.py:name`, either without the name, or the setting
-`app`. What is not found is answered with what is there."""
+"""Finds the application that a command line names: `module:name`, `file.py:name`, either without the name, or the
+setting `app`. If there is none, the error lists what was found."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from holdfast.model.text import nearest
 from holdfast.settings import load_settings
 
 _DECLARED = re.compile(r"^(\w+)\s*(?::[^=\n]+)?=\s*(?:\w+\.)?Holdfast\(", re.MULTILINE)
-FILES = 200  # Python files read, at most, to tell what is there
+FILES = 200  # Python files that are searched at most for applications to suggest
 
 
 def open_app(url: str | None) -> Holdfast:
-    """The database to look at: the one named, else HOLDFAST_APP's, else the configured one."""
+    """The database to read: the one named, else that of HOLDFAST_APP, else the configured one."""
     from holdfast.store import open_store
-    from holdfast.store.sqlite.connect import path_of  # who only runs handlers may have another database, or none
+    from holdfast.store.sqlite.connect import path_of  # runner processes don't need it
 
     app = looked_at(None, url)
     if app.settings.url.startswith("sqlite") and not path_of(app.settings).exists():
@@ -35,19 +35,19 @@ def open_app(url: str | None) -> Holdfast:
             hint = f"set url beside app = {app.settings.app!r}, which is only imported to run it, or {hint}"
         raise BadSettings(f"there is no file {path_of(app.settings)}: {hint}", number="HF1109")
     with closing(open_store(app.settings)) as store:
-        store.schema.check()  # looking sets nothing up
+        store.schema.check()  # reading creates no schema
     return app
 
 
 def looked_at(app: str | None, url: str | None) -> Holdfast:
-    """An application that was named here and now, or a database alone. To look into a directory must not run code in
-    it, so what its holdfast.toml names is not imported."""
+    """The application named on the command line or in the environment, or only a database. The application that a
+    directory's holdfast.toml names is not imported: looking at a directory must not run its code."""
     app = app or (None if url else os.environ.get("HOLDFAST_APP"))
     return find_app(app, url=url) if app else Holdfast(url)
 
 
 def find_app(where: str | None, *, url: str | None = None, **settings: Any) -> Holdfast:
-    """The application a command line names, with these settings over its own."""
+    """The application that a command line names; these settings override its own."""
     where = named_app(where)
     place, _, name = where.partition(":")
     app = _choose(place, name, load(place))
@@ -58,7 +58,7 @@ def find_app(where: str | None, *, url: str | None = None, **settings: Any) -> H
 
 
 def named_app(where: str | None) -> str:
-    """Where the application is that a command line names, or the settings do."""
+    """The place of the application: from the command line, else from the settings."""
     where = where or load_settings().app
     if not where:
         raise BadSettings(
@@ -92,7 +92,7 @@ def load(place: str) -> ModuleType:
                 return importlib.import_module(place)
         except ModuleNotFoundError as missing:
             if missing.name is None or not f"{place}.".startswith(f"{missing.name}."):
-                raise _broken(place, missing) from missing  # something the module itself needs
+                raise _broken(place, missing) from missing  # the module itself imports something that is missing
             raise BadSettings(
                 f"there is no module {place!r} here ({Path.cwd()}); {applications(place)}", number="HF1107"
             ) from None
@@ -103,7 +103,7 @@ def load(place: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
     assert spec.loader is not None
-    sys.path.insert(0, str(path.parent.absolute()))  # what stands beside it can be imported, as when it is run
+    sys.path.insert(0, str(path.parent.absolute()))  # modules beside it can be imported, as when it is run
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module
     try:
@@ -115,7 +115,7 @@ def load(place: str) -> ModuleType:
 
 
 def _broken(place: str, error: Exception) -> Exception:
-    """What the application's own code raised when it was imported, and where; what Holdfast raised there, as it is."""
+    """The error of the application's own code at import, and its line. Errors of Holdfast stay as they are."""
     if isinstance(error, HoldfastError):
         return _unguarded(place, error) if error.number == UNGUARDED else error
     if isinstance(error, SyntaxError):
@@ -127,7 +127,7 @@ def _broken(place: str, error: Exception) -> Exception:
 
 
 def _unguarded(place: str, error: HoldfastError) -> HoldfastError:
-    """Names the line of the application's that used the database: the one that called us."""
+    """Names the application's line that used the database."""
     frames = traceback.extract_tb(error.__traceback__)[1:]
     ours = str(Path(__file__).parent)
     called = next((number for number, frame in enumerate(frames) if frame.filename.startswith(ours)), 0)
@@ -140,7 +140,7 @@ def _unguarded(place: str, error: HoldfastError) -> HoldfastError:
 
 
 def applications(wanted: str = "") -> str:
-    """What looks like an application here, the nearest first."""
+    """What looks like an application in this directory, the most similar name first."""
     files = sorted(Path.cwd().glob("*.py")) + sorted(Path.cwd().glob("*/*.py"))
     found = []
     for path in files[:FILES]:

@@ -1,4 +1,4 @@
-"""Job: what an enqueue returns. Knows its id; asks the database for the rest."""
+"""Job: what an enqueue returns. It knows its id and asks the database for the rest."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 R_co = TypeVar("R_co", covariant=True)
 
-FIRST_WAIT, LONGEST_WAIT, GROWTH = 0.02, 2.0, 1.6  # seconds between two looks, while no notification comes
+FIRST_WAIT, LONGEST_WAIT, GROWTH = 0.02, 2.0, 1.6  # seconds between two reads while no notification arrives
 
 
 class Job(Generic[R_co]):
-    """A job in the database. `id` is text; `created` is False if an equal job (same key) was there already."""
+    """A job in the database. `id` is text; `created` is False if a job with the same key existed already."""
 
     __slots__ = ("__weakref__", "_app", "_record", "created", "id", "task")
 
@@ -54,13 +54,13 @@ class Job(Generic[R_co]):
 
     @property
     def args(self) -> Any:
-        """The arguments by name, as they are kept: JSON values."""
+        """The arguments by name, as they are stored: JSON values."""
         kept = msgspec.json.decode(self.refresh().args)
         return {name: value for name, value in kept.items() if name != MARKS} if isinstance(kept, dict) else kept
 
     @property
     def result(self) -> R_co:
-        """What a succeeded job returned; JobFailed if it ended otherwise, HoldfastError if it has not ended."""
+        """What a succeeded job returned; raises JobFailed if it ended otherwise, HoldfastError if it has not ended."""
         known = self._record
         # Success is final; a failed or cancelled job may have been retried since.
         return self._outcome(known if known is not None and known.state is State.SUCCEEDED else self.refresh())
@@ -77,7 +77,7 @@ class Job(Generic[R_co]):
 
     @property
     def attempts(self) -> list[AttemptRecord]:
-        """The attempts that did not succeed, or left output."""
+        """The attempts that did not succeed or left output."""
         return self._app.store.reads.attempts(self.id)
 
     def wait(self, timeout: float | timedelta | None = None) -> R_co:
@@ -85,24 +85,24 @@ class Job(Generic[R_co]):
         self._refuse_in_handler()
         patience = _Patience(timeout)
         woken = threading.Event()
-        self._ask_to_be_told()
+        self._request_notification()
         with self._app.expecting(self.id, woken.set):
-            while not ((record := self._look(patience)) and record.finished):
+            while not ((record := self._read(patience)) and record.finished):
                 if woken.wait(patience.pause(record)):
                     woken.clear()
                     patience.renew()
         return self._outcome(record)
 
     async def await_(self, timeout: float | timedelta | None = None) -> R_co:  # noqa: ASYNC109 - the same as of `wait`
-        """`wait` without blocking the loop, and without keeping a thread: thousands may be awaited at once."""
+        """`wait` without blocking the loop or a thread: thousands may be awaited at once."""
         self._refuse_in_handler()
         patience = _Patience(timeout)
-        import asyncio  # it takes long to import, and many never await
+        import asyncio  # slow to import, and many programs never await
 
         woken, loop = asyncio.Event(), asyncio.get_running_loop()
-        await in_thread(self._app, self._ask_to_be_told)
+        await in_thread(self._app, self._request_notification)
         with self._app.expecting(self.id, lambda: loop.call_soon_threadsafe(woken.set)):
-            while not ((record := await asyncio.to_thread(self._look, patience)) and record.finished):
+            while not ((record := await asyncio.to_thread(self._read, patience)) and record.finished):
                 pause = patience.pause(record)
                 with suppress(TimeoutError):
                     async with asyncio.timeout(pause):
@@ -111,12 +111,12 @@ class Job(Generic[R_co]):
                     patience.renew()
         return self._outcome(record)
 
-    def _ask_to_be_told(self) -> None:
-        with suppress(StoreUnavailable, RightMissing):  # away just now, or not for us to ask: then looking has to do
+    def _request_notification(self) -> None:
+        with suppress(StoreUnavailable, RightMissing):  # unavailable or not permitted: then we read at intervals
             self._app.store.operator.await_finish(self.id)
 
-    def _look(self, patience: _Patience) -> JobRecord | None:
-        """The job as it is; None while the database is away: whoever waits for a job waits that out, too."""
+    def _read(self, patience: _Patience) -> JobRecord | None:
+        """The job as it is now; None while the database is away, which does not end the wait."""
         try:
             return self.refresh()
         except StoreUnavailable as error:
@@ -127,7 +127,7 @@ class Job(Generic[R_co]):
         return self.await_().__await__()
 
     def why(self) -> list[Reason]:
-        """Why it does not run, or what became of it: every reason that holds, in order."""
+        """Why it does not run, or what became of it: every reason that applies, in order."""
         return self._app.why(self.id)
 
     def stack(self, *, timeout: float | timedelta = 10.0) -> Stack:
@@ -136,23 +136,23 @@ class Job(Generic[R_co]):
 
     @property
     def progress(self) -> Progress | None:
-        """How far it is: items done, total, note, rate, time left; None: its handler has not told."""
+        """How far it is: items done, total, note, rate, time left; None if its handler has not reported progress."""
         return self.refresh().progress
 
     @property
     def steps(self) -> list[StepRecord]:
-        """The durable steps (`ctx.step`) that are done."""
+        """The durable steps (`ctx.step`) that have finished."""
         return self._app.store.reads.steps(self.id)
 
     def pause(self, reason: str | None = None, *, by: str | None = None) -> State:
-        """Hold it until `resume`. While it runs that is a request: it parks when its handler looks."""
+        """Pause it until `resume`. While it runs this is a request: it parks when its handler next checks."""
         return self._app.store.operator.pause(self.id, reason_of("pause", reason), by_of("pause", by))
 
     def resume(self) -> State:
         return self._app.store.operator.resume(self.id)
 
     def cancel(self, reason: str | None = None, *, by: str | None = None) -> State:
-        """End it. While it runs that is a request: it stops when its handler looks."""
+        """Cancel it. While it runs this is a request: it stops when its handler next checks."""
         return self._app.store.operator.cancel(self.id, reason_of("cancel", reason), by_of("cancel", by))
 
     def change(
@@ -170,13 +170,13 @@ class Job(Generic[R_co]):
         return self._app.store.operator.retry(self.id)
 
     def delete(self) -> State:
-        """Forget it and its history, once it has finished."""
+        """Delete it and its history, once it has finished."""
         return self._app.store.operator.delete(self.id, unfinished=False)
 
     def _refuse_in_handler(self) -> None:
         if in_handler():
             raise HoldfastError(
-                f"a handler can't wait for job {self.id}: it would hold its slot while the other may need one; "
+                f"a handler can't wait for job {self.id}: it would occupy a slot that this job may need; "
                 "enqueue a follow-up job instead",
                 number="HF1306",
             )
@@ -197,7 +197,7 @@ class Job(Generic[R_co]):
 
 
 def _checked(timeout: float | timedelta | None) -> float | None:
-    """In seconds. What is left of a deadline may be less than nothing."""
+    """In seconds. The rest of a deadline may be negative, which counts as 0."""
     if isinstance(timeout, timedelta):
         timeout = timeout.total_seconds()
     number = isinstance(timeout, int | float) and not isinstance(timeout, bool) and timeout == timeout
@@ -207,12 +207,12 @@ def _checked(timeout: float | timedelta | None) -> float | None:
 
 
 class _Patience:
-    """How long to wait between two looks at a job: longer and longer, unless a wake-up came, and never past the end."""
+    """How long to wait between two reads of a job: longer each time unless a wake-up came, never past the deadline."""
 
     def __init__(self, timeout: float | timedelta | None) -> None:
         self._timeout = _checked(timeout)
         self._deadline = None if self._timeout is None else time.monotonic() + self._timeout
-        self.trouble: StoreUnavailable | None = None  # why the last look saw nothing
+        self.trouble: StoreUnavailable | None = None  # why the last read failed
         self.renew()
 
     def renew(self) -> None:

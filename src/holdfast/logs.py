@@ -1,8 +1,8 @@
-"""Log lines that say which job they belong to, also the ones a handler writes itself.
+"""Log lines that say which job they belong to, including those that a handler writes.
 
-`JobFilter` adds the fields of `FIELDS` to every record written while a handler runs (its context is at hand anyway: an
-attempt costs nothing more for it). `TextFormatter` and `JsonFormatter` write them and hide secrets. `to_stderr` is what
-the command line uses."""
+`JobFilter` adds the fields of `FIELDS` to every record that is written while a handler runs; it reads them from the
+context that exists anyway, so an attempt costs no more. `TextFormatter` and `JsonFormatter` write the fields and hide
+secrets. The command line uses `to_stderr`."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from holdfast.tasks.current import current_context, current_worker
 
 FIELDS = ("job_id", "task", "queue", "attempt", "worker", "correlation_id")
 
-# What every record has; the rest was given as `extra`.
+# What every record has; anything else was passed as `extra`.
 _KNOWN = {*vars(logging.makeLogRecord({})), "message", "asctime", "holdfast", "taskName", *FIELDS}
 
 
 class JobFilter(logging.Filter):
-    """Gives each record the fields of the job it was written for; None outside of one. For a handler, not a logger:
-    `handler.addFilter(JobFilter())`, then `%(job_id)s` and the others can stand in a format."""
+    """Gives each record the fields of its job, or None outside of jobs. Add it to a handler, not to a logger:
+    `handler.addFilter(JobFilter())`. Then a format may use `%(job_id)s` and the others."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         for name, value in job_fields().items():
-            if not hasattr(record, name):  # an `extra` of the user's own stays
+            if not hasattr(record, name):  # keep an `extra` of the user's own
                 setattr(record, name, value)
         return True
 
 
 def job_fields() -> dict[str, Any]:
-    """The job that the caller runs for: id, task, queue, attempt, worker, correlation id; None outside of a handler."""
+    """The job of the calling handler: id, task, queue, attempt, worker, correlation id; None outside of handlers."""
     context = current_context.get()
     if context is None:
         return dict.fromkeys(FIELDS)
@@ -44,14 +44,14 @@ def job_fields() -> dict[str, Any]:
 
 
 def hide(text: str) -> str:
-    """The text without what looks like a secret, nor the secret arguments of the job that the caller runs for."""
+    """The text without anything that looks like a secret, and without the secret arguments of the current job."""
     context = current_context.get()
     return scrub(text) if context is None else context.shown(text)
 
 
 class TextFormatter(logging.Formatter):
-    """A line for people; lines of a job end in what job it was. Whatever it says, it is one line: those of a traceback
-    below it are indented, so that none looks like another record."""
+    """One line of text for each record, ending with its job if it has one. The lines of a traceback below it are
+    indented, so that none looks like another record."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(message)s")
@@ -69,7 +69,7 @@ class TextFormatter(logging.Formatter):
     def formatMessage(self, record: logging.LogRecord) -> str:
         line = super().formatMessage(record)
         if getattr(record, "job_id", None) is None or hasattr(record, "holdfast"):
-            return line  # our own texts name the job themselves
+            return line  # our own texts name the job already
         told = {name: getattr(record, name, None) for name in FIELDS if name != "queue"}
         return line + " [" + " ".join(f"{name}={value}" for name, value in told.items() if value is not None) + "]"
 
@@ -87,7 +87,9 @@ class JsonFormatter(logging.Formatter):
         line |= {name: value for name in FIELDS if (value := getattr(record, name, None)) is not None}
         line |= {name: value for name, value in vars(record).items() if name not in _KNOWN}
         for name, value in getattr(record, "holdfast", {}).items():
-            same = name == "job" and line.get("job_id", value) == value  # else it is about another job than it runs in
+            same = (
+                name == "job" and line.get("job_id", value) == value
+            )  # else it is about another job than the current one
             line.setdefault("job_id" if same else name, value)
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
@@ -97,8 +99,8 @@ class JsonFormatter(logging.Formatter):
 
 
 def to_stderr(verbose: int, form: str) -> None:
-    """The log of a command: the application's lines and ours, on stderr, unless the application has set up logging
-    itself; then its handlers write ours, too. `json` is asked for by name, so it takes their place."""
+    """Log a command to stderr, the application's lines and ours, unless the application has set up logging itself; then
+    its handlers write our lines too. `json` replaces them, because the user asked for it explicitly."""
     root = logging.getLogger()
     if form == "json" or not root.handlers:
         handler = logging.StreamHandler(sys.stderr)
@@ -108,6 +110,6 @@ def to_stderr(verbose: int, form: str) -> None:
         root.handlers[:] = [handler]
         if not configured and verbose:
             root.setLevel(logging.INFO)
-    logging.getLogger("psycopg").setLevel(logging.ERROR)  # what it notices of a broken connection, we tell ourselves
+    logging.getLogger("psycopg").setLevel(logging.ERROR)  # we report broken connections ourselves
     level = (logging.WARNING, logging.INFO, logging.DEBUG)[min(verbose, 2)]
     logging.getLogger("holdfast").setLevel(level)

@@ -1,8 +1,8 @@
-"""What must not be shown: passwords in URLs, and values whose name says that they are secret. One redactor for logs,
-error texts and what the command line prints. Imports nothing of ours.
+"""Hides secrets: passwords in URLs, and values with a name that says they are secret. One redactor for logs, errors and
+the command line. Imports nothing of ours.
 
-It knows secrets by their shape (`scheme://user:password@`, `password=…`, `"token": "…"`, `Authorization: …`) and, where
-the arguments of a job are known, by their value."""
+It recognises secrets by their form (`scheme://user:password@`, `password=…`, `"token": "…"`, `Authorization: …`) and,
+where the arguments of a job are known, by their value."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ import msgspec
 T = TypeVar("T")
 
 HIDDEN = "***"
-SHORTEST = 4  # characters of a value that is looked for in texts: shorter ones occur everywhere by chance
+SHORTEST = 4  # characters of a value that is searched for in texts; shorter ones occur everywhere by chance
 SECRET = object()
-MARKS = "$secret"  # beside stored arguments: the names of those marked as secret, for who looks without the code
+MARKS = "$secret"  # stored beside arguments: the names of those marked as secret, for readers without the code
 
 Secret = Annotated[T, SECRET]
 """Marks an argument as secret: `def pay(card: Secret[str])`. The handler gets the plain value."""
 
 Hide = Callable[[str], str]
 
-# Patterns are compiled when they are first used: few programs come to use them, and it takes milliseconds.
+# Patterns are compiled at first use: that takes milliseconds, and few programs need them.
 _WORDS = (
     r"(?:pg|ssl)?pass(?:word|wd|phrase|file)s?|pwd|otp|secrets?|(?:csrf|xsrf|auth)?token|jwt|api[-_ ]?key"
     r"|authorization|credentials?|(?:set-)?cookie|(?:j|php)?sess(?:ion)?id|connect\.sid"
     r"|(?:private|access|secret|signing|encryption|master|hmac|account|service|deploy|licen[sc]e)[-_]?key"
 )
-# One of these stands in every text that has one of those words, whatever its case. (Without i: dotted and dotless ones
-# are the same letter to a pattern.) To look for them takes microseconds, for the words milliseconds.
+# Every text with one of those words contains one of these, in any case. (None has an i: patterns take dotted and
+# dotless ones for the same letter.) Searching for these takes microseconds, for the words milliseconds.
 _SIGNS = (
     "passw", "passph", "passf", "pwd", "otp", "secret", "token", "jwt", "key", "author", "credent", "cook", "sess",
     "connect.s",
 )  # fmt: skip
-# What is said *about* a secret is none: `password_min_length`, `token_type`, `access_key_id`.
+# Facts *about* a secret are not secret: `password_min_length`, `token_type`, `access_key_id`.
 _ABOUT = (
     r"[-_](?:ids?|names?|type|kind|count|len(?:gth)?|min|max|size|limit|url|uri|refs?|fields?|policy|required|reset"
     r"|version|expir[a-z]{1,6}|ttl)(?![a-z])"
@@ -45,14 +45,14 @@ _ABOUT = (
 _SECRET_NAME = rf"(?<![a-z])(?:{_WORDS})(?![a-z]|{_ABOUT})"
 _HUMP = r"(?<=[a-z0-9])(?=[A-Z])"
 
-# Every repetition is bounded, and none starts within another: hostile texts cost no more than long ones.
+# Every repetition is bounded, and none is nested in another, so hostile texts take no longer than other long ones.
 _PORT = r"\d{1,5}(?:[/?#,\s'\")]|$)"
 _USER_INFO = rf"(?i)(?<![a-z0-9+.-])([a-z][a-z0-9+.-]{{0,30}}://[^\s:@/\[]{{0,200}}):(?!{_PORT})\S{{0,1000}}@"
-_USER_ALONE = r"(?i)(?<![a-z0-9+.-])(https?://)[^\s:@/?#]{16,200}@"  # so long: a token, not a user
+_USER_ALONE = r"(?i)(?<![a-z0-9+.-])(https?://)[^\s:@/?#]{16,200}@"  # that long it is a token, not a user name
 _BARE = rf"[\w-]{{0,80}}?(?:{_WORDS})(?![A-Za-z])[\w-]{{0,40}}"
 _NAME = rf"(?<![\w-]){_BARE}"
 _QUOTED = r"'(?:[^'\\]|\\.){0,8000}'?|\"(?:[^\"\\]|\\.){0,8000}\"?"
-# A type is no secret, but what follows it may be: `password: str`, `token: Secret[str] | None = "…"`.
+# A type is not secret, but what follows it may be: `password: str`, `token: Secret[str] | None = "…"`.
 _TYPE = (
     r"(?:[a-z]{1,20}\.)?(?:str|bytes|int|float|bool|None|Any|object|SecretStr|SecretBytes"
     r"|(?:Secret|Optional|Union|Annotated|Sequence|Mapping|list|dict|tuple|set)\[[^\]\n=]{1,100}\]{1,3})"
@@ -78,8 +78,8 @@ _HEADER = (
 _QUERY = r"(?i)([?&;](?:sig|(?:x-amz-)?signature))(=)([^\s&'\"]{8,})"
 _PEM = r"(-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----)(?:(?!-----)[\s\S]){1,20000}"
 _WITHIN_URL = r"(?i)^[^:/]+://[^:@/]*:(.*)@|[?&](?:ssl)?password=([^&]+)|(?:^|\s)(?:ssl)?password\s*=\s*([^&\s]+)"
-_BEARER = r"(?i)\b(bearer)\s+[A-Za-z0-9._~+/=-]{16,}"  # shorter: a word of prose
-# Tokens that are known by how they begin.
+_BEARER = r"(?i)\b(bearer)\s+[A-Za-z0-9._~+/=-]{16,}"  # shorter ones are words of prose
+# Tokens with a known beginning.
 _KNOWN = (
     r"(?<![\w-])(?:eyJ[\w-]{5,}\.[\w-]{5,}\.[\w-]{5,}|gh[opsru]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}"
     r"|xox[abeprs]-[\w-]{10,}|[rs]k_(?:live|test)_[A-Za-z0-9]{10,}|sk-(?=[\w-]{0,200}\d)[\w-]{20,}|A(?:KI|SI)A[A-Z0-9]{16}"
@@ -87,7 +87,7 @@ _KNOWN = (
     r"|dop_v1_[a-f0-9]{32,}|whsec_[A-Za-z0-9+/=]{16,}|ya29\.[\w-]{16,})|(?<=hooks\.slack\.com/services/)\S{8,}"
 )
 _WRITTEN_OUT = r"\\(?:[nrtfvab]|x[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4})(?=[\w-])"
-# Values that tell nothing: a placeholder, a yes or no.
+# Values that reveal nothing: a placeholder, true or false.
 _PLAIN = r"(?i)(?:true|false|none|null|bearer|basic|\$\d{1,3}|%(?:\(\w{1,40}\))?s|\{\w{0,40}\}|\?)['\",;)\]}]*"
 
 
@@ -97,15 +97,15 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 
 def is_secret_name(name: str) -> bool:
-    """Does this name say that what it names is secret? `api_key`, `dbPassword`, `X-Auth-Token`; not `max_tokens`."""
+    """Is this the name of a secret? `api_key`, `dbPassword` and `X-Auth-Token` are; `max_tokens` is not."""
     return _compiled(_SECRET_NAME).search(_compiled(_HUMP).sub("_", name).lower()) is not None
 
 
 def scrub(text: str) -> str:
-    """The text without what looks like a secret."""
+    """The text without anything that looks like a secret."""
     text = _scrub(text)
     if "\\" in text and _compiled(_WRITTEN_OUT).search(text):
-        # What stands behind a written-out line break (`'a\npassword=…'`, as by repr()) is looked at apart from it.
+        # What follows an escaped line break (`'a\npassword=…'`, as repr() writes it) is searched apart from it.
         text = _scrub(_compiled(_WRITTEN_OUT).sub("\\g<0>\0", text)).replace("\0", "")
     return text
 
@@ -138,22 +138,24 @@ def _hide_value(pair: re.Match[str]) -> str:
         return pair[0]
     if sign.rstrip().endswith(":") and not quoted and len(value) < SHORTEST:
         return pair[0]  # prose: "unexpected token: }"
-    rest = "" if value.lstrip("brf")[:1] in "'\"" else value[len(value.rstrip("'\",;)]}")) :]  # is of what it stands in
+    rest = (
+        "" if value.lstrip("brf")[:1] in "'\"" else value[len(value.rstrip("'\",;)]}")) :]
+    )  # belongs to the surrounding text
     return f"{name}{sign}{HIDDEN}{rest}"
 
 
 def hiding(args: bytes, names: Iterable[str], url: str) -> Hide:
-    """`scrub` for the texts of one job: it knows the values of its secret arguments and the database's password."""
+    """`scrub` for the texts of one job, which also knows its secret arguments and the database's password."""
     try:
         given = msgspec.json.decode(args)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):  # someone else wrote them
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):  # not written by us
         given = None
     passwords = [part for found in _compiled(_WITHIN_URL).findall(url) for part in found if part]
     return scrubber([*passwords, *secret_values(given, names)])
 
 
 class Hiding:
-    """`hiding`, done when it is first needed. It knows no attempt: one refers to it."""
+    """`hiding`, computed when first needed. It must not refer to the attempt, which refers to it."""
 
     __slots__ = ("_given", "_hide")
     _hide: Hide
@@ -168,7 +170,7 @@ class Hiding:
 
 
 def scrubber(values: Iterable[str]) -> Hide:
-    """`scrub` that also knows these values, and how they are written in URLs, in JSON and by repr()."""
+    """`scrub` that also knows these values, and their forms in URLs, in JSON and in repr()."""
     written = {form for value in values if len(value) >= SHORTEST for form in _forms(value)}
     if not written:
         return scrub
@@ -181,7 +183,7 @@ def _forms(value: str) -> Iterator[str]:
     from urllib.parse import quote, unquote
 
     yield value
-    # Tracebacks of groups have something in front of every line.
+    # Tracebacks of exception groups have a prefix on every line.
     lines = value.splitlines()
     yield from (line for line in lines if len(lines) > 1 and len(line) >= SHORTEST)
     yield from _as_bytes(value)
@@ -193,7 +195,7 @@ def _forms(value: str) -> Iterator[str]:
 
 
 def _as_bytes(value: str) -> Iterator[str]:
-    """Bytes are kept as base64: how they are written otherwise, if it is that."""
+    """The other forms of a value that is base64, in which bytes are stored."""
     import binascii
 
     try:
@@ -209,7 +211,7 @@ def _as_bytes(value: str) -> Iterator[str]:
 
 
 def secret_values(data: Any, names: Iterable[str] = ()) -> Iterator[str]:
-    """The secret texts and numbers within JSON values: what `names` says, and what its own name says is secret."""
+    """The secret texts and numbers in JSON values: those in `names`, and those whose own name says so."""
     if isinstance(data, dict):
         names = _marked(data, names)
         for name, value in data.items():
@@ -236,8 +238,8 @@ def _leaves(data: Any) -> Iterator[str]:
 
 
 def hide_secrets(data: Any, names: Iterable[str] = (), hide: Hide = scrub) -> Any:
-    """JSON values as they may be shown: without `names`, without what its own name says is secret, at any depth, and
-    without secrets within texts."""
+    """JSON values as they may be shown: without those in `names`, those whose own name says that they are secret, at
+    any depth, and secrets within texts."""
     if isinstance(data, dict):
         names = _marked(data, names)
         return {

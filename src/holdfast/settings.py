@@ -1,5 +1,5 @@
-"""Settings: one frozen value, checked when it is made. Arguments over HOLDFAST_* over holdfast.toml or
-[tool.holdfast] in pyproject.toml over these defaults."""
+"""Settings: one frozen value, checked when it is made. Arguments win over HOLDFAST_* variables, these over
+holdfast.toml or [tool.holdfast] in pyproject.toml, and that over these defaults."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MINIMUM_BEATS = 3  # one may be a slow commit; three missed is a dead worker
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    url: str = field(default=DEFAULT_URL, repr=False)  # it may hold a password
+    url: str = field(default=DEFAULT_URL, repr=False)  # it may contain a password
     """Where jobs are kept: sqlite:///file.db or postgresql://user@host/database."""
     app: str = ""
     """Where the command line finds the application: module:name or file.py:name."""
@@ -138,7 +138,7 @@ _USER_INFO = r"^([^:/]+://[^:@/]*):.*@"  # up to the last @: a password may hold
 
 
 def redact(url: str) -> str:
-    """A database URL as it may be shown: without passwords."""
+    """A database URL as it may be shown, without passwords."""
     url = re.sub(_USER_INFO, r"\1:***@", url)
     return scrub(re.sub(r"([?&](?:ssl)?password=)[^&]*", r"\1***", url))
 
@@ -146,7 +146,7 @@ def redact(url: str) -> str:
 def load_settings(
     *, directory: Path | None = None, environment: Mapping[str, str] | None = None, **arguments: Any
 ) -> Settings:
-    """Settings from everywhere they may stand. An argument of None counts as not given."""
+    """Settings from all sources. An argument of None counts as not given."""
     return Settings(**{name: value for name, (value, _) in _gathered(directory, environment, arguments).items()})
 
 
@@ -161,7 +161,7 @@ def sources(
 def _gathered(
     directory: Path | None, environment: Mapping[str, str] | None, arguments: dict[str, Any]
 ) -> dict[str, tuple[Any, str]]:
-    """What is set, and where: the last word counts."""
+    """What is set and where; later sources override earlier ones."""
     known = get_type_hints(Settings)
     values: dict[str, tuple[Any, str]] = {}
     found, file = _from_file(directory or Path.cwd())
@@ -181,7 +181,7 @@ def _from_file(directory: Path) -> tuple[dict[str, Any], str]:
     for path, table in ((directory / "holdfast.toml", ()), (directory / "pyproject.toml", ("tool", "holdfast"))):
         if not path.is_file():
             continue
-        import tomllib  # most have no such file
+        import tomllib  # most users have no such file
 
         try:
             found: Any = tomllib.loads(path.read_text("utf-8"))

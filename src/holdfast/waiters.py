@@ -1,4 +1,4 @@
-"""Wakes those who wait for a job's end."""
+"""Wakes callers that wait for a job to finish."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holdfast.store.base import Store
 
 
 class Waiters:
-    """Wakes those who wait for a job: one listener per application, only while somebody waits."""
+    """Wakes callers that wait for a job: one listener per application, which runs only while somebody waits."""
 
     def __init__(self, store: Callable[[], Store]) -> None:
         self._store = store
@@ -21,11 +21,11 @@ class Waiters:
         self._lock = threading.Lock()
         self._waiting: dict[str, list[Callable[[], object]]] = {}
         self._thread: threading.Thread | None = None
-        self._told = False  # that nothing is heard
+        self._reported = False  # that listening failed
 
     @contextmanager
     def expecting(self, id: str, wake: Callable[[], object]) -> Iterator[None]:
-        if os.getpid() != self._pid:  # forked: the listener is the parent's, and so is who held the lock
+        if os.getpid() != self._pid:  # forked: the listener, and whoever held the lock, are the parent's
             self.__init__(self._store)  # type: ignore[misc]
         with self._lock:
             self._waiting.setdefault(id, []).append(wake)
@@ -41,18 +41,18 @@ class Waiters:
                     del self._waiting[id]
 
     def _listen(self) -> None:
-        deaf = False
+        failed = False
         while True:
             with self._lock:
-                if deaf or not self._waiting:
+                if failed or not self._waiting:
                     self._thread = None
                     return
             try:
                 self._store().wakeups.listen(self._heard, self._nobody, finished=True)
             except StoreError as error:
-                deaf = True  # those who wait look by themselves, a little later
-                if not self._told:
-                    self._told = True
+                failed = True  # waiting callers look at intervals
+                if not self._reported:
+                    self._reported = True
                     events.emit("deaf", error=str(error))
 
     def _nobody(self) -> bool:
@@ -61,9 +61,9 @@ class Waiters:
 
     def _heard(self, kind: str, what: str) -> None:
         with self._lock:
-            self._told = False
+            self._reported = False
             concerned = [self._waiting.get(what, [])] if kind == "finished" else []
-            if kind in ("listening", "changed"):  # anything else is not ours: anyone may notify
+            if kind in ("listening", "changed"):  # ignore anything else: anyone may send notifications
                 concerned = list(self._waiting.values())
             for wakes in concerned:
                 for wake in wakes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.doctor import Finding, Level, Limits, examine
+from holdfast.doctor import Finding, Level, Thresholds, examine
 from holdfast.settings import Settings
 
 OF_THE_LIBRARY = "HF4002"  # says what SQLite this Python has: no fault of the database
@@ -10,7 +10,7 @@ OF_THE_LIBRARY = "HF4002"  # says what SQLite this Python has: no fault of the d
 
 def complaints(settings: Settings, **limits: float) -> list[Finding]:
     """What is not in order."""
-    found = examine(settings, Limits(**limits))  # type: ignore[arg-type]
+    found = examine(settings, Thresholds(**limits))  # type: ignore[arg-type]
     return [finding for finding in found if finding.level is not Level.OK and finding.code != OF_THE_LIBRARY]
 
 

@@ -96,7 +96,7 @@ def test_a_position_beyond_the_bound_says_so() -> None:
     [reason] = reasons(replace(JOB, ahead=POSITIONS))
     assert reason.text.startswith("10,000+ jobs")
     [reason] = reasons(replace(JOB, ahead=1, estimate=90.0))
-    assert reason.text == "1 job due before it; at the pace of late it starts in about 90s"
+    assert reason.text == "1 job due before it; at the recent rate it starts in about 90s"
     assert str(reason) == "BEHIND: " + reason.text
 
 

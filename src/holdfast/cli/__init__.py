@@ -1,4 +1,4 @@
-"""The command line: parse, call, print. Each module beside this one adds its commands to `cli`."""
+"""The command line: parse, call, print. Each module in this package adds its commands to `cli`."""
 
 from holdfast.cli import early  # isort: skip - it comes first
 from holdfast.cli import (

@@ -1,5 +1,5 @@
-"""What every command shares: our errors as a number, a sentence and an exit code, options, printing.
-Data goes to stdout, talk to stderr; exit codes are those of `EXIT_CODES` and docs/cli.md."""
+"""What all commands share: errors as a number, a sentence and an exit code; options; printing. Data goes to stdout,
+messages to stderr. `EXIT_CODES` and docs/cli.md list the exit codes."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ INTERRUPTED = 130
 
 
 class Command(click.Command):
-    """Its help ends in the examples that its docstring ends in."""
+    """A command whose help ends with the examples of its docstring."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -62,18 +62,18 @@ class Command(click.Command):
             self.help, self.epilog = text.rstrip(), mark + examples
 
     def get_short_help_str(self, limit: int = 45) -> str:
-        """What a list of commands says of it: its first sentence, to the end."""
+        """Its first sentence, in full, for a list of commands."""
         first = inspect.cleandoc(self.help or "").partition("\n\n")[0]
         return " ".join(first.split())
 
 
 class Group(Command, click.Group):
     command_class = Command
-    group_class: type[click.Group] | type[type] | None = type  # groups within are like it
+    group_class: type[click.Group] | type[type] | None = type  # groups in this group have the same class
 
 
 class Cli(Group):
-    """Turns our errors into a sentence and an exit code; a traceback follows only with --debug."""
+    """Prints our errors as a sentence and exits with their code; prints a traceback only with --debug."""
 
     group_class = Group
 
@@ -102,7 +102,7 @@ def cli(debug: bool) -> None:
     """
 
 
-# -- options many commands share -------------------------------------------------------------------------------------
+# -- options that many commands share ---------------------------------------------------------------------------------
 
 url_option = click.option("--url", help="The database: sqlite:///file.db or postgresql://… [env: HOLDFAST_URL]")
 output_option = click.option(
@@ -126,17 +126,17 @@ def split(names: str | None) -> list[str] | None:
 
 
 def say(text: str, *, after: str = "", err: bool = False) -> None:
-    """A line for people, whoever wrote what is in it. `after`: what comes first, in our own style."""
+    """Print a line that may contain untrusted text. `after`: our own styled text to print before it."""
     click.echo(after + harmless(text), err=err)
 
 
 def talk(text: str) -> None:
-    """What is said to people, not to programs."""
+    """Print a message for the user to stderr."""
     say(text, err=True)
 
 
 def to_json(value: Any) -> str:
-    """The same data, in characters that no terminal obeys."""
+    """JSON in which characters that terminals act on are escaped."""
     text = msgspec.json.encode(value).decode()
     return re.sub(UNSAFE, lambda found: f"\\u{ord(found[0]):04x}", text)
 
@@ -156,9 +156,9 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, err: b
 
     table = Table(*columns, box=None, pad_edge=False, header_style="bold")
     for row in rows:
-        table.add_row(*(Text(_shown(cell)) for cell in row))  # brackets are no markup
+        table.add_row(*(Text(_shown(cell)) for cell in row))  # as Text, so that brackets are not taken for markup
     stream = sys.stderr if err else sys.stdout
-    # Where nobody looks, nothing is folded to fit a screen.
+    # Outside of a terminal, lines are not folded.
     Console(file=stream, highlight=False, width=None if stream.isatty() else 10_000).print(table)
 
 

@@ -1,4 +1,4 @@
-"""`config` and `completion`: what is set and where, and help for the shell."""
+"""`config` and `completion`: the settings and their sources, and completion for shells."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from holdfast.settings import redact
 @output_option
 @url_option
 def config(app: str | None, output: str, url: str | None) -> None:
-    """Every setting, and where its value came from: argument, environment, file or default. Passwords are hidden.
+    """Show every setting and the source of its value: argument, environment, file or default. Passwords are hidden.
 
-    If the application can't be found, the settings outside of it are shown, and the exit status says so.
+    If the application can't be found, shows the settings outside of it and exits with an error.
 
     \b
     Examples:
@@ -56,7 +56,7 @@ def config(app: str | None, output: str, url: str | None) -> None:
 @cli.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """The script that makes a SHELL complete our commands: put it where yours looks for such.
+    """Print the script that makes a SHELL complete our commands.
 
     \b
     Examples:

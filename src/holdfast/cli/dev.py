@@ -1,4 +1,4 @@
-"""`dev`: a worker that starts again whenever a Python file changes, its log on the same screen."""
+"""`dev`: a worker that restarts whenever a Python file changes, with its log on the same screen."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from holdfast.runners.kernel import PDEATHSIG, prctl
 from holdfast.settings import load_settings, redact, sources
 from holdfast.signals import stop_signals
 
-LOOK = 0.5  # seconds between looks at the files
-PATIENCE = 5.0  # seconds a worker gets to finish what it runs, before that is given back
+LOOK = 0.5  # seconds between two looks at the files
+PATIENCE = 5.0  # seconds that running jobs get to finish before they are given back
 SKIPPED = frozenset(["__pycache__", "node_modules", "site-packages", "build", "dist"])
 
 
@@ -27,7 +27,7 @@ SKIPPED = frozenset(["__pycache__", "node_modules", "site-packages", "build", "d
 @app_argument
 @queues_option
 def dev(app: str | None, queues: str | None) -> None:
-    """Work on APP while it is written: a worker that starts again when a Python file changes. Ctrl-C ends it.
+    """Run a worker for APP that restarts when a Python file changes. Ctrl-C ends it.
 
     Jobs are kept in holdfast.db beside the file, unless a URL is set.
 
@@ -51,7 +51,7 @@ def dev(app: str | None, queues: str | None) -> None:
 
 
 class Reloader:
-    """Keeps one process running, and starts it anew when files change."""
+    """Keeps one process running, and restarts it when files change."""
 
     def __init__(self, command: list[str], environment: dict[str, str], places: set[Path]) -> None:
         self._command = command
@@ -64,7 +64,8 @@ class Reloader:
         try:
             while not self._stopping.is_set():
                 seen = self._files()
-                # A group of its own: a Ctrl-C comes here alone, and reaches it once. If we are killed, it stops, too.
+                # In a process group of its own: Ctrl-C then reaches only us, and the worker once. If we are killed, it
+                # stops too.
                 with subprocess.Popen(  # noqa: S603 - our own
                     self._command, env=self._environment, process_group=0,
                     preexec_fn=lambda: prctl(PDEATHSIG, signal.SIGTERM),
@@ -81,7 +82,7 @@ class Reloader:
         self._stopping.set()
 
     def _watch(self, process: subprocess.Popen[bytes], seen: dict[Path, int]) -> Path | None:
-        """Until a file changes or the end is asked for."""
+        """Wait until a file changes, or until we are asked to stop."""
         ended = False
         while not self._stopping.wait(LOOK):
             now = self._files()
@@ -98,7 +99,7 @@ class Reloader:
 
 
 def python_files(place: Path) -> Iterator[tuple[Path, int]]:
-    """The Python files of a project with the time of their last change; no hidden folders, no environments."""
+    """The Python files of a project and when they last changed, without hidden folders and environments."""
     for root, folders, files in os.walk(place):
         folders[:] = [
             name
@@ -111,11 +112,11 @@ def python_files(place: Path) -> Iterator[tuple[Path, int]]:
                 try:
                     yield path, path.stat().st_mtime_ns
                 except FileNotFoundError:
-                    continue  # an editor replaces it just now
+                    continue  # an editor is replacing it
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
-    """Ask it to finish, then to give back what it runs; it always leaves in the end."""
+    """Ask it to finish, then to give back its jobs, then kill it."""
     for number, patience in ((signal.SIGTERM, PATIENCE), (signal.SIGTERM, PATIENCE), (signal.SIGKILL, None)):
         if process.poll() is None:
             process.send_signal(number)

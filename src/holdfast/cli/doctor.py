@@ -1,4 +1,4 @@
-"""`doctor`: look for what is wrong, and gate a deployment with it."""
+"""`doctor`: find problems of a database, also to gate a deployment."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @url_option
 @click.pass_context
 def doctor(ctx: click.Context, app: str | None, strict: bool, output: str, url: str | None) -> None:
-    """Look for what is wrong with the database of APP, or the one at --url, or soon will be. Changes nothing.
+    """Find what is wrong, or soon will be, with the database of APP or the one at --url. Changes nothing.
 
     Exit status 1 if there is an error, so that it can gate a deployment.
 
@@ -30,7 +30,7 @@ def doctor(ctx: click.Context, app: str | None, strict: bool, output: str, url: 
       holdfast doctor app:hf
       holdfast doctor --url sqlite:///jobs.db --strict -o json
     """
-    from holdfast.doctor import Level  # other commands need nothing of it
+    from holdfast.doctor import Level  # only this command needs it
 
     found = looked_at(app, url).doctor()
     if output == "table":

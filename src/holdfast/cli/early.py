@@ -1,4 +1,4 @@
-"""Imported before the commands: a worker is to hear signals while it imports them."""
+"""Imported before the commands, so that a worker reacts to signals while it imports them."""
 
 from holdfast.signals import heed_early
 

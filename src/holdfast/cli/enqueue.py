@@ -1,4 +1,4 @@
-"""`enqueue`: keep a job from the command line, and perhaps wait for what it gives."""
+"""`enqueue`: enqueue a job from the command line, and wait for its result if asked to."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from holdfast.tasks.task import Task
 @click.option("--queue", help="Another queue than the task's.")
 @click.option("--priority", type=int, help="-100 to 100, larger is sooner.")
 @click.option("--delay", help="How long to wait before it is due: 60, 10m, 1h.")
-@click.option("--key", help="Equal jobs are one: while one with this key is unfinished, it is returned instead.")
+@click.option("--key", help="While a job with this key is unfinished, return that one instead.")
 @click.option("--wait", is_flag=True, help="Wait for the job, and print its result.")
 @click.option("--timeout", type=click.FloatRange(0), help="Seconds to wait at most.")
 @output_option
@@ -32,9 +32,9 @@ def enqueue(
     priority: int | None, delay: str | None, key: str | None, wait: bool, timeout: float | None, output: str,
     url: str | None,
 ) -> None:  # fmt: skip
-    """Keep a job of TASK, and print its id. A VALUE is a text where the task takes texts, else JSON.
+    """Enqueue a job of TASK and print its id. A VALUE is text where the task takes text, else JSON.
 
-    With --wait, prints the result; exit status 7: it failed or was cancelled, 8: not done in time (it goes on).
+    With --wait, print the result; exit status 7: it failed or was cancelled, 8: not finished in time.
 
     \b
     Examples:
@@ -59,7 +59,7 @@ def enqueue(
 
 
 def read(task: Task[..., Any], pairs: tuple[str, ...], document: str | None) -> dict[str, Any]:
-    """The arguments a command line gives, each as the task's own types say."""
+    """The arguments of a command line, read by the types of the task's parameters."""
     given: dict[str, Any] = {}
     if document is not None:
         try:
@@ -93,7 +93,7 @@ def _value(text: str, hint: Any) -> Any:
     try:
         return msgspec.json.decode(text)
     except msgspec.DecodeError:
-        return text  # if that is not what the task takes, it says so itself
+        return text  # the task itself refuses it if it does not fit
 
 
 def _delay(text: str | None) -> float | None:

@@ -1,4 +1,4 @@
-"""`jobs list` and `jobs show`: look at jobs. What people do to them is in `steer`."""
+"""`jobs list` and `jobs show`. The verbs that change jobs are in `job_verbs`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SHOWN = 200  # characters of a step's result in a table
 
 @cli.group()
 def jobs() -> None:
-    """Look at jobs, and steer them.
+    """Look at jobs, and change them.
 
     \b
     Examples:
@@ -60,9 +60,9 @@ def list_jobs(
     filter: tuple[str, ...], state: tuple[str, ...], queue: tuple[str, ...], task: tuple[str, ...], before: str | None,
     limit: int, output: str, url: str | None,
 ) -> None:  # fmt: skip
-    """List jobs, newest first: all of them, or those a FILTER means.
+    """List jobs, newest first: all of them, or those that match a FILTER.
 
-    A FILTER is made of state: queue: task: tag: since: error: args.NAME: id: key: worker:; all must hold.
+    A FILTER is made of state: queue: task: tag: since: error: args.NAME: id: key: worker:; a job must match all.
 
     \b
     Examples:
@@ -85,7 +85,7 @@ def list_jobs(
 
 
 def hint_at_names(app: Holdfast, filter: Filter) -> None:
-    """Where a filter means no job: names in it that no job has, and what they may be meant for."""
+    """For a filter that matches no job: report names in it that no job has, and similar ones."""
     for kind, names in (("queue", filter.queues), ("task", filter.tasks)):
         unknown = [name for name in names if not app.store.reads.jobs(ALL.narrowed(**{kind: name}), limit=1)]
         if unknown:
@@ -135,7 +135,7 @@ def show_job(id: str, output: str, url: str | None) -> None:
     for name, value in job_data(record, app).items():
         if value not in (None, [], False, ""):
             shown = value if isinstance(value, str) else to_json(value)
-            say(f"{name:<16} {told(record.progress) if name == 'progress' else shown}")
+            say(f"{name:<16} {described_progress(record.progress) if name == 'progress' else shown}")
     for step in steps:
         result = to_json(step_data(step, record, app)["result"])
         say(f"step {step.name:<11} done {ago(step.ended_at)}: {result[:SHOWN]}")
@@ -150,7 +150,7 @@ def show_job(id: str, output: str, url: str | None) -> None:
 
 
 def shown_state(job: JobRecord) -> str:
-    """The state, in the words people use for a queued job that lies ahead."""
+    """The state; for a queued job that is not due yet, whether it is scheduled or being retried."""
     if job.held_by is not None:
         return "queued (paused)"
     if job.state is State.QUEUED and job.run_at > datetime.now(UTC):
@@ -178,7 +178,7 @@ def step_data(step: StepRecord, job: JobRecord, app: Holdfast) -> dict[str, Any]
 def _hidden(value: bytes, job: JobRecord, app: Holdfast) -> Any:
     try:
         return hide_secrets(msgspec.json.decode(value), app.secrets(job.task))
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:  # others may have written it
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:  # not written by us
         return f"({len(value):,} bytes that can't be shown: {type(error).__name__})"
 
 
@@ -188,8 +188,8 @@ def progress_data(progress: Progress | None) -> dict[str, Any] | None:
     return plain(asdict(progress)) | {"fraction": progress.fraction, "seconds_left": progress.seconds_left}
 
 
-def told(progress: Progress | None) -> str:
-    """How far a job is, as people read it: 412 of 1,000 (41%), 8.2/s, 1m left, 2s ago: page 412."""
+def described_progress(progress: Progress | None) -> str:
+    """`412 of 1,000 (41%), 8.2/s, 74s left, 2s ago: page 412`."""
     if progress is None:
         return ""
     words = f"{progress.done:,}"

@@ -1,4 +1,4 @@
-"""`migrate` and `sql`: bring a database's schema up to date, or print what that takes."""
+"""`migrate` and `sql`: bring a database's schema up to date, or print the SQL that does."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ENGINES = ["postgres", "sqlite"]
 @url_option
 @output_option
 def migrate(app: str | None, dry_run: bool, url: str | None, output: str) -> None:
-    """Bring the schema of APP's database, or of the one at --url, up to date. Safe from many places at once.
+    """Bring the schema of APP's database, or of the one at --url, up to date. May run in many places at once.
 
     \b
     Examples:
@@ -47,14 +47,14 @@ def migrate(app: str | None, dry_run: bool, url: str | None, output: str) -> Non
 
 def _pending(settings: Settings) -> list[str]:
     if settings.url.startswith("sqlite") and not path_of(settings).exists():
-        return [migration.name for migration in pending("sqlite", 0)]  # to look would make the file
+        return [migration.name for migration in pending("sqlite", 0)]  # opening it would create the file
     with closing(open_store(settings)) as store:
         return store.schema.pending()
 
 
 @cli.group()
 def sql() -> None:
-    """Print the schema, or roles for it, as SQL, for those who apply it themselves. Needs no connection.
+    """Print the schema, or roles for it, as SQL to apply yourself. Needs no connection.
 
     \b
     Examples:
@@ -71,7 +71,7 @@ schema_option = click.option("--schema", help="PostgreSQL: the schema our tables
 @engine_option
 @schema_option
 def install(engine: str, schema: str | None) -> None:
-    """The whole schema, for a database that has none of ours.
+    """Print the whole schema, for a database without it.
 
     \b
     Examples:
@@ -86,7 +86,7 @@ def install(engine: str, schema: str | None) -> None:
 @engine_option
 @schema_option
 def upgrade(since: int, engine: str, schema: str | None) -> None:
-    """What leads from an older version to this one's.
+    """Print the SQL that upgrades an older version of the schema to this one.
 
     \b
     Examples:
@@ -104,7 +104,7 @@ def upgrade(since: int, engine: str, schema: str | None) -> None:
 @schema_option
 @click.option("--role-prefix", help="What the names of the roles begin with. Default: the schema's name and _.")
 def roles(schema: str | None, role_prefix: str | None) -> None:
-    """Roles on PostgreSQL: who owns the tables, who works, who enqueues, who looks. Can be applied again and again.
+    """Print PostgreSQL roles that own the tables, work, enqueue or only read. May be applied repeatedly.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""`stack`: what a running handler is doing now."""
+"""`stack`: where a running handler is right now."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from holdfast.operations import STACK_TIMEOUT
 @output_option
 @url_option
 def stack(job: str, timeout: float, output: str, url: str | None) -> None:
-    """Show where the handler of a running JOB is: its Python stack, asked of the worker that runs it.
+    """Show where the handler of a running JOB is: its Python stack, as its worker reports it.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""`why`: the reasons a job waits, or what became of it."""
+"""`why`: the reasons why a job waits, or what became of it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from holdfast.errors import BadSettings
 from holdfast.model.text import plural
 from holdfast.model.why import QueueWhy, Reason, Why
 
-NOT_FOUND = 3  # as of every command that does not find its job
+NOT_FOUND = 3  # the same for every command that does not find its job
 
 
 @cli.command()
@@ -32,7 +32,7 @@ NOT_FOUND = 3  # as of every command that does not find its job
 @url_option
 @click.pass_context
 def why(ctx: click.Context, job: str | None, queue: str | None, output: str, url: str | None) -> None:
-    """Tell why JOB does not run, or what became of it: every reason that holds, in order.
+    """Explain why JOB does not run, or what became of it: every reason that applies, in order.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""`worker` and `drain`: run jobs until stopped, or until nothing is due."""
+"""`worker` and `drain`: run jobs until stopped, or until none is due."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def worker(
         running = start(app, queues, processes, verbose, heard, url=url, log_format=log_format, **slots(concurrency))
         talk(f"worker {running.id} on {running.where}: {', '.join(running.tasks)}; {served}; Ctrl-C stops it")
         processed = running.run()
-    talk(f"stopped; {in_words(processed)}")
+    talk(f"stopped; {described(processed)}")
 
 
 @cli.command()
@@ -91,8 +91,8 @@ def drain(
     app: str | None, queues: str | None, processes: int | None, concurrency: int | None, seconds: float | None,
     jobs: int | None, output: str, log_format: str | None, url: str | None,
 ) -> None:  # fmt: skip
-    """Run what is due, then exit: for cron and short-lived hosts. Prints how many jobs are done: succeeded, failed for
-    good or cancelled.
+    """Run the jobs that are due, then exit: for cron and short-lived hosts. Prints how many jobs finished: succeeded,
+    failed for good or cancelled.
 
     \b
     Examples:
@@ -104,22 +104,22 @@ def drain(
         running = start(app, queues, processes, 0, heard, url=url, log_format=log_format, **slots(concurrency))
         processed = running.drain(seconds=seconds, jobs=jobs)
     numbers = {"jobs": int(processed), "failed": processed.failed, "attempts": processed.attempts}
-    click.echo(in_words(processed) if output == "table" else to_json(numbers))
+    click.echo(described(processed) if output == "table" else to_json(numbers))
 
 
 def start(
     app: str | None, queues: str | None, processes: int | None, verbose: int, heard: Signals, **settings: Any
 ) -> Worker:  # fmt: skip
-    """The worker a command line means, which signals stop. With processes of its own for handlers it imports no
+    """The worker for a command line, which signals stop. If handlers run in other processes, it does not import the
     application."""
-    from holdfast.runners.isolating_group import with_isolation  # other commands need no worker
+    from holdfast.runners.isolating_group import with_isolation  # only these commands need a worker
     from holdfast.runners.process_pool import ProcessPool
     from holdfast.worker.worker import Worker
 
     settings["processes"] = processes
     known = load_settings(processes=processes, log_format=settings["log_format"])
     if known.processes:
-        logs.to_stderr(verbose, known.log_format)  # the application may say otherwise later
+        logs.to_stderr(verbose, known.log_format)  # the application's own settings may change it later
         pool = ProcessPool(named_app(app), verbose=verbose, stopping=lambda: bool(heard.asked), **settings)
         if pool.settings.processes:
             logs.to_stderr(verbose, pool.settings.log_format)
@@ -127,7 +127,7 @@ def start(
             served = None if queues is None else names_of("worker: queues", split(queues))
             group = with_isolation(pool, lambda: named_app(app), store, pool.settings, suspects=True)
             return stopped_by(heard, Worker(store, pool.settings, group, queues=served))
-        pool.close(0.0)  # the application itself says so
+        pool.close(0.0)  # the application's own settings say so
     found = find_app(app, **settings)
     logs.to_stderr(verbose, found.settings.log_format)
     return stopped_by(heard, found.worker(split(queues)))
@@ -138,7 +138,7 @@ def stopped_by(heard: Signals, worker: Worker) -> Worker:
     return worker
 
 
-def in_words(processed: Processed) -> str:
+def described(processed: Processed) -> str:
     failed = f", {processed.failed} of them failed" if processed.failed else ""
     attempts = f"{processed.attempts} {plural('attempt', processed.attempts)}"
     return f"{int(processed)} {plural('job', processed)} done{failed} ({attempts})"
@@ -150,7 +150,7 @@ def slots(concurrency: int | None) -> dict[str, int]:
 
 @contextlib.contextmanager
 def stoppable() -> Iterator[Signals]:
-    """Who asks for the end by a signal gets status 0, whenever he does."""
+    """A stop signal at any moment leads to exit status 0."""
     heard = signals()
     heard.begin()
     try:

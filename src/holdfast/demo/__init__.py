@@ -1,1 +1,1 @@
-"""A demonstration: jobs of several kinds, and a worker that is killed in the middle."""
+"""`holdfast demo`: jobs of several kinds, and a worker that is killed while they run."""

@@ -1,4 +1,4 @@
-"""The application the demonstration runs: a task of each kind."""
+"""The application of the demo: a task of each kind."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def shrink(width: int) -> int:
 
 @hf.task(retry=0.2)
 async def flaky(ctx: JobContext, failures: int) -> str:
-    """Goes wrong at first, and is tried again."""
+    """Fails at first, and is retried."""
     if ctx.attempt <= failures:
         raise ConnectionError("the other side hung up")
     return f"worked on attempt {ctx.attempt}"
@@ -42,7 +42,7 @@ def charge(ctx: JobContext, cents: int) -> None:
 
 @hf.task
 async def crunch(ctx: JobContext, steps: int) -> int:
-    """Long, with checkpoints: goes on where an earlier attempt stopped."""
+    """Long, with checkpoints: continues where an earlier attempt stopped."""
     done = ctx.saved or 0
     while done < steps:
         await asyncio.sleep(0.25)
@@ -53,5 +53,5 @@ async def crunch(ctx: JobContext, steps: int) -> int:
 
 @hf.task(max_attempts=5)
 async def doomed(number: int) -> None:
-    """Can't succeed, and says so: no further attempts are wasted on it."""
+    """Can't succeed, and says so, so that it is not retried."""
     raise Fail(f"document {number} does not exist", code="NO_SUCH_DOCUMENT")

@@ -1,4 +1,4 @@
-"""Runs the demonstration: real worker processes on a SQLite file, one of them killed, and a summary counted from the
+"""Runs the demo: real worker processes on a SQLite file, one of which is killed, and a summary that is counted from the
 database."""
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from holdfast.model.lifecycle import FINISHED, State
 from holdfast.tasks.task import Bound
 
 WORKERS = 3
-LONGEST = 90.0  # seconds after which something is wrong
+LONGEST = 90.0  # seconds; a longer run means that something is wrong
 KILL_AFTER = 0.3  # of the jobs done
 FIRST = "the first visitor"
 
 
 def run(jobs: int, keep: Path | None) -> int:
-    """Returns the exit status: 0 if nothing was lost or doubled."""
+    """Returns the exit status: 0 if no job was lost or done twice."""
     console = Console(highlight=False)
     place = Path(tempfile.mkdtemp(prefix="holdfast-demo-"))
     path = keep.absolute() if keep else place / "demo.db"
@@ -70,7 +70,7 @@ class Demo:
         self._workers += [self._start_worker() for _ in range(WORKERS)]
         with Live(self._progress, console=self._console, refresh_per_second=8, transient=True):
             self._watch(accepted)
-        self._hand_out_again()
+        self._enqueue_same_key()
         return self._summary()
 
     def _make(self) -> Iterator[Bound[object]]:
@@ -90,31 +90,31 @@ class Demo:
             return subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=errors)  # noqa: S603
 
     def _watch(self, accepted: int) -> None:
-        """Show how far the jobs are; kill a worker in the middle; until all have ended."""
+        """Show the progress until all jobs have ended, and kill a worker in between."""
         bar = self._progress.add_task("jobs done", total=accepted)
         victim: WorkerRecord | None = None
-        rescued_told = False
-        told_at = time.monotonic()
+        rescue_reported = False
+        reported_at = time.monotonic()
         while True:
             states = self._states()
             done = sum(states[state] for state in FINISHED)
             self._progress.update(bar, completed=done, description=_line(states))
             if done >= accepted:
                 return
-            if not self._console.is_terminal and time.monotonic() - told_at > 2:
-                told_at = time.monotonic()
+            if not self._console.is_terminal and time.monotonic() - reported_at > 2:
+                reported_at = time.monotonic()
                 self._say(_line(states))
             if victim is None and done > KILL_AFTER * accepted:
                 victim = self._kill_one()
-            if victim is not None and not rescued_told:
-                rescued_told = self._tell_rescue(victim)
+            if victim is not None and not rescue_reported:
+                rescue_reported = self._report_rescue(victim)
             if time.monotonic() - self._began > LONGEST:
                 self._say(f"[bold red]not finished after {LONGEST:g} s[/]: {_line(states)}")
                 return
             time.sleep(0.1)
 
     def _kill_one(self) -> WorkerRecord | None:
-        """SIGKILL to the worker that holds the most jobs just now."""
+        """Send SIGKILL to the worker that has the most jobs in flight."""
         holding = Counter(job.worker for job in hf.jobs(state=State.RUNNING, limit=200))
         known = {worker.id: worker for worker in hf.store.workers.all()}
         mine = {process.pid for process in self._workers}
@@ -125,7 +125,7 @@ class Demo:
                 return known[id]
         return None
 
-    def _tell_rescue(self, victim: WorkerRecord) -> bool:
+    def _report_rescue(self, victim: WorkerRecord) -> bool:
         outcomes = {row["outcome"]: row["jobs"] for row in hf.store.reads.outcomes()}
         rescued = outcomes.get("lost", 0) + outcomes.get("crashed", 0)
         if not rescued or victim.id in {worker.id for worker in hf.store.workers.all()}:
@@ -133,14 +133,14 @@ class Demo:
         self._say(f"[bold green]rescued[/] {rescued} jobs of worker {victim.pid}: they run again elsewhere")
         return True
 
-    def _hand_out_again(self) -> None:
+    def _enqueue_same_key(self) -> None:
         again = greet.using(key=FIRST, reuse="forever").enqueue("first visitor")
         if not again.created:
-            self._say(f"an equal job was asked for again: its result was there at once, {again.result!r}")
+            self._say(f"the same job was enqueued again: its result was there at once, {again.result!r}")
 
     def _summary(self) -> int:
         states = self._states()
-        # Ids are given out one by one and never again, so the highest one tells how many were ever accepted.
+        # Ids count up by one and are never reused, so the highest id is the number of accepted jobs.
         accepted = int(hf.jobs(limit=1)[0].id)
         unfinished = sum(count for state, count in states.items() if state not in FINISHED)
         lost = accepted - sum(states.values()) + unfinished
@@ -157,7 +157,7 @@ class Demo:
         say(f"  accepted   {accepted:>6,}")
         say(f"  succeeded  {states[State.SUCCEEDED]:>6,}")
         say(f"  failed     {states[State.FAILED]:>6,}  {failures}")
-        say(f"  retried    {retried:>6,}  attempts that went wrong and were tried again")
+        say(f"  retried    {retried:>6,}  attempts that failed and were retried")
         say(f"  recovered  {recovered:>6,}  jobs of the killed worker")
         say(f"  lost       {lost:>6,}")
         say(f"  doubled    {doubled:>6,}  of {charged:,} effects written together with their success")

@@ -1,6 +1,6 @@
-"""The doctor: looks for what is wrong with a database of ours, or soon will be. Changes nothing."""
+"""`holdfast doctor`: finds what is wrong with our database, or soon will be. It changes nothing."""
 
 from holdfast.doctor.examine import examine
-from holdfast.doctor.finding import CODES, Finding, Level, Limits
+from holdfast.doctor.finding import CODES, Finding, Level, Thresholds
 
-__all__ = ["CODES", "Finding", "Level", "Limits", "examine"]
+__all__ = ["CODES", "Finding", "Level", "Thresholds", "examine"]

@@ -1,5 +1,5 @@
-"""The examination: open the database without changing it, then one check after the other. One that can't be made is
-told and keeps no other from being made."""
+"""Runs the checks one after the other on a database that it opens without changing it. A check that fails to run is
+reported and does not stop the others."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 
 from holdfast.doctor import fleet, postgres, schema, sqlite
-from holdfast.doctor.finding import Finding, Limits, error, ok, warning
+from holdfast.doctor.finding import Finding, Thresholds, error, ok, warning
 from holdfast.errors import HoldfastError, SchemaOutdated, StoreError
 from holdfast.settings import Settings
 from holdfast.store import open_store
 from holdfast.store.base import Store
 
-Check = Callable[[Store, Settings, Limits], Iterator[Finding]]
+Check = Callable[[Store, Settings, Thresholds], Iterator[Finding]]
 
-# Of what there is before a schema, and of what is in it.
+# FIRST: checks that need no schema. THEN: checks of what is in it.
 FIRST: dict[str, tuple[tuple[str, Check], ...]] = {
     "sqlite": (
         ("HF4002", sqlite.library), ("HF4401", sqlite.file_system), ("HF4402", sqlite.log),
@@ -36,12 +36,12 @@ THEN: dict[str, tuple[tuple[str, Check], ...]] = {
 }  # fmt: skip
 
 
-def examine(settings: Settings, limits: Limits | None = None) -> list[Finding]:
-    """All that was found, what is in order included."""
-    return list(_examine(settings, limits or Limits()))
+def examine(settings: Settings, thresholds: Thresholds | None = None) -> list[Finding]:
+    """All findings, including the checks that passed."""
+    return list(_examine(settings, thresholds or Thresholds()))
 
 
-def _examine(settings: Settings, limits: Limits) -> Iterator[Finding]:
+def _examine(settings: Settings, thresholds: Thresholds) -> Iterator[Finding]:
     engine = "sqlite" if settings.url.startswith("sqlite") else "postgres"
     refused = list(sqlite.unopenable(settings)) if engine == "sqlite" else []
     if refused:
@@ -59,7 +59,7 @@ def _examine(settings: Settings, limits: Limits) -> Iterator[Finding]:
             yield error("HF4003" if trouble.number == "HF3410" else "HF4001", str(trouble))
             return
         yield ok("HF4001", f"{settings.shown_url} answers")
-        yield from _all(FIRST[engine], store, settings, limits)
+        yield from _all(FIRST[engine], store, settings, thresholds)
         try:
             store.schema.check()
         except SchemaOutdated as outdated:
@@ -69,12 +69,14 @@ def _examine(settings: Settings, limits: Limits) -> Iterator[Finding]:
             yield error("HF4001", str(trouble), "See that this user may use the schema and its tables.")
             return
         yield from schema.version(store, engine)
-        yield from _all(THEN[engine], store, settings, limits)
+        yield from _all(THEN[engine], store, settings, thresholds)
 
 
-def _all(checks: tuple[tuple[str, Check], ...], store: Store, settings: Settings, limits: Limits) -> Iterator[Finding]:
+def _all(
+    checks: tuple[tuple[str, Check], ...], store: Store, settings: Settings, thresholds: Thresholds
+) -> Iterator[Finding]:
     for code, check in checks:
         try:
-            yield from list(check(store, settings, limits))
+            yield from list(check(store, settings, thresholds))
         except StoreError as trouble:
             yield warning(code, f"could not be looked at: {trouble}", "See that this user may read it, and try again.")

@@ -1,4 +1,4 @@
-"""What the doctor finds: a code, how bad it is, what was found, what it means, what to do. Every code stands here."""
+"""A finding of the doctor: code, level, what was found, what it means, what to do. All codes are listed here."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A code: what is looked at, what it means if something is wrong, and what to do if the finding does not say."""
+    """A code: what it checks, what a problem means, and what to do about it unless the finding says so itself."""
 
     title: str
     meaning: str
@@ -31,16 +31,16 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """From where on something is worth saying."""
+class Thresholds:
+    """Beyond these values a check reports a problem."""
 
     skew: float = 2.0  # seconds between this host's clock and the database's
     transaction: float = 300.0  # seconds a transaction may be open
-    slot_age: int = 1_000_000  # transactions a replication slot may lag behind
+    slot_age: int = 1_000_000  # transactions by which a replication slot may lag
     dead_rows: int = 50_000  # dead rows, if they are also more than half of the live ones
     free_connections: int = 10
     log: int = 64 * 1024 * 1024  # bytes of SQLite's write-ahead log
-    turn: float = 1.0  # seconds one writer may keep others waiting
+    turn: float = 1.0  # seconds for which one writer may keep others waiting
     disk_low: int = 1024**3  # bytes free
     disk_full: int = 100 * 1024**2
 

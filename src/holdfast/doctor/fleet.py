@@ -1,5 +1,5 @@
-"""Workers and what they leave undone: queues nobody serves, tasks nobody has, the dead; clocks that disagree, and
-neighbours that can't see each other."""
+"""Checks of the workers: queues that none serves, tasks that none has, dead workers and their leases, clocks that
+disagree, and workers of one host that can't notice each other's death."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import socket
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 
-from holdfast.doctor.finding import Finding, Limits, ok, warning
+from holdfast.doctor.finding import Finding, Thresholds, ok, warning
 from holdfast.model.durations import short_duration
 from holdfast.model.text import plural, to_serve
 from holdfast.model.unserved import Unserved, unserved
@@ -16,29 +16,29 @@ from holdfast.settings import Settings
 from holdfast.store.base import Store
 from holdfast.worker.neighbours import Alone, meeting_place
 
-NAMED = 10  # of each kind that are named one by one
+NAMED = 10  # findings of each kind that are listed one by one
 
 
 def host_clock() -> datetime:
     return datetime.now(UTC)
 
 
-def clock(store: Store, settings: Settings, limits: Limits) -> Iterator[Finding]:
+def clock(store: Store, settings: Settings, thresholds: Thresholds) -> Iterator[Finding]:
     before = host_clock()
     database = store.reads.now()
     after = host_clock()
     middle = before + (after - before) / 2
     skew = (database - middle).total_seconds()
-    # The answer was under way: so much is not known.
+    # The answer took that long to arrive, so the skew is only known to within half of it.
     unsure = (after - before).total_seconds() / 2
-    if abs(skew) - unsure > limits.skew:
+    if abs(skew) - unsure > thresholds.skew:
         way = "behind" if skew > 0 else "ahead of"
         yield warning("HF4205", f"this host's clock is {short_duration(abs(skew))} {way} the database's")
     else:
         yield ok("HF4205", f"this host's clock and the database's agree within {short_duration(abs(skew) + unsure)}")
 
 
-def served(store: Store, settings: Settings, limits: Limits) -> Iterator[Finding]:
+def served(store: Store, settings: Settings, thresholds: Thresholds) -> Iterator[Finding]:
     waiting = store.reads.waiting()
     now = store.reads.now()
     found = list(unserved(waiting, store.workers.all(), now))
@@ -64,7 +64,7 @@ def _some(found: list[Unserved], now: datetime, code: str, fine: str) -> Iterato
         yield warning(code, f"and {len(found) - NAMED} more of the kind")
 
 
-def silent(store: Store, settings: Settings, limits: Limits) -> Iterator[Finding]:
+def silent(store: Store, settings: Settings, thresholds: Thresholds) -> Iterator[Finding]:
     now = store.reads.now()
     known = store.workers.all()
     dead = [worker for worker in known if not worker.alive(now)]
@@ -77,7 +77,7 @@ def silent(store: Store, settings: Settings, limits: Limits) -> Iterator[Finding
         yield warning("HF4203", f"and {len(dead) - NAMED} more of the kind")
 
 
-def leases(store: Store, settings: Settings, limits: Limits) -> Iterator[Finding]:
+def leases(store: Store, settings: Settings, thresholds: Thresholds) -> Iterator[Finding]:
     now = store.reads.now()
     lapsed = store.db.read("lapsed_leases", minus_grace=-settings.lease)
     if not lapsed:
@@ -92,7 +92,7 @@ def leases(store: Store, settings: Settings, limits: Limits) -> Iterator[Finding
         )
 
 
-def neighbours(store: Store, settings: Settings, limits: Limits) -> Iterator[Finding]:
+def neighbours(store: Store, settings: Settings, thresholds: Thresholds) -> Iterator[Finding]:
     try:
         place = meeting_place(store, settings.host or socket.gethostname(), create=False)
     except Alone as why:
@@ -103,7 +103,7 @@ def neighbours(store: Store, settings: Settings, limits: Limits) -> Iterator[Fin
     yield ok("HF4206", "workers of this host see each other's death at once")
 
 
-Check = Callable[[Store, Settings, Limits], Iterator[Finding]]
+Check = Callable[[Store, Settings, Thresholds], Iterator[Finding]]
 CHECKS: tuple[tuple[str, Check], ...] = (
     ("HF4201", served), ("HF4203", silent), ("HF4204", leases), ("HF4206", neighbours),
 )  # fmt: skip

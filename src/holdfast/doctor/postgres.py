@@ -1,26 +1,26 @@
-"""What can be wrong with a PostgreSQL server, or between us and it."""
+"""Checks of a PostgreSQL server, and of the connections to it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
-from holdfast.doctor.finding import Finding, Limits, error, ok, warning
+from holdfast.doctor.finding import Finding, Thresholds, error, ok, warning
 from holdfast.model.durations import short_duration
 from holdfast.model.text import plural
 from holdfast.settings import Settings
 from holdfast.store.base import Store
 
-CONNECTIONS = 8  # what one worker opens at most, besides its handlers
+CONNECTIONS = 8  # that one worker opens at most, not counting its handlers
 
 
-def version(store: Store, settings: Settings, limits: Limits) -> Iterator[Finding]:
+def version(store: Store, settings: Settings, thresholds: Thresholds) -> Iterator[Finding]:
     [server] = store.db.read("server")
-    yield ok("HF4003", f"PostgreSQL {server['version']}")  # an older one than we work with was not opened
+    yield ok("HF4003", f"PostgreSQL {server['version']}")  # a server that is too old would have been refused
 
 
-def pooler(store: Store, settings: Settings, limits: Limits) -> Iterator[Finding]:
-    # With `prepare` on, nothing could be opened where sessions are shared.
+def pooler(store: Store, settings: Settings, thresholds: Thresholds) -> Iterator[Finding]:
+    # With `prepare` on, a store could not be opened behind such a pooler.
     if not store.db.shares_sessions():
         yield ok("HF4305", "connections keep their sessions")
     elif settings.listen:
@@ -29,12 +29,12 @@ def pooler(store: Store, settings: Settings, limits: Limits) -> Iterator[Finding
         yield ok("HF4305", "a pooler in transaction mode stands in between; prepare and listen are off")
 
 
-def connections(store: Store, settings: Settings, limits: Limits) -> Iterator[Finding]:
+def connections(store: Store, settings: Settings, thresholds: Thresholds) -> Iterator[Finding]:
     [server] = store.db.read("server")
     now = store.reads.now()
     workers = sum(worker.alive(now) for worker in store.workers.all())
     bounds = [("the server", server["connections"], server["used"])]
-    # -1: without a limit of its own.
+    # -1: no limit of its own.
     bounds += [("the database", server["database_limit"], server["used_of_database"])] * (server["database_limit"] >= 0)
     bounds += [("this user", server["role_limit"], server["used_of_role"])] * (server["role_limit"] >= 0)
     where, limit, used = min(bounds, key=lambda bound: bound[1] - bound[2])
@@ -47,13 +47,13 @@ def connections(store: Store, settings: Settings, limits: Limits) -> Iterator[Fi
     least = min(bound[1] for bound in bounds)
     if need > least:
         yield error("HF4304", said)
-    elif need + handlers > least or limit - used < limits.free_connections:
+    elif need + handlers > least or limit - used < thresholds.free_connections:
         yield warning("HF4304", said)
     else:
         yield ok("HF4304", said)
 
 
-def primaries(store: Store, settings: Settings, limits: Limits) -> Iterator[Finding]:
+def primaries(store: Store, settings: Settings, thresholds: Thresholds) -> Iterator[Finding]:
     found = store.db.writable()
     if len(found) > 1:
         yield error("HF4306", f"{len(found)} servers take writes: {', '.join(found)}")
@@ -61,8 +61,8 @@ def primaries(store: Store, settings: Settings, limits: Limits) -> Iterator[Find
         yield ok("HF4306", "one server takes writes: " + ", ".join(found))
 
 
-def horizon(store: Store, settings: Settings, limits: Limits) -> Iterator[Finding]:
-    pins = store.db.read("horizon", seconds=limits.transaction, transactions=limits.slot_age)
+def horizon(store: Store, settings: Settings, thresholds: Thresholds) -> Iterator[Finding]:
+    pins = store.db.read("horizon", seconds=thresholds.transaction, transactions=thresholds.slot_age)
     [server] = store.db.read("server")
     if hidden := server["hidden"]:
         whose = f"{hidden} {plural('session', hidden)} of other users"
@@ -92,9 +92,9 @@ def _unpin(pin: dict[str, Any]) -> str:
     return f"End it where it is open, or: select pg_terminate_backend({pin['name']})"
 
 
-def bloat(store: Store, settings: Settings, limits: Limits) -> Iterator[Finding]:
+def bloat(store: Store, settings: Settings, thresholds: Thresholds) -> Iterator[Finding]:
     tables = store.db.read("bloat", schema=settings.schema)
-    bloated = [t for t in tables if t["dead"] > limits.dead_rows and t["dead"] > t["live"] / 2]
+    bloated = [t for t in tables if t["dead"] > thresholds.dead_rows and t["dead"] > t["live"] / 2]
     if not bloated:
         yield ok("HF4302", f"{sum(t['dead'] for t in tables):,} dead rows in our tables")
     for table in bloated:
@@ -105,7 +105,7 @@ def bloat(store: Store, settings: Settings, limits: Limits) -> Iterator[Finding]
         )  # fmt: skip
 
 
-def autovacuum(store: Store, settings: Settings, limits: Limits) -> Iterator[Finding]:
+def autovacuum(store: Store, settings: Settings, thresholds: Thresholds) -> Iterator[Finding]:
     [server] = store.db.read("server")
     if not server["autovacuum"]:
         yield error("HF4303", "autovacuum is off on the server", "Run: alter system set autovacuum = on; then reload")

@@ -1,10 +1,10 @@
-"""Does the schema fit the code, and are our tables as the migrations made them?"""
+"""Checks that the schema fits the code, and that our tables are as the migrations made them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from holdfast.doctor.finding import Finding, Limits, error, ok, warning
+from holdfast.doctor.finding import Finding, Thresholds, error, ok, warning
 from holdfast.model.job import Thing
 from holdfast.settings import Settings
 from holdfast.store.base import Store
@@ -17,7 +17,7 @@ def version(store: Store, engine: str) -> Iterator[Finding]:
     yield ok("HF4004", f"the schema is at {found}{newer}")
 
 
-def drift(store: Store, settings: Settings, limits: Limits) -> Iterator[Finding]:
+def drift(store: Store, settings: Settings, thresholds: Thresholds) -> Iterator[Finding]:
     engine = "sqlite" if settings.url.startswith("sqlite") else "postgres"
     if store.db.read("meta")[0]["version"] != newest(engine):
         yield ok("HF4101", "not compared: the schema is newer than this code, and may have more")
@@ -36,15 +36,15 @@ def drift(store: Store, settings: Settings, limits: Limits) -> Iterator[Finding]
 
 
 def compare(found: list[Thing], expected: list[Thing]) -> Iterator[Finding]:
-    """Where what is there differs from what should be. A table that differs in its columns differs in its text, too:
-    that is told once."""
+    """The differences between the schema found and the one expected. A table whose columns differ has another text as
+    well, which is not reported again."""
     there = {(thing.kind, thing.table, thing.name): thing for thing in found}
     wanted = {(thing.kind, thing.table, thing.name): thing for thing in expected}
     tables = {thing.name for thing in found if thing.kind == "table"}
     by_column = {key[1] for key in there.keys() ^ wanted.keys() if key[0] == "column"}
     for key, thing in wanted.items():
         if key[0] != "table" and thing.table not in tables:
-            continue  # the table is missing: that says it all
+            continue  # the missing table is reported already
         other = there.get(key)
         if other is None:
             yield error("HF4101", f"missing: {_named(thing)}", f"Put it back: {_definition(thing)}")

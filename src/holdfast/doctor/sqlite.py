@@ -1,4 +1,4 @@
-"""What can be wrong with a SQLite file and the library that reads it."""
+"""Checks of a SQLite file and the library that reads it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
-from holdfast.doctor.finding import Finding, Limits, error, ok, warning
+from holdfast.doctor.finding import Finding, Thresholds, error, ok, warning
 from holdfast.errors import HoldfastError
 from holdfast.model.text import quoted
 from holdfast.settings import Settings
@@ -22,7 +22,7 @@ BACKPORTED: tuple[tuple[Version, Version], ...] = (((3, 44, 6), (3, 45, 0)), ((3
 
 
 def unopenable(settings: Settings) -> Iterator[Finding]:
-    """What is told better before it is opened: opening would make the file, or refuse with another sentence."""
+    """Problems to report before the file is opened: opening would create it, or raise a less helpful error."""
     try:
         path = path_of(settings)
     except HoldfastError as trouble:
@@ -36,7 +36,7 @@ def unopenable(settings: Settings) -> Iterator[Finding]:
         yield error("HF4001", f"there is no file {path}", f"Make it: {make}")
 
 
-def library(store: Store, settings: Settings, limits: Limits) -> Iterator[Finding]:
+def library(store: Store, settings: Settings, thresholds: Thresholds) -> Iterator[Finding]:
     yield judged(sqlite3.sqlite_version_info)
 
 
@@ -47,21 +47,21 @@ def judged(version: Version) -> Finding:
     return warning("HF4002", f"SQLite {shown} has the WAL-reset bug")
 
 
-def file_system(store: Store, settings: Settings, limits: Limits) -> Iterator[Finding]:
+def file_system(store: Store, settings: Settings, thresholds: Thresholds) -> Iterator[Finding]:
     path = path_of(settings)
     yield ok("HF4401", f"{path} is on a local file system ({file_system_of(path.parent) or 'unknown'})")
 
 
-def log(store: Store, settings: Settings, limits: Limits) -> Iterator[Finding]:
+def log(store: Store, settings: Settings, thresholds: Thresholds) -> Iterator[Finding]:
     path = Path(f"{path_of(settings)}-wal")
     size = os.stat(path).st_size if path.exists() else 0
-    if size > limits.log:
+    if size > thresholds.log:
         yield warning("HF4402", f"the write-ahead log is {_size(size)}")
     else:
         yield ok("HF4402", f"the write-ahead log is {_size(size)}")
 
 
-def journal_mode(store: Store, settings: Settings, limits: Limits) -> Iterator[Finding]:
+def journal_mode(store: Store, settings: Settings, thresholds: Thresholds) -> Iterator[Finding]:
     mode = store.db.read("journal_mode")[0]["journal_mode"]
     if mode == "wal":
         yield ok("HF4403", "the journal mode is WAL")
@@ -70,28 +70,28 @@ def journal_mode(store: Store, settings: Settings, limits: Limits) -> Iterator[F
         yield warning("HF4403", f"the journal mode is {mode}", f"Run: {run}")
 
 
-def synchronous(store: Store, settings: Settings, limits: Limits) -> Iterator[Finding]:
+def synchronous(store: Store, settings: Settings, thresholds: Thresholds) -> Iterator[Finding]:
     if settings.synchronous == "full":
         yield ok("HF4404", "commits wait for the disk")
     else:
         yield warning("HF4404", f"synchronous is {settings.synchronous}")
 
 
-def disk(store: Store, settings: Settings, limits: Limits) -> Iterator[Finding]:
+def disk(store: Store, settings: Settings, thresholds: Thresholds) -> Iterator[Finding]:
     path = path_of(settings).parent
     free = shutil.disk_usage(path).free
     said = f"{_size(free)} free at {path}"
-    if free < limits.disk_full:
+    if free < thresholds.disk_full:
         yield error("HF4405", said)
-    elif free < limits.disk_low:
+    elif free < thresholds.disk_low:
         yield warning("HF4405", said)
     else:
         yield ok("HF4405", said)
 
 
-def turns(store: Store, settings: Settings, limits: Limits) -> Iterator[Finding]:
+def turns(store: Store, settings: Settings, thresholds: Thresholds) -> Iterator[Finding]:
     holder = store.db.writing()
-    if holder is not None and holder.seconds >= limits.turn:
+    if holder is not None and holder.seconds >= thresholds.turn:
         yield warning("HF4406", f"nobody else can write: the file is held by {holder}")
     else:
         yield ok("HF4406", "writers take turns")

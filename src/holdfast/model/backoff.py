@@ -1,4 +1,4 @@
-"""How long to wait before looking again, and how often to try a failed poll."""
+"""How long to wait before the next poll, and how often to retry a failed one."""
 
 from __future__ import annotations
 

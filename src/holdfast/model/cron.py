@@ -1,9 +1,9 @@
-"""When a cron falls due, and what is to be done about ticks that were missed: plain values, no clock of their own.
+"""When a cron falls due, and what to do about missed ticks: plain values, without a clock of their own.
 
-A tick is an instant a cron expression names, in the time zone it is written for. Around daylight saving, as Debian's
-cron has it: a fixed time that the spring skips is run when the skipped hour ends, one that the autumn repeats is run
-the first time only. Where minute or hour begin with a star, or seconds are given, the clock on the wall is followed as
-it is: what does not exist is not run, what comes twice is run twice."""
+A tick is an instant that a cron expression names in its time zone. Changes to and from daylight saving time are handled
+as in Debian's cron: a fixed time that the spring skips runs when the skipped hour ends, and one that the autumn repeats
+runs only the first time. If minute or hour begin with a star, or seconds are given, the wall clock counts as it is: a
+time that does not exist is not run, and one that comes twice runs twice."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from holdfast.model.text import nearest
 CatchUp = Literal["none", "latest", "all"]
 CATCH_UP: tuple[CatchUp, ...] = get_args(CatchUp)
 
-MOST_MISSED = 100  # ticks that "all" makes up for; older ones are let go
-ON_TIME = timedelta(seconds=60)  # a tick found later than that was missed: a quick restart is no downtime
+MOST_MISSED = 100  # missed ticks that "all" makes up for; older ones are skipped
+ON_TIME = timedelta(seconds=60)  # a tick found later than that counts as missed; a quick restart is no downtime
 
 _INSTANT = timedelta(microseconds=1)
 _SHORTHANDS = {
@@ -35,7 +35,7 @@ _SHORTHANDS = {
 
 @dataclass(frozen=True)
 class Schedule:
-    """A cron expression in its time zone. BadSettings, saying what is wrong, if it is none."""
+    """A cron expression in its time zone; BadSettings if it is not one."""
 
     expression: str
     timezone: str = "UTC"
@@ -73,7 +73,7 @@ class Schedule:
         try:
             return ZoneInfo(name)
         except (KeyError, OSError, ValueError):
-            pass  # not there, not a file, not a name: told below
+            pass  # no such zone, not a file, or not a name: reported below
         known = available_timezones()
         near = nearest(name, known)
         hint = f"did you mean {near[0]!r}?" if near else "names are like 'Europe/Berlin'"
@@ -82,27 +82,27 @@ class Schedule:
         raise BadSettings(f"timezone={name!r:.80} is not known here; {hint}")
 
     def ticks(self, after: datetime) -> Iterator[datetime]:
-        """Every tick later than that, in UTC."""
-        from cronsim import CronSim  # it and its time zones are for those who have crons
+        """Every later tick, in UTC."""
+        from cronsim import CronSim  # only users of crons pay for this import
 
         newest = after.astimezone(UTC)
         for local in CronSim(self._fields, after.astimezone(self.zone)):
             tick = local.astimezone(UTC)
-            # Where an hour is repeated, wall-clock times come again: an instant never does.
+            # When an hour repeats, wall-clock times come again, but instants never do.
             if tick > newest:
                 newest = tick
                 yield tick
 
     def after(self, moment: datetime) -> datetime:
-        """The first tick later than that."""
+        """The first later tick."""
         return next(self.ticks(moment))
 
     def first(self, count: int, after: datetime) -> list[datetime]:
         return list(islice(self.ticks(after), count))
 
     def newest(self, most: int, start: datetime, until: datetime) -> list[datetime]:
-        """The newest ticks of those from `start` to `until`, both included, in order. Looks back as far as it must: a
-        cron of every second that stood still for a year costs no more than one that stood still for a minute."""
+        """The newest ticks from `start` to `until`, both included, in order. It searches backwards in growing spans, so
+        a cron that ticks every second costs no more after a year's downtime than after a minute's."""
         span = timedelta(minutes=1)
         while True:
             begin = max(start, until - span)
@@ -120,8 +120,8 @@ class Schedule:
 
 
 class CronRecord(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """A cron as it is kept: what to enqueue and when, the newest tick that was, the next that will be, who has paused
-    it, and how many workers declare it (none: nobody will fire it)."""
+    """A stored cron: what to enqueue and when, its newest and its next tick, who paused it, and how many workers
+    declare it (without any, nobody fires it)."""
 
     name: str
     expression: str
@@ -154,7 +154,7 @@ class CronRecord(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
 
 class Step(msgspec.Struct, frozen=True):
-    """What a cron does next: enqueue a job for this tick (None: for no tick), then wait for the other."""
+    """What a cron does next: enqueue a job for `tick` (None: nothing), then wait for `next_at`."""
 
     tick: datetime | None
     next_at: datetime
@@ -162,16 +162,16 @@ class Step(msgspec.Struct, frozen=True):
 
 
 def next_step(cron: CronRecord) -> Step | None:
-    """What is to be done now. None: nothing is due."""
+    """What to do now. None: nothing is due."""
     now, due = cron.now, cron.next_at
     if due > now:
         return None
     schedule = cron.schedule
-    newest = max(now, cron.last_at or now)  # the database's clock may have been set back: ticks are never repeated
+    newest = max(now, cron.last_at or now)  # the database's clock may have been set back, but ticks never repeat
     if cron.paused:
         return Step(None, schedule.after(newest))
     if cron.paused_until is not None and due < cron.paused_until:
-        due = schedule.after(cron.paused_until - _INSTANT)  # its pause has ended since: what fell into it is let go
+        due = schedule.after(cron.paused_until - _INSTANT)  # its pause has ended: ticks during the pause are skipped
     if cron.last_at is not None and due <= cron.last_at:
         due = schedule.after(cron.last_at)
     ticks = schedule.newest(MOST_MISSED if cron.catch_up == "all" else 1, due, now)
@@ -184,7 +184,7 @@ def next_step(cron: CronRecord) -> Step | None:
 
 
 def goes_on_at(cron: CronRecord) -> datetime:
-    """The next tick of a cron whose pause somebody ends now: what fell into it is let go, what came after it is not."""
+    """The next tick of a cron that is resumed now. Ticks during its pause are skipped, ticks after it are not."""
     if cron.paused_until is None or cron.paused_until > cron.now:
         return cron.schedule.after(cron.now)
     return max(cron.next_at, cron.schedule.after(cron.paused_until - _INSTANT))
@@ -195,12 +195,12 @@ def cron_tag(name: str) -> str:
 
 
 def correlation_of(name: str, tick: datetime) -> str:
-    """What a job for a tick is known by."""
+    """The correlation id of a job that was enqueued for a tick."""
     return f"{cron_tag(name)}@{tick.astimezone(UTC).isoformat()}"
 
 
 def tick_of(name: str, correlation_id: str | None) -> datetime | None:
-    """The tick a job of this task was enqueued for; None: it came in another way."""
+    """The tick that a job of this task was enqueued for; None: it was enqueued in another way."""
     prefix = f"{cron_tag(name)}@"
     if correlation_id is None or not correlation_id.startswith(prefix):
         return None

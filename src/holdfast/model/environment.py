@@ -1,5 +1,5 @@
-"""What a process of its own gets to know of the worker's environment: what a program needs to run at all, and what the
-task names. The rest stays out, the database's address and all tokens with it."""
+"""The environment variables that an isolated process inherits from the worker: those that any program needs, and those
+that the task names. All others, such as the database's address and tokens, are kept from it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ KEPT = frozenset([
     "SSL_CERT_FILE", "SSL_CERT_DIR", "SYSTEMROOT",
 ])  # fmt: skip
 KEPT_PREFIXES = ("LC_", "PYTHON")
-# What leads to the database: only for tasks that ask for it.
+# These give access to the database: only tasks with `database=True` get them.
 OF_DATABASE = frozenset(["DATABASE_URL"])
 OF_DATABASE_PREFIXES = ("HOLDFAST_", "PG")
 
@@ -20,7 +20,7 @@ def of_database(name: str) -> bool:
 
 
 def child_environment(ours: Mapping[str, str], named: Iterable[str] = (), *, database: bool = False) -> dict[str, str]:
-    """Our variables without what the child has no business with."""
+    """Our variables, less those that the child must not have."""
     names = set(named)
     return {
         name: value

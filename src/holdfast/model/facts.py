@@ -1,4 +1,4 @@
-"""What decides whether a job is claimed: the job, the pauses that concern it, and the workers that are up."""
+"""What decides whether a job is claimed: the job, the pauses that apply to it, and the workers that are alive."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from holdfast.model.lifecycle import State
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who keeps all others from writing to a SQLite file. `note`: the job, if it is a handler's transaction. `writer`:
-    the process it waits for itself, which has SQLite's own write lock without having queued for it."""
+    """The process that keeps all others from writing to a SQLite file. `note` is the job, if a handler's transaction
+    does so. `writer` is the process it waits for in turn: one that took SQLite's own write lock without queueing at
+    the gate."""
 
     pid: int
     thread: str
@@ -30,7 +31,7 @@ class Holder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerFacts:
-    """A worker that is up. `running` is what it has in hand; known of those that could run the job."""
+    """A worker that is alive. `running`: how many jobs it has in flight, known for workers that could run the job."""
 
     id: str
     queues: tuple[str, ...] | None
@@ -44,7 +45,7 @@ class WorkerFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What the database knew of one job at one moment of its own clock."""
+    """What the database knows about one job at one moment of its own clock."""
 
     now: datetime
     id: str
@@ -60,7 +61,7 @@ class Facts:
     finished_at: datetime | None = None
     cancel_requested: bool = False
     pause_requested: bool = False
-    asked_at: datetime | None = None  # when people asked for the pause or cancel that holds, or did
+    asked_at: datetime | None = None  # when the pause or cancel that applies was requested
     asked_by: str | None = None
     asked_why: str | None = None
     error_code: str | None = None
@@ -69,12 +70,12 @@ class Facts:
     lease_ends_at: datetime | None = None
     queue_pause: Pause | None = None
     task_pause: Pause | None = None
-    filter_pauses: tuple[Pause, ...] = ()  # those that mean it
+    filter_pauses: tuple[Pause, ...] = ()  # those that match it
     held_by: str | None = None  # what holds it, as the job says
     workers: tuple[WorkerFacts, ...] = ()
     ahead: int | None = None  # jobs due before it, up to POSITIONS; None: not counted
-    estimate: float | None = None  # seconds until those are gone, at the pace of late
-    writing: Holder | None = None  # who keeps others from writing, on SQLite
+    estimate: float | None = None  # seconds until those are done, at the recent rate
+    writing: Holder | None = None  # on SQLite: the process that keeps others from writing
 
     @property
     def due(self) -> bool:
@@ -82,5 +83,5 @@ class Facts:
 
     @property
     def able(self) -> list[WorkerFacts]:
-        """The workers that could run it, if they had room."""
+        """The workers that could run it if they had a free slot."""
         return [worker for worker in self.workers if worker.serves(self.queue) and self.task in worker.tasks]

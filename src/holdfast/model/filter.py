@@ -1,8 +1,7 @@
-"""The filter grammar: one text that says which jobs are meant, the same on the command line and in programs.
+"""The filter grammar: a text that selects jobs, the same on the command line and in programs.
 
-`state:failed queue:mail since:1h` means all of them at once; `queue:mail,news` means either. `tag:` and `args.…:` may
-be given several times. A value with spaces, commas or colons is quoted: `error:"connection refused"`.
-"""
+A job must match every word of `state:failed queue:mail since:1h`; `queue:mail,news` matches either queue. `tag:` and
+`args.…:` may be given several times. Quote a value with spaces, commas or colons: `error:"connection refused"`."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ from holdfast.model.durations import parse_duration
 from holdfast.model.lifecycle import State
 from holdfast.model.text import nearest
 
-DERIVED = ("scheduled", "retrying")  # how a queued job that lies ahead is shown: not tried yet, or tried before
+DERIVED = ("scheduled", "retrying")  # a queued job that is not due yet: never tried, or tried before
 STATES = (*(state.value for state in State), *DERIVED)
 QUALIFIERS = ("state", "queue", "task", "tag", "since", "error", "args.NAME", "id", "key", "worker")
 
@@ -28,13 +27,13 @@ Words = str | Sequence[str] | None
 
 
 class BadFilter(BadArguments):
-    """This is not a filter: it says which word is wrong, and what there is."""
+    """The text is not a filter; the message names the wrong word and lists the possible ones."""
 
     number = "HF1203"
 
 
 class Filter(msgspec.Struct, frozen=True):
-    """Which jobs are meant. Empty: all of them."""
+    """Which jobs to select. Empty: all of them."""
 
     states: tuple[str, ...] = ()
     queues: tuple[str, ...] = ()
@@ -51,7 +50,7 @@ class Filter(msgspec.Struct, frozen=True):
         return any(getattr(self, name) for name in self.__struct_fields__)
 
     def narrowed(self, *, state: Words = None, queue: Words = None, task: Words = None) -> Filter:
-        """The same with these words added, each as if written in the text; several mean either."""
+        """The same filter with these values added, as if written in its text; several values match any of them."""
         words = {"states": state, "queues": queue, "tasks": task}
         given = {name: (word,) if isinstance(word, str) else tuple(word) for name, word in words.items() if word}
         _states("state", given.get("states", ()))
@@ -63,14 +62,14 @@ class Filter(msgspec.Struct, frozen=True):
 
 ALL = Filter()
 
-# A word: a qualifier, a colon, and a value of bare characters and quoted pieces. Or anything else, to be complained of.
+# A word: a qualifier, a colon, and a value of bare characters and quoted pieces. Or anything else, which is an error.
 _WORD = r'\s*(?:([A-Za-z_][\w.\-]*):((?:"(?:[^"\\]|\\.)*"|[^\s"])*)(?=\s|$)|(\S+))'
 _PIECE = r'"((?:[^"\\]|\\.)*)"|(,)|([^",]+)'
 _ESCAPED = r"\\(.)"
 
 
 def parse(text: str) -> Filter:
-    """The filter a text means, or BadFilter naming the word that is wrong."""
+    """Parse a filter, or raise BadFilter naming the wrong word."""
     found: dict[str, Any] = {}
     if "\x00" in text or not _encodable(text):
         raise BadFilter(f"the filter {text!r:.80} has something in it that is not a character")
@@ -108,7 +107,7 @@ def _encodable(text: str) -> bool:
 
 
 def _values(text: str) -> tuple[str, ...]:
-    """The values of a word: commas outside quotes stand between them."""
+    """The values of a word, separated by commas outside of quotes."""
     values = [""]
     for quoted, comma, bare in re.findall(_PIECE, text):
         if comma:
@@ -152,7 +151,7 @@ def _since(qualifier: str, values: tuple[str, ...]) -> timedelta | datetime:
 
 
 def as_json(value: str) -> tuple[str, ...]:
-    """How a value of a filter may stand in JSON: as a text, and as the number or word it is."""
+    """How JSON may write a value of a filter: as a text, and as the number, true, false or null that it spells."""
     texts = [msgspec.json.encode(value).decode()]
     try:
         if not isinstance(msgspec.json.decode(value), str | list | dict):

@@ -1,4 +1,4 @@
-"""The values that travel between the parts: a job to enqueue, a job as kept, an attempt in hand, a lease."""
+"""The values that the parts exchange: a job to enqueue, as stored, and as claimed; what a claim asks for; a worker."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ DEFAULT_MAX_ATTEMPTS = 3
 DEFAULT_LEASE = 20.0  # seconds
 MIN_PRIORITY, MAX_PRIORITY = -100, 100  # larger is sooner
 FOREVER = float("inf")
-COUNTED = 10_000  # jobs of a kind that are counted for a summary; beyond, it says "more"
+COUNTED = 10_000  # jobs of a kind that a summary counts at most; beyond that it says "more"
 STEP_NAME_LIMIT = 200  # characters
-LATE = 5.0  # seconds a look of a live worker may come late
+LATE = 5.0  # seconds by which a live worker may be late to report
 
 
 class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A job as it is handed to a store. Arguments are JSON text already checked; times are relative to the
-    database's clock (`delay`, `expires_in`, seconds) unless given as an instant (`run_at`)."""
+    """A job to enqueue. Its arguments are JSON text that has been checked. Times are seconds from now by the database's
+    clock (`delay`, `expires_in`), or an instant (`run_at`)."""
 
     task: str
     args: bytes
@@ -34,13 +34,13 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     run_at: datetime | None = None
     expires_in: float | None = None
     key: str | None = None
-    reuse: float | None = None  # seconds a succeeded job's result is handed out again; FOREVER for always
+    reuse: float | None = None  # seconds for which the result of a succeeded job is returned instead; FOREVER: always
     correlation_id: str | None = None
     tags: tuple[str, ...] = ()
 
 
 class Enqueued(msgspec.Struct, frozen=True, gc=False):
-    """What an enqueue answers: the job's id, and whether it is a new job or one that held the same key."""
+    """The result of an enqueue: the job's id, and whether it is new or an existing job with the same key."""
 
     id: str
     created: bool
@@ -48,7 +48,7 @@ class Enqueued(msgspec.Struct, frozen=True, gc=False):
 
 
 class JobRecord(msgspec.Struct, frozen=True):
-    """One row of the jobs table, as people and programs read it. Instants are aware UTC."""
+    """One row of the jobs table, as callers read it. Instants are aware and in UTC."""
 
     id: str
     queue: str
@@ -83,7 +83,7 @@ class JobRecord(msgspec.Struct, frozen=True):
     note: str | None
     error_code: str | None
     error_message: str | None
-    asked_at: datetime | None  # when people asked for the pause or cancel that holds, or did
+    asked_at: datetime | None  # when the pause or cancel that applies was requested
     asked_by: str | None
     asked_why: str | None
     progressed_at: datetime | None
@@ -96,16 +96,16 @@ class JobRecord(msgspec.Struct, frozen=True):
 
     @property
     def progress(self) -> Progress | None:
-        """How far the work is, if its handler has told."""
+        """How far the work is, if its handler has reported that."""
         if self.done is None or self.progressed_at is None:
             return None
-        # What an earlier attempt was like says nothing of how quickly this one goes.
+        # The rate of an earlier attempt says nothing about this one.
         fresh = self.state is State.RUNNING and self.started_at is not None and self.progressed_at >= self.started_at
         return Progress(self.done, self.total, self.note, self.rate if fresh else None, self.progressed_at)
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """How far a job is: items done, of how many, in which words; `rate` is items a second of late, while it runs."""
+    """How far a job is: items done, of how many, and a note. `rate`: items a second at present, while it runs."""
 
     done: int
     total: int | None
@@ -120,14 +120,14 @@ class Progress(msgspec.Struct, frozen=True):
 
     @property
     def seconds_left(self) -> float | None:
-        """At the rate of late, reckoned from `at`."""
+        """At the present rate, counted from `at`."""
         if self.total is None or not self.rate:
             return None
         return max(0, self.total - self.done) / self.rate
 
 
 class StepRecord(msgspec.Struct, frozen=True):
-    """A durable step that was done: what it returned, as JSON, and in which life and attempt of its job."""
+    """A finished durable step: what it returned, as JSON, and in which life and attempt of its job."""
 
     name: str
     life: int
@@ -137,8 +137,8 @@ class StepRecord(msgspec.Struct, frozen=True):
 
 
 class Page(list[JobRecord]):
-    """Jobs, newest first. `next`: the id to go on `before`, None at the end. `cut`: it ends here because enough jobs
-    were looked through, not because there are no more."""
+    """Jobs, newest first. `next`: the id to pass as `before` for the next page, None at the end. `cut`: the page ends
+    because enough jobs were searched, not because there are no more."""
 
     def __init__(self, jobs: Iterable[JobRecord] = (), *, cut: bool = False, next: str | None = None) -> None:
         super().__init__(jobs)
@@ -147,8 +147,8 @@ class Page(list[JobRecord]):
 
 
 class Changed(msgspec.Struct, frozen=True):
-    """What a verb did to many jobs: how many it changed, how many were not in a state for it, and how many run and were
-    only asked: they stop or pause when their handlers look."""
+    """What a verb did to many jobs: how many it changed, how many were in a state that does not allow it, and how many
+    run and were asked: they stop or pause when their handlers next check."""
 
     changed: int
     refused: int
@@ -156,9 +156,9 @@ class Changed(msgspec.Struct, frozen=True):
 
 
 class Depth(msgspec.Struct, frozen=True):
-    """How many jobs of a task stand in a queue: due now, due later, running by worker, failed. `capped`: there are more
-    than were counted. `pending`: items of work, as checkpoints count them, in all unfinished jobs; `pending_running`:
-    in those that run."""
+    """How many jobs of a task a queue has: due now, due later, running by worker, failed. `capped`: there are more than
+    were counted. `pending`: items of work that the checkpoints of all unfinished jobs count; `pending_running`:
+    those of running jobs."""
 
     queue: str
     task: str
@@ -173,7 +173,7 @@ class Depth(msgspec.Struct, frozen=True):
 
 
 class QueueSummary(msgspec.Struct, frozen=True):
-    """How much stands in a queue, of all tasks together. What the numbers mean: see `Depth`."""
+    """How many jobs a queue has, of all tasks. `Depth` explains the numbers."""
 
     queue: str
     due: int
@@ -217,7 +217,7 @@ def running_by_worker(depths: Iterable[Depth]) -> dict[str, int]:
 
 
 class AttemptRecord(msgspec.Struct, frozen=True):
-    """One attempt that did not succeed, kept as history. (A succeeded attempt lives in the job's own row, unless it
+    """One attempt that did not succeed, kept as history. (A succeeded attempt is stored in the job's own row, unless it
     left `output`: what it wrote to stdout and stderr in a process of its own.)"""
 
     job_id: str
@@ -235,8 +235,8 @@ class AttemptRecord(msgspec.Struct, frozen=True):
 
 
 class ClaimedJob(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """A job this worker has claimed: what a runner needs to run it, and the fence that makes its writes count.
-    `id` is the store's own kind of id and opaque here; `str(id)` is what people see."""
+    """A job that this worker has claimed: what a runner needs to run it, and the fence that makes its writes count.
+    `id` is the store's own kind of id and opaque here; users see `str(id)`."""
 
     id: int | str
     fence: str
@@ -248,8 +248,8 @@ class ClaimedJob(msgspec.Struct, frozen=True, gc=False, array_like=True):
     priority: int = 0
     checkpoint: bytes | None = None
     correlation_id: str | None = None
-    suspicion: int = 0  # times in a row it was running among others when their process died
-    expires_in: float | None = None  # seconds from its claim: it is not to begin later
+    suspicion: int = 0  # how often in a row its process died while other jobs ran there too
+    expires_in: float | None = None  # seconds from its claim after which it must not start
 
     @property
     def correlated(self) -> str:
@@ -290,8 +290,8 @@ class Claimed(msgspec.Struct, frozen=True):
 
 
 class Processed(int):
-    """How many jobs a worker brought to an end: succeeded, failed for good or cancelled. `failed`: how many of them
-    failed; `attempts`: how many attempts ended, those included after which a job is tried again."""
+    """How many jobs a worker finished: succeeded, failed for good or cancelled. `failed`: how many of them failed.
+    `attempts`: how many attempts ended, including those after which the job is tried again."""
 
     attempts: int
     failed: int
@@ -304,7 +304,7 @@ class Processed(int):
 
 
 class Request(msgspec.Struct, frozen=True):
-    """What people asked of a job that runs, or that it is no longer ours."""
+    """What was requested of a running job, or that this worker has lost it."""
 
     id: int | str
     fence: str
@@ -318,7 +318,7 @@ def correlated(id: int | str, given: str | None) -> str:
 
 
 class Rescued(msgspec.Struct, frozen=True):
-    """A job taken back from a worker that went silent, and where it went."""
+    """A job that was taken back from a silent worker, and its new state."""
 
     id: str
     queue: str
@@ -368,7 +368,7 @@ class Pause(msgspec.Struct, frozen=True):
 
 
 class Thing(msgspec.Struct, frozen=True):
-    """Something a schema is made of: a table, column, constraint, index or trigger, as the database describes it."""
+    """A part of a schema: a table, column, constraint, index or trigger, as the database describes it."""
 
     kind: str
     table: str
@@ -387,7 +387,7 @@ class Backlog(msgspec.Struct, frozen=True):
 
 
 class WorkerRecord(msgspec.Struct, frozen=True):
-    """A worker that has registered: `id` is unique for its process, `name` is for people."""
+    """A registered worker. `id` is unique for its process, `name` is for display."""
 
     id: str
     name: str
@@ -406,5 +406,5 @@ class WorkerRecord(msgspec.Struct, frozen=True):
 
 
 def heard_of(seen_at: datetime, lease: float, now: datetime) -> bool:
-    """Is this worker to be reckoned with? It is seen at least once a lease; one look may be late, two are not."""
+    """Is this worker considered alive? It reports at least once a lease; one report may be late, but not two."""
     return (now - seen_at).total_seconds() <= 2 * lease + LATE

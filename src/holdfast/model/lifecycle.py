@@ -19,7 +19,7 @@ UNFINISHED = frozenset(State) - FINISHED
 
 _Q, _R, _S, _F, _P, _C = State
 
-# verb -> from, to. Where a stored request (pause, cancel) turns a verb aside, every possible end is listed.
+# verb -> from, to. A stored request (pause, cancel) can change where a verb leads; every possible state is listed.
 TRANSITIONS: dict[str, tuple[frozenset[State], frozenset[State]]] = {
     "claim": (frozenset({_Q}), frozenset({_R})),
     "expire": (frozenset({_Q}), frozenset({_C})),
@@ -32,14 +32,14 @@ TRANSITIONS: dict[str, tuple[frozenset[State], frozenset[State]]] = {
     "stop": (frozenset({_R}), frozenset({_C})),
     # by the watchdog
     "rescue": (frozenset({_R}), frozenset({_Q, _F, _P, _C})),
-    # by people
+    # by operators
     "pause": (frozenset({_Q}), frozenset({_P})),
     "resume": (frozenset({_P}), frozenset({_Q})),
     "cancel": (frozenset({_Q, _P, _F}), frozenset({_C})),
     "retry": (frozenset({_F, _C}), frozenset({_Q})),
 }
 
-# What people ask of a running job is stored on its row; the state changes when it takes effect.
+# Requests to a running job are stored in its row; the state changes when they take effect.
 REQUESTS = frozenset({"pause", "cancel"})
 
 # Verbs that change a job without moving it, or remove it: the states they are possible in.

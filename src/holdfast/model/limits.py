@@ -1,4 +1,4 @@
-"""How much an attempt in a process of its own may use."""
+"""Resource limits of an attempt that runs in a process of its own."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import msgspec
 
 from holdfast.errors import BadSettings
 
-LEAST_MEMORY = 64 * 2**20  # bytes: less does not even start Python and import an application
+LEAST_MEMORY = 64 * 2**20  # bytes: with less, Python can't start and import an application
 LEAST_FILES = 32
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """What the kernel holds a task's own process to (`isolation="process"`), and each process it starts: bytes of
-    address space, seconds of CPU time, open files, bytes of any file it writes. None: as for the worker. A limit can
-    only be lowered: where the worker's own is lower, that one holds."""
+    """What the kernel allows a task's own process (`isolation="process"`), and each process that it starts: bytes of
+    address space, seconds of CPU time, open files, bytes of any file it writes. None: the worker's limit. A limit can
+    only be lowered: where the worker's own is lower, that one applies."""
 
     memory: int | None = None
     cpu: float | None = None

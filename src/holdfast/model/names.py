@@ -1,4 +1,4 @@
-"""What a name may be: of a queue, a task, a key, a worker, whoever asks for something, and why."""
+"""What may be a name or a text that we print: of a queue, task, key, worker, operator or reason."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from holdfast.harmless import UNSAFE, harmless, written
 
 
 class BadName(BadArguments):
-    """This can't be a name: it has a character that is none to read."""
+    """A name contains a character that can't be displayed."""
 
     number = "HF1204"
 
 
 def checked_name(what: str, name: str) -> str:
-    """The name, unless it holds something that a terminal or a log would obey."""
+    """Returns the name, or raises BadName if it contains a control character that terminals or logs would act on."""
     found = re.search(UNSAFE, name)
     if found is not None:
         raise BadName(

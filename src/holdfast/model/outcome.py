@@ -1,4 +1,4 @@
-"""Decide, then act: turns whatever a handler did into one outcome, which the desk then writes down."""
+"""Turns whatever a handler did into one outcome, which the desk then records. Pure: it decides, others act."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ Verb = Literal["succeed", "fail", "reschedule", "release", "park", "stop"]
 CODE_LIMIT = 200  # characters kept of an error code
 MESSAGE_LIMIT = 4_000  # of an error message
 TRACEBACK_LIMIT = 16_000
-HEAD = 4_000  # of them from its beginning: its end may be nothing but a long message
+HEAD = 4_000  # of these, from its beginning: its end may be only a long message
 CUT = "\n[…]\n"
 LOOKED_AT = 4 * TRACEBACK_LIMIT  # characters searched for secrets, before they are cut to what is kept
 LONGEST_DELAY = 1e9  # seconds, some thirty years
 NOT_COMMITTED = "NOT_COMMITTED"  # the handler recorded its success, and its transaction was rolled back
 
-MAX_COUNT = 10**15  # of done, total and pending: bytes of a petabyte, and thousands of them can be summed
+MAX_COUNT = 10**15  # of done, total and pending: a petabyte in bytes; sums of thousands of them still fit
 
 Progress = tuple[int, int | None, str | None]  # done, total, note
 
@@ -35,8 +35,8 @@ class Error(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Outcome(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What follows an attempt: the verb, and its values. `attempt` is the word the history keeps; None keeps no
-    row (the attempt succeeded, or never started)."""
+    """What follows an attempt: the verb and its values. `attempt` is the word that the history keeps; with None it
+    keeps no row (the attempt succeeded, or never started)."""
 
     verb: Verb
     id: int | str
@@ -46,14 +46,14 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True, gc=False):
     delay: float = 0.0
     error: Error | None = None
     output: str | None = None  # what it wrote, if it had a process of its own
-    recorded: bool = False  # the handler says it recorded its success itself; this is what follows if that's not so
+    recorded: bool = False  # the handler says that it recorded its success; this outcome applies if it did not
     progress: Progress | None = None  # how far it came, if its handler reported that
     held_by: str | None = None  # of a release: what keeps the job from being claimed again
 
 
 class Crash(msgspec.Struct, frozen=True):
-    """An attempt that ended with its runner process. `cause`: how that ended, in words. `company`: it was not the only
-    one there, so nobody knows whose fault it was."""
+    """An attempt whose runner process died. `cause`: how the process ended, in words. `company`: other attempts ran
+    there, so it is not known which one caused it."""
 
     cause: str
     company: bool
@@ -67,7 +67,7 @@ def returned(held: ClaimedJob, result: bytes | None) -> Outcome:
 def raised(
     held: ClaimedJob, error: BaseException, policy: RetryPolicy, *, attempt: str = "errored", hide: Hide = scrub
 ) -> Outcome:
-    """The handler raised: which verb follows? `hide` takes secrets out of what is kept of the error."""
+    """The outcome of a handler that raised. `hide` removes secrets from the parts of the error that are stored."""
     match _steering(error):
         case Snooze() as error:
             return Outcome("release", held.id, held.fence, "snoozed", delay=bounded(error.after))
@@ -83,7 +83,7 @@ def raised(
 
 
 def _steering(error: BaseException) -> BaseException:
-    """What a handler raised in a task group steers its job as if it had been raised by itself, if it was alone."""
+    """The only exception of a group counts as if it had been raised by itself."""
     inner = error
     while isinstance(inner, BaseExceptionGroup) and len(inner.exceptions) == 1:
         inner = inner.exceptions[0]
@@ -93,7 +93,7 @@ def _steering(error: BaseException) -> BaseException:
 def errored(
     held: ClaimedJob, error: BaseException, policy: RetryPolicy, told: Error, attempt: str, hide: Hide = scrub
 ) -> Outcome:
-    """An attempt that went wrong is charged: again later if any are left, else the job fails."""
+    """A failed attempt counts: the job is tried again if attempts are left, else it fails."""
     if held.attempt >= held.max_attempts:
         return Outcome("fail", held.id, held.fence, attempt, error=told)
     delay = error.after if isinstance(error, Retry) else None
@@ -110,13 +110,13 @@ def errored(
 
 
 def bounded(seconds: Any) -> float:
-    """Not less than now, not beyond what a database can reckon with; not a number counts as now. (A user's own class
-    may hold anything.)"""
+    """A delay between 0 and what a database can compute with; NaN counts as 0. (A user's own class may return
+    anything.)"""
     return min(max(0.0, float(seconds)), LONGEST_DELAY)
 
 
 def given_back(held: ClaimedJob, *, started: bool, delay: float = 0.0, recorded: bool = False) -> Outcome:
-    """Released without charge: at shutdown, or because it could not start soon."""
+    """Given back without counting the attempt: at shutdown, or because it could not start soon."""
     attempt = "released" if started else None
     return Outcome("release", held.id, held.fence, attempt, delay=delay, recorded=recorded)
 
@@ -126,17 +126,17 @@ def parked(held: ClaimedJob) -> Outcome:
 
 
 def stopped(held: ClaimedJob) -> Outcome:
-    """It obeys a cancel: the store knows who asked, and why."""
+    """It obeys a cancel request; the store knows who asked, and why."""
     return Outcome("stop", held.id, held.fence, "cancelled")
 
 
 def describe(error: BaseException, code: str, hide: Hide = scrub) -> Error:
-    # Without local variables: they may hold what must not be kept (secrets, large objects).
+    # Without local variables: they may contain what must not be stored (secrets, large objects).
     return kept(Error(code, _text(error), "".join(tb.format_exception(error))), hide)
 
 
 def kept(error: Error, hide: Hide = scrub) -> Error:
-    """As it may be stored and shown. Secrets are taken out before a text is cut: half of one would not be
+    """The error as it may be stored and shown. Secrets are removed before texts are cut: half a secret would not be
     recognised."""
     traceback = error.traceback
     if traceback is not None:
@@ -153,7 +153,7 @@ def _shortened(traceback: str, limit: int) -> str:
 
 
 def in_words(error: BaseException, hide: Hide = scrub) -> str:
-    """Its kind and its message, whatever asking for that does."""
+    """Its type and message, even if its own methods raise."""
     return f"{_name(error)}: {_message(error, hide)}"
 
 
@@ -173,5 +173,5 @@ def _text(error: BaseException) -> str:
 
 
 def clean(text: str) -> str:
-    """Text a database takes: no NUL, no lone surrogates."""
+    """Text that a database accepts: without NUL and lone surrogates."""
     return text.replace("\x00", "\N{SYMBOL FOR NULL}").encode("utf-8", "replace").decode()

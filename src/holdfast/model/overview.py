@@ -1,4 +1,4 @@
-"""What goes on, at one look: for screens that show it."""
+"""A snapshot of the whole system, for screens that show it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Failure(msgspec.Struct, frozen=True):
 
 
 class Rates(msgspec.Struct, frozen=True):
-    """Jobs a second that came to a queue, and that ended there: estimates."""
+    """Jobs a second that were enqueued to a queue, and that ended there. Estimates."""
 
     came: float
     ended: float
@@ -51,6 +51,6 @@ class Overview(msgspec.Struct, frozen=True):
     depths: list[Depth]
     rates: dict[str, Rates]  # by queue
     workers: list[WorkerRecord]
-    running: list[Running]  # the longest running first; not more than so many
+    running: list[Running]  # the longest running first; a limited number
     failures: list[Failure]  # the newest first
     pauses: list[Pause]

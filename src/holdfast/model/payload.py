@@ -1,4 +1,5 @@
-"""Arguments, results and checkpoints as JSON: what can't be kept faithfully is refused before it reaches a database."""
+"""Arguments, results and checkpoints as JSON. Values that would not read back unchanged are refused before they reach a
+database."""
 
 from __future__ import annotations
 
@@ -10,17 +11,17 @@ import msgspec
 
 MAX_DEPTH = 64
 
-# An escaped NUL: \u0000 after an even number of backslashes. PostgreSQL takes it in and fails to give it back.
+# An escaped NUL: \u0000 after an even number of backslashes. PostgreSQL stores it, and then fails to read it.
 _NUL = rb"(?<!\\)(?:\\\\)*\\u0000"
 
-_BYTES = "$bytes"  # the only key of what stands for bytes
+_BYTES = "$bytes"  # the only key of an object that stands for bytes
 _MARKED = f'{{"{_BYTES}":'.encode()
 
 _encoder = msgspec.json.Encoder()
 
 
 class Unfit(ValueError):
-    """This value can't be kept as JSON. The message says why, without repeating the value."""
+    """The value can't be stored as JSON. The message says why, without repeating the value."""
 
 
 def encode(value: Any, *, limit: int) -> bytes:
@@ -42,7 +43,7 @@ def encode(value: Any, *, limit: int) -> bytes:
 
 
 def checked(data: bytes, *, limit: int) -> bytes:
-    """The same JSON text, which somebody else has written, if it can be kept and read back; or Unfit."""
+    """Returns JSON text from elsewhere if it can be stored and read back; raises Unfit if not."""
     _check(None, data, limit)
     try:
         msgspec.json.decode(data)
@@ -54,7 +55,7 @@ def checked(data: bytes, *, limit: int) -> bytes:
 
 
 def encode_checkpoint(state: Any, *, limit: int) -> bytes:
-    """JSON text, or Unfit. Bytes are kept as Base64 under a key of their own, so that they come back as bytes."""
+    """JSON text, or Unfit. Bytes are stored as Base64 under a special key, so that they are read back as bytes."""
     if isinstance(state, bytes | bytearray | memoryview):
         return encode({_BYTES: state}, limit=limit)
     data = encode(state, limit=limit)

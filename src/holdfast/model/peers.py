@@ -1,22 +1,22 @@
 """Which wake-ups a worker acts on, so that one job does not cost a statement of every idle worker.
 
 The wake-up for one job goes out on one of CHANNELS channels, chosen at random. Peers are workers that serve the same
-tasks and queues; each knows its rank among them, and how many they are, from its last regular look. That gives every
-channel an order of workers nobody has to agree on: the first looks at once, the second a moment later, in case the
-first is gone or stuck, and the others don't listen there. The two that come first on channel TIMES also keep the time:
-they alone set timers for delayed jobs and for crons.
+tasks and queues. Each learns its rank among them, and their number, when its watchdog looks at the database. That gives
+every channel an order of workers without any agreement between them: the first looks for work at once, the second a
+moment later in case the first is dead or stuck, and the others don't listen on that channel. The first two on channel
+TIMES also keep the time: only they set timers for delayed jobs and crons.
 
-What a worker knows of its peers may be a little old. Then two look at once, or the two that should look are both gone
-and the next regular look of any worker finds the job."""
+What a worker knows of its peers may be slightly out of date. Then two of them look at once; or the two that should look
+are both dead, and the next regular look of any worker finds the job."""
 
 from __future__ import annotations
 
 import msgspec
 
 CHANNELS = 64
-TIMES = 0  # the channel that tells when a job falls due
+TIMES = 0  # the channel that announces when a job falls due
 IN_LINE = 2  # workers that act on a wake-up
-LATE = 0.06  # seconds by which all but the first of them wait
+LATE = 0.06  # seconds that the second waits
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -26,16 +26,16 @@ class Place(msgspec.Struct, frozen=True):
     count: int = 1
 
     def turn(self, channel: int) -> int:
-        """How many act before this worker on what is said there."""
+        """How many workers act before this one on a wake-up of this channel."""
         return (self.rank - channel) % self.count
 
     def channels(self) -> frozenset[int]:
-        """Where it listens."""
+        """The channels it listens on."""
         return frozenset(channel for channel in range(CHANNELS) if self.turn(channel) < IN_LINE)
 
     def due(self, seconds: float) -> float | None:
-        """When to act on what falls due in so many seconds; None: others keep that time. Whoever sees that something
-        is overdue acts at once."""
+        """When to act on a job that falls due in so many seconds; None: leave it to others. A worker that sees an
+        overdue job acts at once."""
         if seconds <= 0:
             return 0.0
         turn = self.turn(TIMES)

@@ -1,4 +1,4 @@
-"""Retry policies: attempt and error in, seconds until the next attempt (or None: give up) out."""
+"""Retry policies: from the attempt and its error to the seconds until the next attempt, or None to give up."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class RetryPolicy(Protocol):
 
 
 class NoDelay(msgspec.Struct, frozen=True):
-    """Back into the queue at once."""
+    """Try again at once."""
 
     def delay(self, attempt: int, error: BaseException) -> float | None:
         return 0.0
@@ -34,8 +34,8 @@ class Fixed(msgspec.Struct, frozen=True):
 
 
 class Exponential(msgspec.Struct, frozen=True):
-    """base, base*factor, … up to cap; with full jitter a random part of it, so that jobs which failed together
-    don't come back together."""
+    """base, base*factor, … up to cap. With jitter, a random part of that, so that jobs which failed together are not
+    retried together."""
 
     base: float = 5.0
     factor: float = 2.0

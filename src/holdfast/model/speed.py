@@ -1,18 +1,18 @@
-"""How quickly a count grows, of late."""
+"""How quickly a count grows at present."""
 
 from __future__ import annotations
 
-WINDOW = 30.0  # seconds; what lies more than twice as far back is forgotten
+WINDOW = 30.0  # seconds; nothing older than two windows is used
 
 
 class Speed:
-    """Told now and then how far a count is, tells items a second over the last half minute to a minute."""
+    """Given a count from time to time, works out items a second over the last 30 to 60 seconds."""
 
     def __init__(self, at: float, count: int) -> None:
         self._from = self._next = (at, count)
 
     def now(self, at: float, count: int) -> float | None:
-        """None: too early to tell, or the count began anew."""
+        """None: too early to tell, or the count started again from a smaller number."""
         began, first = self._from
         if count < first:
             self._from = self._next = (at, count)

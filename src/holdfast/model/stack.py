@@ -1,4 +1,4 @@
-"""Where a running handler is: what its runner tells, and what people get."""
+"""Where a running handler is: as its runner reports it, and as it is shown."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from holdfast.model.outcome import clean
 from holdfast.redact import Hide
 
 LIMIT = 256_000  # characters kept of a stack, from its innermost call on
-SEEN = 8_000  # characters beyond them that are searched for secrets
+SEEN = 8_000  # further characters that are searched for secrets
 
 
 class Taken(msgspec.Struct, frozen=True):
-    """A stack as a runner tells it: from which process and thread, and its lines. It travels as text."""
+    """A stack as a runner reports it: process, thread and lines. It is stored as text."""
 
     pid: Annotated[int, Meta(ge=0, lt=2**31)]
     thread: str
@@ -28,7 +28,7 @@ class Taken(msgspec.Struct, frozen=True):
 
 
 def shown(text: str, hide: Hide) -> str:
-    """As it may be stored and shown. Secrets are taken out before it is cut: half of one would not be recognised."""
+    """The text as it may be stored and shown. Secrets are removed before it is cut: half a secret is not recognised."""
     return hide(clean(text[-LIMIT - SEEN :]))[-LIMIT:]
 
 

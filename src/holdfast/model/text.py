@@ -12,7 +12,7 @@ def plural(word: str, n: int) -> str:
 
 
 def quoted(text: str) -> str:
-    """As a shell takes it: one word. What may not be shown as it is, is written as bash and zsh read it."""
+    """Quoted for a shell, as one word. Characters that may not be shown are escaped in the way of bash and zsh."""
     import shlex
 
     if is_harmless(text):
@@ -21,13 +21,13 @@ def quoted(text: str) -> str:
 
 
 def to_serve(queue: str) -> str:
-    """The command that starts a worker for this queue: for all of them, if its name can't be given there."""
+    """The command that starts a worker for this queue, or for all queues if its name can't be passed as an option."""
     can_be_given = is_harmless(queue) and "," not in queue and queue == queue.strip()
     return "holdfast worker APP" + (f" -q {quoted(queue)}" if can_be_given else ", which serves every queue")
 
 
 def named(text: str) -> str:
-    """A name behind a command: one word, and no option, whatever it begins with."""
+    """A name as an argument of a command: one word that is not taken for an option."""
     return ("-- " if text.startswith("-") else "") + quoted(text)
 
 

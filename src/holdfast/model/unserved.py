@@ -1,4 +1,4 @@
-"""Which waiting jobs nobody can run: no worker that is up serves their queue, or none of those has their task."""
+"""Due jobs that no worker can run: none that is alive serves their queue, or none of those has their task."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Unserved:
 
 
 def unserved(waiting: Sequence[Backlog], workers: Sequence[WorkerRecord], now: datetime) -> Iterator[Unserved]:
-    """Of what is due: what nobody can run."""
+    """Of the jobs that are due, those that no worker can run."""
     live = [worker for worker in workers if worker.alive(now)]
     known = {task for worker in live for task in worker.tasks}
     for kind in waiting:

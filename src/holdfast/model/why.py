@@ -1,7 +1,7 @@
-"""Why a job does not run, or what became of it. A pure decision: facts in, every reason that holds out, in order.
+"""Why a job does not run, or what became of it. A pure decision: facts in, every reason that applies out, in order.
 
-`blocks` says what the claim says: no reason of a job blocks if and only if a worker that is up, has its task, serves
-its queue and has a free slot would take it now, given room for those before it. A test holds the two together."""
+`blocks` agrees with the claim: no reason blocks if and only if a live worker that has the task, serves the queue and
+has enough free slots, also for the jobs before this one, would claim it now. A test compares the two."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from holdfast.model.pause_filter import pause_of
 from holdfast.model.rescue import runs_isolated
 from holdfast.model.text import named, nearest, plural, to_serve
 
-PATIENCE = 5.0  # seconds in which a handler that looks now and then has seen a request
-TURN = 1.0  # seconds one may keep others from writing before that is worth telling
+PATIENCE = 5.0  # seconds within which a handler that checks now and then has seen a request
+TURN = 1.0  # seconds a process may block other writers before we report it
 POSITIONS = 10_000  # a position is counted up to here: more is "10,000+"
 
 
 class Why(StrEnum):
-    """The reasons there are; the order is the order they are told in."""
+    """All reasons, in the order in which they are reported."""
 
     NOT_FOUND = "NOT_FOUND"
     SUCCEEDED = "SUCCEEDED"
@@ -79,7 +79,7 @@ MEANINGS: dict[Why, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """One reason: its code, what it means for this job and what to do, and whether it keeps the job from starting."""
+    """A reason: its code, what it means for this job and what to do, and whether it keeps the job from starting."""
 
     code: Why
     text: str
@@ -92,7 +92,7 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class ReasonCount:
-    """How many jobs of a queue a reason holds for, and what it says of one of them."""
+    """How many jobs of a queue a reason applies to, with its text for one of them."""
 
     code: Why
     jobs: int
@@ -103,7 +103,7 @@ class ReasonCount:
 
 @dataclass(frozen=True, slots=True)
 class QueueWhy:
-    """What the jobs of a queue wait for. `looked_at` is how many were counted; `complete`: that was all there are."""
+    """What the jobs of a queue wait for. `looked_at`: how many were counted; `complete`: these were all."""
 
     queue: str
     looked_at: int
@@ -113,7 +113,7 @@ class QueueWhy:
 
 
 def not_found(id: str, where: str, newest: int | None) -> list[Reason]:
-    """What can be said of a job that is not there."""
+    """The likely reasons why there is no such job."""
     if not (id.isascii() and id.isdigit()):
         guess = "ids here are numbers; is it from another database?"
     elif len(id) > 18:
@@ -134,7 +134,7 @@ def not_found(id: str, where: str, newest: int | None) -> list[Reason]:
 
 
 def reasons(facts: Facts) -> list[Reason]:
-    """Every reason that holds, in order."""
+    """Every reason that applies, in order."""
     if facts.state in FINISHED:
         return [_finished(facts)]
     if facts.state is State.RUNNING:
@@ -178,8 +178,8 @@ def _running(facts: Facts) -> Iterator[Reason]:
 
 
 def _requested(facts: Facts, code: Why, what: str, *, told: bool = True) -> Reason:
-    """What was asked of a job that runs, and whether it should have obeyed by now. Where a pause and a cancel were
-    asked for, the words that are kept are the cancel's."""
+    """What was requested of a running job, and whether it should have obeyed by now. If both a pause and a cancel were
+    requested, the row keeps who and why of the cancel."""
     words = f"it was asked to {what}"
     if not told or facts.asked_at is None:
         return Reason(code, f"{words}, and will at the next place its handler looks")
@@ -300,7 +300,7 @@ def _behind(ahead: int, estimate: float | None) -> Reason:
     many = f"{POSITIONS:,}+" if ahead >= POSITIONS else f"{ahead:,}"
     text = f"{many} {plural('job', ahead)} due before it"
     if estimate is not None:
-        text += f"; at the pace of late it starts in about {short_duration(estimate)}"
+        text += f"; at the recent rate it starts in about {short_duration(estimate)}"
     told = {"position": ahead + 1, "capped": ahead >= POSITIONS, "estimate_seconds": estimate}
     return Reason(Why.BEHIND, text, blocks=False, details=told)
 

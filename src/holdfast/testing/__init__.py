@@ -1,5 +1,5 @@
-"""For users' tests: a throw-away store, `run_due()`, a clock to move. The real SQLite engine and the real worker, in
-the test's own process; no second implementation of anything."""
+"""For users' tests: a temporary store, `run_due()` and a clock to move. It uses the real SQLite engine and the real
+worker, in the test's own process; nothing is implemented twice."""
 
 from holdfast.testing.clock import Clock
 from holdfast.testing.kit import Kit, Ran, store

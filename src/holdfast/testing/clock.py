@@ -1,4 +1,4 @@
-"""The clock of a throw-away store: stands still until it is moved."""
+"""The clock of a temporary store: it stands still until it is moved."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Duration = str | float | timedelta
 
 
 class Clock:
-    """What the database takes for the time. Frozen, so that nothing falls due by itself."""
+    """What the database uses as the time. It is frozen, so that nothing falls due by itself."""
 
     def __init__(self, now: datetime | None = None) -> None:
         if now is not None and now.tzinfo is None:

@@ -1,4 +1,4 @@
-"""Jobs in words, for the messages of assertions that failed."""
+"""Describes jobs in the messages of failed assertions."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from holdfast.model.lifecycle import State
 from holdfast.model.why import Reason, Why
 from holdfast.redact import hide_secrets
 
-UNSAID = (Why.QUEUE_PAUSED, Why.TASK_PAUSED, Why.EXPIRED)  # what the job's own row does not tell
+UNSAID = (Why.QUEUE_PAUSED, Why.TASK_PAUSED, Why.EXPIRED)  # what the job's own row does not show
 SHOWN = 20  # jobs listed in one message
 
 
 def listed(app: Holdfast, records: Sequence[JobRecord], now: datetime) -> str:
-    """One line for each, the newest last."""
+    """One line for each job, the newest last."""
     if not records:
         return "there are no jobs"
     lines = [f"  {told(app, record, now)}" for record in records[-SHOWN:]]
@@ -29,7 +29,7 @@ def listed(app: Holdfast, records: Sequence[JobRecord], now: datetime) -> str:
 
 
 def told(app: Holdfast, record: JobRecord, now: datetime) -> str:
-    """One job: what it is, and how it stands."""
+    """One job: its call, its queue and its state."""
     args = hide_secrets(msgspec.json.decode(record.args), app.secrets(record.task))
     call = ", ".join(f"{name}={value!r:.100}" for name, value in args.items()) if isinstance(args, dict) else repr(args)
     holds = "".join(f"; {reason.text}" for reason in blocking(app.why(record.id)) if reason.code in UNSAID)
@@ -37,7 +37,7 @@ def told(app: Holdfast, record: JobRecord, now: datetime) -> str:
 
 
 def blocking(reasons: Sequence[Reason]) -> list[Reason]:
-    """Those that keep a job from being run by the kit, which is a worker that has every task."""
+    """The reasons that keep the kit, a worker that has every task, from running a job."""
     return [reason for reason in reasons if reason.blocks and reason.code not in (Why.NO_WORKER, Why.NO_HANDLER)]
 
 

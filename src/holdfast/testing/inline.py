@@ -1,5 +1,5 @@
-"""Inline mode: what is enqueued runs at once, in the thread that enqueued it, and what its handler raised is raised
-there. The desk is the worker's own, turned by hand; only where attempts run is different."""
+"""Inline mode: a job runs as soon as it is enqueued, in the thread that enqueued it, and an error of its handler is
+raised there. It uses the worker's own desk, turn by turn; only the place where attempts run differs."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from holdfast.worker.desk import Desk
 
 R = TypeVar("R")
 
-NAME = "inline"  # the worker, as it is written on a job
+NAME = "inline"  # of the worker, as it is stored with a job
 
 
 class CallerRunner(InProcessRunner):
-    """Runs attempts where it is told to start them. Remembers what each job's handler raised, if it did."""
+    """Runs attempts in the thread that starts them, and remembers what each handler raised."""
 
     def __init__(self, app: Holdfast, desk: Desk) -> None:
         super().__init__(1, app.tasks.values(), app.store, app.settings)
@@ -50,7 +50,7 @@ def _call(handler: Handler, context: JobContext, args: bytes) -> object:
 
 
 def _awaited(coroutine: Coroutine[Any, Any, object]) -> object:
-    """What it returns, from a loop of its own: on a thread of its own, if the caller's has a loop that runs."""
+    """Run a coroutine in a loop of its own, on another thread if this one already runs a loop."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -73,8 +73,8 @@ def _awaited(coroutine: Coroutine[Any, Any, object]) -> object:
 
 
 class Inline:
-    """Stands in for what an application does with a new job. Methods are replaced on the application object itself: an
-    enqueue that nobody tests pays nothing for the possibility."""
+    """Replaces the enqueueing methods on the application object itself, so that enqueueing outside of tests pays
+    nothing for this mode."""
 
     def __init__(self, app: Holdfast) -> None:
         self._app = app
@@ -108,7 +108,7 @@ class Inline:
         return len(self.enqueue_many(jobs))
 
     def run(self, ids: Collection[str]) -> None:
-        """One attempt of each of these, and of what is due before them. Raises what the first of them raised."""
+        """Run one attempt of each of these jobs, and of those due before them. Raises what the first of them raised."""
         desk = Desk(NAME, self._app.store, self._app.settings, None)
         runner = CallerRunner(self._app, desk)
         desk.add(runner)

@@ -1,4 +1,4 @@
-"""The kit: an application on a throw-away store, and what a test does with it."""
+"""The kit: an application on a temporary store, and what a test does with it."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ ENOUGH = 1_000  # attempts in one run_due()
 
 @contextmanager
 def store(app: Holdfast, *, now: datetime | None = None, inline: bool = False, **settings: Any) -> Iterator[Kit]:
-    """Give an application a throw-away SQLite store, whatever it is configured with; at the end all is as before. Its
-    clock stands still at `now` until it is moved. `settings` are those of `Holdfast(…)`; here one handler of each kind
-    (async, sync) runs at a time, unless they say otherwise."""
+    """Give an application a temporary SQLite store, whatever it is configured with, and restore it at the end. Its
+    clock stands still at `now` until it is moved. `settings` are those of `Holdfast(…)`; by default one handler of each
+    kind (async, sync) runs at a time."""
     if in_handler():
         raise AssertionError("a handler can't move its own application to another store")
     clock = Clock(now)
@@ -65,7 +65,7 @@ def store(app: Holdfast, *, now: datetime | None = None, inline: bool = False, *
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """One attempt that `run_due` ran. `outcome` is the word of its event: succeeded, failed, rescheduled, released,
+    """One attempt that `run_due` ran. `outcome` is the name of its event: succeeded, failed, rescheduled, released,
     parked or stopped."""
 
     id: str
@@ -77,7 +77,7 @@ class Ran:
 
 
 class Kit:
-    """An application on a throw-away store. `app` is yours; nothing about it is faked."""
+    """An application on a temporary store. `app` is yours; nothing about it is faked."""
 
     def __init__(self, app: Holdfast, clock: Clock) -> None:
         self.app = app
@@ -90,7 +90,7 @@ class Kit:
         return self.clock.now
 
     def advance(self, by: Duration) -> datetime:
-        """Move the database's clock on: "90s", "1h 30m", seconds or a timedelta. Runs nothing."""
+        """Move the database's clock forward: "90s", "1h 30m", seconds or a timedelta. Runs nothing."""
         return self.clock.advance(by)
 
     # -- running -----------------------------------------------------------------------------------------------------
@@ -98,13 +98,14 @@ class Kit:
     def run_due(
         self, *, queues: Iterable[str] | None = None, expect: State | str | None = None, limit: int = ENOUGH
     ) -> list[Ran]:
-        """Run everything that is due now, here, and what falls due by that; returns the attempts that ran, in the order
-        in which they ended. First what workers do by the clock: jobs of dead workers are taken back, expired ones are
-        cancelled, old ones forgotten. `expect` is a state that every job which ran must be in afterwards."""
+        """Run everything that is due now in this process, and what falls due as a result; returns the attempts that
+        ran, in the order in which they ended. Before that it does what workers do by the clock: it takes back jobs of
+        dead workers, cancels expired ones and deletes old ones. `expect` is a state that every job which ran must be
+        in afterwards."""
         __tracebackhide__ = True
         wanted = None if expect is None else _state(expect)
         served = None if queues is None else names_of("run_due: queues", queues)
-        # What a test has replaced, and its clock, are here: so tasks with a process of their own run here, too.
+        # A test's patches and its clock exist only in this process, so isolated tasks run here too.
         worker = Worker(self.app.store, self.app.settings, self.app.runner_group(isolated=True), queues=served)
         ran: list[Ran] = []
 
@@ -128,7 +129,7 @@ class Kit:
         return ran
 
     async def arun_due(self, **options: Any) -> list[Ran]:
-        """`run_due` for asynchronous tests: the test's own loop goes on meanwhile."""
+        """`run_due` for asynchronous tests: the test's own loop keeps running."""
         return await asyncio.to_thread(self.run_due, **options)
 
     def _check_ran(self, ran: Sequence[Ran], wanted: State) -> None:
@@ -141,33 +142,34 @@ class Kit:
             raise AssertionError(f"{len(others)} of {len(found)} jobs that ran are not {wanted}:\n{lines}")
 
     def inline(self) -> AbstractContextManager[None]:
-        """`with kit.inline():` what is enqueued runs at once, in the thread that enqueues it, and what its handler
-        raises is raised there. The outcome is recorded as ever: a job that is to be tried again waits for `run_due`."""
+        """`with kit.inline():` a job runs as soon as it is enqueued, in the thread that enqueues it, and an error of
+        its handler is raised there. The outcome is recorded as usual: a job to be retried waits for `run_due`."""
         return Inline(self.app).installed()
 
     # -- looking -----------------------------------------------------------------------------------------------------
 
     def jobs(self, task: Enqueuer[..., Any] | str | None = None, *, state: State | str | None = None) -> list[Job[Any]]:
-        """The jobs there are, the oldest first."""
+        """All jobs, the oldest first."""
         name = task.task.name if isinstance(task, Enqueuer) else task
         found = self._records(name, None if state is None else _state(state))
         return [Job(self.app, record.id, record.task, created=False) for record in found]
 
     def why(self, job: Job[Any]) -> list[str]:
-        """What stands between this job and `run_due()`, as codes of `job.why()`: `["BACKOFF"]`. Empty: nothing. (That
-        no worker is up is no reason here: `run_due` is one.)"""
+        """What keeps `run_due()` from running this job, as codes of `job.why()`: `["BACKOFF"]`. Empty: nothing. (A
+        missing worker is no reason here, because `run_due` acts as one.)"""
         return [reason.code.value for reason in blocking(job.why())]
 
     def assert_enqueued(self, task: Enqueuer[..., Any], /, *args: Any, **kwargs: Any) -> Job[Any]:
-        """There is a job of this task with these arguments, whatever became of it; the others may be anything. Options
-        are asked for as they are given: `assert_enqueued(send.using(queue="mail"), to="you")`. Returns the newest."""
+        """Assert that there is a job of this task with these arguments, in any state; other arguments may have any
+        value. Options are written as in an enqueue: `assert_enqueued(send.using(queue="mail"), to="you")`. Returns the
+        newest such job."""
         __tracebackhide__ = True
         if found := self._matching(task, args, kwargs):
             return Job(self.app, found[-1].id, found[-1].task, created=False)
         raise AssertionError(f"no job of {_asked(task, args, kwargs)} was enqueued; {self._listed()}")
 
     def assert_not_enqueued(self, task: Enqueuer[..., Any], /, *args: Any, **kwargs: Any) -> None:
-        """There is no such job."""
+        """Assert that there is no such job."""
         __tracebackhide__ = True
         if found := self._matching(task, args, kwargs):
             lines = "\n".join(f"  {told(self.app, record, self.now)}" for record in found)
@@ -202,8 +204,8 @@ class Kit:
     def failing(
         self, task: Task[..., Any], error: BaseException | type[BaseException], *, times: int | None = None
     ) -> Iterator[None]:
-        """`with kit.failing(send, ConnectionError("down"), times=2):` the handler raises this instead of running, the
-        first `times` times; None: always."""
+        """`with kit.failing(send, ConnectionError("down"), times=2):` the handler raises this error instead of running,
+        the first `times` times, or always if that is None."""
         function = task.function
         calls = count(1)
 
@@ -219,8 +221,8 @@ class Kit:
             task.function = function
 
     def crash(self, job: Job[Any]) -> None:
-        """A worker takes this job and is never heard of again: it is rescued by the first `run_due()` after the lease
-        has run out, as after `kit.advance("1m")`."""
+        """Let a worker claim this job and die. The first `run_due()` after its lease has expired, such as after
+        `kit.advance("1m")`, takes it back."""
         others: list[ClaimedJob] = []
         while found := self._claim_one(job.task):
             if str(found.id) == job.id:

@@ -1,4 +1,4 @@
-"""Is this the job that was asked for? Arguments are compared as they are kept, options by what they do to a job."""
+"""Finds the job that an assertion asks for: compares arguments as they are stored, and options by their effect."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def matches(given: dict[str, Any], wanted: dict[str, Any]) -> bool:
 
 
 def as_json(values: dict[str, Any]) -> dict[str, Any]:
-    """Values as they are kept; those that can't be kept are left out."""
+    """Values as they are stored, without those that can't be stored."""
     kept: dict[str, Any] = {}
     for name, value in values.items():
         try:
@@ -28,7 +28,7 @@ def as_json(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def fits(record: JobRecord, options: Options) -> bool:
-    """Was it enqueued with these options?"""
+    """Was the job enqueued with these options?"""
     for name in ("queue", "priority", "max_attempts", "key", "correlation_id"):
         if name in options and getattr(record, name) != options[name]:
             return False
