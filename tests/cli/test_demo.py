@@ -29,7 +29,7 @@ def test_the_demonstration_fails_if_a_job_was_lost(tmp_path: Path) -> None:
         "from pathlib import Path\n"
         "from holdfast.demo import show\n"
         "class Robbed(show.Demo):\n"
-        "    def _hand_out_again(self):\n"
+        "    def _enqueue_same_key(self):\n"
         "        with sqlite3.connect(self._path) as db:\n"
         "            db.execute('delete from holdfast_jobs where id = 7')\n"
         "        db.close()\n"
