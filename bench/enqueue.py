@@ -60,7 +60,7 @@ def enqueuers() -> Iterator[Enqueuers]:
 
     store: Any = hf.store
     with psycopg.connect(hf.settings.url, autocommit=True) as listener, ExitStack() as stack:
-        listener.execute(store.listen_everywhere)
+        listener.execute(store.wakeups.listen_everywhere)
         command = [sys.executable, "-m", "bench.enqueue"]
         processes = []
         for _ in range(ENQUEUERS):

@@ -165,7 +165,7 @@ def test_of_many_who_ask_the_same_at_once_one_wins(
 
     def ask(number: int) -> str:
         try:
-            return str(getattr(own[number], verb)(id))
+            return str(getattr(own[number].operator, verb)(id))
         except (Refused, JobNotFound) as refused:
             return type(refused).__name__
 

@@ -134,7 +134,7 @@ def cases(connection: Connection, store: PostgresStore) -> list[Case]:
         "recorded": one,
         "checkpoint": {**one, "checkpoint": "{}", "pending": 1, "done": 1},
         "renew": {"fences": array([fence]), "held": 3, "lease": 20.0},
-        "requests": {"ids": array(ids), "fences": array([fence] * len(ids))},
+        "requests": {"held": json.dumps([[id, fence] for id in ids])},
         "drop_leases": {"fences": array([fence])},
         "expired_leases": {"by_expiry": True, "dead": [worker], "limit": 20},
         "leased_jobs": {"ids": array(ids), "fence": fence},
@@ -171,7 +171,8 @@ def cases(connection: Connection, store: PostgresStore) -> list[Case]:
         Case("lately", statements["lately"], {"before": 2000, "most": 100, "minus_span": -60.0}, rows=200),
         Case("find", statements["find"], {"before": 2000, "after": 1000, "limit": 50, **nothing}, rows=1000, pages=400),
         Case("find_of", statements["find_of"], {"ids": array(ids), "limit": 50, **nothing}),
-        Case("purge", statements["purge"], retention(), rows=2000, pages=4200),
+        Case("purge_step", statements["purge_step"], retention(), rows=1000),
+        Case("purge", statements["purge"], retention() | {"reached": 1000}, rows=2000, pages=4200),
     ]
 
 

@@ -62,7 +62,7 @@ class Script:
     def __init__(self, time: Time) -> None:
         self._time = time
         self.shown_url = "a script"
-        self.wakeups = self.reads = self
+        self.wakeups = self.reads = self.db = self
         self.answers: list[Answer] = []
         self.always: Answer = Claimed()
         self.early: list[Exception] = []  # raised before anything is sent

@@ -4,29 +4,50 @@ the database for them, and the worker sees that the work moves."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import HoldfastError
 from holdfast.model.outcome import Progress
 from holdfast.runners.messages import FindStep, KeepStep, RecordsSuccess, SaveCheckpoint, StoreRequest
-from holdfast.store.base import Ref, Row, Store
+from holdfast.store.base import Ref, Store
 from holdfast.tasks.offload import at_once
 
 if TYPE_CHECKING:
-    from holdfast.store.permits import Permits
+    from holdfast.store.database import Database
+    from holdfast.store.user_connections import UserConnections
 
 Send = Callable[[StoreRequest], Any]  # sends a request to the worker and returns the reply
 
 
 class StoreProxy:
-    """In the isolated process: what a JobContext needs of a Store. The worker knows which attempt a request is for, so
-    `ref` is not sent."""
+    """In the isolated process: what a JobContext needs of a Store. Attempts go by way of the worker; the rest is this
+    process's own, if it may have it."""
 
     def __init__(self, send: Send, store: Callable[[], Store] | None) -> None:
         """`store`: opens the database; None: this process has no access to it."""
-        self._send = send
         self._open = store
+        self.attempts = AttemptsProxy(send, self._store)
+
+    @property
+    def user_connections(self) -> UserConnections:
+        return self._store().user_connections
+
+    @property
+    def db(self) -> Database:
+        return self._store().db
+
+    def _store(self) -> Store:
+        if self._open is None:
+            raise no_database()
+        return self._open()
+
+
+class AttemptsProxy:
+    """The worker knows which attempt a request is for, so `ref` is not sent."""
+
+    def __init__(self, send: Send, store: Callable[[], Store]) -> None:
+        self._send = send
+        self._store = store
 
     def checkpoint(self, ref: Ref, state: bytes | None, pending: int = 0, done: int | None = None) -> tuple[bool, bool]:
         cancel, pause = self._send(SaveCheckpoint(state, int(pending), None if done is None else int(done)))
@@ -51,24 +72,6 @@ class StoreProxy:
     ) -> None:
         await self._store().attempts.asucceed_on(connection, ref, result, progress)
         await at_once(self._send, RecordsSuccess())
-
-    @property
-    def permits(self) -> Permits | None:
-        return self._store().user_connections.permits
-
-    def user_transaction(self, note: str = "") -> AbstractContextManager[Any]:
-        return self._store().user_connections.transaction(note)
-
-    def look_around(self) -> None:
-        self._store().db.look_around()
-
-    def read(self, name: str, /, **parameters: Any) -> list[Row]:
-        return self._store().db.read(name, **parameters)
-
-    def _store(self) -> Store:
-        if self._open is None:
-            raise no_database()
-        return self._open()
 
 
 class NoStore:

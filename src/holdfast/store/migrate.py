@@ -52,7 +52,9 @@ def script(engine: str, since: int, *, schema: str, prefix: str) -> str:
         first = _META.format(columns="(version, oldest_code)", values=f"{version}, {OLDEST_CODE}")
     else:
         parts += ["pragma journal_mode = wal;", "begin immediate;"]
-        first = _META.format(columns="", values=f"1, {_RANDOM_ID}, {version}, {OLDEST_CODE}")
+        first = _META.format(
+            columns="(only_row, store_id, version, oldest_code)", values=f"1, {_RANDOM_ID}, {version}, {OLDEST_CODE}"
+        )
     known = f"update @meta set version = {version}, oldest_code = {OLDEST_CODE};"  # noqa: S608 - our own numbers
     parts += [f"-- {migration.name}\n{migration.sql.strip()}" for migration in found]
     parts += [known if since else first, "commit;"]
