@@ -205,7 +205,7 @@ def test_a_child_forked_in_the_middle_of_a_transaction_leaves_it_alone(stores: C
         tx.rows("checkpoint", id=job.id, fence=job.fence, checkpoint='{"at": 1}', pending=1, done=None)
 
         def child() -> None:
-            if hasattr(store, "path"):
+            if hasattr(store.db, "path"):
                 return  # it would wait for us, and we for it: as any second writer
             store.enqueue(new_job("from a child"))
 
