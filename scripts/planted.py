@@ -593,14 +593,14 @@ GUARANTEES: dict[str, list[Bug]] = {
         ).seen_by("a_pause_holds", tasks="doze nap quick"),
         bug(
             "a desk starts a job that a filter pause matches",
-            "worker/filter_pauses.py",
+            "worker/intake.py",
             "            if pause is None:\n",
             "            if True:\n",
             "contract/test_holds.py::test_what_comes_later_is_claimed_and_given_back_as_held",
         ).seen_by("a_pause_holds", tasks="nap"),
         bug(
             "a desk does not notice that filter pauses have changed",
-            "worker/filter_pauses.py",
+            "worker/intake.py",
             "        if jobs and (version is None or version != self._version):",
             "        if jobs and version is None:",
             "contract/test_holds.py::test_what_comes_later_is_claimed_and_given_back_as_held",
@@ -755,14 +755,14 @@ GUARANTEES: dict[str, list[Bug]] = {
         ).seen_by("nobody_is_robbed", "term worker", tasks="late long quick aquick"),
         bug(
             "a stopping worker gives no grace",
-            "worker/shutdown.py",
+            "worker/worker.py",
             "now + AFTER_GRACE + (0.0 if self.asked else self._grace))",
             "now + AFTER_GRACE)",
             "work/test_worker.py::test_a_worker_that_stops_lets_handlers_finish_and_claims_nothing_more",
         ).seen_by("who_stops_gives_its_grace", "term worker", tasks="nap doze spawner"),
         bug(
             "a stopping worker does not release what did not finish",
-            "worker/shutdown.py",
+            "worker/worker.py",
             "                self._desk.outbox.give_back(attempt)\n",
             "                self._desk.outbox.forget(attempt.held)\n",
             "work/test_worker.py::test_what_does_not_finish_in_its_grace_is_given_back_uncharged",
@@ -822,7 +822,7 @@ GUARANTEES: dict[str, list[Bug]] = {
         ).unseen("under load something else wakes the workers"),
         bug(
             "a worker that alone learns when a job falls due does not tell its peers",
-            "worker/peers.py",
+            "worker/poller.py",
             '            self._store.wakeups.hint("", due_in=seconds)\n',
             "            pass\n",
             "work/test_peers.py::test_who_keeps_no_time_tells_those_who_do",
@@ -921,7 +921,7 @@ GUARANTEES: dict[str, list[Bug]] = {
     "hostile": [
         bug(
             "a worker acts on every vain notification at once",
-            "worker/vain_wakeups.py",
+            "worker/poller.py",
             "            self._rest = self._rest or SHORTEST\n",
             "            self._rest = 0.0\n",
             "work/test_vain_wakeups.py::test_a_flood_makes_few_looks",

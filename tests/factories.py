@@ -13,11 +13,10 @@ from holdfast.model.peers import Place
 from holdfast.settings import Settings
 from holdfast.store.base import Exchanged, Ref, Store
 from holdfast.worker.cron import Crons
-from holdfast.worker.filter_pauses import FilterPauses
+from holdfast.worker.intake import FilterPauses
 from holdfast.worker.neighbours import Neighbours
-from holdfast.worker.presence import Presence
 from holdfast.worker.rescuer import Rescuer, Trust
-from holdfast.worker.watchdog import Watchdog
+from holdfast.worker.watchdog import Presence, Watchdog
 
 MINUTE = 60.0
 HOUR = 3600.0

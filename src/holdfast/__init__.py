@@ -25,12 +25,12 @@ if TYPE_CHECKING:
         WaitTimeout,
     )
     from holdfast.job import Job
+    from holdfast.model.isolation import Limits
     from holdfast.model.lifecycle import State
-    from holdfast.model.limits import Limits
     from holdfast.model.retry import Exponential
     from holdfast.redact import Secret
     from holdfast.tasks.context import JobContext
-    from holdfast.tasks.job_info import JobInfo
+    from holdfast.tasks.current import JobInfo
 
 __all__ = [
     "BadArguments",
@@ -64,7 +64,7 @@ __all__ = [
 # start, and a worker is to hear signals before that.
 _HOMES = {
     "Exponential": "model.retry", "Holdfast": "app", "Job": "job", "JobContext": "tasks.context",
-    "JobInfo": "tasks.job_info", "Limits": "model.limits", "Secret": "redact", "State": "model.lifecycle",
+    "JobInfo": "tasks.current", "Limits": "model.isolation", "Secret": "redact", "State": "model.lifecycle",
 }  # fmt: skip
 
 if not TYPE_CHECKING:

@@ -18,6 +18,7 @@ from holdfast import events
 from holdfast.errors import UNGUARDED, BadArguments, BadSettings, SchemaOutdated, StoreUnavailable, UnknownTask
 from holdfast.job import Job
 from holdfast.model.cron import CatchUp, CronRecord
+from holdfast.model.isolation import Limits
 from holdfast.model.job import (
     DEFAULT_MAX_ATTEMPTS,
     DEFAULT_QUEUE,
@@ -30,7 +31,6 @@ from holdfast.model.job import (
     QueueSummary,
 )
 from holdfast.model.lifecycle import State
-from holdfast.model.limits import Limits
 from holdfast.model.retry import DEFAULT_RETRY, RetryLike, retry_policy
 from holdfast.model.text import nearest, plural
 from holdfast.operations import STACK_TIMEOUT, Operations
@@ -50,8 +50,7 @@ if TYPE_CHECKING:
     from holdfast.doctor import Finding
     from holdfast.model.stack import Stack
     from holdfast.model.why import QueueWhy, Reason
-    from holdfast.runners.inprocess import InProcessRunner
-    from holdfast.runners.inprocess_group import InProcessGroup
+    from holdfast.runners.inprocess import InProcessGroup, InProcessRunner
     from holdfast.worker.worker import Worker
 
 P = ParamSpec("P")
@@ -454,7 +453,7 @@ class Holdfast:
     def runner_group(self, *, isolated: bool = False) -> InProcessGroup:
         """What runs this application's handlers in this process, for workers and runner processes. `isolated`: also
         those of tasks that want a process of their own."""
-        from holdfast.runners.inprocess_group import InProcessGroup
+        from holdfast.runners.inprocess import InProcessGroup
 
         return InProcessGroup(
             self.store, self.settings, self.tasks.values(), resources=self._resources, hooks=self._hooks,
@@ -463,7 +462,7 @@ class Holdfast:
 
     def isolated_runner_group(self, task: str, store: Store, threads: type[InProcessRunner]) -> InProcessGroup:
         """The same for a process that runs one attempt of this task."""
-        from holdfast.runners.inprocess_group import InProcessGroup
+        from holdfast.runners.inprocess import InProcessGroup
 
         return InProcessGroup(
             store, self.settings, [self.find_task(task)], resources=self._resources, hooks=self._hooks, isolated=True,

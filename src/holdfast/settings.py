@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from holdfast.errors import BadSettings
-from holdfast.model.backoff import PollBackoff
 from holdfast.model.durations import DAY
 from holdfast.model.job import DEFAULT_LEASE
 from holdfast.model.names import checked_name
+from holdfast.model.retry import PollBackoff
 from holdfast.redact import scrub
 
 DEFAULT_URL = "sqlite:///holdfast.db"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.store.postgres.wakeup_rate import LONGEST_REST, MANY, WAKEUPS, WINDOW, WakeupRate
+from holdfast.store.postgres.notify import LONGEST_REST, MANY, WAKEUPS, WINDOW, WakeupRate
 
 
 def crowd_of(processes: int, *, every: float, commit: float, seconds: float = 10 * WINDOW) -> WakeupRate:

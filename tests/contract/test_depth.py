@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.model.job import Depth
-from holdfast.store import depth
+from holdfast.store import reads as depth
 from holdfast.store.base import Store
 from tests.factories import BOOM, HOUR, LEASE, Clock, a_queued_job, a_running_job, claim, new_job, ref
 

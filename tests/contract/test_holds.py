@@ -14,10 +14,10 @@ from holdfast.errors import RowLocked, StoreError
 from holdfast.model.filter import parse
 from holdfast.model.lifecycle import State
 from holdfast.settings import Settings
-from holdfast.store import filter_pauses
+from holdfast.store import pauses as filter_pauses
 from holdfast.store.base import Store
 from holdfast.store.why import why
-from holdfast.worker.filter_pauses import FilterPauses
+from holdfast.worker.intake import FilterPauses
 from tests.contract.places import PEOPLES_VERBS, at_once, raw
 from tests.factories import (
     BOOM,
@@ -423,7 +423,7 @@ def test_a_desk_reads_the_pauses_when_their_version_has_changed_and_not_before(
 def test_a_desk_does_not_go_by_a_pause_that_was_deleted_by_hand(
     store: Store, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.worker.filter_pauses.TRUSTED", 0.0)
+    monkeypatch.setattr("holdfast.worker.intake.TRUSTED", 0.0)
     pauses = FilterPauses(store)
     hold(store)
     a_queued_job(store, args=THEIRS)

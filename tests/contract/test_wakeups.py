@@ -24,7 +24,9 @@ from holdfast.settings import Settings
 from holdfast.store import open_store
 from holdfast.store.base import Store
 from holdfast.store.postgres import connect as postgres_connect
-from holdfast.store.postgres import listen, notify, primary, wakeup_rate
+from holdfast.store.postgres import notify, primary
+from holdfast.store.postgres import notify as wakeup_rate
+from holdfast.store.postgres import wakeups as listen
 from holdfast.store.postgres.connect import Connection
 from holdfast.store.postgres.store import PostgresStore
 from tests.contract.places import raw

@@ -18,9 +18,9 @@ from holdfast.settings import Settings
 from holdfast.store import open_store
 from holdfast.store.base import Store
 from holdfast.store.sqlite import wakeups as sqlite_wakeups
-from holdfast.store.sqlite import watch
+from holdfast.store.sqlite import wakeups as watch
 from holdfast.store.sqlite.connect import path_of
-from holdfast.store.sqlite.watch import Watch
+from holdfast.store.sqlite.wakeups import Watch
 from tests.contract.test_wakeups import listening
 from tests.factories import a_queued_job
 
@@ -217,7 +217,7 @@ OUT_OF_DESCRIPTORS = """
 import json, os, resource, sys
 from pathlib import Path
 from holdfast import events
-from holdfast.store.sqlite import watch
+from holdfast.store.sqlite import wakeups as watch
 told = []
 events.subscribe(lambda name, fields: told.append([name, fields]))
 watch._libc()

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.model.backoff import POLL_TRIES, PollBackoff, error_delay, outcome_delay
+from holdfast.model.retry import POLL_TRIES, PollBackoff, error_delay, outcome_delay
 
 
 def test_the_waits_between_empty_polls_are_exactly_those_of_the_table() -> None:

@@ -17,8 +17,7 @@ from holdfast.tasks.attempt import Attempt
 from holdfast.worker import retention
 from holdfast.worker.in_flight import InFlight
 from holdfast.worker.mandate import Meters
-from holdfast.worker.outbox import Outbox
-from holdfast.worker.round_trip import RoundTrip
+from holdfast.worker.outbox import Outbox, RoundTrip
 from tests.running import HASTY, Heard, MakeApp, working
 from tests.waiting import wait_until
 
@@ -274,8 +273,8 @@ def test_nothing_is_said_of_single_jobs_when_nobody_listens(monkeypatch: pytest.
     def never(*_: object) -> dict[str, Any]:
         raise AssertionError("made for nobody")
 
-    monkeypatch.setattr("holdfast.worker.outcome_events.ended_fields", never)
-    monkeypatch.setattr("holdfast.worker.outcome_events.job_fields", never)
+    monkeypatch.setattr("holdfast.worker.outbox.ended_fields", never)
+    monkeypatch.setattr("holdfast.worker.outbox.job_fields", never)
     assert not events.wanted("succeeded")
     jobs = [by_handler(how)(app) for how in ("succeed", "fail", "reschedule")]
     assert [job.state for job in jobs] == [State.SUCCEEDED, State.FAILED, State.QUEUED]

@@ -311,7 +311,7 @@ def test_a_drain_is_not_over_because_one_look_failed(hf: Holdfast, monkeypatch: 
     def task() -> None: ...
 
     task.enqueue()
-    monkeypatch.setattr("holdfast.worker.patience.error_delay", lambda attempt: 0.01)
+    monkeypatch.setattr("holdfast.worker.exchange.error_delay", lambda attempt: 0.01)
     failures = [StoreUnavailable("away")]
 
     def before(finished: Sequence[Outcome]) -> None:

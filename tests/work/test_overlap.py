@@ -13,7 +13,7 @@ from holdfast.model.job import Claimed, Wants
 from holdfast.tasks.attempt import Attempt
 from holdfast.worker.exchange import LONGEST
 from holdfast.worker.outbox import BATCH
-from holdfast.worker.prefetch import FARTHEST
+from holdfast.worker.runner_slots import FARTHEST
 from tests.work.scripted import Backlog, Bench, held
 
 SLOTS = 100

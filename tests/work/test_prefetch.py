@@ -14,7 +14,7 @@ from holdfast.model.outcome import returned
 from holdfast.tasks.attempt import Attempt
 from holdfast.worker.intake import TOO_LATE
 from holdfast.worker.outbox import BATCH
-from holdfast.worker.prefetch import FARTHEST, FIRST, HEAVIEST, SOON
+from holdfast.worker.runner_slots import FARTHEST, FIRST, HEAVIEST, SOON
 from tests.work.scripted import Backlog, Bench, held
 
 MakeBench = Callable[..., Bench]

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast import State
 from holdfast.store.sqlite import wakeups as sqlite_wakeups
-from holdfast.store.sqlite.watch import Watch
+from holdfast.store.sqlite.wakeups import Watch
 from tests.running import MakeApp, await_state, working
 from tests.waiting import wait_until
 

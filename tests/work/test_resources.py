@@ -33,8 +33,8 @@ from holdfast.model.job import ClaimedJob
 from holdfast.model.outcome import Error, Outcome
 from holdfast.tasks import hooks
 from holdfast.tasks.attempt_events import emit_errored, emit_lost
+from holdfast.tasks.current import info_of
 from holdfast.tasks.hooks import Hooks
-from holdfast.tasks.job_info import info_of
 from tests.running import Heard, troubled, working
 from tests.waiting import wait_until
 

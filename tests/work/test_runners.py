@@ -19,7 +19,7 @@ import pytest
 from holdfast import Holdfast, JobContext, State, events
 from holdfast.model.job import ClaimedJob
 from holdfast.runners.event_loop import LoopRunner
-from holdfast.runners.threads import ThreadRunner
+from holdfast.runners.inprocess import ThreadRunner
 from holdfast.tasks.attempt import Attempt
 from holdfast.worker.desk import Desk
 from tests.running import Heard, await_state, working

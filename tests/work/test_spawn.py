@@ -16,8 +16,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Limits
-from holdfast.model.environment import child_environment
-from holdfast.model.limits import NO_LIMITS
+from holdfast.model.isolation import NO_LIMITS, child_environment
 from holdfast.runners import kernel, reaper
 from holdfast.runners.capture import Capture
 from holdfast.runners.child_setup import CPU_GRACE, ChildSetup

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.worker.suspects import FIRST_PACE, LONGEST, Delays, Suspects
+from holdfast.worker.intake import FIRST_PACE, LONGEST, Delays, Suspects
 from tests.work.scripted import Idle, held, suspect
 
 NOW = 100.0

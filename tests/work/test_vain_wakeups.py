@@ -17,8 +17,8 @@ from holdfast import Holdfast, State, events
 from holdfast.model.job import Claimed
 from holdfast.model.peers import LATE, Place
 from holdfast.store.postgres.store import PostgresStore
+from holdfast.worker.poller import APART, LONGEST, LOOKS, SHORTEST, VainWakeups
 from holdfast.worker.rescuer import now
-from holdfast.worker.vain_wakeups import APART, LONGEST, LOOKS, SHORTEST, VainWakeups
 from holdfast.worker.watchdog import SPREAD
 from tests.running import await_state, working
 from tests.waiting import wait_until

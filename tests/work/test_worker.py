@@ -16,11 +16,12 @@ import pytest
 
 from holdfast import Holdfast, Job, JobContext, State
 from holdfast.errors import HoldfastError, SchemaOutdated, StoreError, StoreUnavailable, ValueRefused
-from holdfast.model.backoff import POLL_TRIES
 from holdfast.model.outcome import Outcome
+from holdfast.model.retry import POLL_TRIES
 from holdfast.store.base import Ear
-from holdfast.worker import patience, retention
-from holdfast.worker.shutdown import AFTER_GRACE
+from holdfast.worker import exchange as patience
+from holdfast.worker import retention
+from holdfast.worker.worker import AFTER_GRACE
 from tests.contract.places import raw
 from tests.factories import wants
 from tests.running import HASTY, Heard, await_state, troubled, working

@@ -4,7 +4,9 @@ of tasks that ask for isolation (`isolating_group`)."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -88,3 +90,25 @@ class RunnerGroup(Protocol):
     def close(self, end_by: float) -> None:
         """Stop all handlers, except threads that can't be stopped. Whatever has not ended by itself by then (monotonic)
         is killed."""
+
+
+# Attempts that wait for a slot. The desk adds them, slots take them, and each is taken exactly once.
+
+
+class Unstarted(deque[Attempt]):
+    """The oldest is taken first (`popleft` raises IndexError when there is none). Safe from any thread."""
+
+    def since(self) -> float | None:
+        """When the oldest was claimed (monotonic)."""
+        try:
+            return self[0].taken
+        except IndexError:
+            return None
+
+    def withdraw(self, most: int | None = None) -> list[Attempt]:
+        """Take back what has not begun, the newest first."""
+        back: list[Attempt] = []
+        with suppress(IndexError):  # none is left
+            while most is None or len(back) < most:
+                back.append(self.pop())
+        return back

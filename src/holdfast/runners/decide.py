@@ -25,7 +25,7 @@ from holdfast.model.outcome import (
 from holdfast.model.payload import Unfit, encode
 from holdfast.model.retry import DEFAULT_RETRY, RetryPolicy
 from holdfast.redact import Hide, scrub
-from holdfast.store.user_connection import is_cut_off
+from holdfast.store.user_connections import is_cut_off
 from holdfast.tasks.attempt import Attempt, StopAttempt
 from holdfast.tasks.manifest import TaskInfo
 from holdfast.tasks.signature import UnfitArguments

@@ -19,9 +19,8 @@ from holdfast.store.base import Store
 from holdfast.tasks.attempt import Attempt
 from holdfast.tasks.attempt_events import emit_errored, job_fields
 from holdfast.tasks.context import JobContext
-from holdfast.tasks.current import current_context
+from holdfast.tasks.current import current_context, info_of
 from holdfast.tasks.hooks import ErrorHook, call_error_hooks
-from holdfast.tasks.job_info import info_of
 from holdfast.tasks.options import TaskDefaults
 from holdfast.tasks.task import Task
 

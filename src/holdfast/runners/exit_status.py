@@ -6,7 +6,7 @@ import re
 import signal
 from dataclasses import dataclass
 
-from holdfast.model.limits import NO_LIMITS, Limits
+from holdfast.model.isolation import NO_LIMITS, Limits
 
 # What programs print when they can't get memory: Python, C++, the C library, a Python that can't even print that.
 NO_MEMORY = re.compile(r"MemoryError|bad_alloc|[Cc]annot allocate memory|out of memory")

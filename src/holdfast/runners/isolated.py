@@ -12,13 +12,12 @@ from typing import Any
 from holdfast import events
 from holdfast.model.outcome import Crash, Outcome, given_back
 from holdfast.runners.arrivals import Arrivals
-from holdfast.runners.base import WorkerLink
-from holdfast.runners.channel import Garbled
+from holdfast.runners.base import Unstarted, WorkerLink
 from holdfast.runners.isolated_process import IsolatedProcess
 from holdfast.runners.messages import Ask, Began, Ended, Progressed, Run, Stack, StartFailed, ToWorker
 from holdfast.runners.process_watcher import ProcessWatcher
 from holdfast.runners.store_requests import StoreRequests
-from holdfast.runners.unstarted import Unstarted
+from holdfast.runners.wire import Garbled
 from holdfast.settings import Settings
 from holdfast.store.base import Store
 from holdfast.tasks.attempt import Attempt

@@ -19,8 +19,7 @@ from holdfast.errors import HoldfastError
 from holdfast.model.outcome import Outcome
 from holdfast.runners.child_setup import leave_signals_to_the_worker
 from holdfast.runners.execution import Handler
-from holdfast.runners.inprocess import InProcessRunner
-from holdfast.runners.inprocess_group import InProcessGroup
+from holdfast.runners.inprocess import InProcessGroup, InProcessRunner
 from holdfast.runners.messages import (
     REQUESTS,
     Ask,

@@ -13,18 +13,18 @@ from contextlib import ExitStack
 from msgspec.structs import replace
 
 from holdfast.errors import UNGUARDED, HoldfastError
-from holdfast.model.environment import child_environment
+from holdfast.model.isolation import child_environment
 from holdfast.model.outcome import Crash, Error, Outcome, Progress, errored, kept
 from holdfast.redact import hiding
 from holdfast.runners.attempt_table import how_far
 from holdfast.runners.capture import Capture
-from holdfast.runners.channel import Channel, Garbled
 from holdfast.runners.child_setup import ChildSetup
 from holdfast.runners.decide import forced
 from holdfast.runners.exit_status import ExitStatus
 from holdfast.runners.messages import REQUESTS, TakeStack, ToRunner
 from holdfast.runners.spawn import spawn
 from holdfast.runners.stop_sequence import STARTING, StopSequence
+from holdfast.runners.wire import Channel, Garbled
 from holdfast.settings import Settings
 from holdfast.tasks.attempt import Attempt
 from holdfast.tasks.attempt_events import is_error

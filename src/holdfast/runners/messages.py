@@ -15,7 +15,7 @@ from msgspec import Meta
 from holdfast.errors import HoldfastError
 from holdfast.model.job import STEP_NAME_LIMIT, ClaimedJob
 from holdfast.model.outcome import LOOKED_AT, MAX_COUNT, Outcome, clean
-from holdfast.runners.marks import MARKS
+from holdfast.runners.attempt_table import MARKS
 from holdfast.tasks.attempt import NOTE_LIMIT, StopReason
 from holdfast.tasks.manifest import TaskInfo
 

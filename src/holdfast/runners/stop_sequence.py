@@ -6,9 +6,9 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from holdfast.runners.channel import Channel
 from holdfast.runners.messages import Stop
 from holdfast.runners.spawn import Child
+from holdfast.runners.wire import Channel
 from holdfast.tasks.attempt import Attempt
 
 TERM = 5.0  # seconds after SIGTERM until SIGKILL

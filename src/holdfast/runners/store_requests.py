@@ -9,9 +9,9 @@ from typing import Any
 
 from holdfast.errors import HoldfastError
 from holdfast.runners.arrivals import Arrivals
-from holdfast.runners.channel import Garbled
 from holdfast.runners.isolated_process import IsolatedProcess
 from holdfast.runners.messages import Ask, FindStep, KeepStep, RecordsSuccess, Reply, SaveCheckpoint, StoreRequest
+from holdfast.runners.wire import Garbled
 from holdfast.store.base import Ref, Store
 
 

@@ -4,19 +4,65 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast import events
-from holdfast.errors import Refused, ValueRefused
+from holdfast.errors import Refused, RowLocked, StoreUnavailable, ValueRefused
 from holdfast.model.filter import Filter
 from holdfast.model.job import Changed
 from holdfast.model.lifecycle import FINISHED, IN_PLACE, REQUESTS, TRANSITIONS, State
-from holdfast.store.bulk import bulk
 from holdfast.store.columns import JobId, Row, key_of
 from holdfast.store.database import Database, Transaction
 from holdfast.store.reads import Reads
 from holdfast.store.retention import forget
 from holdfast.store.wakeups import Wakeups
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from holdfast.store.columns import JobId, Row
+
+
+# The verbs of people, on many jobs: in chunks, each in its own transaction, so that nobody waits long for a lock and
+# what is done stays done if the rest fails.
+
+LOCKED = 3  # locked jobs in a chunk before we give up: each one makes us wait
+
+
+def bulk(
+    verbs: OperatorVerbs, chunks: Iterable[Sequence[JobId]], verb: str, *,
+    told: Callable[[Changed], None] | None = None, **parameters: Any,
+) -> Changed:  # fmt: skip
+    """How many jobs were changed, were in a state that does not allow it, or run and were asked. `told` is called after
+    each chunk."""
+    changed = refused = asked = 0
+    for ids in chunks:
+        try:
+            rows = verbs.act(verb, ids, **parameters)
+        except (StoreUnavailable, ValueRefused):
+            rows = _one_by_one(verbs, verb, ids, parameters)
+        running = sum(row["state"] == State.RUNNING for row in rows) if verb in REQUESTS else 0
+        changed, refused, asked = changed + len(rows) - running, refused + len(ids) - len(rows), asked + running
+        if told is not None:
+            told(Changed(changed, refused, asked))
+    return Changed(changed, refused, asked)
+
+
+def _one_by_one(verbs: OperatorVerbs, verb: str, ids: Sequence[JobId], parameters: dict[str, Any]) -> list[Row]:
+    """Somebody holds a lock on one of them, there was a deadlock, or one was refused: then each job by itself. All that
+    can be changed are changed before a lock is reported."""
+    done: list[Row] = []
+    locked: list[RowLocked] = []
+    for id in ids:
+        try:
+            done += verbs.act(verb, [id], **parameters)
+        except RowLocked as error:
+            locked.append(error)
+            if len(locked) == LOCKED:
+                break
+    if locked:
+        raise locked[0]
+    return done
 
 
 class OperatorVerbs:

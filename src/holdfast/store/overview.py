@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from holdfast.model.overview import Failure, Overview, Rates, Running
-from holdfast.store.depth import depths
 from holdfast.store.find import LAST
+from holdfast.store.reads import depths
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -22,7 +22,7 @@ from holdfast.model.why import (
 )
 from holdfast.store.base import JobId, Row, Store
 from holdfast.store.columns import key_of
-from holdfast.store.filter_pauses import standing_filters
+from holdfast.store.pauses import standing_filters
 
 WINDOW = 10_000  # jobs of a queue that a summary reads, of each kind
 PACE_JOBS = 1000  # jobs read to estimate how quickly they are done

@@ -12,10 +12,9 @@ from holdfast.model.outcome import MAX_COUNT
 from holdfast.model.payload import decode_checkpoint
 from holdfast.redact import Hiding
 from holdfast.tasks.attempt import Attempt
+from holdfast.tasks.current import JobInfo, info_of
 from holdfast.tasks.handler_transaction import HandlerTransaction, Success
-from holdfast.tasks.job_info import JobInfo, info_of
-from holdfast.tasks.lease_writes import LeaseWrites
-from holdfast.tasks.progress import atrack, check_counts, checked_note, saving_checkpoint, track
+from holdfast.tasks.lease_writes import LeaseWrites, atrack, check_counts, checked_note, saving_checkpoint, track
 from holdfast.tasks.steps import Steps
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ import msgspec
 from holdfast import errors, events
 from holdfast.errors import BadSettings, Crashed, HoldfastError, LeaseLost, StoreError
 from holdfast.model.outcome import in_words
-from holdfast.tasks.job_info import JobInfo
+from holdfast.tasks.current import JobInfo
 from holdfast.tasks.resources import on_loop
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from datetime import datetime
 import msgspec
 
 from holdfast.model.cron import CatchUp, CronRecord, Schedule, cron_tag
-from holdfast.model.limits import NO_LIMITS, Limits
+from holdfast.model.isolation import NO_LIMITS, Limits
 from holdfast.model.retry import DEFAULT_RETRY, Exponential, Fixed, NoDelay, RetryPolicy
 from holdfast.tasks.options import Isolation
 from holdfast.tasks.task import Task

@@ -12,9 +12,8 @@ import msgspec
 
 from holdfast.errors import BadArguments, BadSettings
 from holdfast.model.cron import CATCH_UP, CatchUp, Schedule
-from holdfast.model.environment import of_database
+from holdfast.model.isolation import NO_LIMITS, Limits, of_database
 from holdfast.model.job import DEFAULT_MAX_ATTEMPTS, DEFAULT_QUEUE, FOREVER, MAX_PRIORITY, MIN_PRIORITY
-from holdfast.model.limits import NO_LIMITS, Limits
 from holdfast.model.names import checked_name
 from holdfast.model.retry import DEFAULT_RETRY, RetryPolicy
 

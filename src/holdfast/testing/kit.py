@@ -29,7 +29,7 @@ from holdfast.testing.clock import Clock, Duration
 from holdfast.testing.describe import blocking, listed, told
 from holdfast.testing.inline import Inline
 from holdfast.testing.matching import as_json, fits, matches
-from holdfast.worker.filter_pauses import FilterPauses
+from holdfast.worker.intake import FilterPauses
 from holdfast.worker.worker import Worker
 
 ENDS = ("succeed", "fail", "reschedule", "release", "park", "stop")

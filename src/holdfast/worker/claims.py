@@ -7,8 +7,7 @@ import uuid
 from holdfast.model.job import Wants
 from holdfast.worker.in_flight import InFlight
 from holdfast.worker.mandate import Mandate
-from holdfast.worker.outbox import BATCH, Outbox
-from holdfast.worker.round_trip import RunnerClaim
+from holdfast.worker.outbox import BATCH, Outbox, RunnerClaim
 from holdfast.worker.runner_slots import RunnerSlots, SlotTable
 
 

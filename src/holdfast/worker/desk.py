@@ -18,24 +18,17 @@ from holdfast.store.base import Ref, Store
 from holdfast.tasks.attempt import Attempt
 from holdfast.worker.claims import Claims
 from holdfast.worker.ended_attempts import EndedAttempts
-from holdfast.worker.exchange import Exchange
-from holdfast.worker.filter_pauses import FilterPauses
+from holdfast.worker.exchange import Exchange, Patience
 from holdfast.worker.in_flight import InFlight
-from holdfast.worker.intake import Intake
+from holdfast.worker.intake import FilterPauses, Intake, Suspects
 from holdfast.worker.listener import WakeupConnection
 from holdfast.worker.mandate import Mandate, Meters
 from holdfast.worker.next_step import DeskState, Do, LookFor, RunnerState, Timers, deadline, next_step
-from holdfast.worker.outbox import Outbox
-from holdfast.worker.outcome_events import OutcomeEvents, expire
-from holdfast.worker.patience import Patience
-from holdfast.worker.peers import Peers
+from holdfast.worker.outbox import Outbox, OutcomeEvents, RunnerClaim, expire
 from holdfast.worker.periodic import Bell
-from holdfast.worker.poller import Poller
-from holdfast.worker.round_trip import RunnerClaim
+from holdfast.worker.poller import LONGEST as LONGEST_REST
+from holdfast.worker.poller import Peers, Poller, VainWakeups
 from holdfast.worker.runner_slots import RunnerSlots, SlotTable
-from holdfast.worker.suspects import Suspects
-from holdfast.worker.vain_wakeups import LONGEST as LONGEST_REST
-from holdfast.worker.vain_wakeups import VainWakeups
 from holdfast.worker.wakeups import Wakeups
 
 

@@ -9,12 +9,12 @@ from msgspec.structs import replace
 
 from holdfast.model.outcome import Crash, Outcome, given_back
 from holdfast.tasks.attempt import Attempt
+from holdfast.worker.intake import Suspects
 from holdfast.worker.mandate import Mandate, Meters
 from holdfast.worker.outbox import Outbox
 from holdfast.worker.periodic import Bell
 from holdfast.worker.poller import Poller
 from holdfast.worker.runner_slots import SlotTable
-from holdfast.worker.suspects import Suspects
 
 
 class EndedAttempts:

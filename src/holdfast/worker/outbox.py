@@ -6,21 +6,98 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 from msgspec.structs import replace
 
 from holdfast import events
-from holdfast.errors import StoreError
-from holdfast.model.job import ClaimedJob
+from holdfast.errors import OutcomeUnknown, StoreError
+from holdfast.model.job import ClaimedJob, Wants
 from holdfast.model.lifecycle import State
-from holdfast.model.outcome import NOT_COMMITTED, Crash, Error, Outcome, given_back
-from holdfast.store.base import Exchanged, Ref, Store, goes_on
+from holdfast.model.outcome import NOT_COMMITTED, Crash, Error, Outcome, Verb, given_back, returned
+from holdfast.store.base import Exchanged, Ref, Store, by_verb, goes_on
 from holdfast.tasks.attempt import Attempt
-from holdfast.tasks.attempt_events import emit_errored, emit_lost, emit_rescued
+from holdfast.tasks.attempt_events import emit_errored, emit_lost, emit_rescued, ended_fields, job_fields
 from holdfast.worker.in_flight import InFlight, SpentLeases
 from holdfast.worker.mandate import Meters
-from holdfast.worker.outcome_events import OutcomeEvents
-from holdfast.worker.round_trip import RoundTrip, RunnerClaim
+from holdfast.worker.runner_slots import RunnerSlots
+
+# One round trip to the database: what it takes there.
+
+
+@dataclass(slots=True, frozen=True)
+class RunnerClaim:
+    """What to claim, and for which runner."""
+
+    wants: Wants
+    slots: RunnerSlots
+
+
+@dataclass(slots=True)
+class RoundTrip:
+    """A round trip under way: outcomes to record, what to claim, and leases to delete."""
+
+    outcomes: list[Outcome]
+    claim: RunnerClaim | None
+    spent_leases: list[str]
+    departed: float = field(default_factory=time.monotonic)
+    claim_unknown: bool = field(init=False)  # what it claimed has not been answered
+
+    def __post_init__(self) -> None:
+        self.claim_unknown = self.claim is not None
+
+    def failed(self, error: StoreError) -> None:
+        """It claimed nothing, unless the reply was lost: then it may have."""
+        self.claim_unknown = self.claim_unknown and isinstance(error, OutcomeUnknown)
+
+
+# The events of what the desk claimed and recorded: one for each verb. Details of jobs are only computed if somebody
+# listens.
+
+
+class OutcomeEvents:
+    def __init__(self, worker: str, in_flight: InFlight) -> None:
+        self._worker = worker
+        self._in_flight = in_flight
+
+    def claimed(self, jobs: Sequence[ClaimedJob]) -> None:
+        events.emit("claimed", jobs=lambda: [job_fields(held) for held in jobs], count=len(jobs), worker=self._worker)
+
+    def recorded(self, outcomes: Sequence[Outcome], others: Sequence[Outcome], done: Exchanged) -> None:
+        """One event for each verb among these outcomes; for failures, one for each job. Call it while the attempts are
+        still in flight. `others`: the outcomes that are not successes."""
+        unsure = [*done.lost, *done.already]
+        succeeded = len(outcomes) - len(others) - sum(1 for outcome in unsure if outcome.verb == "succeed")
+        if succeeded:
+            self._emit("succeed", succeeded, outcomes, unsure)
+        for verb, of_verb in by_verb([outcome for outcome in others if outcome not in unsure]).items():
+            if verb != "fail":
+                self._emit(verb, len(of_verb), of_verb)
+                continue
+            for outcome in of_verb:
+                self._emit(verb, 1, [outcome], job=str(outcome.id))
+
+    def succeeded(self, held: ClaimedJob) -> None:
+        """Its handler recorded the success itself."""
+        self._emit("succeed", 1, [returned(held, None)])
+
+    def _emit(
+        self, verb: Verb, count: int, outcomes: Sequence[Outcome], but: Sequence[Outcome] = (), **fields: str
+    ) -> None:
+        def jobs() -> list[dict[str, Any]]:
+            found = [outcome for outcome in outcomes if outcome.verb == verb and outcome not in but]
+            return [ended_fields(outcome, self._in_flight.get(outcome.id, outcome.fence)) for outcome in found]
+
+        events.emit(events.VERBS[verb], jobs=jobs, count=count, worker=self._worker, **fields)
+
+
+def expire(store: Store) -> None:
+    """Cancel queued jobs that were not started before they expired, and emit an event."""
+    while expired := store.retention.expire():
+        events.emit("expired", count=len(expired))
+        store.wakeups.notify(finished=[row["id"] for row in expired if row["awaited"]])
+
 
 BATCH = 2_000  # jobs recorded, and jobs claimed, in one round trip: jobs in flight beyond them run meanwhile
 LOCKED = 20.0  # seconds before an outcome is sent again whose row someone has locked

@@ -2,15 +2,151 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from holdfast import events
-from holdfast.model.backoff import PollBackoff
-from holdfast.model.job import Claimed
-from holdfast.worker.peers import Peers
-from holdfast.worker.round_trip import RoundTrip, RunnerClaim
+from holdfast.model.job import Claimed, ClaimedJob
+from holdfast.model.peers import LATE, Place
+from holdfast.model.retry import PollBackoff
+from holdfast.store.base import Store
+from holdfast.worker.claims import Claims
+from holdfast.worker.outbox import RoundTrip, RunnerClaim
 from holdfast.worker.runner_slots import RunnerSlots, SlotTable
-from holdfast.worker.vain_wakeups import VainWakeups
+
+# How far a worker trusts wake-ups.
+
+LOOKS = 20  # in vain, one after the other, before the worker checks whether jobs are enqueued at all
+APART = 1.0  # seconds between two looks after which the count starts again
+SHORTEST, LONGEST = 0.001, 0.1  # seconds of a rest
+
+
+class VainWakeups:
+    """Anyone who can connect to the database can send notifications. A flood of them must not make a worker look for
+    work without end, and honest ones must never have to wait.
+
+    A look is in vain if a wake-up asked for it and it found no job. That alone proves nothing: a peer may have been
+    quicker, somebody may have the job locked, or it is for a runner that is full. So after LOOKS of them in a row the
+    worker reads the newest job's id, and after as many again it compares. Where wake-ups are honest, jobs were enqueued
+    meanwhile, about one for each. Where at most one came for every two looks, the worker rests before the next look
+    that a wake-up asks for, twice as long after each one that is in vain. Any job found ends this, and so does the
+    news that jobs are enqueued, or a quiet second.
+
+    Wake-ups that arrive during a rest lead to one look at its end (`until`). Looks that the worker makes on its own
+    account, or later than a peer because of its rank (model/peers.py), are neither counted nor put off."""
+
+    def __init__(self, newest: Callable[[], int]) -> None:
+        self._newest = newest
+        self.asked = False  # a wake-up asked for the next look
+        self.until = 0.0  # monotonic: looks that wake-ups ask for wait until then
+        self._rest = 0.0  # seconds of the next rest; 0: wake-ups are trusted
+        self._newest_before: int | None = None
+        self._looks = 0  # in vain, since the newest id was read
+        self._last = 0.0
+        self._reported = False
+
+    def found(self) -> None:
+        """A look found a job, whoever asked for it."""
+        self.asked = False
+        self.until = self._rest = 0.0
+        self._newest_before, self._looks = None, 0
+
+    def in_vain(self, now: float) -> bool:
+        """A look that a wake-up asked for found nothing. True: the worker starts to rest, for the first time ever. A
+        flood may come and go; one report is enough."""
+        if now > self._last + APART:
+            self.found()
+        self.asked, self._last = False, now
+        self._looks += 1
+        if self._looks >= LOOKS:
+            self._compare()
+        if not self._rest:
+            return False
+        self.until = now + self._rest
+        self._rest = min(2 * self._rest, LONGEST)
+        first, self._reported = not self._reported, True
+        return first
+
+    def _compare(self) -> None:
+        before, looks = self._newest_before, self._looks
+        newest = self._newest()
+        if before is not None and 2 * (newest - before) > looks:
+            self.found()
+        elif before is not None:
+            self._rest = self._rest or SHORTEST
+        self._newest_before, self._looks = newest, 0
+
+
+# What a worker tells its peers: the other workers that serve the same tasks and queues (model/peers.py).
+#
+# A wake-up for one job reaches two workers only. What they know of each other may be a lease old, so the one that was
+# told may be full. Then it has to wake others, or the job would wait although another worker has a free slot.
+
+ALL_AWAKE = 1.0  # seconds after a wake-up for all workers in which a full worker wakes nobody
+
+
+class Peers:
+    """Instants are monotonic."""
+
+    def __init__(self, store: Store, claims: Claims) -> None:
+        self._store = store
+        self._claims = claims
+        self.place = Place()  # this worker's rank among its peers, and how many they are
+        self.wake_all_at: float | None = None  # when to wake all, because of a job that we had no slot for
+        self.announce_due = False  # only this worker was told to look: it announces the next due time it learns of
+        self._all_woken_at = 0.0
+        self._overdue_announced_at = 0.0
+
+    @property
+    def exist(self) -> bool:
+        return self.place.count > 1
+
+    def all_woken(self, now: float) -> None:
+        """Every worker heard a wake-up."""
+        self._all_woken_at = now
+
+    def job_announced(self, slots: Iterable[RunnerSlots], now: float) -> None:
+        """We were the first to hear of a job for one of these runners. If one is full, wake the others in a moment:
+        more such jobs may follow, and one wake-up serves for all of them."""
+        if self.wake_all_at is None and self.exist and any(self._claims.is_full(one) for one in slots):
+            self.wake_all_at = now + LATE
+
+    def wake_all_if_time(self, slots: Iterable[RunnerSlots], now: float) -> None:
+        if self.wake_all_at is not None and self.wake_all_at <= now:
+            self.wake_all_at = None
+            if any(self._claims.is_full(one) for one in slots):
+                self._store.wakeups.notify([""])  # all of them: a few might be full as well
+
+    def due_now(self, now: float) -> float | None:
+        """A job falls due, and only two workers set a timer for that. If this one is full, others have to look.
+        Returns when to try again, if we announced one a moment ago: due times arrive as wake-ups, so a flood of them
+        must not cause a flood of announcements."""
+        if not self.exist or self._claims.has_room():
+            return None
+        if now < self._overdue_announced_at + LATE:
+            return self._overdue_announced_at + LATE
+        self._overdue_announced_at = now
+        self._store.wakeups.hint("")
+        return None
+
+    def due_in(self, seconds: float) -> float | None:
+        """In how many seconds this worker looks for a job that falls due; None: others have set a timer. If we may be
+        the only one that knows of it, they are told."""
+        announce, self.announce_due = self.announce_due, False
+        ours = self.place.due(seconds)
+        if ours is None and announce:
+            self._store.wakeups.hint("", due_in=seconds)
+        return ours
+
+    def wake_for_more(self, jobs: Sequence[ClaimedJob], now: float) -> None:
+        """An idle worker claimed these and is full at once, so there may be more. Unless all workers were woken just
+        now, wake some."""
+        if not self.exist or now < self._all_woken_at + ALL_AWAKE:
+            return
+        if len(jobs) == 1:
+            self._store.wakeups.hint(jobs[0].queue, (jobs[0].task, jobs[0].priority))
+        else:
+            self._store.wakeups.notify({job.queue for job in jobs})
+
 
 CONTENDED = 0.05  # seconds before the next look if all that is due was locked
 ONCE_MORE = 0.1  # seconds before a look that found less than it wanted is repeated, at all lanes

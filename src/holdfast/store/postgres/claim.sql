@@ -6,7 +6,7 @@
 -- everywhere takes long (claim_floors.py). Told beside the jobs: when the next one falls due, and whether some could not be
 -- locked.
 --
--- It knows pauses of queues and tasks. Pauses by filter are judged by who claims (worker/filter_pauses.py).
+-- It knows pauses of queues and tasks. Pauses by filter are judged by who claims (worker/intake.py).
 with recursive
 @lanes,
 @given,

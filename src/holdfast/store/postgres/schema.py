@@ -2,12 +2,36 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from holdfast.errors import StoreError
 from holdfast.model.job import Thing
-from holdfast.store.migrate import OLDEST_CODE, check_version, pending, turn
-from holdfast.store.postgres.catalogue import found_and_fresh
+from holdfast.store.migrate import OLDEST_CODE, check_version, migrations, pending, turn
 from holdfast.store.postgres.connect import Connection
 from holdfast.store.postgres.database import PostgresDatabase
+from holdfast.store.statements import source, with_tables
+
+# What a fresh schema of this version looks like: migrated into temporary tables and rolled back. That needs no rights
+# except to temporary tables, and the server itself says how it writes definitions.
+
+
+def found_and_fresh(connection: Connection, schema: str) -> tuple[list[Thing], list[Thing]]:
+    """What is in the schema, and what should be."""
+    with connection.transaction(force_rollback=True):
+        for migration in migrations("postgres"):
+            connection.execute(with_tables(migration.sql, "pg_temp.{}".format).encode(), prepare=False)
+        row = connection.execute(
+            "select nspname::text from pg_namespace where oid = pg_my_temp_schema()", prepare=False
+        ).fetchone()
+        assert row is not None
+        return _things(connection, schema), _things(connection, row[0])
+
+
+def _things(connection: Connection, schema: str) -> list[Thing]:
+    text = source("postgres", "catalogue").replace(":schema", "%s")
+    rows: list[tuple[Any, ...]] = connection.execute(text.encode(), (schema,), prepare=False).fetchall()
+    return [Thing(*row) for row in rows]
+
 
 MIGRATION_TURN = 60  # seconds to wait while another process migrates
 # The role to migrate a schema as, if the schema exists: the owner of our tables, if the user is a member of that role

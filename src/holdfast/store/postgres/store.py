@@ -13,8 +13,8 @@ from holdfast.store.base import JobId, Store
 from holdfast.store.migrate import misfit
 from holdfast.store.postgres.database import PostgresDatabase
 from holdfast.store.postgres.enqueue import PostgresEnqueue
+from holdfast.store.postgres.exchange import PostgresExchange
 from holdfast.store.postgres.schema import PostgresSchema
-from holdfast.store.postgres.trips import PostgresExchange
 from holdfast.store.postgres.user_connections import PostgresUserConnections
 from holdfast.store.postgres.wakeups import PostgresWakeups
 

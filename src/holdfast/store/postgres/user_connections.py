@@ -15,7 +15,7 @@ from holdfast.store.columns import Row
 from holdfast.store.permits import Permits
 from holdfast.store.postgres.connect import NOT_ALLOWED, cut_off, translate
 from holdfast.store.postgres.database import PostgresDatabase
-from holdfast.store.user_connection import aunderlying, underlying
+from holdfast.store.user_connections import aunderlying, underlying
 
 
 class PostgresUserConnections:
