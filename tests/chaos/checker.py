@@ -706,8 +706,8 @@ def a_cancel_is_kept(history: History) -> Iterator[Violation]:
 
 @rule
 def a_pause_holds(history: History) -> Iterator[Violation]:
-    """From when a pause of a queue, a task or jobs by their arguments is taken until its end is asked for, nothing it
-    means is claimed."""
+    """From when a pause is taken until its end is asked for, nothing it means is claimed, or started if it is a pause of
+    jobs by their arguments: workers judge those after the claim, and give back as held what one means."""
     actions = history.evidence.actions
     claims = sorted(history.all_claims(), key=lambda claim: claim.taken.at)
     for hold in actions:
@@ -718,7 +718,10 @@ def a_pause_holds(history: History) -> Iterator[Violation]:
         end = min(ends, default=history.evidence.settled)
         for claim in claims:
             if hold.until + EPSILON < claim.taken.at < end and _means(what, claim.taken):
-                yield Violation("a_pause_holds", f"claimed while {what} was paused", claim.job)
+                if "where" not in what:
+                    yield Violation("a_pause_holds", f"claimed while {what} was paused", claim.job)
+                elif claim.said("begin"):
+                    yield Violation("a_pause_holds", f"claimed and started while {what} was paused", claim.job)
 
 
 def _same(action: Asked, what: dict[str, Any]) -> bool:
