@@ -838,9 +838,9 @@ GUARANTEES: dict[str, list[Bug]] = {
         ).seen_by("a_checkpoint_is_there_for_the_next", "kill worker", tasks="checkpoints acheckpoints quick aquick"),
         bug(
             "SQLite: a claim does not return the checkpoint",
-            "store/sqlite/claim.sql",
-            "priority, checkpoint, correlation_id",
-            "priority, null, correlation_id",
+            "store/sqlite/exchange.py",
+            "    values = [row[0], fence, *row[1:]]\n",
+            "    values = [row[0], fence, *row[1:7], None, *row[8:]]\n",
             "contract/test_leases.py::test_a_checkpoint_is_there_for_the_next_attempt",
         ).seen_by("a_checkpoint_is_there_for_the_next", tasks="snoozer"),
     ],

@@ -176,9 +176,10 @@ class Lists:
 
     def __call__(self, form: str, name: str, table: str = "") -> str:
         """`form` is the token: `columns` (names, of a table if one is given), `values` (of parameters), `record` and
-        `record_values` (of a JSON document)."""
+        `record_values` (of a JSON document). What a claim answers has other forms: `columns` with their names, `values`
+        without them, `names` alone, and as many `nulls`."""
         if name == "claimed":
-            return self._claimed(f"{table}." if table else "")
+            return self._claimed(form, f"{table}." if table else "")
         columns = LISTED if name == "listed" else self.enqueued({"enqueue": ENQUEUED, "enqueue_keyed": KEYED}[name])
         if form == "columns":
             return ", ".join(column.name for column in columns)
@@ -187,10 +188,13 @@ class Lists:
         expressions = _VALUES if form == "values" else _RECORD_VALUES
         return ", ".join(expressions.get(column.enqueued) or _given(column, form) for column in columns)
 
-    def _claimed(self, table: str) -> str:
+    def _claimed(self, form: str, table: str) -> str:
+        if form == "nulls":
+            return ", ".join(["null"] * len(CLAIMED))
         # What has begun once does not expire any more.
-        expiry = f"case when {table}attempt = 1 then {self._expiry.format(f'{table}expires_at')} end as expires_in"
-        return ", ".join(expiry if column.name == "expires_at" else table + column.name for column in CLAIMED)
+        expiry = f"case when {table}attempt = 1 then {self._expiry.format(f'{table}expires_at')} end"
+        special = {"columns": f"{expiry} as expires_in", "values": expiry, "names": "expires_in"}[form]
+        return ", ".join(special if column.name == "expires_at" else table + column.name for column in CLAIMED)
 
 
 _VALUES: dict[Source | None, str] = {

@@ -9,7 +9,7 @@ In the files, `@jobs` is a table of ours, `:name` a parameter, and these become 
   @any(name)     after a column: it is one of the parameter's list
   @by_ready      after a table: read it by the claim's index (PostgreSQL does so by itself)
 Each store says what these become. What several statements share is said once and put in where it is named:
-  @columns(…), @values(…), @record(…), @record_values(…)
+  @columns(…), @values(…), @names(…), @nulls(…), @record(…), @record_values(…)
                  lists of a job's columns and what goes into them (`columns.Lists`)
   @lanes         a fragment: the file `lanes.sql` (FRAGMENTS)
   @stands(p)     a condition on the row `p` (MACROS)
@@ -50,7 +50,7 @@ MACROS = {
 
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 _COMMENT = re.compile(r"^\s*--.*\n", re.MULTILINE)
-_LISTS = ("columns", "values", "record", "record_values")
+_LISTS = ("columns", "values", "names", "nulls", "record", "record_values")
 _TOKEN = re.compile(rf"@(after|any|{'|'.join((*_LISTS, *MACROS))})\((\w+(?:, \w+)*)\)|@(\w+)")
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z]\w*)")
 

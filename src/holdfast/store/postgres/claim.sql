@@ -139,10 +139,7 @@ taken as (
        set state = 'running', fence = :fence::uuid, worker = :worker, started_at = @clock,
            attempt = j.attempt + 1, ready_at = null
      where j.id = any(array(select id from chosen)) and j.state = 'queued'
-    returning j.id, j.task, j.queue, j.args, j.attempt, j.max_attempts, j.priority, j.checkpoint,
-              j.correlation_id, j.suspicion, j.run_at,
-              -- What has begun once expires no more.
-              case when j.attempt = 1 then extract(epoch from j.expires_at - @now)::float8 end as expires_in
+    returning @columns(claimed, j), j.run_at
 ),
 lease as (
     insert into @leases (fence, worker, expires_at, held, job_ids)
@@ -153,11 +150,10 @@ lease as (
 -- name: answer
 -- What a claim answers: the jobs it took, in order, and one row without a job. That one tells what the claim `found` out
 -- beside them, whether some were passed over, and the version of the pauses by filter.
-(select id, task, queue, args, attempt, max_attempts, priority, checkpoint, correlation_id,
-        suspicion, expires_in, null::float8 as next_due, false as more, false as passed, null::bigint as filter_version
+(select @names(claimed), null::float8 as next_due, false as more, false as passed, null::bigint as filter_version
    from taken order by priority desc, run_at, id)
 union all
-select null, null, null, null, null, null, null, null, null, null, null, next_due, more,
+select @nulls(claimed), next_due, more,
        exists (select 1 from picked where rank > :limit and not fresh), (select filter_version from @meta)
   -- A claim of jobs that may be tried again does not wait until it is on disk: should the server crash in that moment,
   -- they are queued as before, and the fence keeps out whoever had claimed them.

@@ -1,7 +1,6 @@
 -- name: claim_of
 -- What a claim took, looked up by its fence: after a commit whose reply was lost.
-select j.id, j.task, j.queue, j.args, j.attempt, j.max_attempts, j.priority, j.checkpoint, j.correlation_id,
-       j.suspicion, case when j.attempt = 1 then extract(epoch from j.expires_at - @now)::float8 end as expires_in
+select @columns(claimed, j)
   from @leases l join @jobs j on j.id = any(l.job_ids) and j.fence = l.fence and j.state = 'running'
  where l.fence = :fence::uuid
  order by j.priority desc, j.run_at, j.id

@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from holdfast.errors import StoreError
 from holdfast.model.job import Claimed, ClaimedJob, Wants
 from holdfast.model.outcome import Outcome
+from holdfast.store.columns import CLAIMED
 from holdfast.store.exchange import Exchanged, by_fence, by_verb, goes_on, may_be_lost, with_output, with_progress
 from holdfast.store.pool import ConnectionPool
 from holdfast.store.postgres.claim_floors import SLACK, ClaimFloors, LaneFloors, NarrowLook
@@ -285,16 +286,12 @@ def given_lanes(look: NarrowLook) -> dict[str, Any]:
 
 
 def claimed(fence: str, rows: list[tuple[Any, ...]]) -> Claimed:
-    next_due, more, passed, filter_version = rows[-1][11:]
-    rows.pop()
-    return Claimed([held(fence, row[:11]) for row in rows], next_due, more, passed, filter_version)
+    next_due, more, passed, filter_version = rows.pop()[len(CLAIMED) :]
+    return Claimed([claimed_job(fence, row) for row in rows], next_due, more, passed, filter_version)
 
 
-def held(fence: str, row: tuple[Any, ...]) -> ClaimedJob:
-    id, task, queue, args, attempt, max_attempts, priority, checkpoint, correlation_id, suspicion, expires_in = row
-    return ClaimedJob(
-        id, fence, task, queue, args, attempt, max_attempts, priority, checkpoint, correlation_id, suspicion, expires_in
-    )
+def claimed_job(fence: str, row: tuple[Any, ...]) -> ClaimedJob:
+    return ClaimedJob(row[0], fence, *row[1 : len(CLAIMED)])
 
 
 def _ending(outcome: Outcome) -> dict[str, Any]:
@@ -338,7 +335,7 @@ class PostgresExchange:
             if self._db.rows(connection, self._db.statements["burn"], lease):
                 return Claimed()
             rows = self._db.execute(connection, self._db.statements["claim_of"], {"fence": fence}).fetchall()
-        return Claimed([held(fence, row) for row in rows])
+        return Claimed([claimed_job(fence, row) for row in rows])
 
     def close(self) -> None:
         self.floors.close()

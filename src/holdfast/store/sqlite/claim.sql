@@ -49,16 +49,14 @@ values (:fence, :worker, @after(lease), :held, :ids)
 -- name: claimed
 -- What we have taken, read when that is committed. As one JSON document: the driver gives the interpreter away and takes
 -- it back for every row, and would wait in line for it each time.
-select json_group_array(json_array(id, task, queue, args, attempt, max_attempts, priority, checkpoint, correlation_id,
-                        suspicion, case when attempt = 1 then expires_at end))  -- what has begun once expires no more
+select json_group_array(json_array(@values(claimed)))
   from @jobs
  where id in (select value from json_each(:ids)) and state = 'running' and fence = :fence
 
 -- name: claim_of
 -- What a claim took, looked up by its fence: after a commit whose reply was lost, or of jobs that could not
 -- be read: others may have inserted text that is none.
-select j.id, j.task, j.queue, j.args, j.attempt, j.max_attempts, j.priority, j.checkpoint, j.correlation_id,
-       j.suspicion, case when j.attempt = 1 then j.expires_at end
+select @columns(claimed, j)
   from @leases l, json_each(l.job_ids) held
   join @jobs j on j.id = held.value and j.fence = l.fence and j.state = 'running'
  where l.fence = :fence

@@ -15,7 +15,7 @@ import msgspec
 from holdfast.errors import OutcomeUnknown
 from holdfast.model.job import Claimed, ClaimedJob, Wants
 from holdfast.model.outcome import Outcome
-from holdfast.store.columns import Row
+from holdfast.store.columns import CLAIMED, Row
 from holdfast.store.exchange import Exchanged, by_fence, by_verb, goes_on, may_be_lost, with_output, with_progress
 from holdfast.store.sqlite.codec import seconds_until, stored
 from holdfast.store.sqlite.connect import reading_text_as
@@ -148,7 +148,7 @@ class SqliteExchange:
             for part in batched(ids, DOCUMENT):
                 [document] = self._db.rows(db, self._db.statements["claimed"], {"ids": part, "fence": fence})
                 now = self._db.clock()
-                taken |= {row[0]: _held(fence, row, now) for row in _TAKEN.decode(_only(document))}
+                taken |= {row[0]: _claimed_job(fence, row, now) for row in _TAKEN.decode(_only(document))}
         except sqlite3.Error as error:
             raise OutcomeUnknown(f"{self._db.path}: jobs were claimed and could not be read: {error}") from error
         return [taken[id] for id in ids if id in taken]
@@ -209,7 +209,7 @@ class SqliteExchange:
         with self._db.use() as connection, reading_text_as(connection.db, bytes):
             rows = connection.db.execute(self._db.statements["claim_of"], {"fence": fence}).fetchall()
             now = self._db.clock()
-        return Claimed([_looked_up(fence, row, now) for row in rows])
+        return Claimed([_claimed_job(fence, _read_as_bytes(row), now) for row in rows])
 
     def close(self) -> None:
         """It has no connections but those of the database."""
@@ -217,7 +217,10 @@ class SqliteExchange:
 
 # The documents of lane_jobs.sql and claimed.sql.
 _FOUND = msgspec.json.Decoder(list[list[Found]])
-_TAKEN = msgspec.json.Decoder(list[tuple[int, str, str, str, int, int, int, str | None, str | None, int, str | None]])
+_TAKEN = msgspec.json.Decoder(list[list[Any]])
+# Where JSON and the expiry stand among the fields of a ClaimedJob: its second one is the fence.
+_JSON = [place + 1 for place, column in enumerate(CLAIMED) if column.type == "json"]
+_EXPIRY = 1 + [column.name for column in CLAIMED].index("expires_at")
 
 
 def _one(wants: Wants) -> Wants:
@@ -236,23 +239,22 @@ def batched(ids: list[int], size: int) -> Iterator[list[int]]:
     return (ids[start : start + size] for start in range(0, len(ids), size))
 
 
-def _held(fence: str, row: tuple[Any, ...], now: datetime) -> ClaimedJob:
-    id, task, queue, args, attempt, max_attempts, priority, checkpoint, correlation_id, suspicion, expires_at = row
-    checkpoint = None if checkpoint is None else checkpoint.encode()
-    return ClaimedJob(
-        id, fence, task, queue, args.encode(), attempt, max_attempts, priority, checkpoint, correlation_id, suspicion,
-        None if expires_at is None else seconds_until(expires_at, now),
-    )  # fmt: skip
+def _claimed_job(fence: str, row: Sequence[Any], now: datetime) -> ClaimedJob:
+    values = [row[0], fence, *row[1:]]
+    for place in _JSON:
+        if isinstance(values[place], str):
+            values[place] = values[place].encode()
+    if values[_EXPIRY] is not None:
+        values[_EXPIRY] = seconds_until(values[_EXPIRY], now)
+    return ClaimedJob(*values)
 
 
-def _looked_up(fence: str, row: tuple[Any, ...], now: datetime) -> ClaimedJob:
-    id, task, queue, args, attempt, max_attempts, priority, checkpoint, correlation_id, suspicion, expires_at = row
-    task, queue = task.decode(errors="replace"), queue.decode(errors="replace")
-    correlation_id = None if correlation_id is None else correlation_id.decode(errors="replace")
-    return ClaimedJob(
-        id, fence, task, queue, args, attempt, max_attempts, priority, checkpoint, correlation_id, suspicion,
-        None if expires_at is None else seconds_until(expires_at.decode(), now),
-    )  # fmt: skip
+def _read_as_bytes(row: Sequence[Any]) -> list[Any]:
+    """The values of a row whose text was read as bytes: JSON stays so, other text is shown as far as it can be."""
+    return [
+        value.decode(errors="replace") if isinstance(value, bytes) and column.type != "json" else value
+        for column, value in zip(CLAIMED, row, strict=True)
+    ]
 
 
 def as_text(value: bytes | None) -> str | None:
