@@ -14,7 +14,7 @@ from tests.factories import BOOM, a_queued_job, a_running_job, ref
 
 JOB = """id queue task state priority attempt max_attempts life crashes suspicion pause_requested cancel_requested
 created_at run_at started_at finished_at failed_at expires_at fence worker key holds_key correlation_id tags args result
-checkpoint pending done total note error_code error_message asked_at
+checkpoint pending done total note error_code error_message error_fingerprint asked_at
 asked_by asked_why progressed_at rate progress held_by"""
 DEPTH = "due scheduled running failed pending pending_running capped oldest_due_at oldest_due_seconds workers paused"
 

@@ -108,6 +108,7 @@ COLUMNS = (
     Column("progressed_at", "timestamptz"),
     Column("error_code", "text"),
     Column("error_message", "text"),
+    Column("error_fingerprint", "text"),
     Column("pause_requested", "boolean"),
     Column("cancel_requested", "boolean"),
     Column("asked_at", "timestamptz"),

@@ -66,6 +66,7 @@ create table @jobs (
     note             text,
     error_code       text,
     error_message    text,
+    error_fingerprint text,                   -- equal for errors of one kind
     asked_by         text,
     asked_why        text,
     held_by          text,                    -- what keeps it from being claimed while it is queued: `pause:<filter>`

@@ -47,6 +47,7 @@ create table @jobs (
     note             text,
     error_code       text,
     error_message    text,
+    error_fingerprint text,                   -- equal for errors of one kind
     asked_at         text,                    -- when people asked for the pause or cancel that holds, or did
     asked_by         text,
     asked_why        text,
