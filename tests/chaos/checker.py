@@ -706,8 +706,8 @@ def a_cancel_is_kept(history: History) -> Iterator[Violation]:
 
 @rule
 def a_pause_holds(history: History) -> Iterator[Violation]:
-    """From when a pause is taken until its end is asked for, nothing it means is claimed, or started if it is a pause of
-    jobs by their arguments: workers judge those after the claim, and give back as held what one means."""
+    """From when a pause is taken until its end is asked for, nothing it means is claimed, or started if it pauses jobs
+    by their arguments: workers judge those after the claim, and give back as held what one means."""
     actions = history.evidence.actions
     claims = sorted(history.all_claims(), key=lambda claim: claim.taken.at)
     for hold in actions:
