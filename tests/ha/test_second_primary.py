@@ -61,7 +61,7 @@ def test_handlers_use_the_server_that_holds_their_leases(tmp_path: Path, pair: P
         assert scene.charged(new.url) == 0
         assert ask(new.url, "select count(*) from paid") == 2 * JOBS + 5
         assert ask(old.url, "select count(*) from paid") == 5
-        assert f"127.0.0.1:{old.port} is refused" in scene.log
+        assert f"We don't use 127.0.0.1:{old.port}: stop it" in scene.log
         assert "HF4306" in scene.run("doctor", code=1)
 
 
@@ -81,7 +81,7 @@ def test_a_new_worker_goes_to_the_newer_of_two_primaries(tmp_path: Path, pair: P
         scene.await_done(new.url, 10)
         assert scene.states(new.url) == {"succeeded": 10}
         assert scene.charged(new.url) == 0
-        assert f"127.0.0.1:{old.port} is refused" in scene.log
+        assert f"We don't use 127.0.0.1:{old.port}: stop it" in scene.log
         # A producer, too.
         [job] = scene.enqueue(scene.url, "pay")
         scene.await_done(new.url, 11)

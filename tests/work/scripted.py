@@ -69,6 +69,7 @@ class Script:
         self.early: list[Exception] = []  # raised before anything is sent
         self.late: list[Exception] = []  # raised when the claimed jobs were started
         self.refused: list[StoreError] = []  # what only the claim met
+        self.repeated: list[Answer] = []  # answers that are there only when the outcomes are recorded
         self.made: list[tuple[float, list[Outcome], Wants | None]] = []
         self.drained: list[list[str]] = []
         self.log: list[str] = []
@@ -149,13 +150,18 @@ class ScriptedTrips:
         if wants is not None and self._script.refused:
             self._refused = self._script.refused.pop(0)
             return None
+        if wants is not None and self._script.repeated:
+            return None
         return self._script.claimed(wants)
 
     def recorded(self) -> Exchanged:
-        self._under_way.popleft()
+        wants = self._under_way.popleft()
         self._script.log.append("recorded")
         if self._script.late:
             raise self._script.late.pop(0)
+        if wants is not None and self._script.repeated:
+            self._script.answers.insert(0, self._script.repeated.pop(0))
+            return Exchanged(claimed=self._script.claimed(wants))
         return Exchanged(refused=self._refused)
 
 

@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 from msgspec.structs import replace
 
-from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable
+from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable, ValueRefused
 from holdfast.model.job import Claimed, Wants
 from holdfast.worker.intake import SUSPECT_TOO_LATE
 from tests.running import Heard
@@ -354,10 +354,14 @@ def test_jobs_given_back_as_held_do_not_count_for_a_budget(bench: Bench) -> None
     assert bench.desk.mandate.budget == 1
 
 
-def test_while_the_pauses_can_t_be_read_nothing_starts_and_nothing_is_lost(bench: Bench) -> None:
+@pytest.mark.parametrize("repeated", [False, True], ids=["at once", "by a repeated claim"])
+@pytest.mark.parametrize("kind", [StoreUnavailable, StoreError, ValueRefused])
+def test_while_the_pauses_can_t_be_read_nothing_starts_and_nothing_is_lost(
+    bench: Bench, kind: type[StoreError], repeated: bool
+) -> None:
     bench.store.filters = ["args.n:42"]
     theirs, other = replace(held(1, "f1"), args=b'{"n":42}'), held(2, "f1")
-    bench.store.unreadable = [StoreUnavailable("gone"), StoreUnavailable("gone")]
+    bench.store.unreadable = [kind("gone"), kind("gone")]
 
     def answer(wants: Wants | None) -> Claimed:
         assert wants is not None
@@ -365,10 +369,26 @@ def test_while_the_pauses_can_t_be_read_nothing_starts_and_nothing_is_lost(bench
         bench.store.claims[wants.fence] = found
         return replace(found, filter_version=1)
 
-    bench.store.answers = [answer]
+    if repeated:
+        bench.store.repeated = [answer]
+    else:
+        bench.store.answers = [answer]
     bench.desk.turn()
     assert bench.runner.running == []
     while bench.store.unreadable or not bench.store.recorded:
         bench.desk.turn()
     assert [attempt.held.id for attempt in bench.runner.running] == [2]
     assert [(outcome.id, outcome.held_by) for outcome in bench.store.recorded] == [(1, "pause:args.n:42")]
+
+
+def test_outcomes_are_recorded_though_the_claim_beside_them_is_unknown(bench: Bench) -> None:
+    bench.store.answers = [Claimed([held(1, "f0")])]
+    bench.desk.turn()
+    bench.run_all(0.1)
+    bench.store.filters, bench.store.unreadable = ["args.n:42"], [StoreUnavailable("gone")]
+    bench.store.repeated = [Claimed([held(2)], filter_version=2)]
+    bench.desk.wakeups.wake()
+    bench.desk.turn()
+    assert [outcome.id for outcome in bench.store.recorded] == [1]
+    assert not bench.desk.in_flight
+    assert bench.desk.claims.unknown

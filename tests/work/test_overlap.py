@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast.errors import OutcomeUnknown, RowLocked, StoreUnavailable, ValueRefused
 from holdfast.model.job import Claimed, Wants
@@ -79,6 +80,19 @@ def test_the_next_trip_departs_before_the_last_is_handed_out_and_recorded(bench:
     assert [len(outcomes) for _, outcomes, _ in bench.store.made] == [BATCH, BATCH]
     assert bench.store.asked == [(SLOTS, BATCH - SLOTS), (0, BATCH)]
     assert len(bench.runner.running) == 2 * BATCH
+
+
+def test_where_a_pause_holds_all_that_was_claimed_nothing_is_started(bench: Bench) -> None:
+    backlog = Backlog()
+    bench.store.filters = ["task:greet"]
+    bench.store.answers = [lambda wants: replace(backlog(wants), filter_version=2)] * 2
+    none_left(bench)
+    bench.desk.turn()
+    assert bench.store.log[:2] == ["departed", "departed"], "they overlapped"
+    assert "started" not in bench.store.log
+    until_all_is_recorded(bench)
+    held_back = [outcome for outcome in bench.store.recorded if outcome.held_by == "pause:task:greet"]
+    assert len(held_back) == backlog.taken > SLOTS
 
 
 def test_no_outcome_is_sent_twice(bench: Bench) -> None:

@@ -297,6 +297,10 @@ class ProcessPool:
                 self._starts.now()
 
     def lost(self, process: PooledProcess, error: Exception) -> None:
+        left = process.take_all()
+        process.reap()  # nothing of it may run on when its jobs start again
+        self._forwarder.lost(process)
+        self._settlement.settle(process, left, f"could not be looked after: {type(error).__name__}")
         process.retired = True
         self._count_ready()
         self._starts.now()

@@ -107,9 +107,15 @@ class Exchange:
             trip.failed(error)
             raise
         under_way.popleft()
-        if claimed is None and done.refused is None and trip.claim is not None:
-            self._start(trip, done.claimed)
-        self._outbox.recorded(trip, done)
+        try:
+            if claimed is None and done.refused is None and trip.claim is not None:
+                self._start(trip, done.claimed)
+        except BaseException:
+            if trip.claim is not None and trip.claim_unknown:
+                self._claims.unknown.append(trip.claim.wants.fence)
+            raise
+        finally:
+            self._outbox.recorded(trip, done)
         if done.requeued:
             self._poller.work_came()
         if done.refused is not None:
@@ -126,7 +132,8 @@ class Exchange:
             if (claim := follow_up(trip.claim.slots, MANY)) is not None:
                 self._depart(trips, under_way, claim)
         finally:
-            trip.claim.slots.runner.start(attempts)
+            if attempts:  # a pause by filter may hold all of them
+                trip.claim.slots.runner.start(attempts)
 
     def _start(self, trip: RoundTrip, claimed: Claimed) -> None:
         """Start what was claimed, then see what follows from it: a lone job starts sooner this way."""

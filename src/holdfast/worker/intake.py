@@ -9,7 +9,7 @@ from itertools import repeat
 
 from msgspec.structs import replace
 
-from holdfast.errors import OutcomeUnknown, StoreUnavailable
+from holdfast.errors import OutcomeUnknown, StoreError
 from holdfast.model.job import Claimed, ClaimedJob
 from holdfast.model.outcome import Outcome, given_back
 from holdfast.model.pause_filter import PauseFilter, pause_meaning
@@ -66,7 +66,7 @@ class FilterPauses:
     def _read(self) -> None:
         try:
             found = standing_filters(self._store.db)
-        except StoreUnavailable as error:
+        except StoreError as error:  # whatever it is, the jobs are claimed already
             raise OutcomeUnknown(f"jobs were claimed, and which are paused could not be read: {error}") from error
         self._version, self._pauses = found.version, found.pauses
         trusted = TRUSTED if found.ends_in is None else min(TRUSTED, found.ends_in)
