@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import json
+import os
+import signal
 import socket
 import tempfile
 import threading
@@ -134,6 +136,27 @@ def test_numbers_come_round_in_the_middle_of_a_batch(group: Group) -> None:
     assert [attempt.number % MARKS for attempt in attempts[28:32]] == [MARKS - 2, MARKS - 1, 0, 1]
     assert group.coroutines.waiting_since() is None
     assert all(process.table.marks.has_ended(attempt) for attempt in attempts)
+
+
+def test_what_a_process_had_is_given_back_if_it_could_not_be_looked_after(
+    group: Group, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error of ours costs a process, and no attempt: none may be left in flight for ever."""
+    process = group.process
+    args = json.dumps({"path": str(tmp_path / "never")}).encode()
+    running = [Attempt(ClaimedJob(id, "f1", "until_told", "default", args, 1, 3), None, 1.0) for id in range(4)]
+    group.coroutines.start(running)
+    wait_until(lambda: all(process.table.marks.runs(attempt) for attempt in running), timeout=PATIENCE)
+
+    def stumble(*_: object) -> None:
+        raise RuntimeError("a surprise")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(group.pool, "ended", stumble)
+        os.kill(process.child.pid, signal.SIGKILL)
+        outcomes = group.heard.wait(4)
+    assert [outcome.verb for outcome in outcomes.values() if isinstance(outcome, Outcome)] == ["release"] * 4
+    wait_until(lambda: len(group.pool.ready()) == 1 and group.process is not process, timeout=PATIENCE)
 
 
 def test_what_runs_and_what_waits_is_told_apart_and_only_the_latter_comes_back(group: Group, tmp_path: Path) -> None:
