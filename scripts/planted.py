@@ -778,7 +778,7 @@ GUARANTEES: dict[str, list[Bug]] = {
         ).seen_by("everything_ends", "server stopped", "cut backends", tasks="quick nap", engine="postgres"),
         bug(
             "a handler that could not reach the database is charged",
-            "runners/decide.py",
+            "runners/execution.py",
             "    return isinstance(error, StoreUnavailable)\n",
             "    return False\n",
             "work/test_mishaps.py::test_a_handler_that_meets_an_absent_database_is_not_charged",
@@ -787,7 +787,7 @@ GUARANTEES: dict[str, list[Bug]] = {
     "hints": [
         bug(
             "a worker does not look for work after it begins to listen",
-            "worker/listener.py",
+            "worker/wakeups.py",
             '            events.emit("listening")\n            self._wakeups.wake()\n',
             '            events.emit("listening")\n',
             "work/test_wakeup_connection.py::test_whoever_begins_to_listen_looks_for_work_after_that",
@@ -956,7 +956,7 @@ GUARANTEES: dict[str, list[Bug]] = {
         ).unseen("every session of the campaign owns the tables"),
         bug(
             "names may contain terminal escape sequences",
-            "model/names.py",
+            "model/text.py",
             "    if found is not None:\n",
             "    if False:\n",
             "cli/test_hostile.py::test_a_file_of_settings_takes_no_such_name",

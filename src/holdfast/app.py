@@ -475,7 +475,7 @@ class Holdfast:
 
     def worker(self, queues: Iterable[str] | None = None) -> Worker:
         """A worker for this application: `hf.worker().run()`."""
-        from holdfast.runners.isolating_group import (  # code that only enqueues does not need it
+        from holdfast.runners.isolated import (  # code that only enqueues does not need it
             reference_of,
             with_isolation,
         )

@@ -15,9 +15,8 @@ def main(descriptor: str, setup: str) -> int:
     from holdfast.app_loader import find_app
     from holdfast.errors import HoldfastError
     from holdfast.runners.isolated_child import IsolatedChild, MainThreadRunner
-    from holdfast.runners.messages import start_failed
     from holdfast.runners.store_proxy import NoStore
-    from holdfast.runners.wire import send
+    from holdfast.runners.wire import send, start_failed
 
     connection = socket.socket(fileno=int(descriptor))
     connection.set_inheritable(False)

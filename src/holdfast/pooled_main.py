@@ -10,9 +10,8 @@ from holdfast import logs
 from holdfast.app_loader import find_app
 from holdfast.errors import HoldfastError
 from holdfast.runners.child_setup import leave, leave_signals_to_the_worker, set_up
-from holdfast.runners.messages import Configure, start_failed
 from holdfast.runners.pooled_child import PooledChild
-from holdfast.runners.wire import receive_one, send
+from holdfast.runners.wire import Configure, receive_one, send, start_failed
 
 
 def main(descriptor: str, setup: str) -> int:

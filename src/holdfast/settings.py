@@ -13,8 +13,8 @@ from typing import Any, get_type_hints
 from holdfast.errors import BadSettings
 from holdfast.model.durations import DAY
 from holdfast.model.job import DEFAULT_LEASE
-from holdfast.model.names import checked_name
 from holdfast.model.retry import PollBackoff
+from holdfast.model.text import checked_name
 from holdfast.redact import scrub
 
 DEFAULT_URL = "sqlite:///holdfast.db"

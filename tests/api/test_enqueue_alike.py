@@ -15,7 +15,7 @@ from holdfast import Holdfast, Secret
 from holdfast.harmless import harmless
 from holdfast.settings import Settings
 from holdfast.store.base import Store
-from holdfast.store.postgres.copy import KINDS
+from holdfast.store.postgres.codec import KINDS
 from holdfast.store.postgres.enqueue import PIECE
 from holdfast.tasks.task import Bound, Enqueuer
 from tests.contract.places import Raw, raw

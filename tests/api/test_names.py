@@ -10,7 +10,7 @@ import pytest
 
 from holdfast import BadArguments, BadSettings, Holdfast, JobContext, State, UnknownTask
 from holdfast.model.job import NewJob
-from holdfast.model.names import BadName
+from holdfast.model.text import BadName
 from holdfast.settings import Settings
 
 

@@ -14,7 +14,7 @@ from holdfast.cli.top.document import WINDOW, JobRates, document
 from holdfast.cli.top.screen import SORTS, View, draw, share
 from holdfast.cli.top.sections import one_line, rate
 from holdfast.model.job import Depth, Pause, WorkerRecord
-from holdfast.model.overview import Failure, Overview, Rates, Running
+from holdfast.store.overview import Failure, Overview, Rates, Running
 
 NOW = datetime(2030, 1, 1, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)

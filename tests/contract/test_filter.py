@@ -14,7 +14,7 @@ from holdfast.model.job import Changed
 from holdfast.model.lifecycle import State
 from holdfast.model.outcome import Error
 from holdfast.settings import Settings
-from holdfast.store import find
+from holdfast.store import reads as find
 from holdfast.store.base import Store
 from tests.contract.places import at_once, raw
 from tests.factories import BOOM, HOUR, MINUTE, Clock, a_queued_job, a_running_job, claim, new_job, ref

@@ -9,10 +9,9 @@ import pytest
 
 from holdfast.model.job import ClaimedJob
 from holdfast.model.outcome import Outcome
-from holdfast.model.overview import Rates
 from holdfast.store import overview as module
 from holdfast.store.base import Store
-from holdfast.store.overview import SAMPLE, overview
+from holdfast.store.overview import SAMPLE, Rates, overview
 from tests.factories import BOOM, HOUR, MINUTE, Clock, a_queued_job, a_running_job, claim, new_job, ref
 
 SECOND = timedelta(seconds=1)

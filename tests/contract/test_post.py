@@ -20,7 +20,7 @@ from holdfast.model.outcome import returned
 from holdfast.settings import Settings
 from holdfast.store import open_store
 from holdfast.store.base import Store
-from holdfast.store.postgres import enqueue_connection
+from holdfast.store.postgres import enqueue as enqueue_connection
 from holdfast.store.postgres.store import PostgresStore
 from tests.contract.places import raw
 from tests.factories import a_queued_job, a_running_job, new_job, wants

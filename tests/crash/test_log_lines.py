@@ -12,8 +12,7 @@ import pytest
 
 from holdfast.model.lifecycle import State
 from holdfast.runners.child_setup import ChildSetup
-from holdfast.runners.messages import Configure, Run
-from holdfast.runners.wire import frame
+from holdfast.runners.wire import Configure, Run, frame
 from tests.crash.commands import Commands
 from tests.crash.fleet import wait_until
 from tests.factories import new_job

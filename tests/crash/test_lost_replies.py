@@ -163,7 +163,7 @@ def test_notifications_that_a_pooler_swallows_leave_polling(
     """A listener that hears nothing says so, again and again; polling goes on, and nobody is kept from being rescued
     for it: that connection never worked, so it tells nothing of others."""
     monkeypatch.setattr("holdfast.store.postgres.wakeups.SELF_CHECK", 0.2)
-    monkeypatch.setattr("holdfast.worker.listener.POOLED_DELAY", 0.1)
+    monkeypatch.setattr("holdfast.worker.wakeups.POOLED_DELAY", 0.1)
     proxy.deaf = True
     heard: list[str] = []
     end = events.subscribe(lambda name, fields: heard.append(name))

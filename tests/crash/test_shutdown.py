@@ -238,7 +238,7 @@ def test_a_handler_that_heeds_the_shutdown_is_given_back_early(fleet: Fleet) -> 
 
 INTERRUPTED = """
 import signal, sys, time
-from holdfast.worker.periodic import Bell
+from holdfast.worker.loop import Bell
 
 bell, rung = Bell(), 0
 

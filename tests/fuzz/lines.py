@@ -31,12 +31,11 @@ from holdfast.model.stack import taken
 from holdfast.runners import isolated_process, pooled_process
 from holdfast.runners.arrivals import WORDS
 from holdfast.runners.base import WorkerLink
-from holdfast.runners.exit_status import ExitStatus
 from holdfast.runners.isolated import IsolatedRunner
-from holdfast.runners.messages import REQUESTS, Hello, Ready
 from holdfast.runners.process_pool import ProcessPool
 from holdfast.runners.process_watcher import ProcessWatcher
-from holdfast.runners.wire import frame
+from holdfast.runners.spawn import ExitStatus
+from holdfast.runners.wire import REQUESTS, Hello, Ready, frame
 from holdfast.settings import Settings
 from holdfast.store.base import Store
 from holdfast.tasks.attempt import NOTE_LIMIT, Attempt

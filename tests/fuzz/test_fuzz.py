@@ -11,8 +11,7 @@ import pytest
 
 from holdfast.model.job import ClaimedJob
 from holdfast.model.outcome import Outcome
-from holdfast.runners.messages import Done, Ready
-from holdfast.runners.wire import frame
+from holdfast.runners.wire import Done, Ready, frame
 from holdfast.settings import Settings
 from holdfast.store import open_store
 from holdfast.store.base import Store

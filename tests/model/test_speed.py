@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.model.speed import WINDOW, Speed
+from holdfast.tasks.attempt import WINDOW, Speed
 
 
 def test_the_first_count_says_nothing_and_from_then_on_it_is_items_a_second() -> None:

@@ -18,10 +18,10 @@ from holdfast.model.job import NewJob, Wants
 from holdfast.model.outcome import Outcome, returned
 from holdfast.settings import Settings
 from holdfast.store.base import Ref
-from holdfast.store.find import parameters
 from holdfast.store.postgres.claim_floors import NarrowLook
 from holdfast.store.postgres.exchange import ENDINGS, given_lanes, lane_wanted, wanted
 from holdfast.store.postgres.store import PostgresStore
+from holdfast.store.reads import parameters
 from tests.factories import claim
 from tests.plans.crowd import (
     DUE,

@@ -20,18 +20,14 @@ from holdfast.store import migrate
 from holdfast.store.attempts import Attempts
 from holdfast.store.base import Ref, Store
 from holdfast.store.crons import Crons
-from holdfast.store.database import Database
+from holdfast.store.engine import Database, Schema, UserConnections, Wakeups
 from holdfast.store.migrate import Migration
-from holdfast.store.operator_verbs import OperatorVerbs
+from holdfast.store.operator_verbs import OperatorVerbs, Retention
 from holdfast.store.pauses import Pauses
 from holdfast.store.postgres.roles import ROLES
 from holdfast.store.reads import Reads
 from holdfast.store.rescues import Rescues
-from holdfast.store.retention import Retention
-from holdfast.store.schema import Schema
 from holdfast.store.stack_requests import StackRequests
-from holdfast.store.user_connections import UserConnections
-from holdfast.store.wakeups import Wakeups
 from holdfast.store.workers import Workers
 from tests.factories import BOOM, new_job, wants
 

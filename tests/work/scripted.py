@@ -21,11 +21,12 @@ from holdfast.store.base import Exchanged, JobId, Store
 from holdfast.tasks.attempt import Attempt
 from holdfast.tasks.manifest import Manifest, TaskInfo
 from holdfast.worker import desk as desk_module
-from holdfast.worker import ended_attempts, exchange, intake, wakeups
+from holdfast.worker import exchange, intake, wakeups
 from holdfast.worker import exchange as patience
+from holdfast.worker import intake as ended_attempts
 from holdfast.worker.desk import Desk
-from holdfast.worker.listener import Listener, WakeupConnection
-from holdfast.worker.periodic import Bell
+from holdfast.worker.loop import Bell
+from holdfast.worker.wakeups import Listener, WakeupConnection
 
 
 class Time:

@@ -13,8 +13,7 @@ from holdfast.model.job import ClaimedJob
 from holdfast.model.outcome import MESSAGE_LIMIT, TRACEBACK_LIMIT, Error, Outcome
 from holdfast.model.stack import Taken, taken
 from holdfast.runners.arrivals import Arrivals, span
-from holdfast.runners.messages import StartFailed
-from holdfast.runners.wire import Garbled
+from holdfast.runners.wire import Garbled, StartFailed
 from holdfast.tasks.attempt import Attempt
 
 HELD = ClaimedJob(7, "f1", "task", "default", b'{"card": "4111-1111", "$secret": ["card"]}', 1, 3)

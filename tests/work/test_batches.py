@@ -30,11 +30,10 @@ from holdfast.model.outcome import (
 from holdfast.runners import pooled_child as child_module
 from holdfast.runners.attempt_table import MARKS
 from holdfast.runners.base import WorkerLink
-from holdfast.runners.messages import Begin, Close, Done, Hello, Progressed, Ready, Start, ToWorker
 from holdfast.runners.pooled_child import PooledChild
 from holdfast.runners.pooled_process import PooledProcess
 from holdfast.runners.process_pool import ProcessPool
-from holdfast.runners.wire import Channel, frame
+from holdfast.runners.wire import Begin, Channel, Close, Done, Hello, Progressed, Ready, Start, ToWorker, frame
 from holdfast.tasks.attempt import NOTE_LIMIT, Attempt
 from holdfast.tasks.context import JobContext
 from holdfast.worker.in_flight import InFlight

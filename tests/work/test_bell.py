@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.worker.periodic import Bell
+from holdfast.worker.loop import Bell
 
 LONG = 20.0  # seconds
 

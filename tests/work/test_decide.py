@@ -10,7 +10,7 @@ from holdfast import LeaseLost
 from holdfast.errors import StoreUnavailable
 from holdfast.model.job import ClaimedJob
 from holdfast.model.retry import DEFAULT_RETRY
-from holdfast.runners.decide import on_raise, on_return
+from holdfast.runners.execution import on_raise, on_return
 from holdfast.tasks.attempt import Attempt, StopAttempt, StopReason
 from tests.running import Heard
 

@@ -15,9 +15,9 @@ from holdfast import BadSettings, Holdfast, events
 from holdfast.model.job import NewJob
 from holdfast.runners import event_forwarding
 from holdfast.runners.event_forwarding import Forwarder, Receiver
-from holdfast.runners.messages import Deliver, ToRunner
 from holdfast.runners.pooled_process import PooledProcess
 from holdfast.runners.process_pool import ProcessPool
+from holdfast.runners.wire import Deliver, ToRunner
 from holdfast.settings import Settings
 from holdfast.worker.worker import Worker
 from tests.running import Heard

@@ -15,8 +15,8 @@ import pytest
 from holdfast import BadSettings, Crashed, Holdfast, JobFailed, JobInfo, State
 from holdfast.runners import isolated_process
 from holdfast.runners.isolated import IsolatedRunner
-from holdfast.runners.kernel import process_of
-from holdfast.runners.messages import REQUESTS
+from holdfast.runners.linux import process_of
+from holdfast.runners.wire import REQUESTS
 from holdfast.settings import Settings
 from tests.running import Heard, await_state, working
 from tests.waiting import wait_until
@@ -327,7 +327,7 @@ def test_many_threads_of_an_attempt_can_ask_at_once_and_get_large_answers(hf: Ho
 
 def test_what_cannot_begin_says_why(hf: Holdfast, monkeypatch: pytest.MonkeyPatch, heard: Heard) -> None:
     """Without the variables it needs, for instance."""
-    from holdfast.runners import isolating_group
+    from holdfast.runners import isolated as isolating_group
 
     monkeypatch.setattr(isolating_group, "reference_of", lambda app: "tests.work.nowhere:hf")
     job = app.adouble.using(max_attempts=1).enqueue(1)

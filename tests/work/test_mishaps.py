@@ -97,7 +97,7 @@ def test_a_handler_that_meets_an_absent_database_is_not_charged(hf: Holdfast, mo
             raise StoreUnavailable("away")
         return "done"
 
-    monkeypatch.setattr("holdfast.runners.decide.OUTAGE_DELAY", 0.0)
+    monkeypatch.setattr("holdfast.runners.execution.OUTAGE_DELAY", 0.0)
     job = asks.enqueue()
     hf.drain()
     assert tries == [1, 1]

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from holdfast.worker.next_step import DeskState, Do, LookFor, NextStep, RunnerState, Timers, deadline, next_step
+from holdfast.worker.desk import DeskState, Do, LookFor, NextStep, RunnerState, Timers, deadline, next_step
 
 NOW = 100.0
 WANTS_LOOK = RunnerState(0, wants_look=True)

@@ -14,7 +14,7 @@ import pytest
 
 from holdfast import Holdfast, JobContext, State
 from holdfast.errors import TooManyConnections
-from holdfast.store.permits import Permits
+from holdfast.store.engine import Permits
 from tests.contract.places import raw
 from tests.running import HASTY, Heard, working
 from tests.servers import own_postgres

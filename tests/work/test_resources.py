@@ -32,7 +32,7 @@ from holdfast import (
 from holdfast.model.job import ClaimedJob
 from holdfast.model.outcome import Error, Outcome
 from holdfast.tasks import hooks
-from holdfast.tasks.attempt_events import emit_errored, emit_lost
+from holdfast.tasks.attempt import emit_errored, emit_lost
 from holdfast.tasks.current import info_of
 from holdfast.tasks.hooks import Hooks
 from tests.running import Heard, troubled, working

@@ -17,12 +17,12 @@ import pytest
 
 from holdfast import Limits
 from holdfast.model.isolation import NO_LIMITS, child_environment
-from holdfast.runners import kernel, reaper
+from holdfast.runners import linux as kernel
+from holdfast.runners import reaper
 from holdfast.runners.capture import Capture
 from holdfast.runners.child_setup import CPU_GRACE, ChildSetup
-from holdfast.runners.exit_status import ExitStatus
-from holdfast.runners.kernel import OutOfMemory, ProcessEntry, process_of
-from holdfast.runners.spawn import Child, all_reaped, reap_adopted, spawn
+from holdfast.runners.linux import OutOfMemory, ProcessEntry, process_of
+from holdfast.runners.spawn import Child, ExitStatus, all_reaped, reap_adopted, spawn
 from tests.waiting import wait_until
 
 Start = Callable[..., Child]

@@ -15,7 +15,7 @@ from holdfast.errors import StoreUnavailable
 from holdfast.model.job import Claimed, Wants
 from holdfast.model.peers import Place
 from holdfast.store.base import Trips
-from holdfast.worker.listener import Listener
+from holdfast.worker.wakeups import Listener
 from tests.running import await_state, working
 from tests.waiting import wait_until
 from tests.work.scripted import Bench, ScriptedEar, listening
@@ -138,7 +138,7 @@ class Silent:
 
 
 def test_a_worker_whose_ear_breaks_is_given_another(make_app: MakeApp, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.worker.listener.RETRY_DELAYS", (0.05,))
+    monkeypatch.setattr("holdfast.worker.wakeups.RETRY_DELAYS", (0.05,))
     app = make_app(lease=600, heartbeat=200)  # so that no look of the watchdog's finds the job
     app.task(name="task")(lambda: "done")
     ears: list[Silent] = []

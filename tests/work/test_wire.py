@@ -16,9 +16,24 @@ import pytest
 from holdfast.model.job import ClaimedJob
 from holdfast.model.outcome import Error, Outcome
 from holdfast.runners.isolated_child import uninterrupted
-from holdfast.runners.messages import Done, Stack, Start, Stop, ToWorker, Withdraw
 from holdfast.runners.pooled_process import Withdrawals
-from holdfast.runners.wire import CHUNK, LAST, Channel, FrameReader, SendBuffer, frame, send, to_runner, to_worker
+from holdfast.runners.wire import (
+    CHUNK,
+    LAST,
+    Channel,
+    Done,
+    FrameReader,
+    SendBuffer,
+    Stack,
+    Start,
+    Stop,
+    ToWorker,
+    Withdraw,
+    frame,
+    send,
+    to_runner,
+    to_worker,
+)
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from urllib.parse import quote
 from holdfast.app_loader import applications
 from holdfast.cli.base import app_argument, cli, queues_option, talk
 from holdfast.errors import BadSettings
-from holdfast.runners.kernel import PDEATHSIG, prctl
+from holdfast.runners.linux import PDEATHSIG, prctl
 from holdfast.settings import load_settings, redact, sources
 from holdfast.signals import stop_signals
 

@@ -20,7 +20,7 @@ from holdfast.model.job import Changed
 from holdfast.model.lifecycle import FINISHED, IN_PLACE, REQUESTS, TRANSITIONS, State
 from holdfast.model.text import plural
 from holdfast.store.base import Store
-from holdfast.store.find import CHUNK
+from holdfast.store.reads import CHUNK
 
 CAP = 10_000  # jobs counted before asking
 SHOWN = 5

@@ -31,7 +31,7 @@ from holdfast.model.job import JobRecord, Progress, StepRecord
 from holdfast.model.lifecycle import State
 from holdfast.model.text import nearest
 from holdfast.redact import hide_secrets
-from holdfast.store.find import WINDOW
+from holdfast.store.reads import WINDOW
 
 SHOWN = 200  # characters of a step's result in a table
 

@@ -112,7 +112,7 @@ def start(
 ) -> Worker:  # fmt: skip
     """The worker for a command line, which signals stop. If handlers run in other processes, it does not import the
     application."""
-    from holdfast.runners.isolating_group import with_isolation  # only these commands need a worker
+    from holdfast.runners.isolated import with_isolation  # only these commands need a worker
     from holdfast.runners.process_pool import ProcessPool
     from holdfast.worker.worker import Worker
 

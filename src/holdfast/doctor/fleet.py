@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from holdfast.doctor.finding import Finding, Thresholds, ok, warning
 from holdfast.model.durations import short_duration
 from holdfast.model.text import plural, to_serve
-from holdfast.model.unserved import Unserved, unserved
+from holdfast.model.why import Unserved, unserved
 from holdfast.settings import Settings
 from holdfast.store.base import Store
 from holdfast.worker.neighbours import Alone, meeting_place

@@ -13,11 +13,31 @@ from typing import Any
 
 from holdfast.model.durations import dated, short_duration
 from holdfast.model.facts import Facts, WorkerFacts
-from holdfast.model.job import Pause
+from holdfast.model.job import Backlog, Pause, WorkerRecord
 from holdfast.model.lifecycle import FINISHED, State
 from holdfast.model.pause_filter import pause_of
 from holdfast.model.rescue import runs_isolated
 from holdfast.model.text import named, nearest, plural, to_serve
+
+# Due jobs that no worker can run: none that is alive serves their queue, or none of those has their task.
+
+
+@dataclass(frozen=True, slots=True)
+class Unserved:
+    waiting: Backlog
+    served: bool  # workers serve the queue, but don't have the task
+    nearest: list[str]  # names like it
+
+
+def unserved(waiting: Sequence[Backlog], workers: Sequence[WorkerRecord], now: datetime) -> Iterator[Unserved]:
+    """Of the jobs that are due, those that no worker can run."""
+    live = [worker for worker in workers if worker.alive(now)]
+    known = {task for worker in live for task in worker.tasks}
+    for kind in waiting:
+        serving = [worker for worker in live if worker.queues is None or kind.queue in worker.queues]
+        if kind.due_at <= now and not any(kind.task in worker.tasks for worker in serving):
+            yield Unserved(kind, bool(serving), nearest(kind.task, known - {kind.task}))
+
 
 PATIENCE = 5.0  # seconds within which a handler that checks now and then has seen a request
 TURN = 1.0  # seconds a process may block other writers before we report it

@@ -13,9 +13,8 @@ from holdfast.model.outcome import Error, Outcome, Verb, bounded, kept, returned
 from holdfast.model.payload import Unfit, checked
 from holdfast.model.stack import shown, taken
 from holdfast.redact import Hide, Hiding
-from holdfast.runners.decide import unfit_result
-from holdfast.runners.messages import StartFailed
-from holdfast.runners.wire import Garbled
+from holdfast.runners.execution import unfit_result
+from holdfast.runners.wire import Garbled, StartFailed
 from holdfast.tasks.attempt import Attempt
 
 # How the history may describe an attempt that ended with this verb. (None: it succeeded, or never began.)

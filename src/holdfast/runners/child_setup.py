@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from holdfast.model.isolation import NO_LIMITS, Limits
-from holdfast.runners.kernel import NO_NEW_PRIVS, PDEATHSIG, prctl
+from holdfast.runners.linux import NO_NEW_PRIVS, PDEATHSIG, prctl
 from holdfast.runners.reaper import RLIMIT_LOCKS
 from holdfast.signals import stop_signals
 

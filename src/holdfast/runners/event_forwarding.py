@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import msgspec
 
 from holdfast import events
-from holdfast.runners.messages import Deliver, ToRunner
+from holdfast.runners.wire import Deliver, ToRunner
 
 ROOM = 2 << 20  # bytes of events that may wait
 BATCH = 256 << 10  # bytes sent at once

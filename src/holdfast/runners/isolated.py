@@ -4,25 +4,93 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from holdfast import events
+from holdfast.errors import BadSettings, HoldfastError
 from holdfast.model.outcome import Crash, Outcome, given_back
 from holdfast.runners.arrivals import Arrivals
-from holdfast.runners.base import Unstarted, WorkerLink
+from holdfast.runners.base import Runner, RunnerGroup, Unstarted, WorkerLink
 from holdfast.runners.isolated_process import IsolatedProcess
-from holdfast.runners.messages import Ask, Began, Ended, Progressed, Run, Stack, StartFailed, ToWorker
 from holdfast.runners.process_watcher import ProcessWatcher
-from holdfast.runners.store_requests import StoreRequests
-from holdfast.runners.wire import Garbled
+from holdfast.runners.wire import (
+    Ask,
+    Began,
+    Ended,
+    FindStep,
+    Garbled,
+    KeepStep,
+    Progressed,
+    RecordsSuccess,
+    Reply,
+    Run,
+    SaveCheckpoint,
+    Stack,
+    StartFailed,
+    StoreRequest,
+    ToWorker,
+)
 from holdfast.settings import Settings
-from holdfast.store.base import Store
-from holdfast.tasks.attempt import Attempt
-from holdfast.tasks.attempt_events import emit_errored
+from holdfast.store.base import Ref, Store
+from holdfast.tasks.attempt import Attempt, emit_errored
 from holdfast.tasks.manifest import Manifest, TaskInfo
+
+# The worker's side of the store proxy: what isolated processes want stored, each for its own attempt.
+
+
+class StoreRequests:
+    def __init__(self, store: Store, arrivals: Arrivals, helpers: Executor) -> None:
+        """`helpers`: threads that wait for the database, so that the watcher's thread does not."""
+        self._store = store
+        self._arrivals = arrivals
+        self._helpers = helpers
+
+    def received(self, process: IsolatedProcess, ask: Ask) -> None:
+        process.check_room()
+        if isinstance(ask.request, RecordsSuccess):
+            # At once: the handler has a transaction open, and on SQLite all helpers may be waiting for its end.
+            process.attempt.recorded = True
+            process.send(Reply(ask.number, None, None))
+            return
+        if not process.requests.acquire(blocking=False):
+            raise Garbled("asked for more than it may at once")
+        with suppress(RuntimeError):  # we are closed: nobody is left to wait for a reply
+            self._helpers.submit(self._serve, process, ask)
+
+    def _serve(self, process: IsolatedProcess, ask: Ask) -> None:
+        """On a helper's thread: store it under the attempt's own lease, whatever the request says."""
+        held = process.attempt.held
+        try:
+            value = self._perform(Ref(held.id, held.fence), ask.request)
+        except HoldfastError as error:
+            reply = Reply(ask.number, None, (type(error).__name__, error.message, error.number))
+        except Exception as error:  # noqa: BLE001 - the process waits for a reply, whatever it is
+            reply = Reply(ask.number, None, ("HoldfastError", f"{type(error).__name__}: {error}", HoldfastError.number))
+        else:
+            process.attempt.moved = time.monotonic()
+            reply = Reply(ask.number, value, None)
+        process.requests.release()  # before it gets the reply, and sends the next request
+        process.send(reply)
+
+    def _perform(self, ref: Ref, request: StoreRequest) -> Any:
+        match request:
+            case SaveCheckpoint(state, pending, done):
+                return self._store.attempts.checkpoint(
+                    ref, None if state is None else self._arrivals.kept(state), pending, done
+                )
+            case FindStep(name):
+                return self._store.attempts.step(ref, name)
+            case KeepStep(name, result):
+                return self._store.attempts.keep_step(ref, name, self._arrivals.kept(result))
+            case RecordsSuccess():
+                return None
+
 
 NOT_STARTED = 5.0  # seconds until a job is tried again for which the system had no process
 HELPERS = 4  # threads that use the database for isolated processes, and remove their directories
@@ -200,3 +268,79 @@ class IsolatedRunner:
             return
         self._removals.add(removal)
         removal.add_done_callback(self._removals.discard)
+
+
+# A group of runners, and beside it a process for each attempt of tasks that ask for that (`isolation="process"`).
+
+
+def with_isolation(
+    group: RunnerGroup, app: Callable[[], str], store: Store, settings: Settings, *, suspects: bool = False
+) -> RunnerGroup:
+    """This group, and isolated processes if its tasks need them. `app`: where such a process finds the application.
+    `suspects`: jobs that were in flight at a crash run isolated, too, whatever their task asks for."""
+    if suspects or any(task.isolation is not None for task in group.tasks):
+        return IsolatingGroup(group, app(), store, settings)
+    return group
+
+
+class IsolatingGroup:
+    def __init__(self, group: RunnerGroup, app: str, store: Store, settings: Settings) -> None:
+        from holdfast.runners.isolated import IsolatedRunner  # an isolated process itself does not need these
+        from holdfast.runners.reaper_watch import Reaper
+
+        self.tasks = group.tasks
+        self._group = group
+        mine = [task for task in group.tasks if task.isolation is not None]
+        self._isolated = IsolatedRunner(app, mine, group.tasks, store, settings)
+        # Suspects have slots of their own, so neither they nor tasks that ask for isolation wait for the other.
+        self.suspect_runner = IsolatedRunner(app, (), group.tasks, store, settings)
+        self._reaper = Reaper()
+
+    @property
+    def runners(self) -> Sequence[Runner]:
+        return [*self._group.runners, *([self._isolated] if self._isolated.manifest.tasks else [])]
+
+    def open(self, link: WorkerLink) -> None:
+        self._reaper.start(link.lock)
+        self._group.open(link)
+        self._isolated.open(link)
+        self.suspect_runner.open(link)
+        self._reaper.await_adopting(link.stopping)
+
+    def stack(self, attempt: Attempt) -> None:
+        if not self._isolated.request_stack(attempt) and not self.suspect_runner.request_stack(attempt):
+            self._group.stack(attempt)
+
+    def abandon(self, seconds: float) -> None:
+        for part in (self._group, self._isolated, self.suspect_runner):
+            part.abandon(seconds / 3)
+
+    def close(self, end_by: float) -> None:
+        for runner in (self._isolated, self.suspect_runner):
+            runner.close(max(0.0, end_by - time.monotonic()) / 3)
+        self._group.close(end_by)
+        for runner in (self._isolated, self.suspect_runner):
+            runner.await_clean_up(max(0.0, end_by - time.monotonic()))
+        self._reaper.stop()
+
+
+def reference_of(app: object) -> str:
+    """Where another process finds this application: `module:name`, or `file.py:name` of the running program."""
+    found = [
+        (module, name)
+        for module in list(sys.modules.values())
+        for name, value in list(getattr(module, "__dict__", {}).items())
+        if value is app
+    ]
+    for module, name in sorted(found, key=lambda pair: pair[0].__name__ == "__main__"):
+        where = module.__name__
+        if where == "__main__":
+            spec, file = getattr(module, "__spec__", None), getattr(module, "__file__", None)
+            where = spec.name if spec is not None else str(Path(file).absolute()) if file else ""
+        if where:
+            return f"{where}:{name}"
+    raise BadSettings(
+        'tasks with isolation="process" run in processes that import this application, and it is not to be found: '
+        "give it a name at the top of a module or of the program's file, as in `hf = Holdfast()`",
+        number="HF1114",
+    )

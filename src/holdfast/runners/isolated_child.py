@@ -20,11 +20,14 @@ from holdfast.model.outcome import Outcome
 from holdfast.runners.child_setup import leave_signals_to_the_worker
 from holdfast.runners.execution import Handler
 from holdfast.runners.inprocess import InProcessGroup, InProcessRunner
-from holdfast.runners.messages import (
+from holdfast.runners.stacks import of_thread
+from holdfast.runners.store_proxy import StoreProxy
+from holdfast.runners.wire import (
     REQUESTS,
     Ask,
     Began,
     Ended,
+    FrameReader,
     Progressed,
     RecordsSuccess,
     Reply,
@@ -34,10 +37,10 @@ from holdfast.runners.messages import (
     StoreRequest,
     TakeStack,
     ToWorker,
+    receive,
+    send,
+    to_runner,
 )
-from holdfast.runners.stacks import of_thread
-from holdfast.runners.store_proxy import StoreProxy
-from holdfast.runners.wire import FrameReader, receive, send, to_runner
 from holdfast.store.base import Store
 from holdfast.tasks.attempt import Attempt, StopAttempt
 from holdfast.tasks.context import JobContext

@@ -25,12 +25,15 @@ from holdfast.runners.child_setup import forks_are_no_runners
 from holdfast.runners.event_forwarding import Receiver
 from holdfast.runners.event_loop import LoopRunner
 from holdfast.runners.inprocess import InProcessGroup
-from holdfast.runners.messages import (
+from holdfast.runners.wire import (
+    LENGTH,
+    PART,
     Begin,
     Close,
     Deliver,
     Delivered,
     Done,
+    FrameReader,
     Hello,
     Progressed,
     Ready,
@@ -42,8 +45,10 @@ from holdfast.runners.messages import (
     ToWorker,
     Withdraw,
     Withdrawn,
+    receive,
+    send,
+    to_runner,
 )
-from holdfast.runners.wire import LENGTH, PART, FrameReader, receive, send, to_runner
 from holdfast.settings import Settings
 from holdfast.tasks.attempt import NOTE_LIMIT, Attempt
 

@@ -22,12 +22,15 @@ from holdfast.runners.attempt_table import MARKS, AttemptTable, Marks
 from holdfast.runners.base import WorkerLink
 from holdfast.runners.child_setup import ChildSetup
 from holdfast.runners.event_forwarding import Forwarder
-from holdfast.runners.messages import (
+from holdfast.runners.spawn import spawn
+from holdfast.runners.wire import (
     Begin,
+    Channel,
     Close,
     Configure,
     Delivered,
     Done,
+    Garbled,
     Progressed,
     Stack,
     Start,
@@ -38,11 +41,9 @@ from holdfast.runners.messages import (
     ToWorker,
     Withdraw,
     Withdrawn,
+    frame,
 )
-from holdfast.runners.spawn import spawn
-from holdfast.runners.wire import Channel, Garbled, frame
-from holdfast.tasks.attempt import Attempt
-from holdfast.tasks.attempt_events import emit_errored
+from holdfast.tasks.attempt import Attempt, emit_errored
 
 # What pooled processes that take attempts send: outcomes, progress, stacks, attempts given back.
 

@@ -16,9 +16,8 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from holdfast import events
 from holdfast.runners.capture import Capture
-from holdfast.runners.messages import ToWorker
 from holdfast.runners.spawn import Child
-from holdfast.runners.wire import Channel, Garbled
+from holdfast.runners.wire import Channel, Garbled, ToWorker
 
 TICK = 0.1  # seconds between two looks whether a process has ended, where the kernel does not tell; or after an error
 

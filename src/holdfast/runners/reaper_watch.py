@@ -14,7 +14,7 @@ from pathlib import Path
 
 from holdfast import events
 from holdfast.runners import reaper
-from holdfast.runners.kernel import adopt_orphans, process_of
+from holdfast.runners.linux import adopt_orphans, process_of
 from holdfast.runners.spawn import all_reaped, family, reap_adopted
 
 NEEDED = ("LD_LIBRARY_PATH", "PYTHONHOME")  # all of the environment that a Python may need to start

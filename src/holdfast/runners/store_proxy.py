@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import HoldfastError
 from holdfast.model.outcome import Progress
-from holdfast.runners.messages import FindStep, KeepStep, RecordsSuccess, SaveCheckpoint, StoreRequest
+from holdfast.runners.wire import FindStep, KeepStep, RecordsSuccess, SaveCheckpoint, StoreRequest
 from holdfast.store.base import Ref, Store
 from holdfast.tasks.offload import at_once
 
 if TYPE_CHECKING:
-    from holdfast.store.database import Database
-    from holdfast.store.user_connections import UserConnections
+    from holdfast.store.engine import Database, UserConnections
 
 Send = Callable[[StoreRequest], Any]  # sends a request to the worker and returns the reply
 

@@ -12,10 +12,8 @@ from holdfast.model.job import Claimed, Request, Wants
 from holdfast.model.lifecycle import State
 from holdfast.model.outcome import Error, Outcome, Progress
 from holdfast.store.columns import Row
-from holdfast.store.database import Database
+from holdfast.store.engine import Database, UserConnections, Wakeups
 from holdfast.store.exchange import Exchange, Ref, exchange
-from holdfast.store.user_connections import UserConnections
-from holdfast.store.wakeups import Wakeups
 
 
 class Attempts:

@@ -20,18 +20,14 @@ from holdfast.model.outcome import Outcome
 from holdfast.store.attempts import Attempts
 from holdfast.store.columns import JobId, Row
 from holdfast.store.crons import Crons
-from holdfast.store.database import Database, Transaction
+from holdfast.store.engine import Database, Ear, Schema, Transaction, UserConnections, Wakeups
 from holdfast.store.enqueue_steps import arun_steps, enqueue_steps, run_steps
 from holdfast.store.exchange import Exchange, Exchanged, Ref, Trips, by_verb, exchange, goes_on
-from holdfast.store.operator_verbs import OperatorVerbs
+from holdfast.store.operator_verbs import OperatorVerbs, Retention
 from holdfast.store.pauses import Pauses
 from holdfast.store.reads import Reads
 from holdfast.store.rescues import Rescues
-from holdfast.store.retention import Retention
-from holdfast.store.schema import Schema
 from holdfast.store.stack_requests import StackRequests
-from holdfast.store.user_connections import UserConnections
-from holdfast.store.wakeups import Ear, Wakeups
 from holdfast.store.workers import Workers
 
 __all__ = ["Ear", "Exchanged", "JobId", "Ref", "Row", "Store", "Transaction", "Trips", "by_verb", "goes_on"]

@@ -10,9 +10,8 @@ from datetime import datetime
 from holdfast.model.cron import CronRecord, Step, correlation_of, cron_tag
 from holdfast.model.job import NewJob
 from holdfast.store.columns import Row, parameters
-from holdfast.store.database import Database, Transaction
+from holdfast.store.engine import Database, Transaction, Wakeups
 from holdfast.store.reads import Reads
-from holdfast.store.wakeups import Wakeups
 from holdfast.store.workers import Workers
 
 

@@ -10,7 +10,7 @@ from holdfast.errors import StoreError
 from holdfast.model.job import Enqueued, NewJob
 from holdfast.model.lifecycle import State
 from holdfast.store.columns import Row, parameters
-from holdfast.store.database import Database
+from holdfast.store.engine import Database
 
 Steps = Generator[tuple[str, dict[str, Any]], list[Row], Enqueued]
 

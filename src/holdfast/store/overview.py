@@ -4,16 +4,67 @@ lists are bounded, and of the finished jobs only the newest are read, for the ra
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING
 
-from holdfast.model.overview import Failure, Overview, Rates, Running
-from holdfast.store.find import LAST
-from holdfast.store.reads import depths
+import msgspec
+
+from holdfast.model.job import Depth, Pause, WorkerRecord
+from holdfast.store.reads import LAST, depths
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from holdfast.store.base import JobId, Row, Store
+
+
+# A snapshot of the whole system, for screens that show it.
+
+
+class Running(msgspec.Struct, frozen=True):
+    """A job that runs, and how far it is."""
+
+    id: str
+    queue: str
+    task: str
+    fence: str
+    worker: str | None
+    attempt: int
+    max_attempts: int
+    started_at: datetime
+    done: int | None
+    total: int | None
+    note: str | None
+    pause_requested: bool
+    cancel_requested: bool
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """A job that failed, and why."""
+
+    id: str
+    queue: str
+    task: str
+    attempt: int
+    failed_at: datetime
+    error_code: str | None
+    error_message: str | None
+
+
+class Rates(msgspec.Struct, frozen=True):
+    """Jobs a second that were enqueued to a queue, and that ended there. Estimates."""
+
+    came: float
+    ended: float
+
+
+class Overview(msgspec.Struct, frozen=True):
+    at: datetime  # by the database's clock
+    depths: list[Depth]
+    rates: dict[str, Rates]  # by queue
+    workers: list[WorkerRecord]
+    running: list[Running]  # the longest running first; a limited number
+    failures: list[Failure]  # the newest first
+    pauses: list[Pause]
+
 
 LISTED = 200  # running jobs at most
 FAILURES = 20

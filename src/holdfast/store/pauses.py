@@ -13,16 +13,15 @@ from holdfast.errors import RowLocked, StoreUnavailable
 from holdfast.model.job import COUNTED, Pause
 from holdfast.model.pause_filter import PauseFilter, pause_meaning
 from holdfast.store.columns import known
-from holdfast.store.database import Database
-from holdfast.store.find import CHUNK
+from holdfast.store.engine import Database, Wakeups
 from holdfast.store.operator_verbs import LOCKED
-from holdfast.store.wakeups import Wakeups
+from holdfast.store.reads import CHUNK
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from holdfast.store.columns import JobId, Row
-    from holdfast.store.database import Database, Transaction
+    from holdfast.store.engine import Transaction
 
 
 # Pauses by filter, as the store keeps them. A job that such a pause means is held: it stays queued, `held_by` names

@@ -10,7 +10,7 @@ from holdfast.model.lifecycle import State
 from holdfast.model.outcome import Crash
 from holdfast.model.rescue import verdict
 from holdfast.store.columns import JobId, Row
-from holdfast.store.database import Database, Transaction
+from holdfast.store.engine import Database, Transaction
 from holdfast.store.exchange import Ref
 
 RESCUE_BATCH = 20  # leases rescued in one transaction

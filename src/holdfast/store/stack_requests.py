@@ -15,8 +15,7 @@ from holdfast.model.job import JobRecord
 from holdfast.model.lifecycle import State
 from holdfast.model.stack import Stack, taken
 from holdfast.store.columns import JobId, key_of
-from holdfast.store.database import Database
-from holdfast.store.wakeups import Wakeups
+from holdfast.store.engine import Database, Wakeups
 
 if TYPE_CHECKING:
     from holdfast.store.base import Store

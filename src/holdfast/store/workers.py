@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from holdfast.model.job import DEFAULT_LEASE, WorkerRecord
 from holdfast.store.columns import known
-from holdfast.store.database import Database
-from holdfast.store.wakeups import Wakeups
+from holdfast.store.engine import Database, Wakeups
 
 
 class Workers:

@@ -17,7 +17,7 @@ from holdfast.tasks.lease_writes import LeaseWrites
 from holdfast.tasks.offload import at_once, in_thread
 
 if TYPE_CHECKING:
-    from holdfast.store.permits import Permit
+    from holdfast.store.engine import Permit
 
 LOOK = 0.2  # seconds between two looks whether a thread that waits for a connection should stop
 CROWDED_FIRST, CROWDED_MOST = 0.1, 5.0  # seconds between two tries while the server has no connection left

@@ -11,8 +11,7 @@ from holdfast.errors import BadSettings, HoldfastError, LeaseLost, StoreUnavaila
 from holdfast.model.outcome import MAX_COUNT
 from holdfast.model.payload import Unfit, encode_checkpoint
 from holdfast.store.base import Ref
-from holdfast.tasks.attempt import Attempt
-from holdfast.tasks.attempt_events import emit_lost
+from holdfast.tasks.attempt import Attempt, emit_lost
 from holdfast.tasks.current import current_worker
 from holdfast.tasks.offload import in_thread
 

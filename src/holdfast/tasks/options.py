@@ -14,8 +14,8 @@ from holdfast.errors import BadArguments, BadSettings
 from holdfast.model.cron import CATCH_UP, CatchUp, Schedule
 from holdfast.model.isolation import NO_LIMITS, Limits, of_database
 from holdfast.model.job import DEFAULT_MAX_ATTEMPTS, DEFAULT_QUEUE, FOREVER, MAX_PRIORITY, MIN_PRIORITY
-from holdfast.model.names import checked_name
 from holdfast.model.retry import DEFAULT_RETRY, RetryPolicy
+from holdfast.model.text import checked_name
 
 MAX_NAME = 200  # characters of a task, queue or tag
 MAX_KEY = 1000  # bytes

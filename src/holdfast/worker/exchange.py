@@ -11,15 +11,13 @@ from holdfast.errors import OutcomeUnknown, RowLocked, StoreError, StoreUnavaila
 from holdfast.model.job import Claimed
 from holdfast.model.retry import POLL_TRIES, error_delay, outcome_delay
 from holdfast.store.base import Store, Trips
-from holdfast.worker.claims import Claims
-from holdfast.worker.ended_attempts import EndedAttempts
-from holdfast.worker.intake import Intake
-from holdfast.worker.listener import WakeupConnection
+from holdfast.worker.intake import EndedAttempts, Intake
+from holdfast.worker.loop import Bell
 from holdfast.worker.mandate import Mandate, Meters
 from holdfast.worker.outbox import Outbox, OutcomeEvents, RoundTrip, RunnerClaim
-from holdfast.worker.periodic import Bell
-from holdfast.worker.poller import Poller
+from holdfast.worker.poller import Claims, Poller
 from holdfast.worker.runner_slots import RunnerSlots
+from holdfast.worker.wakeups import WakeupConnection
 
 MANY = 500  # jobs that a claim must bring for the next round trip to depart right behind it
 LONGEST = 0.25  # seconds for which round trips may follow one another before the desk looks around

@@ -12,11 +12,9 @@ from contextlib import suppress
 from holdfast import events
 from holdfast.errors import LeaseLost, StoreError
 from holdfast.model.job import Request
-from holdfast.model.speed import Speed
 from holdfast.store.base import Ref, Store
-from holdfast.tasks.attempt import Attempt
-from holdfast.tasks.attempt_events import emit_lost
-from holdfast.worker.periodic import Loop
+from holdfast.tasks.attempt import Attempt, Speed, emit_lost
+from holdfast.worker.loop import Loop
 
 TICK = 1.0  # seconds between writes of progress, and between checks of timeouts
 YOUNG = 1.0  # seconds since the claim, and a quarter of a beat at most, in which a lease need not be renewed

@@ -20,7 +20,7 @@ from pathlib import Path
 from holdfast import events
 from holdfast.errors import OutcomeUnknown, StoreError
 from holdfast.store.base import Store
-from holdfast.worker.periodic import Loop
+from holdfast.worker.loop import Loop
 from holdfast.worker.rescuer import Rescuer, Trust
 
 WATCH_EVERY = 0.5  # seconds; costs no statement

@@ -17,8 +17,7 @@ from holdfast.model.job import ClaimedJob, Wants
 from holdfast.model.lifecycle import State
 from holdfast.model.outcome import NOT_COMMITTED, Crash, Error, Outcome, Verb, given_back, returned
 from holdfast.store.base import Exchanged, Ref, Store, by_verb, goes_on
-from holdfast.tasks.attempt import Attempt
-from holdfast.tasks.attempt_events import emit_errored, emit_lost, emit_rescued, ended_fields, job_fields
+from holdfast.tasks.attempt import Attempt, emit_errored, emit_lost, emit_rescued, ended_fields, job_fields
 from holdfast.worker.in_flight import InFlight, SpentLeases
 from holdfast.worker.mandate import Meters
 from holdfast.worker.runner_slots import RunnerSlots

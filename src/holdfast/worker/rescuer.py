@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from holdfast.store.base import Store
-from holdfast.tasks.attempt_events import emit_rescued
+from holdfast.tasks.attempt import emit_rescued
 
 
 def now() -> float:

@@ -3,12 +3,24 @@ database. So they decide when and where to look, never what to do."""
 
 from __future__ import annotations
 
+import threading
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from queue import SimpleQueue
+from typing import Annotated
 
+import msgspec
+
+from holdfast import events
+from holdfast.errors import StoreError
+from holdfast.model.outcome import LONGEST_DELAY as LONGEST
 from holdfast.model.peers import LATE, Place
-from holdfast.worker.periodic import Bell
+from holdfast.store.base import Ear, Store
+from holdfast.worker.loop import Bell
 from holdfast.worker.poller import Poller
-from holdfast.worker.runner_slots import FEW, SlotTable
+from holdfast.worker.runner_slots import FEW, Lane, SlotTable
 
 
 class Wakeups:
@@ -80,3 +92,147 @@ class Wakeups:
         if left > 0:
             self._poller.look_within(left, now)
         return left > 0
+
+
+# Wakes the desk when the store says that there may be new work. Where the store has a connection for that, the desk
+# itself listens on it while it waits, and this thread only opens it: that takes its time. Losing it costs latency,
+# never correctness.
+
+RETRY_DELAYS = (0.5, 1.0, 2.0, 5.0)
+POOLED_DELAY = 60.0  # behind a pooler that drops notifications: that seldom changes, and each try logs a warning
+
+
+_lane = msgspec.json.Decoder(tuple[str, str, Annotated[int, msgspec.Meta(ge=-100, le=100)]])
+
+
+@lru_cache(maxsize=1000)  # an application has few lanes
+def lane_of(text: str) -> Lane | None:
+    """The lane that a wake-up names. None: the text names none, so it is not one of ours."""
+    try:
+        lane = _lane.decode(text)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return None
+    return None if "\0" in lane[0] else lane  # no queue has such a name, and no statement takes it
+
+
+def seconds_of(text: str) -> float | None:
+    """In how many seconds a job falls due, as a wake-up says."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        return None
+    return seconds if 0 <= seconds <= LONGEST else None
+
+
+@dataclass(slots=True, frozen=True)
+class WakeupConnection:
+    """A connection on which the desk makes its round trips and hears wake-ups. The listener opens it and lends it to
+    the desk until it breaks."""
+
+    ear: Ear
+    received: Callable[[str, str, int | None], None]  # called for each wake-up
+    broke: Callable[[Exception], None]  # called once
+
+
+class Listener:
+    def __init__(
+        self, store: Store, wakeups: Wakeups, *, queues: tuple[str, ...] | None, requested: Callable[[], None],
+        peers_changed: Callable[[], None], listening: Callable[[bool], None],
+        attend: Callable[[WakeupConnection], None],
+    ) -> None:  # fmt: skip
+        """`requested`: somebody asked for a pause, a cancel or a stack. `peers_changed`: a worker came or left.
+        `listening`: wake-ups arrive from now on, or no longer. `attend` lends the desk a connection."""
+        self._store = store
+        self._wakeups = wakeups
+        self._queues = queues
+        self._requested = requested
+        self._peers_changed = peers_changed
+        self._listening = listening
+        self._attend = attend
+        self._returned = SimpleQueue[Exception | None]()  # why the connection we lent is back; None: we stop
+        self._stopping = threading.Event()
+        self._failures = 0
+        self._reported_unreadable = False
+        self._thread = threading.Thread(target=self._run, name="holdfast-listener", daemon=True)
+
+    def start(self) -> None:
+        if self._store.wakeups.can_listen:
+            self._thread.start()
+
+    def stop(self) -> None:
+        """Stop listening. The thread ends by itself: at the next commit or, if there is none, within half a second."""
+        self._stopping.set()
+        self._returned.put(None)
+
+    def join(self, timeout: float) -> None:
+        if self._thread.is_alive():
+            self._thread.join(max(0.0, timeout))
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                ear = self._store.wakeups.open_ear()
+                if ear is None:
+                    self._store.wakeups.listen(self.received, self._stopping.is_set)
+                else:
+                    self._lend(ear)
+            except Exception as error:  # noqa: BLE001 - a listener that ended for any reason must listen again
+                if not isinstance(error, StoreError):
+                    events.emit("stumbled", part=self._thread.name, error=f"{type(error).__name__}: {error}")
+                self._listening(False)
+                events.emit("deaf", error=str(error))
+                delay = RETRY_DELAYS[min(self._failures, len(RETRY_DELAYS) - 1)]
+                pooled = isinstance(error, StoreError) and error.number == "HF3402"
+                self._stopping.wait(POOLED_DELAY if pooled else delay)
+                self._failures += 1
+
+    def _lend(self, ear: Ear) -> None:
+        """The desk has the connection until it breaks."""
+        if self._stopping.is_set():
+            ear.close()
+            return
+        self._attend(WakeupConnection(ear, self.received, self._returned.put))
+        self.received("listening", "")
+        if (error := self._returned.get()) is not None:
+            raise error
+
+    def received(self, kind: str, what: str, turn: int | None = None) -> None:
+        """A wake-up arrived. `turn`: how many workers act on it before this one; None: it is for all at once.
+
+        Anyone who can connect to the database may send a wake-up. So it is only a hint where to look, and what it says
+        is checked before it reaches a statement. How many looks it can cause is bounded as well (vain_wakeups.py)."""
+        if kind == "listening":
+            # Listen first, then look: nothing that came in between is missed.
+            self._failures = 0
+            self._listening(True)
+            events.emit("listening")
+            self._wakeups.wake()
+        elif kind == "requests":
+            self._requested()
+        elif kind == "changed":
+            self._wakeups.wake()
+            self._requested()
+        elif kind == "workers":
+            self._peers_changed()
+        elif kind == "due":
+            seconds = seconds_of(what)
+            if seconds is None:
+                self._unreadable()
+            else:
+                self._wakeups.due_in(seconds, turn or 0)
+        elif kind == "queue":
+            if self._queues is None or not what or what in self._queues:
+                self._wakeups.job_somewhere(turn)
+        elif kind == "lane":
+            lane = lane_of(what)
+            if lane is None:
+                self._unreadable()
+            elif self._queues is None or lane[0] in self._queues:
+                self._wakeups.job_in_lane(*lane, turn or 0)
+        elif kind == "other":
+            self._unreadable()
+
+    def _unreadable(self) -> None:
+        if not self._reported_unreadable:
+            self._reported_unreadable = True
+            events.emit("not_understood")

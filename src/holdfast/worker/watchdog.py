@@ -17,9 +17,9 @@ from holdfast.model.peers import Place
 from holdfast.settings import Settings
 from holdfast.store.base import Store
 from holdfast.worker.cron import Crons
+from holdfast.worker.loop import Loop
 from holdfast.worker.neighbours import Neighbours, NeighbourWatch
 from holdfast.worker.outbox import expire
-from holdfast.worker.periodic import Loop
 from holdfast.worker.rescuer import Rescuer, Trust, now
 from holdfast.worker.retention import Retention
 from holdfast.worker.wakeups import Wakeups

@@ -9,22 +9,50 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable
+from itertools import islice
 
 from holdfast import events
 from holdfast.errors import HoldfastError, StoreError
 from holdfast.model.job import Processed
-from holdfast.model.names import checked_name
+from holdfast.model.text import checked_name
+from holdfast.model.why import Unserved, unserved
 from holdfast.runners.base import RunnerGroup, WorkerLink
 from holdfast.settings import Settings
 from holdfast.store.base import Store
 from holdfast.worker.cron import Crons
 from holdfast.worker.desk import Desk
 from holdfast.worker.heartbeat import Heartbeat
-from holdfast.worker.listener import Listener
 from holdfast.worker.neighbours import meet
 from holdfast.worker.rescuer import Rescuer, Trust
-from holdfast.worker.unserved import warn_of_unserved
+from holdfast.worker.wakeups import Listener
 from holdfast.worker.watchdog import SPREAD, Presence, Watchdog
+
+# Warns at the start of a worker of due jobs that no worker can run, itself included. It costs one short read; without
+# it nobody would notice a misspelt queue or a forgotten deployment.
+
+MOST = 10  # kinds of jobs that are named
+
+
+def warn_of_unserved(store: Store) -> None:
+    try:
+        found = list(islice(unserved(store.reads.waiting(), store.workers.all(), store.reads.now()), MOST))
+    except StoreError as error:
+        events.emit("unavailable", error=str(error), wait=0.0)
+        return
+    for one in found:
+        waiting = one.waiting
+        events.emit(
+            "unserved", queue=waiting.queue, task=waiting.task, many=f"{waiting.jobs}{'+' * waiting.more}",
+            because=_because(one),
+        )  # fmt: skip
+
+
+def _because(one: Unserved) -> str:
+    if not one.served:
+        return "no worker that is up serves that queue"
+    nearest = f" (nearest: {', '.join(one.nearest)})" if one.nearest else ""
+    return f"no worker that serves it has that task{nearest}"
+
 
 # How a worker stops: in good order, and in time.
 

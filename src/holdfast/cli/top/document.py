@@ -12,8 +12,8 @@ from holdfast.cli.base import plain
 from holdfast.cli.pauses import pause_data
 from holdfast.cli.queues import total
 from holdfast.model.job import WorkerRecord, running_by_worker
-from holdfast.model.overview import Overview, Rates, Running
 from holdfast.redact import scrub
+from holdfast.store.overview import Overview, Rates, Running
 
 Row = dict[str, Any]
 Document = dict[str, Any]

@@ -13,7 +13,7 @@ import psycopg
 from holdfast.errors import OutcomeUnknown
 from holdfast.settings import Settings
 from holdfast.store.columns import Lists, Row
-from holdfast.store.database import Transaction
+from holdfast.store.engine import Transaction
 from holdfast.store.pool import ConnectionPool
 from holdfast.store.postgres.codec import PostgresCodec, numbers
 from holdfast.store.postgres.connect import LOCK_TIMEOUT, Connection, shares_sessions, translated, usable

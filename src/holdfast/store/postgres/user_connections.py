@@ -12,10 +12,9 @@ from psycopg.rows import dict_row
 
 from holdfast.errors import BadSettings, Steer
 from holdfast.store.columns import Row
-from holdfast.store.permits import Permits
+from holdfast.store.engine import Permits, aunderlying, underlying
 from holdfast.store.postgres.connect import NOT_ALLOWED, cut_off, translate
 from holdfast.store.postgres.database import PostgresDatabase
-from holdfast.store.user_connections import aunderlying, underlying
 
 
 class PostgresUserConnections:

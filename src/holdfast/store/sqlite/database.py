@@ -13,7 +13,7 @@ from typing import Any
 from holdfast.model.facts import Holder
 from holdfast.settings import Settings
 from holdfast.store.columns import Lists, Row
-from holdfast.store.database import Transaction
+from holdfast.store.engine import Transaction
 from holdfast.store.pool import ConnectionPool
 from holdfast.store.sqlite.codec import SqliteCodec, Stamp, later, stored
 from holdfast.store.sqlite.connect import Connection, path_of, prepare_file, reading_text_as

@@ -11,9 +11,9 @@ from typing import Any
 
 from holdfast.errors import BadSettings
 from holdfast.store.columns import Row
+from holdfast.store.engine import underlying
 from holdfast.store.sqlite.connect import DISK_TROUBLE, TRANSIENT, code_of, is_transient, translate
 from holdfast.store.sqlite.database import SqliteDatabase
-from holdfast.store.user_connections import underlying
 
 Execute = Callable[[str, dict[str, Any]], list[Row]]
 
