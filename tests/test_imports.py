@@ -93,7 +93,7 @@ def test_import_holdfast_brings_no_driver_and_nothing_for_terminals_or_the_web()
 def test_a_process_for_one_attempt_brings_no_database_and_no_event_loop() -> None:
     """It is waited for: each of these would be half as much again. A handler that is a coroutine brings its loop."""
     code = (
-        "from holdfast import isolated_main, app_loader; from holdfast.runners import isolating_group; "
+        "from holdfast import isolated_main, app_loader; "
         "from holdfast.runners import isolated_child, store_proxy, wire; import bench.isolated_app"
     )
     assert not loaded_by(code) & (HEAVY | FOR_PEOPLE | {"tempfile", "shutil"})

@@ -327,9 +327,9 @@ def test_many_threads_of_an_attempt_can_ask_at_once_and_get_large_answers(hf: Ho
 
 def test_what_cannot_begin_says_why(hf: Holdfast, monkeypatch: pytest.MonkeyPatch, heard: Heard) -> None:
     """Without the variables it needs, for instance."""
-    from holdfast.runners import isolated as isolating_group
+    from holdfast.runners import isolated
 
-    monkeypatch.setattr(isolating_group, "reference_of", lambda app: "tests.work.nowhere:hf")
+    monkeypatch.setattr(isolated, "reference_of", lambda app: "tests.work.nowhere:hf")
     job = app.adouble.using(max_attempts=1).enqueue(1)
     with working(hf):
         await_state(job, State.FAILED, timeout=PATIENCE)

@@ -1,6 +1,6 @@
 """What a runner is, and a worker's group of runners. There are three kinds of groups: handlers run in the worker's own
 process (`inprocess_group`), in pooled processes (`process_pool`), or in either of these with a process for each attempt
-of tasks that ask for isolation (`isolating_group`)."""
+of tasks that ask for isolation (`IsolatingGroup`)."""
 
 from __future__ import annotations
 

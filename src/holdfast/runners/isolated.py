@@ -285,7 +285,6 @@ def with_isolation(
 
 class IsolatingGroup:
     def __init__(self, group: RunnerGroup, app: str, store: Store, settings: Settings) -> None:
-        from holdfast.runners.isolated import IsolatedRunner  # an isolated process itself does not need these
         from holdfast.runners.reaper_watch import Reaper
 
         self.tasks = group.tasks
