@@ -270,13 +270,14 @@ class Child:
         until = time.monotonic() + ROUND
         while time.monotonic() < until:
             with _reaping:
-                if not (children := our_children()):  # the kernel does not support it
-                    time.sleep(ROUND)
+                children = our_children()
                 for pid in children:
                     if pid != self.pid and self.setup.mark in marks_of(pid):
                         with suppress(*GONE):
                             os.kill(pid, signal.SIGKILL)
                             os.waitpid(pid, os.WNOHANG)
+            if not children:  # the kernel does not list them: the next look at the whole table finds them
+                time.sleep(ROUND)
 
     def _descendants(self) -> list[ProcessEntry]:
         """All that descend from it, without itself. A zombie is its parent's to reap: that is us, or it goes first."""
