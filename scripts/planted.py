@@ -936,7 +936,7 @@ GUARANTEES: dict[str, list[Bug]] = {
         bug(
             "errors from a handler's process are stored unchecked",
             "runners/arrivals.py",
-            "            error = None if said.error is None else kept(said.error, self.hiding(held))\n",
+            "            error = None if said.error is None else kept(said.error, self.hiding(held)).at(held.task)\n",
             "            error = said.error\n",
             "crash/test_hostile.py::test_a_worker_outlives_handlers_that_attack_its_line",
         ).unseen("no handler of the campaign writes to its worker's socket"),

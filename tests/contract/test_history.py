@@ -179,7 +179,7 @@ def test_a_dismissed_failure_keeps_its_error_and_its_replay(store: Store) -> Non
     store.operator.cancel(str(held.id))
     job = store.reads.get(str(held.id))
     assert (job.state, job.error_code, job.finished_at) == (State.CANCELLED, "Boom", failed.finished_at)
-    assert job == replace(failed, state=State.CANCELLED, failed_at=None, asked_at=job.asked_at)
+    assert job == replace(failed, state=State.CANCELLED, failed_at=None, error_fingerprint=None, asked_at=job.asked_at)
     store.attempts.fail(ref(held), BOOM)
     assert store.reads.get(str(held.id)) == job
 

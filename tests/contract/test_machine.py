@@ -901,6 +901,7 @@ class JobMachine(RuleBasedStateMachine):
                 assert not tx.rows(
                     "rescue", id=ref.id, fence=ref.fence, state="queued", attempt=0,
                     crashes=0, suspicion=0, error_code="CRASHED", error_message="its worker went silent",
+                    error_fingerprint="0123456789",
                 )  # fmt: skip
         self.check("nothing")
 

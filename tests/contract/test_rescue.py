@@ -245,6 +245,7 @@ def test_rescue_writes_only_what_is_still_running_under_that_fence(
         parameters = {
             "id": held.id, "fence": held.fence, "state": "queued", "attempt": 1,
             "crashes": 1, "suspicion": 0, "error_code": "CRASHED", "error_message": "gone",
+            "error_fingerprint": "0123456789",
         }  # fmt: skip
         finished = threading.Thread(target=store.attempts.succeed, args=(ref(held), b"1"))
         finished.start()
@@ -262,6 +263,7 @@ def test_rescue_of_a_fence_that_is_gone_changes_nothing(store: Store) -> None:
         rows = tx.rows(
             "rescue", id=held.id, fence=held.fence, state="queued", attempt=1, crashes=1,
             suspicion=0, error_code="CRASHED", error_message="gone",
+            error_fingerprint="0123456789",
         )  # fmt: skip
     assert rows == []
     assert everything(store, held.id) == before

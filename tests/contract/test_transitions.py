@@ -46,6 +46,7 @@ def test_a_finished_job_keeps_its_fence_and_no_verb_changes_it_by_that(
             rows = tx.rows(
                 "rescue", id=current.id, fence=current.fence, state="queued", attempt=1,
                 crashes=1, suspicion=0, error_code="CRASHED", error_message="gone",
+                error_fingerprint="0123456789",
             )  # fmt: skip
         assert rows == []
     else:

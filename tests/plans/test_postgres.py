@@ -113,7 +113,7 @@ def cases(connection: Connection, store: PostgresStore) -> list[Case]:
     assert found is not None
     fence, worker, ids = found
     one = {"id": ids[0], "fence": fence}
-    told = {"error_code": "Boom", "error_message": "it broke"}
+    told = {"error_code": "Boom", "error_message": "it broke", "error_fingerprint": "0123456789"}
     ending = {**one, **told, "outcome": "errored", "delay": 5.0, "traceback": None, "output": None, "held_by": None}
     rescue = {
         **one, **told, "state": "queued", "attempt": 1, "crashes": 1, "suspicion": 0,
@@ -181,7 +181,7 @@ def pause_by_filter() -> dict[str, Any]:
 
 
 def one_held() -> dict[str, Any]:
-    told = dict.fromkeys(("error_code", "error_message", "outcome", "traceback", "output"))
+    told = dict.fromkeys(("error_code", "error_message", "error_fingerprint", "outcome", "traceback", "output"))
     return {**told, "id": 5, "fence": str(uuid.UUID(int=5)), "delay": 0.0}
 
 

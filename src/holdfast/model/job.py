@@ -83,7 +83,7 @@ class JobRecord(msgspec.Struct, frozen=True):
     note: str | None
     error_code: str | None
     error_message: str | None
-    error_fingerprint: str | None  # equal for errors of one kind; null until errors are grouped
+    error_fingerprint: str | None  # equal for errors of one kind; while it is tried again, and when it failed
     asked_at: datetime | None  # when the pause or cancel that applies was requested
     asked_by: str | None
     asked_why: str | None

@@ -6,8 +6,10 @@ import traceback as tb
 from typing import Any, Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from holdfast.errors import Cancel, Fail, Retry, Snooze, Steer
+from holdfast.model.fingerprint import PLACE_LIMIT, fingerprint, place_of
 from holdfast.model.job import ClaimedJob
 from holdfast.model.retry import DEFAULT_RETRY, RetryPolicy
 from holdfast.redact import Hide, scrub
@@ -32,6 +34,16 @@ class Error(msgspec.Struct, frozen=True, array_like=True, gc=False):
     code: str
     message: str
     traceback: str | None = None
+    place: str | None = None  # where in the user's code it happened, or the task
+
+    @property
+    def fingerprint(self) -> str:
+        """Equal for errors of one kind. To be asked of an error without secrets, as it is stored."""
+        return fingerprint(self.code, self.message, self.place)
+
+    def at(self, task: str) -> Error:
+        """The same error. One that happened at no place in the user's code (a timeout, a crash) is one of its task."""
+        return self if self.place else replace(self, place=task)
 
 
 class Outcome(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -74,7 +86,9 @@ def raised(
         case Cancel() as error:
             return Outcome("stop", held.id, held.fence, "cancelled", error=Error("CANCELLED", _message(error, hide)))
         case Fail() as error:
-            return Outcome("fail", held.id, held.fence, "errored", error=describe(error, error.code, hide))
+            return Outcome(
+                "fail", held.id, held.fence, "errored", error=describe(error, error.code, hide).at(held.task)
+            )
         case Retry() as error:
             return errored(held, error, policy, describe(error, "RETRY", hide), attempt, hide)
         case _:
@@ -94,6 +108,7 @@ def errored(
     held: ClaimedJob, error: BaseException, policy: RetryPolicy, told: Error, attempt: str, hide: Hide = scrub
 ) -> Outcome:
     """A failed attempt counts: the job is tried again if attempts are left, else it fails."""
+    told = told.at(held.task)
     if held.attempt >= held.max_attempts:
         return Outcome("fail", held.id, held.fence, attempt, error=told)
     delay = error.after if isinstance(error, Retry) else None
@@ -103,7 +118,7 @@ def errored(
         except BaseException as broken:  # noqa: BLE001 - a user's policy may raise anything; that must not cost the job
             delay = DEFAULT_RETRY.delay(held.attempt, error)
             note = f"{told.message} (and its retry policy raised {in_words(broken, hide)})"
-            told = Error(told.code, note[:MESSAGE_LIMIT], told.traceback)
+            told = replace(told, message=note[:MESSAGE_LIMIT])
     if delay is None:
         return Outcome("fail", held.id, held.fence, attempt, error=told)
     return Outcome("reschedule", held.id, held.fence, attempt, delay=bounded(delay), error=told)
@@ -132,7 +147,8 @@ def stopped(held: ClaimedJob) -> Outcome:
 
 def describe(error: BaseException, code: str, hide: Hide = scrub) -> Error:
     # Without local variables: they may contain what must not be stored (secrets, large objects).
-    return kept(Error(code, _text(error), "".join(tb.format_exception(error))), hide)
+    traceback = "".join(tb.format_exception(error))
+    return kept(Error(code, _text(error), traceback, place_of(error.__traceback__)), hide)
 
 
 def kept(error: Error, hide: Hide = scrub) -> Error:
@@ -142,7 +158,8 @@ def kept(error: Error, hide: Hide = scrub) -> Error:
     if traceback is not None:
         traceback = _shortened(hide(clean(_shortened(traceback, LOOKED_AT))), TRACEBACK_LIMIT)
     code = hide(clean(error.code[: 2 * CODE_LIMIT]))[:CODE_LIMIT]
-    return Error(code, hide(clean(error.message[:LOOKED_AT]))[:MESSAGE_LIMIT], traceback)
+    place = None if error.place is None else hide(clean(error.place[:PLACE_LIMIT]))[:PLACE_LIMIT]
+    return Error(code, hide(clean(error.message[:LOOKED_AT]))[:MESSAGE_LIMIT], traceback, place)
 
 
 def _shortened(traceback: str, limit: int) -> str:

@@ -64,7 +64,7 @@ class Arrivals:
         if said.verb == "succeed":
             decided = self.returned(held, said.result)
         else:
-            error = None if said.error is None else kept(said.error, self.hiding(held))
+            error = None if said.error is None else kept(said.error, self.hiding(held)).at(held.task)
             delay = bounded(said.delay)
             decided = Outcome(said.verb, held.id, held.fence, said.attempt, delay=delay, error=error)
         return replace(decided, recorded=True) if said.recorded else decided

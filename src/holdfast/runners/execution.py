@@ -73,7 +73,7 @@ def on_return(attempt: Attempt, value: Any, policy: RetryPolicy, *, max_result: 
 def unfit_result(held: ClaimedJob, unfit: Unfit) -> Outcome:
     # The result would be the same next time, so the job fails at once.
     error = kept(Error("RESULT_UNFIT", f"its result can't be kept: {unfit}"))
-    return Outcome("fail", held.id, held.fence, "errored", error=error)
+    return Outcome("fail", held.id, held.fence, "errored", error=error.at(held.task))
 
 
 def on_raise(attempt: Attempt, error: BaseException, policy: RetryPolicy, hide: Hide = scrub) -> Outcome | None:
@@ -312,4 +312,4 @@ def _decided(attempt: Attempt, decide: Callable[[], Outcome | None]) -> Outcome 
         return decide()
     except BaseException as broken:  # noqa: BLE001 - users' values and errors may raise anything when they are inspected
         error = Error("UNDECIDED", clean(f"what it left can't be made sense of: {type(broken).__name__}"))
-        return Outcome("fail", attempt.held.id, attempt.held.fence, "errored", error=error)
+        return Outcome("fail", attempt.held.id, attempt.held.fence, "errored", error=error.at(attempt.held.task))

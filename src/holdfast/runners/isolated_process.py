@@ -251,7 +251,7 @@ class IsolatedProcess:
         why = "its process could not begin: "
         why += f"{error.number} {error.message}" if error else f"it took longer than {STARTING:g} s"
         if error is not None and error.number == UNGUARDED:  # it would be the same every time
-            return Outcome("fail", held.id, held.fence, "errored", error=kept(Error("UNGUARDED", why)))
+            return Outcome("fail", held.id, held.fence, "errored", error=kept(Error("UNGUARDED", why)).at(held.task))
         return errored(held, HoldfastError(why), self.info, kept(Error("NOT_BEGUN", why)), "errored")
 
     def _forced(self, end: ExitStatus) -> Outcome | None:

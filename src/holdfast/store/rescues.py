@@ -72,10 +72,12 @@ class Rescues:
                 quarantine_after=quarantine_after,
                 cause=cause,
             )
-            told = {"error_code": end.error.code, "error_message": end.error.message}
+            error = end.error.at(job["task"])
+            told = {"error_code": error.code, "error_message": error.message}
             if not tx.rows(
                 "rescue", id=job["id"], fence=fence, state=end.state.value, attempt=end.attempt,
-                crashes=end.crashes, suspicion=end.suspicion, **told,
+                crashes=end.crashes, suspicion=end.suspicion,
+                error_fingerprint=error.fingerprint, **told,
             ):  # fmt: skip
                 continue
             tx.rows(

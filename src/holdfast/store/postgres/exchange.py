@@ -303,6 +303,7 @@ def _ending(outcome: Outcome) -> dict[str, Any]:
         "delay": outcome.delay,
         "error_code": error and error.code,
         "error_message": error and error.message,
+        "error_fingerprint": error and error.fingerprint,
         "traceback": error and error.traceback,
         "output": outcome.output,
         "held_by": outcome.held_by,

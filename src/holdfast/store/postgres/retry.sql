@@ -16,7 +16,8 @@ update @jobs j
    set state = 'queued', run_at = @clock, ready_at = @clock,
        attempt = 0, life = life + 1, crashes = 0, suspicion = 0,
        fence = null, worker = null, started_at = null, finished_at = null, failed_at = null, expires_at = null,
-       error_code = null, error_message = null, asked_at = null, asked_by = null, asked_why = null
+       error_code = null, error_message = null, error_fingerprint = null,
+       asked_at = null, asked_by = null, asked_why = null
  where (select count(*) from locked) >= 0 and j.id @any(ids)
    and j.state in ('failed', 'cancelled') and (j.key is null or j.holds_key)
 returning j.id, j.state, j.queue

@@ -13,6 +13,7 @@ update @jobs
        error_code = case when state in ('queued', 'paused') then 'CANCELLED' else error_code end,
        error_message = case when state in ('queued', 'paused') then coalesce(:reason, 'cancelled on request')
                             else error_message end,
+       error_fingerprint = case when state = 'running' then error_fingerprint end,
        ready_at = null, held_by = null, failed_at = null
  where id @any(ids) and state in ('queued', 'paused', 'failed', 'running')
 returning id, state, queue, awaited

@@ -6,6 +6,7 @@ update @jobs
    set state = case when cancel_requested then 'cancelled' else 'failed' end,
        failed_at = case when cancel_requested then null else @clock end,
        finished_at = @clock,
+       error_fingerprint = case when not cancel_requested then :error_fingerprint end,
        pause_requested = false, cancel_requested = false,
        error_code = :error_code, error_message = :error_message
  where id = :id and state = 'running' and fence = :fence
@@ -18,6 +19,7 @@ update @jobs
        run_at = @after(delay),
        ready_at = case when not cancel_requested and not pause_requested then @after(delay) end,
        finished_at = case when cancel_requested then @clock end,
+       error_fingerprint = case when not cancel_requested then :error_fingerprint end,
        pause_requested = false, cancel_requested = false,
        fence = null, crashes = 0, suspicion = 0,
        error_code = :error_code, error_message = :error_message
@@ -31,6 +33,7 @@ update @jobs
    set state = case when cancel_requested then 'cancelled' when pause_requested then 'paused' else 'queued' end,
        ready_at = case when not cancel_requested and not pause_requested then run_at end,
        finished_at = case when cancel_requested then @clock end,
+       error_fingerprint = case when not cancel_requested then error_fingerprint end,
        pause_requested = false, cancel_requested = false,
        expires_at = null, fence = null, attempt = attempt - 1,
        error_code = case when cancel_requested then 'CANCELLED' else error_code end,
@@ -43,6 +46,7 @@ returning id, life, attempt + 1 as number, worker, started_at, state, queue, awa
 -- The holder obeys a cancel, or cancels the job itself. Without a reason of its own, the reason of whoever asked is kept.
 update @jobs
    set state = 'cancelled', finished_at = @clock,
+       error_fingerprint = null,
        pause_requested = false, cancel_requested = false,
        error_code = coalesce(:error_code, 'CANCELLED'),
        error_message = coalesce(:error_message, asked_why, 'cancelled on request')
@@ -51,7 +55,8 @@ returning id, life, attempt as number, worker, started_at, state, queue, awaited
 
 -- name: succeed_on
 -- Finish a job we still hold, on the handler's own transaction.
-update @jobs set state = 'succeeded', finished_at = @clock, error_code = null, error_message = null, result = :result,
+update @jobs set state = 'succeeded', finished_at = @clock, error_code = null, error_message = null,
+       error_fingerprint = null, result = :result,
        done = coalesce(cast(:done as bigint), done), total = coalesce(cast(:total as bigint), total),
        note = coalesce(cast(:note as text), note),
        progressed_at = case when cast(:done as bigint) is null then progressed_at else @clock end

@@ -12,6 +12,7 @@ update @jobs
        ready_at = case when not cancel_requested and not pause_requested and not exists (select 1 from hold)
                        then case when :delay > 0.0 then @after(delay) else run_at end end,
        finished_at = case when cancel_requested then @clock end,
+       error_fingerprint = case when not cancel_requested then error_fingerprint end,
        pause_requested = false, cancel_requested = false,
        expires_at = case when cast(:outcome as text) is null then expires_at end,
        fence = null, attempt = attempt - 1,

@@ -6,6 +6,7 @@ update @jobs
        ready_at = case when :state = 'queued' then @clock end,
        finished_at = case when :state in ('failed', 'cancelled') then @clock end,
        failed_at = case when :state = 'failed' then @clock end,
+       error_fingerprint = case when :state <> 'cancelled' then :error_fingerprint end,
        pause_requested = false, cancel_requested = false,
        -- A finished job keeps its fence; one that goes on has no holder.
        fence = case when :state in ('failed', 'cancelled') then fence end,

@@ -116,7 +116,7 @@ class SqliteExchange:
         error = outcome.error
         told: dict[str, Any] = {"error_code": error and error.code, "error_message": error and error.message}
         told |= {"id": outcome.id, "fence": outcome.fence, "delay": outcome.delay, "outcome": outcome.attempt}
-        told["held_by"] = outcome.held_by
+        told |= {"held_by": outcome.held_by, "error_fingerprint": error and error.fingerprint}
         rows = self._db.rows(db, self._db.statements[verb], told)
         if rows and outcome.attempt is not None:
             row = rows[0]

@@ -90,6 +90,8 @@ create index @jobs_expiring on @jobs (expires_at)
 create index @jobs_held on @jobs (held_by, id) where held_by is not null;
 create index @jobs_asked on @jobs (id) where cancel_requested or pause_requested;
 create index @jobs_failed on @jobs (failed_at) where failed_at is not null;
+-- Errors of one kind: of jobs that failed, and of those that are tried again. A success changes nothing in it.
+create index @jobs_error on @jobs (error_fingerprint, task, failed_at, id) where error_fingerprint is not null;
 create unique index @jobs_key on @jobs (task, key) where holds_key;
 
 -- One row a claim call: the lease of all jobs it took. Renewals touch only this small row.
