@@ -24,6 +24,7 @@ from holdfast.model.job import (
     DEFAULT_QUEUE,
     Changed,
     Enqueued,
+    ErrorGroup,
     NewJob,
     Page,
     Pause,
@@ -363,9 +364,15 @@ class Holdfast:
         10,000 jobs of a kind are counted, so it costs the same however many there are."""
         return self._operations.queues()
 
-    def retry(self, filter: str) -> Changed:
-        """Queue every failed or cancelled job that matches the filter again, with its attempts counted from 0."""
-        return self._operations.retry(filter)
+    def error_groups(self, filter: str = "state:failed", *, limit: int = 100) -> list[ErrorGroup]:
+        """The failed jobs that match the filter, grouped by the kind of their error, the largest groups first. With
+        `state:retrying`, jobs that are tried again."""
+        return self._operations.error_groups(filter, limit=limit)
+
+    def retry(self, filter: str, *, limit: int | None = None, spread: Seconds | None = None) -> Changed:
+        """Queue every failed or cancelled job that matches the filter again, with its attempts counted from 0.
+        `limit`: only so many, the oldest. `spread`: due evenly over this time, instead of all at once."""
+        return self._operations.retry(filter, limit=limit, spread=spread)
 
     def cancel(self, filter: str, reason: str | None = None, *, by: str | None = None) -> Changed:
         """Cancel every unfinished or failed job that matches the filter. Running ones are asked to stop."""

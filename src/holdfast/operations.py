@@ -11,7 +11,7 @@ from holdfast.errors import BadArguments, BadSettings, UnknownTask
 from holdfast.job import Job
 from holdfast.model.cron import CronRecord, goes_on_at
 from holdfast.model.filter import BadFilter, Filter, parse
-from holdfast.model.job import Changed, Page, Pause, QueueSummary, summed
+from holdfast.model.job import Changed, ErrorGroup, Page, Pause, QueueSummary, summed
 from holdfast.model.lifecycle import State
 from holdfast.model.pause_filter import meant, text
 from holdfast.store.base import Store
@@ -50,8 +50,7 @@ class Operations:
         before: str | None = None,
         limit: int = 50,
     ) -> Page:
-        if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MOST:
-            raise BadArguments(f"jobs: limit must be a whole number of 1 to {MOST:,}, not {limit!r}")
+        _count("jobs: limit", limit)
         if not isinstance(filter, str):
             raise BadArguments(f"jobs: a filter is a text, as in 'state:failed queue:mail', not {filter!r:.80}")
         for name, value in {"queue": queue, "task": task, "before": before}.items():
@@ -62,8 +61,17 @@ class Operations:
     def queues(self) -> list[QueueSummary]:
         return summed(self.store.reads.depths())
 
-    def retry(self, filter: str) -> Changed:
-        return self.store.operator.bulk("retry", _some(filter))
+    def error_groups(self, filter: str = "state:failed", *, limit: int = 100) -> list[ErrorGroup]:
+        limit = _count("error_groups: limit", limit)
+        if not isinstance(filter, str):
+            raise BadArguments(f"error_groups: a filter is a text, as in 'queue:mail since:1h', not {filter!r:.80}")
+        return self.store.reads.error_groups(parse(filter), limit)
+
+    def retry(self, filter: str, *, limit: int | None = None, spread: Seconds | None = None) -> Changed:
+        which = _some(filter)
+        if limit is None and spread is None:
+            return self.store.operator.bulk("retry", which)
+        return self.store.operator.retry_some(which, **share(limit, spread))
 
     def cancel(self, filter: str, reason: str | None = None, *, by: str | None = None) -> Changed:
         return self.store.operator.bulk(
@@ -190,6 +198,14 @@ class Operations:
         return known[name]
 
 
+def share(limit: int | None, spread: Seconds | None) -> dict[str, Any]:
+    """How many jobs to retry, and over which time, checked."""
+    return {
+        "limit": None if limit is None else _count("retry: limit", limit),
+        "spread": 0.0 if spread is None else seconds("retry: spread", spread),
+    }
+
+
 def changes(
     *,
     priority: int | None = None,
@@ -227,6 +243,12 @@ def _which(
         named = dict(one)
     [(kind, name)] = named.items()
     return kind, name
+
+
+def _count(what: str, number: int) -> int:
+    if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= MOST:
+        raise BadArguments(f"{what} must be a whole number of 1 to {MOST:,}, not {number!r}")
+    return number
 
 
 def _some(text: str) -> Filter:

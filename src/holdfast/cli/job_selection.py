@@ -9,15 +9,15 @@ from itertools import islice
 from typing import Any
 
 import click
-from msgspec.structs import asdict, astuple, replace
+from msgspec.structs import asdict, astuple
 
 from holdfast.app import Holdfast
 from holdfast.cli.base import open_app, print_data, say, talk
 from holdfast.cli.jobs import hint_at_names, print_jobs
 from holdfast.errors import BadArguments, JobNotFound, Refused
-from holdfast.model.filter import DERIVED, BadFilter, Filter, parse
+from holdfast.model.filter import BadFilter, Filter, in_state_for, parse
 from holdfast.model.job import Changed
-from holdfast.model.lifecycle import FINISHED, IN_PLACE, REQUESTS, TRANSITIONS, State
+from holdfast.model.lifecycle import State
 from holdfast.model.text import plural
 from holdfast.store.base import Store
 from holdfast.store.reads import CHUNK
@@ -82,16 +82,6 @@ def _count(store: Store, filter: Filter) -> int:
     return sum(len(ids) for ids in islice(store.reads.matching(filter), CAP // CHUNK + 1))
 
 
-def _in_state_for(verb: str, filter: Filter) -> Filter | None:
-    """The jobs of a filter that are in a state for this verb; None: there can't be any."""
-    possible = FINISHED if verb == "delete" else IN_PLACE[verb] if verb in IN_PLACE else TRANSITIONS[verb][0]
-    if verb in REQUESTS:
-        possible |= {State.RUNNING}
-    wanted = filter.states or tuple(state.value for state in State)
-    able = tuple(word for word in wanted if (State.QUEUED if word in DERIVED else word) in possible)
-    return replace(filter, states=able) if able else None
-
-
 def _missing(store: Store, filter: Filter) -> list[str]:
     """The named ids that belong to no job."""
     found = (
@@ -107,7 +97,7 @@ def _complain_of(missing: Sequence[str], besides: str = "") -> None:
 
 def _preview(app: Holdfast, verb: str, filter: Filter) -> int:
     """Say how many jobs would change, and show some of them. Returns how many; more than CAP are not counted."""
-    able = _in_state_for(verb, filter)
+    able = in_state_for(verb, filter)
     count = 0 if able is None else _count(app.store, able)
     others = _count(app.store, filter) - count
     if able is None or not count:

@@ -15,12 +15,13 @@ from msgspec.structs import replace
 
 from holdfast.errors import BadArguments
 from holdfast.model.durations import parse_duration
-from holdfast.model.lifecycle import State
+from holdfast.model.fingerprint import LENGTH
+from holdfast.model.lifecycle import FINISHED, IN_PLACE, REQUESTS, TRANSITIONS, State
 from holdfast.model.text import nearest
 
 DERIVED = ("scheduled", "retrying")  # a queued job that is not due yet: never tried, or tried before
 STATES = (*(state.value for state in State), *DERIVED)
-QUALIFIERS = ("state", "queue", "task", "tag", "since", "error", "args.NAME", "id", "key", "worker")
+QUALIFIERS = ("state", "queue", "task", "tag", "since", "error", "group", "args.NAME", "id", "key", "worker")
 
 
 Words = str | Sequence[str] | None
@@ -41,6 +42,7 @@ class Filter(msgspec.Struct, frozen=True):
     tags: tuple[str, ...] = ()  # all of them
     since: timedelta | datetime | None = None  # finished, started or created since then, whichever was last
     error: str | None = None  # in the code or the text of its error
+    groups: tuple[str, ...] = ()  # of errors: the fingerprints
     args: tuple[tuple[tuple[str, ...], str], ...] = ()  # path and value
     ids: tuple[str, ...] = ()
     keys: tuple[str, ...] = ()
@@ -61,6 +63,17 @@ class Filter(msgspec.Struct, frozen=True):
 
 
 ALL = Filter()
+
+
+def in_state_for(verb: str, filter: Filter) -> Filter | None:
+    """The jobs of a filter that are in a state for this verb of people; None: there can't be any."""
+    possible = FINISHED if verb == "delete" else IN_PLACE[verb] if verb in IN_PLACE else TRANSITIONS[verb][0]
+    if verb in REQUESTS:
+        possible |= {State.RUNNING}
+    wanted = filter.states or tuple(state.value for state in State)
+    able = tuple(word for word in wanted if (State.QUEUED if word in DERIVED else word) in possible)
+    return replace(filter, states=able) if able else None
+
 
 # A word: a qualifier, a colon, and a value of bare characters and quoted pieces. Or anything else, which is an error.
 _WORD = r'\s*(?:([A-Za-z_][\w.\-]*):((?:"(?:[^"\\]|\\.)*"|[^\s"])*)(?=\s|$)|(\S+))'
@@ -136,6 +149,13 @@ def _states(qualifier: str, values: tuple[str, ...]) -> tuple[str, ...]:
     return values
 
 
+def _groups(qualifier: str, values: tuple[str, ...]) -> tuple[str, ...]:
+    for value in values:
+        if not re.fullmatch(rf"[0-9a-f]{{{LENGTH}}}", value):
+            raise BadFilter(f"group:{value} names no group of errors: `holdfast jobs list --by error` lists their ids")
+    return values
+
+
 def _since(qualifier: str, values: tuple[str, ...]) -> timedelta | datetime:
     text = _one(qualifier, values)
     try:
@@ -168,6 +188,7 @@ _READ: dict[str, tuple[str, Callable[[str, tuple[str, ...]], Any]]] = {
     "tag": ("tags", _one),
     "since": ("since", _since),
     "error": ("error", _one),
+    "group": ("groups", _groups),
     "id": ("ids", _many),
     "key": ("keys", _many),
     "worker": ("workers", _many),

@@ -235,6 +235,19 @@ class AttemptRecord(msgspec.Struct, frozen=True):
     output: str | None
 
 
+class ErrorGroup(msgspec.Struct, frozen=True):
+    """Jobs whose errors are of one kind. `id` selects them in a filter: `group:3f2a9c11ab`."""
+
+    id: str
+    jobs: int
+    tasks: tuple[str, ...]
+    first_at: datetime  # when the first of these jobs failed; of one that is tried again, when its attempt started
+    last_at: datetime
+    error_code: str | None  # of the newest job
+    error_message: str | None
+    example: str  # the id of that job
+
+
 class ClaimedJob(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A job that this worker has claimed: what a runner needs to run it, and the fence that makes its writes count.
     `id` is the store's own kind of id and opaque here; users see `str(id)`."""

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from holdfast import events
 from holdfast.errors import Refused, RowLocked, StoreUnavailable, ValueRefused
-from holdfast.model.filter import Filter
+from holdfast.model.filter import Filter, in_state_for
 from holdfast.model.job import Changed
 from holdfast.model.lifecycle import FINISHED, IN_PLACE, REQUESTS, TRANSITIONS, State
 from holdfast.store.columns import JobId, Row, key_of
 from holdfast.store.engine import Database, Transaction, Wakeups
-from holdfast.store.reads import Reads
+from holdfast.store.reads import CHUNK, Reads
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -60,6 +60,7 @@ def forget(tx: Transaction, ids: Sequence[JobId]) -> None:
 # The verbs of people, on many jobs: in chunks, each in its own transaction, so that nobody waits long for a lock and
 # what is done stays done if the rest fails.
 
+STEPS = 1_000  # different instants at most that retried jobs are spread over
 LOCKED = 3  # locked jobs in a chunk before we give up: each one makes us wait
 
 
@@ -142,6 +143,16 @@ class OperatorVerbs:
         progress."""
         return bulk(self, self._reads.matching(filter), verb, told=told, **parameters)
 
+    def retry_some(
+        self, filter: Filter, limit: int | None, spread: float, *, told: Callable[[Changed], None] | None = None
+    ) -> Changed:
+        """Retry the oldest `limit` jobs that the filter matches and that can be retried, evenly over `spread`
+        seconds."""
+        able = in_state_for("retry", filter)
+        ids = [] if able is None else self._reads.oldest(able, limit)
+        chunks = [ids[start : start + CHUNK] for start in range(0, len(ids), CHUNK)]
+        return bulk(self, chunks, "retry", told=told, delays=spread_over(ids, spread))
+
     def await_finish(self, job_id: str) -> None:
         """Ask whoever finishes this job to say so."""
         self._db.write("await", id=key_of(job_id))  # at once: a claim passes over a row that is locked
@@ -186,7 +197,9 @@ class OperatorVerbs:
         if verb in REQUESTS:
             parameters = {"reason": None, "by": None} | parameters
         with self._db.transaction() as tx:
-            rows = _retry(tx, list(ids)) if verb == "retry" else tx.rows(verb, ids=list(ids), **parameters)
+            rows = (
+                _retry(tx, list(ids), **parameters) if verb == "retry" else tx.rows(verb, ids=list(ids), **parameters)
+            )
             if rows and verb == "delete":
                 forget(tx, [row["id"] for row in rows])
         if rows and verb in ("resume", "retry", "change"):
@@ -200,7 +213,15 @@ class OperatorVerbs:
         return rows
 
 
-def _retry(tx: Transaction, ids: list[JobId]) -> list[Row]:
+def spread_over(ids: Sequence[JobId], seconds: float) -> dict[JobId, float]:
+    """In how many seconds each of these jobs is due: the first at once, the others at even distances. Many jobs share
+    an instant, so that few statements set them."""
+    steps = min(len(ids), STEPS)
+    return {id: seconds * (n * steps // len(ids)) / steps for n, id in enumerate(ids)} if seconds else {}
+
+
+def _retry(tx: Transaction, ids: list[JobId], delays: Mapping[JobId, float] | None = None) -> list[Row]:
+    """`delays`: seconds until a job is due; without one it is due at once."""
     rows = tx.rows("retry", ids=ids)
     if len(rows) < len(ids):  # the keys of some may have gone to other jobs since
         tx.rows("yield_keys", ids=ids)
@@ -208,6 +229,12 @@ def _retry(tx: Transaction, ids: list[JobId]) -> list[Row]:
         rows += tx.rows("retry", ids=ids)
     if rows:
         tx.rows("list_pending", ids=[row["id"] for row in rows])
+    later: dict[float, list[JobId]] = {}
+    for row in rows:
+        if delay := (delays or {}).get(row["id"]):
+            later.setdefault(delay, []).append(row["id"])
+    for delay, put_off in later.items():
+        tx.rows("change", ids=put_off, delay=delay, priority=None, run_at=None, tags=None)
     return rows
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
+from itertools import chain
 from typing import Any
 
 from holdfast.errors import JobNotFound
 from holdfast.model.filter import ALL, DERIVED, Filter, as_json
-from holdfast.model.job import COUNTED, AttemptRecord, Backlog, Depth, JobRecord, Page, StepRecord
+from holdfast.model.job import COUNTED, AttemptRecord, Backlog, Depth, ErrorGroup, JobRecord, Page, StepRecord
 from holdfast.store.columns import JobId, Records, Row, key_of, known
 from holdfast.store.engine import Database
 
@@ -40,11 +41,11 @@ def page(db: Database, filter: Filter, before: str | None, limit: int) -> Page:
     return Page(map(record, rows), cut=cut, next=following)
 
 
-def chunks(db: Database, filter: Filter) -> Iterator[list[JobId]]:
+def chunks(db: Database, filter: Filter, size: int = CHUNK) -> Iterator[list[JobId]]:
     """All jobs that the filter matches, each once, however old; jobs enqueued meanwhile are left out."""
     for found, _ in _found(db, filter, LAST, limit=STEP, window=None):
-        for start in range(0, len(found), CHUNK):
-            yield list(found[start : start + CHUNK])
+        for start in range(0, len(found), size):
+            yield list(found[start : start + size])
 
 
 def _found(
@@ -66,13 +67,18 @@ def _few(db: Database, filter: Filter) -> Sequence[int] | None:
     """The ids among which all matches must be, if an index provides them."""
     if filter.ids:
         return [key_of(id) for id in filter.ids]
+    if filter.groups:
+        return _indexed(db.read("grouped_ids", groups=list(filter.groups), limit=WINDOW + 1))
     if filter.states == ("running",):
         return [row["id"] for row in db.read("running_ids")]
     if filter.states == ("failed",):
-        ids = [row["id"] for row in db.read("failed_ids", limit=WINDOW + 1)]
-        # More than a page looks through: walk the ids as for other filters.
-        return ids if len(ids) <= WINDOW else None
+        return _indexed(db.read("failed_ids", limit=WINDOW + 1))
     return None
+
+
+def _indexed(rows: Sequence[Row]) -> list[int] | None:
+    """Their ids. None: there are more than a page looks through, so the ids are walked as for other filters."""
+    return [row["id"] for row in rows] if len(rows) <= WINDOW else None
 
 
 def _walk(
@@ -106,6 +112,7 @@ def parameters(db: Database, filter: Filter) -> dict[str, Any]:
         "tasks": list(filter.tasks) or None,
         "keys": list(filter.keys) or None,
         "workers": list(filter.workers) or None,
+        "groups": list(filter.groups) or None,
         "tags": list(filter.tags) or None,
         "error": None if filter.error is None else f"%{_literal(filter.error)}%",
         "minus_since": ago,
@@ -131,6 +138,43 @@ def arguments(filter: Filter) -> str | None:
             for path, value in filter.args
             for quoted in [[f'"{part}"' for part in path]]
         ]
+    )
+
+
+# Failed jobs by the kind of their error. All failed jobs are counted in an index; a filter reads those it means.
+
+FAILED = Filter(states=("failed",))
+
+
+def error_groups(db: Database, filter: Filter, limit: int) -> list[ErrorGroup]:
+    groups: dict[str, list[Row]] = {}
+    if filter == FAILED:
+        found = [db.read("error_groups")]
+    else:
+        found = [db.read("error_groups_of", ids=ids) for ids in chunks(db, filter, STEP)]
+    for row in chain.from_iterable(found):
+        groups.setdefault(row["error_fingerprint"], []).append(row)
+    largest = sorted(groups.values(), key=lambda rows: -sum(row["jobs"] for row in rows))[:limit]
+    examples = {row["id"]: row for row in db.read("list", ids=[_newest(rows) for rows in largest])} if largest else {}
+    return [_group(db, rows, examples[_newest(rows)]) for rows in largest if _newest(rows) in examples]
+
+
+def _newest(rows: Sequence[Row]) -> int:
+    newest: int = max(row["newest"] for row in rows)
+    return newest
+
+
+def _group(db: Database, rows: Sequence[Row], example: Row) -> ErrorGroup:
+    """A group from its rows, of one task each."""
+    return ErrorGroup(
+        id=rows[0]["error_fingerprint"],
+        jobs=sum(row["jobs"] for row in rows),
+        tasks=tuple(sorted({row["task"] for row in rows})),
+        first_at=known(db.codec.moment(min(row["first_at"] for row in rows))),
+        last_at=known(db.codec.moment(max(row["last_at"] for row in rows))),
+        error_code=example["error_code"],
+        error_message=example["error_message"],
+        example=str(example["id"]),
     )
 
 
@@ -273,6 +317,16 @@ class Reads:
     def matching(self, filter: Filter) -> Iterator[list[JobId]]:
         """All jobs the filter means, in chunks of ids, newest first. Reads on as it is asked for more."""
         return chunks(self._db, filter)
+
+    def oldest(self, filter: Filter, limit: int | None = None) -> list[JobId]:
+        """All jobs the filter means, or the oldest of them, the oldest first."""
+        ids = [id for chunk in chunks(self._db, filter, STEP) for id in chunk]
+        return ids[: -limit - 1 : -1] if limit is not None else ids[::-1]
+
+    def error_groups(self, filter: Filter = ALL, limit: int = 100) -> list[ErrorGroup]:
+        """The jobs the filter means, by the kind of their error, the largest groups first. A filter that names no state
+        means failed jobs."""
+        return error_groups(self._db, filter if filter.states else filter.narrowed(state="failed"), limit)
 
     def depths(self) -> list[Depth]:
         """How much waits, runs and failed, by queue and task; counted up to a cap."""

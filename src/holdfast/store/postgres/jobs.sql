@@ -19,3 +19,7 @@ select queue, task, coalesce(sum(pending) filter (where state = 'running'), 0)::
 select count(*) as ended, extract(epoch from @now - min(finished_at))::float8 as seconds
   from (select task, finished_at from @jobs where id < :id order by id desc limit :most) recent
  where task = any(:tasks) and finished_at > @after(minus_span)
+
+-- name: grouped_ids
+-- The jobs with one of these errors. Walks the index of errors.
+select id from @jobs where error_fingerprint = any(:groups::text[]) limit :limit

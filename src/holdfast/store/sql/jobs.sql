@@ -34,6 +34,21 @@ select id from @jobs
 -- The jobs that failed most recently. Walks the index of failed jobs.
 select id from @jobs where failed_at is not null order by failed_at desc limit :limit
 
+-- name: error_groups
+-- All failed jobs by their error and task: how many, when first and last, and the newest. Reads the index of errors alone.
+select error_fingerprint, task, count(*) as jobs, min(failed_at) as first_at, max(failed_at) as last_at, max(id) as newest
+  from @jobs
+ where error_fingerprint is not null and failed_at is not null
+ group by error_fingerprint, task
+
+-- name: error_groups_of
+-- The same of these jobs, failed or not.
+select error_fingerprint, task, count(*) as jobs, min(coalesce(failed_at, started_at, created_at)) as first_at,
+       max(coalesce(failed_at, started_at, created_at)) as last_at, max(id) as newest
+  from @jobs
+ where id @any(ids) and error_fingerprint is not null
+ group by error_fingerprint, task
+
 -- name: await
 -- Somebody waits for this job: whoever finishes it sends a wake-up.
 update @jobs set awaited = true

@@ -19,3 +19,7 @@ select j.queue, j.task, coalesce(sum(j.pending) filter (where j.state = 'running
 select count(*) as ended, (julianday(@now) - julianday(min(finished_at))) * 86400.0 as seconds
   from (select task, finished_at from @jobs where id < :id order by id desc limit :most) recent
  where task in (select value from json_each(:tasks)) and finished_at > @after(minus_span)
+
+-- name: grouped_ids
+-- The jobs with one of these errors. Walks the index of errors.
+select id from @jobs where error_fingerprint in (select value from json_each(:groups)) limit :limit
