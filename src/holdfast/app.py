@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
@@ -10,6 +11,8 @@ from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import cached_property
+from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 
 import msgspec
@@ -35,8 +38,8 @@ from holdfast.model.lifecycle import State
 from holdfast.model.retry import DEFAULT_RETRY, RetryLike, retry_policy
 from holdfast.model.text import nearest, plural
 from holdfast.operations import STACK_TIMEOUT, Operations
-from holdfast.settings import load_settings, sources
-from holdfast.store import open_store
+from holdfast.settings import load_settings, named_twice, sources, url_outside
+from holdfast.store import open_store, same_database
 from holdfast.store.base import Store
 from holdfast.tasks.context import JobContext
 from holdfast.tasks.current import current_context
@@ -64,15 +67,22 @@ E = TypeVar("E", bound=ErrorHook)
 class Holdfast:
     """An application: its tasks, and the database its jobs are kept in.
 
-    `Holdfast("sqlite:///jobs.db")` or `Holdfast("postgresql://…")`; without a URL, HOLDFAST_URL or the settings file
-    decide. Further keyword arguments are settings."""
+    `Holdfast()` uses the database that HOLDFAST_URL or the settings file names. `Holdfast("postgresql://…")` names it
+    in the code; if HOLDFAST_URL or the file then names another one, the first use of the database raises BadSettings.
+    `pinned=True` ignores them instead. Further keyword arguments are settings."""
 
-    def __init__(self, url: str | None = None, **settings: Any) -> None:
+    def __init__(self, url: str | None = None, *, pinned: bool = False, **settings: Any) -> None:
         try:
             self.settings = load_settings(url=url, **settings)
             self.sources = sources(url=url, **settings)
         except TypeError as error:
             raise BadSettings(str(error).replace("Settings.__init__()", "Holdfast")) from None
+        if pinned and url is None:
+            raise BadSettings("pinned=True makes the URL in the code the only one that counts: it needs a URL")
+        self._contested: tuple[str, str, str, str] | None = None  # what `named_twice` takes
+        other, place = url_outside()
+        if url is not None and other and not pinned:
+            self._contested = url, _line(sys._getframe(1)), other, place
         self.tasks: dict[str, Task[..., Any]] = {}
         self._names: dict[str, str] = {}  # name or alias -> the task it belongs to
         self._resources: list[Resource[Any]] = []
@@ -221,6 +231,7 @@ class Holdfast:
 
     def _opened(self) -> Store:
         _refuse_while_importing()
+        self.check_url()
         store = open_store(self.settings)
         try:
             self._fit(store)
@@ -244,9 +255,18 @@ class Holdfast:
                     "Call hf.migrate() or `holdfast migrate` before you open a transaction of your own"
                 ) from None
 
+    def check_url(self) -> None:
+        """Raise if the code names one database, and HOLDFAST_URL or a settings file another."""
+        if self._contested is not None:
+            url, _, other, _ = self._contested
+            if self.settings.url == url and not same_database(self.settings, other):
+                raise named_twice(*self._contested)
+
     def reconfigure(self, **settings: Any) -> None:
-        """Change the settings of a declared application: the command line overrides the code."""
+        """Change the settings of a declared application. A URL given here is the one that counts."""
         self.close()
+        if "url" in settings:
+            self._contested = None
         if "lease" in settings:
             settings.setdefault("heartbeat", 0.0)  # a quarter of the new one
         self.settings = replace(self.settings, **settings)
@@ -255,6 +275,7 @@ class Holdfast:
     def migrate(self) -> list[str]:
         """Bring the database's schema up to date; returns what was applied."""
         _refuse_while_importing()
+        self.check_url()
         with closing(open_store(self.settings)) as store:
             return store.schema.migrate()
 
@@ -541,6 +562,14 @@ class TaskDecorator:
 
     def __call__(self, function: Callable[..., Any], /) -> Any:
         return self._app.declare(function, self._options)
+
+
+def _line(frame: FrameType) -> str:
+    """The place in the code that a frame is at: `app.py, line 5`."""
+    path = Path(frame.f_code.co_filename)
+    if not path.is_file():
+        return "the code"
+    return f"{path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path}, line {frame.f_lineno},"
 
 
 _importing = False

@@ -16,8 +16,9 @@ from typing import Any
 
 from holdfast.app import Holdfast, importing
 from holdfast.errors import UNGUARDED, BadSettings, HoldfastError
-from holdfast.model.text import nearest
-from holdfast.settings import load_settings
+from holdfast.model.text import nearest, quoted
+from holdfast.settings import load_settings, named_twice
+from holdfast.store import open_store, same_database
 
 _DECLARED = re.compile(r"^(\w+)\s*(?::[^=\n]+)?=\s*(?:\w+\.)?Holdfast\(", re.MULTILINE)
 FILES = 200  # Python files that are searched at most for applications to suggest
@@ -25,14 +26,13 @@ FILES = 200  # Python files that are searched at most for applications to sugges
 
 def open_app(url: str | None) -> Holdfast:
     """The database to read: the one named, else that of HOLDFAST_APP, else the configured one."""
-    from holdfast.store import open_store
-    from holdfast.store.sqlite.connect import path_of  # runner processes don't need it
+    from holdfast.store.sqlite.connect import is_there, path_of  # runner processes don't need it
 
     app = looked_at(None, url)
-    if app.settings.url.startswith("sqlite") and not path_of(app.settings).exists():
+    if app.settings.url.startswith("sqlite") and not is_there(app.settings):
         hint = "name the database with --url or HOLDFAST_URL"
-        if app.settings.app and app.sources["url"] == "default":
-            hint = f"set url beside app = {app.settings.app!r}, which is only imported to run it, or {hint}"
+        if there := app.settings.app or suggested_app():
+            hint += f", or the application whose database it is: --app {quoted(there)}"
         raise BadSettings(f"there is no file {path_of(app.settings)}: {hint}", number="HF1109")
     with closing(open_store(app.settings)) as store:
         store.schema.check()  # reading creates no schema
@@ -43,18 +43,32 @@ def looked_at(app: str | None, url: str | None) -> Holdfast:
     """The application named on the command line or in the environment, or only a database. The application that a
     directory's holdfast.toml names is not imported: looking at a directory must not run its code."""
     app = app or (None if url else os.environ.get("HOLDFAST_APP"))
-    return find_app(app, url=url) if app else Holdfast(url)
+    return find_app(app, url=url) if app else database_at(url)
+
+
+def database_at(url: str | None) -> Holdfast:
+    """A database without an application: the one that this URL names, else the configured one."""
+    return Holdfast(url, pinned=url is not None)
 
 
 def find_app(where: str | None, *, url: str | None = None, **settings: Any) -> Holdfast:
-    """The application that a command line names; these settings override its own."""
+    """The application that a command line names; these settings override its own. Only the URL doesn't: an application
+    whose code names a database is refused if anything else names another one."""
     where = named_app(where)
-    place, _, name = where.partition(":")
-    app = _choose(place, name, load(place))
+    app = load_app(where)
+    if url is not None and app.sources["url"] == "argument" and not same_database(app.settings, url):
+        raise named_twice(app.settings.url, where, url, "--url")
     given = {key: value for key, value in {"url": url, **settings}.items() if value is not None}
     if given:
         app.reconfigure(**given)
+    app.check_url()
     return app
+
+
+def load_app(where: str) -> Holdfast:
+    """The application at this place, as it is declared."""
+    place, _, name = where.partition(":")
+    return _choose(place, name, load(place))
 
 
 def named_app(where: str | None) -> str:
@@ -141,16 +155,35 @@ def _unguarded(place: str, error: HoldfastError) -> HoldfastError:
 
 def applications(wanted: str = "") -> str:
     """What looks like an application in this directory, the most similar name first."""
-    files = sorted(Path.cwd().glob("*.py")) + sorted(Path.cwd().glob("*/*.py"))
-    found = []
-    for path in files[:FILES]:
-        try:
-            text = path.read_text(errors="replace")
-        except OSError:
-            continue
-        found += [f"{path.relative_to(Path.cwd())}:{name}" for name in _DECLARED.findall(text)]
+    files = _python_files()
+    found = _declared(files)
     near = nearest(wanted.removesuffix(".py"), [Path(one.partition(":")[0]).stem for one in found])
     found.sort(key=lambda one: not near or Path(one.partition(":")[0]).stem != near[0])
     if found:
         return "found: " + ", ".join(found)
     return "found: " + (", ".join(path.name for path in files[:10]) or "no Python files")
+
+
+def suggested_app() -> str:
+    """The first file of this directory that looks like an application, as a command line names it; "": there is none.
+    Files are read, never imported."""
+    found = _declared(_python_files())
+    if not found:
+        return ""
+    file = found[0].partition(":")[0]
+    return found[0] if sum(one.startswith(f"{file}:") for one in found) > 1 else file
+
+
+def _python_files() -> list[Path]:
+    return (sorted(Path.cwd().glob("*.py")) + sorted(Path.cwd().glob("*/*.py")))[:FILES]
+
+
+def _declared(files: list[Path]) -> list[str]:
+    found = []
+    for path in files:
+        try:
+            text = path.read_text(errors="replace")
+        except OSError:
+            continue
+        found += [f"{path.relative_to(Path.cwd())}:{name}" for name in _DECLARED.findall(text)]
+    return found

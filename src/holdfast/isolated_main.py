@@ -12,7 +12,7 @@ from holdfast.runners.child_setup import forks_are_no_runners, leave, set_up
 
 def main(descriptor: str, setup: str) -> int:
     set_up(setup)
-    from holdfast.app_loader import find_app
+    from holdfast.app_loader import load_app
     from holdfast.errors import HoldfastError
     from holdfast.runners.isolated_child import IsolatedChild, MainThreadRunner
     from holdfast.runners.store_proxy import NoStore
@@ -27,7 +27,8 @@ def main(descriptor: str, setup: str) -> int:
     forks_are_no_runners(connection.fileno())
     sys.path[:] = [*run.path, *(entry for entry in sys.path if entry not in run.path)]
     try:
-        app = find_app(run.app, **run.settings)
+        app = load_app(run.app)
+        app.reconfigure(**run.settings)  # the worker has decided about the database
         if not run.database:
             app.withhold(NoStore())
         store = child.store((lambda: app.store) if run.database else None)

@@ -165,6 +165,7 @@ class Operations:
     def doctor(self) -> list[Finding]:
         from holdfast.doctor import examine
 
+        self._app.check_url()
         return examine(self._app.settings)
 
     # -- crons ---------------------------------------------------------------------------------------------------------

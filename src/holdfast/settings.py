@@ -1,5 +1,6 @@
 """Settings: one frozen value, checked when it is made. Arguments win over HOLDFAST_* variables, these over
-holdfast.toml or [tool.holdfast] in pyproject.toml, and that over these defaults."""
+holdfast.toml or [tool.holdfast] in pyproject.toml, and that over these defaults. The URL is stricter: if the code and
+something outside of it name different databases, neither wins."""
 
 from __future__ import annotations
 
@@ -156,6 +157,26 @@ def sources(
     """Where each setting's value comes from: argument, HOLDFAST_…, the file's name, or default."""
     given = _gathered(directory, environment, arguments)
     return {field.name: given[field.name][1] if field.name in given else "default" for field in fields(Settings)}
+
+
+def url_outside(*, directory: Path | None = None, environment: Mapping[str, str] | None = None) -> tuple[str, str]:
+    """The URL that the environment or a settings file names, and its place: HOLDFAST_URL or the file's name. ("", ""):
+    neither does."""
+    return _gathered(directory, environment, {}).get("url", ("", ""))
+
+
+def named_twice(url: str, where: str, other: str, place: str) -> BadSettings:
+    """The code names one database, and a flag, a variable or a file another."""
+    remedy = {
+        "--url": "leave out --url", "HOLDFAST_URL": "unset HOLDFAST_URL",
+    }.get(place, f"remove url from {place}")  # fmt: skip
+    password = " with another password" if redact(url) == redact(other) else ""
+    ignored = "" if place == "--url" else f" (Holdfast(url, pinned=True) ignores {place})"
+    return BadSettings(
+        f"which database? {where} names {redact(url)}, and {place} names {redact(other)}{password}: write Holdfast() "
+        f"in the code, without the URL, or {remedy}{ignored}",
+        number="HF1151",
+    )
 
 
 def _gathered(

@@ -9,8 +9,7 @@ from difflib import get_close_matches
 import click
 from click.shell_completion import get_completion_class
 
-from holdfast.app import Holdfast
-from holdfast.app_loader import looked_at
+from holdfast.app_loader import database_at, looked_at
 from holdfast.cli.base import app_argument, cli, output_option, print_data, print_table, talk, url_option
 from holdfast.errors import HoldfastError
 from holdfast.settings import redact
@@ -34,7 +33,7 @@ def config(app: str | None, output: str, url: str | None) -> None:
     try:
         configured = looked_at(app, url)
     except HoldfastError as error:
-        trouble, configured = error, Holdfast(url)
+        trouble, configured = error, database_at(url)
     rows = [
         {"name": name, "value": redact(value) if name == "url" else value, "source": configured.sources[name]}
         for name, value in asdict(configured.settings).items()

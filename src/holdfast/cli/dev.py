@@ -9,13 +9,12 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import quote
 
 from holdfast.app_loader import applications
 from holdfast.cli.base import app_argument, cli, queues_option, talk
 from holdfast.errors import BadSettings
 from holdfast.runners.linux import PDEATHSIG, prctl
-from holdfast.settings import load_settings, redact, sources
+from holdfast.settings import load_settings
 from holdfast.signals import stop_signals
 
 LOOK = 0.5  # seconds between two looks at the files
@@ -29,7 +28,7 @@ SKIPPED = frozenset(["__pycache__", "node_modules", "site-packages", "build", "d
 def dev(app: str | None, queues: str | None) -> None:
     """Run a worker for APP that restarts when a Python file changes. Ctrl-C ends it.
 
-    Jobs are kept in holdfast.db beside the file, unless a URL is set.
+    Jobs are kept where `holdfast worker APP` keeps them: it says where.
 
     \b
     Examples:
@@ -42,10 +41,6 @@ def dev(app: str | None, queues: str | None) -> None:
         raise BadSettings(f"there is no file {path}; {applications(str(path))}", number="HF1107")
     home = path.parent.absolute() if path.suffix == ".py" else Path.cwd()
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
-    if sources()["url"] == "default":
-        environment["HOLDFAST_URL"] = f"sqlite:///{quote(str(home / 'holdfast.db'))}"
-    url = environment.get("HOLDFAST_URL") or load_settings().url
-    talk(f"jobs are kept in {redact(url)}, unless {app} says otherwise")
     command = [sys.executable, "-m", "holdfast", "worker", app, "-v", *(["--queues", queues] if queues else [])]
     Reloader(command, environment, {home, Path.cwd()}).run()
 

@@ -7,13 +7,14 @@ from contextlib import closing
 import click
 
 from holdfast.app import Holdfast
+from holdfast.app_loader import database_at, suggested_app
 from holdfast.cli.base import app_argument, cli, find_app, output_option, print_data, talk, url_option
-from holdfast.errors import BadArguments
-from holdfast.settings import Settings, load_settings
+from holdfast.errors import BadArguments, BadSettings
+from holdfast.settings import Settings, load_settings, sources
 from holdfast.store import open_store
 from holdfast.store.migrate import newest, pending, script
 from holdfast.store.postgres.roles import script as script_of_roles
-from holdfast.store.sqlite.connect import path_of
+from holdfast.store.sqlite.connect import is_there
 
 ENGINES = ["postgres", "sqlite"]
 
@@ -31,7 +32,7 @@ def migrate(app: str | None, dry_run: bool, url: str | None, output: str) -> Non
       holdfast migrate --url sqlite:///jobs.db
       holdfast migrate app:hf --dry-run
     """
-    configured = find_app(app) if app or (load_settings().app and url is None) else Holdfast(url)
+    configured = _named(app, url)
     if dry_run:
         names = _pending(configured.settings)
         talk(f"{configured.settings.shown_url} needs {len(names) or 'no'} migrations; nothing was changed")
@@ -45,8 +46,22 @@ def migrate(app: str | None, dry_run: bool, url: str | None, output: str) -> Non
         print_data(names, output)
 
 
+def _named(app: str | None, url: str | None) -> Holdfast:
+    """Never the default: it would create a file that nobody asked for."""
+    if app or (load_settings().app and url is None):
+        return find_app(app, url=url)
+    if url is None and sources()["url"] == "default":
+        there = suggested_app()
+        raise BadSettings(
+            "which database? Name the application, as in `holdfast migrate app.py`, or a URL by --url, HOLDFAST_URL or "
+            "holdfast.toml" + (f"; there is {there}" if there else ""),
+            number="HF1152",
+        )
+    return database_at(url)
+
+
 def _pending(settings: Settings) -> list[str]:
-    if settings.url.startswith("sqlite") and not path_of(settings).exists():
+    if settings.url.startswith("sqlite") and not is_there(settings):
         return [migration.name for migration in pending("sqlite", 0)]  # opening it would create the file
     with closing(open_store(settings)) as store:
         return store.schema.pending()

@@ -123,7 +123,7 @@ def start(
         pool = ProcessPool(named_app(app), verbose=verbose, stopping=lambda: bool(heard.asked), **settings)
         if pool.settings.processes:
             logs.to_stderr(verbose, pool.settings.log_format)
-            store = Holdfast(**asdict(pool.settings)).store
+            store = Holdfast(**asdict(pool.settings), pinned=True).store
             served = None if queues is None else names_of("worker: queues", split(queues))
             group = with_isolation(pool, lambda: named_app(app), store, pool.settings, suspects=True)
             return stopped_by(heard, Worker(store, pool.settings, group, queues=served))

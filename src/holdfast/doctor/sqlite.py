@@ -13,7 +13,7 @@ from holdfast.errors import HoldfastError
 from holdfast.model.text import quoted
 from holdfast.settings import Settings
 from holdfast.store.base import Store
-from holdfast.store.sqlite.connect import NETWORK_FILE_SYSTEMS, file_system_of, path_of
+from holdfast.store.sqlite.connect import NETWORK_FILE_SYSTEMS, file_system_of, is_there, path_of
 
 Version = tuple[int, ...]
 
@@ -24,14 +24,14 @@ BACKPORTED: tuple[tuple[Version, Version], ...] = (((3, 44, 6), (3, 45, 0)), ((3
 def unopenable(settings: Settings) -> Iterator[Finding]:
     """Problems to report before the file is opened: opening would create it, or raise a less helpful error."""
     try:
-        path = path_of(settings)
+        path, exists = path_of(settings), is_there(settings)
     except HoldfastError as trouble:
         yield error("HF4001", str(trouble))
         return
     kind = file_system_of(path.parent)
     if kind in NETWORK_FILE_SYSTEMS:
         yield error("HF4401", f"{path} is on a network file system ({kind})")
-    elif not path.exists():
+    elif not exists:
         make = f"holdfast migrate --url {quoted(settings.shown_url)}"
         yield error("HF4001", f"there is no file {path}", f"Make it: {make}")
 

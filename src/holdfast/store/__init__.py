@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime
 
 from holdfast.errors import BadSettings
@@ -32,6 +33,15 @@ def open_store(settings: Settings, *, clock: Callable[[], datetime] | None = Non
         "postgresql://user@host/database" + (f": leave out +{driver}, as in {kind}://" if plus else ""),
         number="HF1104",
     )
+
+
+def same_database(settings: Settings, url: str) -> bool:
+    """Does this URL lead to the database of these settings? A SQLite file may be named in several ways."""
+    if _scheme(settings.url) == _scheme(url) == "sqlite":
+        from holdfast.store.sqlite.connect import path_of
+
+        return path_of(settings) == path_of(replace(settings, url=url))
+    return settings.url == url
 
 
 def _scheme(url: str) -> str:

@@ -179,11 +179,43 @@ def path_of(settings: Settings) -> Path:
         )
     if parts.query:
         raise BadSettings(f"{settings.shown_url!r}: a SQLite URL takes no parameters", number="HF1104")
-    return Path(unquote(parts.path)[1:]).resolve()  # SQLite keeps the log beside the target of a link
+    name = unquote(parts.path)[1:]
+    if name == ":memory:":
+        raise BadSettings(
+            f"{settings.shown_url!r}: a database in memory belongs to one connection, so no worker would see its jobs. "
+            "Name a file; for tests there is holdfast.testing.store",
+            number="HF1104",
+        )
+    with _reachable(name):
+        return Path(name).resolve()  # SQLite keeps the log beside the target of a link
+
+
+def is_there(settings: Settings) -> bool:
+    """Does the file exist?"""
+    path = path_of(settings)
+    with _reachable(str(path)):
+        return path.exists()
+
+
+@contextmanager
+def _reachable(name: str) -> Iterator[None]:
+    """Translates what the operating system says about a path that leads nowhere."""
+    try:
+        yield
+    except (OSError, RuntimeError, ValueError) as error:  # no right to enter, too long, links in a circle, NUL
+        why = error.strerror if isinstance(error, OSError) else error
+        raise StoreError(
+            f"{name} can't be reached: {why}. Name a file in a directory that this user may enter", number="HF3301"
+        ) from None
 
 
 def prepare_file(path: Path) -> None:
     """Refuse early, with a clear message, where SQLite would not work or not be safe."""
+    with _reachable(str(path)):
+        _check(path)
+
+
+def _check(path: Path) -> None:
     if path.is_dir():
         raise StoreError(f"{path} is a directory: the database needs a file name", number="HF3301")
     if not path.parent.is_dir():
