@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         WaitTimeout,
     )
     from holdfast.job import Job
+    from holdfast.model.content_key import content_key
     from holdfast.model.isolation import Limits
     from holdfast.model.lifecycle import State
     from holdfast.model.retry import Exponential
@@ -58,6 +59,7 @@ __all__ = [
     "StoreUnavailable",
     "UnknownTask",
     "WaitTimeout",
+    "content_key",
 ]
 
 # Each name is imported when it is first asked for. All of them together take several times as long as Python takes to
@@ -65,6 +67,7 @@ __all__ = [
 _HOMES = {
     "Exponential": "model.retry", "Holdfast": "app", "Job": "job", "JobContext": "tasks.context",
     "JobInfo": "tasks.current", "Limits": "model.isolation", "Secret": "redact", "State": "model.lifecycle",
+    "content_key": "model.content_key",
 }  # fmt: skip
 
 if not TYPE_CHECKING:

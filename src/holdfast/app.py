@@ -25,6 +25,7 @@ from holdfast.model.isolation import Limits
 from holdfast.model.job import (
     DEFAULT_MAX_ATTEMPTS,
     DEFAULT_QUEUE,
+    AfterFailure,
     Changed,
     Enqueued,
     ErrorGroup,
@@ -117,6 +118,7 @@ class Holdfast:
         env: Sequence[str] = (),
         database: bool = False,
         reuse: Seconds | Literal["forever"] | None = None,
+        after_failure: AfterFailure = "new",
         aliases: Sequence[str] = (),
         tags: Sequence[str] = (),
         cron: str | None = None,
@@ -140,7 +142,7 @@ class Holdfast:
     def declare(self, function: Callable[..., Any], options: dict[str, Any]) -> Task[..., Any]:
         given: dict[str, Any] = {
             "queue": DEFAULT_QUEUE, "priority": 0, "max_attempts": DEFAULT_MAX_ATTEMPTS, "retry": DEFAULT_RETRY,
-            "timeout": None, "reuse": None, "aliases": (), "tags": (), "name": None,
+            "timeout": None, "reuse": None, "after_failure": "new", "aliases": (), "tags": (), "name": None,
             "cron": None, "timezone": None, "catch_up": None,
             "progress_timeout": None, "isolation": None, "limits": None, "env": (), "database": False,
         }  # fmt: skip

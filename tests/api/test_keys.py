@@ -7,8 +7,10 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from holdfast import Fail, Holdfast, Job, State
+from holdfast import BadArguments, Fail, Holdfast, Job, State, content_key
 from holdfast.tasks.task import Task
 
 
@@ -80,6 +82,68 @@ def test_a_failed_or_cancelled_job_gives_its_key_to_a_new_one(hf: Holdfast) -> N
     assert [failed.state, cancelled.state] == [State.FAILED, State.CANCELLED]
     assert fails.using(key="a").enqueue().created
     assert fails.using(key="b").enqueue().created
+
+
+@pytest.mark.parametrize("how", ["as the task's default", "by using"])
+@pytest.mark.parametrize("mode", ["retry", "return"])
+def test_after_failure_says_what_becomes_of_a_failed_job(hf: Holdfast, how: str, mode: str) -> None:
+    option: Any = {"after_failure": mode}
+    calls: list[int] = []
+
+    def fails_at_first(n: int) -> int:
+        calls.append(n)
+        if len(calls) == 1:
+            raise Fail("no")
+        return n
+
+    task: Any = hf.task(**(option if how == "as the task's default" else {}))(fails_at_first)
+    enqueuer = task.using(key="k", **(option if how == "by using" else {}))
+    first = enqueuer.enqueue(1)
+    assert hf.drain() == 1
+    again = enqueuer.enqueue(2)
+    assert (again.id, again.created) == (first.id, False)
+    assert hf.drain() == (1 if mode == "retry" else 0)
+    assert calls == ([1, 1] if mode == "retry" else [1])
+    record = hf.store.reads.get(first.id)
+    assert (record.state.value, record.result) == (("succeeded", b"1") if mode == "retry" else ("failed", None))
+    assert task.using(key="k", after_failure="new").enqueue(3).created
+
+
+# -- keys from content ----------------------------------------------------------------------------------------------
+
+parts = st.lists(st.one_of(st.text(), st.integers(), st.binary(), st.none()), min_size=1, max_size=5)
+
+
+@given(one=parts, other=parts)
+def test_keys_are_equal_for_equal_content_alone(one: list[Any], other: list[Any]) -> None:
+    same = [(type(part), part) for part in one] == [(type(part), part) for part in other]
+    assert (content_key(*one) == content_key(*other)) == same
+
+
+def test_parts_do_not_run_into_each_other() -> None:
+    alike: list[tuple[Any, ...]] = [
+        ("ab", "c"), ("a", "bc"), ("abc",), ("abc", ""), ("", "abc"), (b"abc",), ("1",), (1,), (b"1",), (None,), ("",),
+        (b"",), ("None",), (None, None), (-1,), ("as\x00\x00\x00\x00\x00\x00\x00\x01b",), ("a", "b"),
+    ]  # fmt: skip
+    assert len({content_key(*content) for content in alike}) == len(alike)
+
+
+def test_a_key_from_content_never_changes_and_fits(count: Task[[], int]) -> None:
+    """It is stored: another release must not make others."""
+    expected = "229c888ab4494b42f923828dbade7f1769ae29bd079b995e6829de82773f9afc"
+    assert content_key("url", "https://example.org/", 7, b"\x00", None) == expected
+    assert count.using(key=content_key("x" * 10_000_000)).enqueue().created
+
+
+@pytest.mark.parametrize("bad", [1.0, True, ["a"], object(), "\ud800"])
+def test_content_that_has_no_one_form_is_refused(bad: Any) -> None:
+    with pytest.raises(BadArguments, match="content_key"):
+        content_key("url", bad)
+
+
+def test_content_has_one_part_at_least() -> None:
+    with pytest.raises(BadArguments, match="at least one part"):
+        content_key()
 
 
 def test_keys_belong_to_their_task(hf: Holdfast) -> None:

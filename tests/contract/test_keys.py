@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import psycopg
 import pytest
 
 from holdfast.errors import Refused
@@ -13,6 +14,7 @@ from holdfast.model.job import FOREVER, Changed, Enqueued
 from holdfast.model.lifecycle import State
 from holdfast.settings import Settings
 from holdfast.store.base import Store
+from holdfast.store.columns import COLUMNS
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.sqlite.store import SqliteStore
 from tests.contract.places import at_once, raw
@@ -27,6 +29,7 @@ def one_by_one(store: Store, *jobs: object) -> list[Enqueued]:
     return [store.enqueue(job) for job in jobs]  # type: ignore[arg-type]
 
 
+COLUMN_NAMES = [column.name for column in COLUMNS if column.type not in ("json", "text[]")]
 BOTH_WAYS = pytest.mark.parametrize("enqueue", [one_by_one, in_bulk])
 Enqueue = Callable[..., list[Enqueued]]
 
@@ -244,6 +247,171 @@ def test_a_retry_while_nobody_took_the_key_holds_it_again(store: Store) -> None:
     store.attempts.fail(ref(held), BOOM)
     store.operator.retry(str(held.id))
     assert store.enqueue(new_job(key="k")) == Enqueued(str(held.id), False)
+
+
+# -- after a failure ------------------------------------------------------------------------------------------------
+
+
+WAYS = pytest.mark.parametrize("enqueue", [one_by_one, in_bulk, on_a_callers_connection])
+ENDS = pytest.mark.parametrize("end", ["failed", "cancelled"])
+
+
+def ended_job(store: Store, end: str = "failed", **options: Any) -> str:
+    held = a_running_job(store, **{"key": "k", **options})
+    if end == "failed":
+        store.attempts.fail(ref(held), BOOM)
+    else:
+        store.attempts.stop(ref(held))
+    return str(held.id)
+
+
+@WAYS
+@ENDS
+def test_an_idempotency_key_hands_the_failed_job_back_as_it_is(store: Store, end: str, enqueue: Enqueue) -> None:
+    id = ended_job(store, end)
+    before = store.reads.get(id)
+    assert enqueue(store, new_job(key="k", priority=9, after_failure="return")) == [Enqueued(id, False, State(end))]
+    assert store.reads.get(id) == before
+    assert len(store.reads.jobs()) == 1
+
+
+@WAYS
+@ENDS
+def test_the_failed_job_begins_another_life(store: Store, clock: Clock, end: str, enqueue: Enqueue) -> None:
+    id = ended_job(store, end, args=b"1", queue="there", tags=("x",), priority=2)
+    clock.advance(HOUR)
+    asked = new_job(key="k", args=b"2", queue="here", delay=60, priority=5, after_failure="retry")
+    assert enqueue(store, asked) == [Enqueued(id, False, State.QUEUED, retried=True)]
+    job = store.reads.get(id)
+    assert (job.state, job.attempt, job.life, job.holds_key) == (State.QUEUED, 0, 2, True)
+    assert (job.args, job.queue, job.tags) == (b"1", "there", ("x",)), "it is the same job"
+    assert (job.run_at - clock.now).total_seconds() == 60, "due when this enqueue says"
+    assert job.priority == 5, "and no less urgent"
+    assert enqueue(store, new_job(key="k", priority=1, after_failure="retry")) == [Enqueued(id, False)]
+    assert (store.reads.get(id).life, store.reads.get(id).priority) == (2, 5)
+    clock.advance(60)
+    assert [str(held.id) for held in claim(store, queues=("there",)).jobs] == [id]
+
+
+@WAYS
+def test_an_enqueue_leaves_a_job_as_a_retry_does(store: Store, enqueue: Enqueue) -> None:
+    """Column by column: whoever adds one to the verb must add it to what an enqueue does."""
+    assert isinstance(store, SqliteStore | PostgresStore)
+    ids = []
+    for key in ("mine", "other"):
+        held = a_running_job(store, key=key, expires_in=HOUR)
+        store.attempts.checkpoint(ref(held), b"[1]", pending=3, done=1)
+        store.attempts.fail(ref(held), BOOM)
+        store.operator.cancel(str(held.id), "no need", "ops")
+        ids.append(int(held.id))
+    store.retention.drop_pending()
+    store.operator.retry(str(ids[0]))
+    assert enqueue(store, new_job(key="other", after_failure="retry"))[0].retried
+    with raw(store.db.settings) as sql:
+        columns = [str(id) for id in COLUMN_NAMES]
+        by_verb, by_enqueue = (
+            dict(zip(columns, sql(f"select {', '.join(columns)} from {{jobs}} where id = {id}")[0], strict=True))
+            for id in ids
+        )
+        assert sorted(row[0] for row in sql("select job_id from {pending}")) == ids, "its pending work counts again"
+    assert by_verb | {"id": ids[1], "key": "other"} == by_enqueue
+
+
+@WAYS
+def test_a_failed_job_that_is_returned_or_retried_keeps_its_key_from_a_result_that_is_too_old(
+    store: Store, clock: Clock, enqueue: Enqueue
+) -> None:
+    """`reuse` is about success, `after_failure` about failure: neither stands in for the other."""
+    held = a_running_job(store, key="k")
+    store.attempts.succeed(ref(held))
+    clock.advance(HOUR)
+    [done] = enqueue(store, new_job(key="k", reuse=60.0, after_failure="return"))
+    assert done.created
+    assert done.id != str(held.id)
+
+
+@BOTH_WAYS
+def test_of_equal_jobs_in_one_call_one_retries(store: Store, enqueue: Enqueue) -> None:
+    id = ended_job(store)
+    asked = [new_job(key="k", after_failure="retry") for _ in range(3)]
+    assert enqueue(store, *asked, new_job(key="k")) == [
+        Enqueued(id, False, retried=True), *[Enqueued(id, False)] * 3
+    ]  # fmt: skip
+
+
+def test_a_rollback_takes_the_retry_back(store: Store) -> None:
+    assert isinstance(store, SqliteStore | PostgresStore)
+    id = ended_job(store)
+    before = store.reads.get(id)
+    with raw(store.db.settings) as sql:
+        assert store.enqueue_on(sql.connection, new_job(key="k", after_failure="retry")).retried
+        sql.connection.rollback()
+    assert store.reads.get(id) == before
+
+
+@pytest.mark.parametrize("engine", ["postgres"])
+@BOTH_WAYS  # on a caller's connection, the insert that is tried first wakes one by the trigger
+def test_a_retry_by_key_wakes_a_worker(store: Store, settings: Settings, enqueue: Enqueue) -> None:
+    assert isinstance(store, PostgresStore)
+    ended_job(store)
+    with psycopg.connect(settings.url, autocommit=True) as ear:
+        ear.execute(store.wakeups.listen_everywhere)
+        assert enqueue(store, new_job(key="k", after_failure="retry"))[0].retried
+        [notice] = ear.notifies(timeout=5, stop_after=1)
+        assert notice.payload == "q"
+
+
+@BOTH_WAYS
+@pytest.mark.parametrize("mode", ["retry", "return"])
+def test_sixteen_submitters_after_a_failure_agree(
+    store: Store, stores: Callable[..., Store], clock: Clock, enqueue: Enqueue, mode: Any
+) -> None:
+    id = ended_job(store)
+    own = [stores(clock=clock) for _ in range(16)]
+    answers = at_once(16, lambda number: enqueue(own[number], new_job(key="k", after_failure=mode))[0])
+    assert {answer.id for answer in answers} == {id}
+    assert not any(answer.created for answer in answers)
+    assert sum(answer.retried for answer in answers) == (mode == "retry")
+    assert store.reads.get(id).life == (2 if mode == "retry" else 1)
+
+
+def test_submitters_of_all_modes_at_once_leave_one_unfinished_job(
+    store: Store, stores: Callable[..., Store], clock: Clock
+) -> None:
+    own = [stores(clock=clock) for _ in range(9)]
+    modes: list[Any] = ["new", "retry", "return"] * 3
+    for n in range(8):
+        id = ended_job(store, key=f"k{n}", queue=f"q{n}")
+
+        def act(number: int, n: int = n) -> Enqueued:
+            job = new_job(key=f"k{n}", queue=f"q{n}", after_failure=modes[number])
+            return (in_bulk if number > 4 else one_by_one)(own[number], job)[0]
+
+        answers = at_once(9, act)
+        assert sum(answer.created or answer.retried for answer in answers) == 1
+        [job] = [job for job in store.reads.jobs(queue=f"q{n}") if job.state is State.QUEUED]
+        assert job.holds_key
+        assert {answer.id for answer in answers} <= {id, job.id}
+        assert {answer.id for answer, mode in zip(answers, modes, strict=True) if mode != "return"} == {job.id}
+        store.operator.cancel(job.id)
+
+
+def test_bulk_retries_by_key_in_opposite_order_do_not_deadlock(
+    store: Store, stores: Callable[..., Store], clock: Clock
+) -> None:
+    keys = [f"k{n:03}" for n in range(200)]
+    in_bulk(store, *(new_job(key=key) for key in keys))
+    own = [stores(clock=clock) for _ in range(4)]
+    for life in (2, 3):
+        assert store.operator.bulk("cancel", parse("state:queued")).changed == len(keys)
+
+        def submit(number: int) -> list[Enqueued]:
+            mine = keys if number % 2 else keys[::-1]
+            return in_bulk(own[number], *(new_job(key=key, after_failure="retry") for key in mine))
+
+        answers = at_once(4, submit)
+        assert sum(answer.retried for mine in answers for answer in mine) == len(keys)
+        assert {job.life for job in store.reads.jobs(limit=1000)} == {life}
 
 
 # -- many at once ---------------------------------------------------------------------------------------------------

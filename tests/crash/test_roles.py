@@ -115,8 +115,9 @@ select pg_cancel_backend(pid) from pg_stat_activity where usename = '{schema}_lo
 """.strip().splitlines()  # noqa: E501
 READER = """
 insert into {s}.jobs (queue, task, args) values ('default', 'quick', '{}')
-select {s}.give_up_keys('{hold}', '{k}', '{infinity}')
+select {s}.give_up_keys('{hold}', '{k}', '{infinity}', '{true}')
 select {s}.raise_priorities('{hold}', '{k}', '{100}')
+select {s}.retry_keys('{hold}', '{k}', '{now}', '{100}')
 """.strip().splitlines()
 ENQUEUER = """
 grant all on {s}.jobs to current_user
@@ -142,7 +143,8 @@ set search_path = pg_temp, {s}
 """.strip().splitlines()
 IN_VAIN_BY_READERS = ["grant all on {s}.jobs to current_user"]  # a warning: no rights to grant
 IN_VAIN_BY_ENQUEUERS = """
-select {s}.give_up_keys('{hold,quick}', '{k,later}', '{infinity,infinity}')
+select {s}.give_up_keys('{hold,quick}', '{k,later}', '{infinity,infinity}', '{true,true}')
+select {s}.retry_keys('{hold,quick}', '{k,later}', '{now,now}', '{100,100}')
 select {s}.raise_priorities('{hold,quick}', '{k,no such}', '{100,100}')
 select {s}.raise_priorities(array_agg(task), array_agg(coalesce(key, '')), array_agg(100::smallint)) from {s}.jobs where key is null
 """.strip().splitlines()  # noqa: E501

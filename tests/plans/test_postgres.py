@@ -41,7 +41,7 @@ from tests.servers import own_postgres
 from tests.waiting import wait_until
 
 MODES = ("force_custom_plan", "force_generic_plan")
-MANY_KEYS = ("give_up_keys", "enqueue_keyed_many", "keys_held", "raise_priorities")
+MANY_KEYS = ("give_up_keys", "retry_keys", "enqueue_keyed_many", "keys_held", "raise_priorities")
 BACKLOG = 100_000
 ONE_LANE = "one-lane"  # a queue with jobs of one task and one priority
 
@@ -124,7 +124,8 @@ def cases(connection: Connection, store: PostgresStore) -> list[Case]:
     by_name: dict[str, dict[str, Any]] = {
         "enqueue": new,
         "enqueue_keyed": new,
-        "key_given_up": {"task": TASK, "key": "s77", "minus_reuse": -3600.0},
+        "key_given_up": {"task": TASK, "key": "s77", "minus_reuse": -3600.0, "failed": True},
+        "retry_key": {"task": TASK, "key": "s77", "run_at": None, "delay": 0.0, "priority": 3},
         "key_held": {"task": TASK, "key": "k77"},
         "raise_priority": {"task": TASK, "key": "k77", "priority": 3},
         "claim_of": {"fence": fence},
@@ -461,6 +462,7 @@ def new_job(key: str, args: Any = "{}") -> dict[str, Any]:
     return {
         "queue": QUEUE, "task": TASK, "args": args, "priority": 0, "max_attempts": 3, "run_at": None, "delay": 0.0,
         "expires_in": 60.0, "correlation_id": None, "tags": None, "key": key, "reuse": 0.0,
+        "after_failure": "new" if key.startswith("k") else "retry", "n": 0,
     }  # fmt: skip
 
 

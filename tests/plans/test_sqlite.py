@@ -226,7 +226,7 @@ def test_a_claim_from_many_lanes_takes_steps_for_what_it_takes(tmp_path: Path, c
 
 STATEMENTS = (
     "open_lanes", "lane_jobs", "upcoming", "claim", "claim_of", "look", "enqueue", "key_given_up", "key_held",
-    "raise_priority",
+    "raise_priority", "due_again",
     "succeed", "succeed_on", "recorded", "renew", "requests", "drop_leases", "leased_jobs", "rescue", "expire",
     "fail", "reschedule", "release", "park", "stop", "checkpoint", "progress", "pause", "resume", "cancel", "retry",
     "change", "delete", "get", "list", "newest", "find", "find_of", "failed_ids", "failed_depth",

@@ -96,7 +96,7 @@ def test_before_roles_are_made_nobody_can_call_what_acts_as_the_owner(settings: 
             "from pg_proc where prosecdef and pronamespace = %s::regnamespace",
             (schema,),
         ).fetchall()
-    assert len(definers) == 2
+    assert len(definers) == 3
     for name, path, public in definers:
         assert (path, public) == ("search_path=pg_catalog, pg_temp", False), name
 

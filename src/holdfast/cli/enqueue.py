@@ -11,6 +11,7 @@ import msgspec
 from holdfast.cli.base import cli, find_app, output_option, print_data, talk, to_json, url_option
 from holdfast.errors import BadArguments
 from holdfast.model.durations import parse_duration
+from holdfast.model.job import AFTER_FAILURE
 from holdfast.tasks.task import Task
 
 
@@ -23,14 +24,19 @@ from holdfast.tasks.task import Task
 @click.option("--priority", type=int, help="-100 to 100, larger is sooner.")
 @click.option("--delay", help="How long to wait before it is due: 60, 10m, 1h.")
 @click.option("--key", help="While a job with this key is unfinished, return that one instead.")
+@click.option(
+    "--after-failure",
+    type=click.Choice(AFTER_FAILURE),
+    help="What to do if the job with this key failed: enqueue a new one, retry it, or return it.",
+)
 @click.option("--wait", is_flag=True, help="Wait for the job, and print its result.")
 @click.option("--timeout", type=click.FloatRange(0), help="Seconds to wait at most.")
 @output_option
 @url_option
 def enqueue(
     task: str, arguments: tuple[str, ...], app: str | None, document: str | None, queue: str | None,
-    priority: int | None, delay: str | None, key: str | None, wait: bool, timeout: float | None, output: str,
-    url: str | None,
+    priority: int | None, delay: str | None, key: str | None, after_failure: str | None, wait: bool,
+    timeout: float | None, output: str, url: str | None,
 ) -> None:  # fmt: skip
     """Enqueue a job of TASK and print its id. A VALUE is text where the task takes text, else JSON.
 
@@ -46,6 +52,7 @@ def enqueue(
     application = find_app(app, url=url)
     found = application.find_task(task)
     options: dict[str, Any] = {"queue": queue, "priority": priority, "key": key, "delay": _delay(delay)}
+    options["after_failure"] = after_failure
     given = {name: value for name, value in options.items() if value is not None}
     job = found.using(**given).enqueue(**read(found, arguments, document))
     if not job.created:

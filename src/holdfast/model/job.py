@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
+from typing import Literal, get_args
 
 import msgspec
 
@@ -16,6 +17,8 @@ DEFAULT_MAX_ATTEMPTS = 3
 DEFAULT_LEASE = 20.0  # seconds
 MIN_PRIORITY, MAX_PRIORITY = -100, 100  # larger is sooner
 FOREVER = float("inf")
+AfterFailure = Literal["new", "retry", "return"]
+AFTER_FAILURE: tuple[AfterFailure, ...] = get_args(AfterFailure)
 COUNTED = 10_000  # jobs of a kind that a summary counts at most; beyond that it says "more"
 STEP_NAME_LIMIT = 200  # characters
 LATE = 5.0  # seconds by which a live worker may be late to report
@@ -35,16 +38,19 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     expires_in: float | None = None
     key: str | None = None
     reuse: float | None = None  # seconds for which the result of a succeeded job is returned instead; FOREVER: always
+    after_failure: AfterFailure = "new"  # what is done if the job that has the key failed or was cancelled
     correlation_id: str | None = None
     tags: tuple[str, ...] = ()
 
 
 class Enqueued(msgspec.Struct, frozen=True, gc=False):
-    """The result of an enqueue: the job's id, and whether it is new or an existing job with the same key."""
+    """The result of an enqueue: the job's id, and whether it is new or an existing job with the same key. `retried`:
+    that job had failed or was cancelled, and this enqueue began another life of it."""
 
     id: str
     created: bool
     state: State = State.QUEUED
+    retried: bool = False
 
 
 class JobRecord(msgspec.Struct, frozen=True):

@@ -123,9 +123,10 @@ CLAIMED = tuple(column for column in COLUMNS if column.claimed)
 ENQUEUED = tuple(column for column in COLUMNS if column.enqueued is not None and not column.keyed)
 KEYED = (*ENQUEUED, *(column for column in COLUMNS if column.keyed))
 
-# All that is said of a new job but its arguments, its key and how long a result is reused. Many jobs that are
+# All that is said of a new job but its arguments, its key and what an equal key means. Many jobs that are
 # enqueued together are equal in this: what is made of it is remembered by those who insert many.
-kind_of = attrgetter(*(name for name in NewJob.__struct_fields__ if name not in ("args", "key", "reuse")))
+_OWN = ("args", "key", "reuse", "after_failure")
+kind_of = attrgetter(*(name for name in NewJob.__struct_fields__ if name not in _OWN))
 
 
 class Records:

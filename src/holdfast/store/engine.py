@@ -46,6 +46,8 @@ class Transaction(Protocol):
 class Database(Protocol):
     shown_url: str  # without secrets
     statements: Statements
+    # Statements by which an enqueue retries the failed job that has its key. No row of the first: it has not failed.
+    retry_holder: tuple[str, ...]
 
     @property
     def codec(self) -> Codec: ...

@@ -25,25 +25,42 @@ def enqueue_steps(db: Database, job: NewJob, *, may_raise: bool = True) -> Steps
 
 def _keyed_steps(db: Database, job: NewJob, may_raise: bool) -> Steps:
     """Enqueue under a key: a finished job gives the key up, the unique index decides who takes it, and whoever comes
-    second finds the first. Another writer may come between the steps, so they are repeated until one of both holds."""
+    second finds the first. A failed job that is to be retried keeps the key. Another writer may come between the steps,
+    so they are repeated until one of these holds."""
     statements, name = db.statements, {"task": job.task, "key": job.key}
     reuse = min(job.reuse or 0.0, 1e10)
     for _ in range(20):
-        yield statements["key_given_up"], {**name, "minus_reuse": -reuse}
+        yield statements["key_given_up"], {**name, "minus_reuse": -reuse, "failed": job.after_failure == "new"}
         rows = yield statements["enqueue_keyed"], parameters(job, db.codec)
         if rows:
             return Enqueued(str(rows[0]["id"]), True)
         rows = yield statements["key_held"], dict(name)
-        if rows:
-            [held] = rows
-            if may_raise and asks_for_more(job, held):
-                yield statements["raise_priority"], {**name, "id": held["id"], "priority": job.priority}
-            return Enqueued(str(held["id"]), False, State(held["state"]))
+        if not rows:
+            continue
+        [held] = rows
+        if job.after_failure == "retry" and held["state"] in (State.FAILED, State.CANCELLED):
+            if (yield from _retry_steps(db, job, held)):
+                return Enqueued(str(held["id"]), False, retried=True)
+            continue  # somebody else retried it, or took its key
+        if may_raise and asks_for_more(job, held):
+            yield statements["raise_priority"], {**name, "id": held["id"], "priority": job.priority}
+        return Enqueued(str(held["id"]), False, State(held["state"]))
     raise StoreError(
         f"the key {job.key!r} of task {job.task} changed hands 20 times while enqueuing, or a job has it that this "
         "user may not see; try again, or choose another key",
         number="HF3102",
     )
+
+
+def _retry_steps(db: Database, job: NewJob, held: Row) -> Generator[tuple[str, dict[str, Any]], list[Row], bool]:
+    """Begin another life of the job that has the key: due when this enqueue says, and as it was otherwise."""
+    first, *others = db.retry_holder
+    given = {**parameters(job, db.codec), "ids": [held["id"]]}
+    if not (yield db.statements[first], dict(given)):
+        return False
+    for name in others:
+        yield db.statements[name], dict(given)
+    return True
 
 
 def asks_for_more(job: NewJob, held: Row) -> bool:

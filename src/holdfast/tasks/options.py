@@ -13,7 +13,15 @@ import msgspec
 from holdfast.errors import BadArguments, BadSettings
 from holdfast.model.cron import CATCH_UP, CatchUp, Schedule
 from holdfast.model.isolation import NO_LIMITS, Limits, of_database
-from holdfast.model.job import DEFAULT_MAX_ATTEMPTS, DEFAULT_QUEUE, FOREVER, MAX_PRIORITY, MIN_PRIORITY
+from holdfast.model.job import (
+    AFTER_FAILURE,
+    DEFAULT_MAX_ATTEMPTS,
+    DEFAULT_QUEUE,
+    FOREVER,
+    MAX_PRIORITY,
+    MIN_PRIORITY,
+    AfterFailure,
+)
 from holdfast.model.retry import DEFAULT_RETRY, RetryPolicy
 from holdfast.model.text import checked_name
 
@@ -35,6 +43,7 @@ class Options(TypedDict, total=False):
     expires: Seconds
     key: str
     reuse: Seconds | Literal["forever"] | None
+    after_failure: AfterFailure
     max_attempts: int
     tags: typing.Sequence[str]
     correlation_id: str
@@ -49,6 +58,7 @@ class TaskDefaults(msgspec.Struct, frozen=True):
     retry: RetryPolicy = DEFAULT_RETRY
     timeout: float | None = None
     reuse: float | None = None
+    after_failure: AfterFailure = "new"
     aliases: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
     schedule: Schedule | None = None
@@ -81,8 +91,11 @@ def checked_options(defaults: TaskDefaults, options: Options) -> dict[str, Any]:
     if options.get("key") is not None:
         checked["key"] = key_of(f"{where}: key", options["key"])
         checked["reuse"] = reuse_of(where, options["reuse"]) if "reuse" in options else defaults.reuse
+        checked["after_failure"] = after_failure_of(where, options.get("after_failure", defaults.after_failure))
     elif "reuse" in options:
         raise BadArguments(f"{where}: reuse says how long the result of a key is handed out again, so it needs a key")
+    elif "after_failure" in options:
+        raise BadArguments(f"{where}: after_failure is about a failed job with an equal key, so it needs a key")
     if options.get("correlation_id") is not None:
         checked["correlation_id"] = name_of(f"{where}: correlation_id", options["correlation_id"])
     return checked
@@ -100,6 +113,12 @@ def reuse_of(where: str, value: Any) -> float | None:
     if value is None:
         return None
     return FOREVER if value == "forever" else seconds(f"{where}: reuse", value)
+
+
+def after_failure_of(where: str, value: Any) -> AfterFailure:
+    if not isinstance(value, str) or value not in AFTER_FAILURE:
+        raise BadArguments(f'{where}: after_failure is "new", "retry" or "return", not {value!r:.80}')
+    return value
 
 
 def name_of(what: str, value: Any, *, limit: int = MAX_NAME) -> str:
@@ -183,6 +202,7 @@ def task_defaults(function: Callable[..., Any], **given: Any) -> TaskDefaults:
         max_attempts=_whole(where, "max_attempts", given["max_attempts"], 1, 10_000),
         retry=given["retry"],
         reuse=reuse_of(where, given["reuse"]),
+        after_failure=after_failure_of(where, given["after_failure"]),
         aliases=tuple(alias for alias in names_of(f"{where}: aliases", given["aliases"]) if alias != name),
         tags=names_of(f"{where}: tags", given["tags"]),
         timeout=_time_limit(where, "timeout", given["timeout"]),

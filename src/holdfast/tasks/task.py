@@ -47,8 +47,8 @@ class Enqueuer(Generic[P, R]):
         self._template: NewJob | None = None  # what its jobs have in common
 
     def using(self, **options: Unpack[Options]) -> Enqueuer[P, R]:
-        """The same task with other options: queue, priority, delay or run_at, expires, key, reuse, max_attempts,
-        tags, correlation_id, conn."""
+        """The same task with other options: queue, priority, delay or run_at, expires, key, reuse, after_failure,
+        max_attempts, tags, correlation_id, conn."""
         return _Using(self.task, {**self._options, **options})
 
     def bind(self, *args: P.args, **kwargs: P.kwargs) -> Bound[R]:

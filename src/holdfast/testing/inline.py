@@ -72,6 +72,11 @@ def _awaited(coroutine: Coroutine[Any, Any, object]) -> object:
     return answer[0]
 
 
+def _begins(bound: Bound[Any], job: Job[Any]) -> bool:
+    """Is there something to run? An enqueue may have begun another life of a failed job with the same key."""
+    return job.created or bound.new.after_failure == "retry"
+
+
 class Inline:
     """Replaces the enqueueing methods on the application object itself, so that enqueueing outside of tests pays
     nothing for this mode."""
@@ -95,13 +100,14 @@ class Inline:
 
     def submit(self, bound: Bound[R]) -> Job[R]:
         job = Holdfast.submit(self._app, bound)
-        if bound.conn is None and job.created:
+        if bound.conn is None and _begins(bound, job):
             self.run([job.id])
         return job
 
     def enqueue_many(self, jobs: Iterable[Bound[R]]) -> list[Job[R]]:
-        made = Holdfast.enqueue_many(self._app, jobs)
-        self.run([job.id for job in made if job.created])
+        given = list(jobs)
+        made = Holdfast.enqueue_many(self._app, given)
+        self.run([job.id for bound, job in zip(given, made, strict=True) if _begins(bound, job)])
         return made
 
     def enqueue_stream(self, jobs: Iterable[Bound[Any]]) -> int:

@@ -26,6 +26,8 @@ T = TypeVar("T")
 class PostgresDatabase:
     """`clock`: a test's, in place of the server's."""
 
+    retry_holder: tuple[str, ...] = ("retry_key",)
+
     def __init__(self, settings: Settings, clock: Callable[[], datetime] | None) -> None:
         self.settings = settings
         self.shown_url = settings.shown_url

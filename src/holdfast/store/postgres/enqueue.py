@@ -329,6 +329,10 @@ class PostgresEnqueue:
             return iter(())
         document = {"jobs": json.dumps([self._document(n, job) for n, job in enumerate(jobs)])}
         self._db.rows(connection, self._db.statements["give_up_keys"], dict(document))
+        retried: set[tuple[str, str]] = set()
+        if any(job.after_failure == "retry" for job in jobs):
+            rows = self._db.rows(connection, self._db.statements["retry_keys"], dict(document))
+            retried = {(row["task"], row["key"]) for row in rows}
         made = self._db.rows(connection, self._db.statements["enqueue_keyed_many"], dict(document))
         held = self._db.rows(connection, self._db.statements["keys_held"], dict(document))
         created = {(row["task"], row["key"]): str(row["id"]) for row in made}
@@ -340,6 +344,9 @@ class PostgresEnqueue:
             name = (job.task, cast(str, job.key))
             if name in created:
                 answers.append(Enqueued(created.pop(name), True))  # the first of equal jobs created it
+            elif name in retried and job.after_failure == "retry":
+                retried.remove(name)
+                answers.append(Enqueued(str(known[name]["id"]), False, retried=True))
             elif name in known:
                 answers.append(Enqueued(str(known[name]["id"]), False, State(known[name]["state"])))
             else:  # the key changed hands between the statements: enqueue this job by itself
@@ -350,7 +357,8 @@ class PostgresEnqueue:
         """A job in the document of statements that enqueue many."""
         given = parameters(job, self._db.codec)
         return given | {
-            "n": n, "run_at": job.run_at and job.run_at.isoformat(), "reuse": min(job.reuse or 0.0, 1e10)
+            "n": n, "run_at": job.run_at and job.run_at.isoformat(), "reuse": min(job.reuse or 0.0, 1e10),
+            "after_failure": job.after_failure,
         }  # fmt: skip
 
 

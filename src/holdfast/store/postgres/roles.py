@@ -34,14 +34,16 @@ RIGHTS: dict[str, dict[str, str]] = {
         "stacks": ALL,
         "sequence jobs_id_seq": "usage",
         "function argument(json, text[])": "execute",
-        "function give_up_keys(text[], text[], timestamptz[])": "execute",
+        "function give_up_keys(text[], text[], timestamptz[], boolean[])": "execute",
         "function raise_priorities(text[], text[], smallint[])": "execute",
+        "function retry_keys(text[], text[], timestamptz[], smallint[])": "execute",
     },
     "enqueuer": {
         "meta": "select",
         "jobs": f"insert ({', '.join(ENQUEUED)}), select ({', '.join(KEYS)})",
-        "function give_up_keys(text[], text[], timestamptz[])": "execute",
+        "function give_up_keys(text[], text[], timestamptz[], boolean[])": "execute",
         "function raise_priorities(text[], text[], smallint[])": "execute",
+        "function retry_keys(text[], text[], timestamptz[], smallint[])": "execute",
     },
     "reader": {
         **dict.fromkeys(

@@ -25,6 +25,7 @@ class SqliteDatabase:
     """`stamp`: the clock's reading, as it is stored."""
 
     has_several_hosts = False
+    retry_holder: tuple[str, ...] = ("retry", "list_pending", "due_again")
 
     def __init__(self, settings: Settings, clock: Callable[[], datetime] | None) -> None:
         self.settings = settings

@@ -111,17 +111,17 @@ end $$;
 create trigger jobs_wake after insert on @jobs for each statement
     when (current_setting('holdfast.notifies', true) is distinct from 'on') execute function @wake();
 
--- All that an enqueue changes of other jobs is done by these two, as the owner of the table: a finished job gives its key up
--- (one that succeeded, if that was before an instant), and one that waits under a key gets the priority of one that joins
--- it. So who enqueues needs no right to update jobs, which would be one to lock all that workers claim. Many are locked
+-- All that an enqueue changes of other jobs is done by these three, as the owner of the table: a finished job gives its key up
+-- (one that succeeded, if that was before an instant; one that failed or was cancelled, if `failed`), one that waits under a
+-- key gets the priority of one that joins it, and one that failed or was cancelled begins another life. So who enqueues needs no right to update jobs, which would be one to lock all that workers claim. Many are locked
 -- in order of their keys, so that two calls can't wait for each other.
-create function @give_up_keys(tasks text[], keys text[], before timestamptz[]) returns void
+create function @give_up_keys(tasks text[], keys text[], before timestamptz[], failed boolean[]) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off as $$
 begin
     with old as materialized (
-        select j.id from unnest(tasks, keys, before) a (task, key, before)
+        select j.id from unnest(tasks, keys, before, failed) a (task, key, before, failed)
           join @jobs j on j.task = a.task and j.key = a.key and j.holds_key
-         where j.state in ('failed', 'cancelled') or (j.state = 'succeeded' and j.finished_at <= a.before)
+         where (j.state in ('failed', 'cancelled') and a.failed) or (j.state = 'succeeded' and j.finished_at <= a.before)
          order by j.task, j.key for update of j
     )
     update @jobs j set holds_key = null from old
@@ -141,7 +141,40 @@ begin
      where j.id = lower.id and j.state in ('queued', 'paused') and j.priority < lower.priority;
 end $$;
 
-revoke all on function @give_up_keys, @raise_priorities from public;
+-- It leaves a job as `retry` does (retry.sql), and wakes the workers when the transaction commits, as an insert would.
+create function @retry_keys(tasks text[], keys text[], due timestamptz[], priorities smallint[])
+returns table (task text, key text, id bigint)
+language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off as $$
+#variable_conflict use_column
+begin
+    return query
+    with ended as materialized (
+        select j.id, a.due, a.priority from unnest(tasks, keys, due, priorities) a (task, key, due, priority)
+          join @jobs j on j.task = a.task and j.key = a.key and j.holds_key
+         where j.state in ('failed', 'cancelled')
+         order by j.task, j.key for update of j
+    ),
+    begun as (
+        update @jobs j
+           set state = 'queued', run_at = ended.due, ready_at = ended.due, priority = greatest(j.priority, ended.priority),
+               attempt = 0, life = life + 1, crashes = 0, suspicion = 0,
+               fence = null, worker = null, started_at = null, finished_at = null, failed_at = null, expires_at = null,
+               error_code = null, error_message = null, asked_at = null, asked_by = null, asked_why = null
+          from ended
+         where j.id = ended.id and j.holds_key and j.state in ('failed', 'cancelled')
+        returning j.task, j.key, j.id, j.pending
+    ),
+    listed as (
+        insert into @pending (job_id) select begun.id from begun where begun.pending > 0 on conflict do nothing
+    )
+    select begun.task, begun.key, begun.id from begun;
+    if found then
+        perform pg_notify(concat('holdfast:', n.nspname, ':', trunc(random() * 64)), 'q')
+           from pg_class c join pg_namespace n on n.oid = c.relnamespace where c.oid = '@jobs'::regclass;
+    end if;
+end $$;
+
+revoke all on function @give_up_keys, @raise_priorities, @retry_keys from public;
 
 -- One row a claim call: the lease of all jobs it took. Renewals touch only this small row.
 create table @leases (
