@@ -13,30 +13,16 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack, cast, overload
 
 import msgspec
 
 from holdfast import events
 from holdfast.errors import UNGUARDED, BadArguments, BadSettings, SchemaOutdated, StoreUnavailable, UnknownTask
 from holdfast.job import Job
-from holdfast.model.cron import CatchUp, CronRecord
-from holdfast.model.isolation import Limits
-from holdfast.model.job import (
-    DEFAULT_MAX_ATTEMPTS,
-    DEFAULT_QUEUE,
-    AfterFailure,
-    Changed,
-    Enqueued,
-    ErrorGroup,
-    NewJob,
-    Page,
-    Pause,
-    Processed,
-    QueueSummary,
-)
+from holdfast.model.cron import CronRecord
+from holdfast.model.job import Changed, Enqueued, ErrorGroup, NewJob, Page, Pause, Processed, QueueSummary
 from holdfast.model.lifecycle import State
-from holdfast.model.retry import DEFAULT_RETRY, RetryLike, retry_policy
 from holdfast.model.text import nearest, plural
 from holdfast.operations import STACK_TIMEOUT, Operations
 from holdfast.settings import load_settings, named_twice, sources, url_outside
@@ -46,7 +32,7 @@ from holdfast.tasks.context import JobContext
 from holdfast.tasks.current import current_context
 from holdfast.tasks.hooks import ErrorHook, Hook, Hooks, checked_error_hook
 from holdfast.tasks.offload import in_thread
-from holdfast.tasks.options import Isolation, Seconds, names_of, task_defaults
+from holdfast.tasks.options import Seconds, TaskOptions, names_of, task_defaults
 from holdfast.tasks.resources import Resource, Use
 from holdfast.tasks.task import AsyncTask, Bound, SyncTask, Task
 from holdfast.waiters import Waiters
@@ -103,28 +89,7 @@ class Holdfast:
     @overload
     def task(self, function: Callable[P, R], /) -> SyncTask[P, R]: ...
     @overload
-    def task(
-        self,
-        *,
-        name: str | None = None,
-        queue: str = DEFAULT_QUEUE,
-        priority: int = 0,
-        max_attempts: int = DEFAULT_MAX_ATTEMPTS,
-        retry: RetryLike = DEFAULT_RETRY,
-        timeout: Seconds | None = None,
-        progress_timeout: Seconds | None = None,
-        isolation: Isolation | None = None,
-        limits: Limits | None = None,
-        env: Sequence[str] = (),
-        database: bool = False,
-        reuse: Seconds | Literal["forever"] | None = None,
-        after_failure: AfterFailure = "new",
-        aliases: Sequence[str] = (),
-        tags: Sequence[str] = (),
-        cron: str | None = None,
-        timezone: str | None = None,
-        catch_up: CatchUp | None = None,
-    ) -> TaskDecorator: ...
+    def task(self, **options: Unpack[TaskOptions]) -> TaskDecorator: ...
 
     def task(self, function: Callable[..., Any] | None = None, **options: Any) -> Any:
         """Declare a task. Its stored name is the function's name, or `name=`; never its module's path. `aliases=` keep
@@ -136,25 +101,11 @@ class Holdfast:
             raise BadSettings(
                 f"@task takes options by name, as in @task(queue=…), not {function!r:.80}", number="HF1111"
             )
-        decorator = TaskDecorator(self, options)
+        decorator = TaskDecorator(self, cast(TaskOptions, options))
         return decorator if function is None else decorator(function)
 
-    def declare(self, function: Callable[..., Any], options: dict[str, Any]) -> Task[..., Any]:
-        given: dict[str, Any] = {
-            "queue": DEFAULT_QUEUE, "priority": 0, "max_attempts": DEFAULT_MAX_ATTEMPTS, "retry": DEFAULT_RETRY,
-            "timeout": None, "reuse": None, "after_failure": "new", "aliases": (), "tags": (), "name": None,
-            "cron": None, "timezone": None, "catch_up": None,
-            "progress_timeout": None, "isolation": None, "limits": None, "env": (), "database": False,
-        }  # fmt: skip
-        unknown = options.keys() - given.keys()
-        if unknown:
-            raise BadSettings(
-                f"@task has no option {', '.join(sorted(unknown))}; it takes {', '.join(sorted(given))}",
-                number="HF1111",
-            )
-        given.update(options)
-        given["retry"] = retry_policy(given["retry"])
-        defaults = task_defaults(function, **given)
+    def declare(self, function: Callable[..., Any], options: TaskOptions) -> Task[..., Any]:
+        defaults = task_defaults(function, options)
         for name in (defaults.name, *defaults.aliases):
             if name in self._names:
                 raise BadSettings(
@@ -547,7 +498,7 @@ class Holdfast:
 class TaskDecorator:
     """What `@hf.task(…)` returns: turns a function into a task with the same signature, less its context."""
 
-    def __init__(self, app: Holdfast, options: dict[str, Any]) -> None:
+    def __init__(self, app: Holdfast, options: TaskOptions) -> None:
         self._app = app
         self._options = options
 

@@ -55,7 +55,7 @@ class UnknownTask(HoldfastError):
     number = "HF1201"
 
 
-class BadArguments(HoldfastError):
+class BadArguments(HoldfastError, ValueError):
     """The arguments don't fit the task's signature, or can't be stored as JSON."""
 
     number = "HF1202"
@@ -124,6 +124,12 @@ class JobFailed(HoldfastError):
         super().__init__(message)
         self.code = code
         self.job_id = job_id
+
+
+class NotFinished(HoldfastError):
+    """The job had no result yet when its handle last read it."""
+
+    number = "HF1307"
 
 
 class WaitTimeout(HoldfastError, TimeoutError):

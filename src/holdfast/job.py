@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
-from holdfast.errors import BadArguments, HoldfastError, JobFailed, RightMissing, StoreUnavailable, WaitTimeout
+from holdfast.errors import (
+    BadArguments,
+    HoldfastError,
+    JobFailed,
+    NotFinished,
+    RightMissing,
+    StoreUnavailable,
+    WaitTimeout,
+)
 from holdfast.model.job import AttemptRecord, JobRecord, Progress, StepRecord
 from holdfast.model.lifecycle import State
 from holdfast.model.outcome import Error
@@ -186,9 +194,7 @@ class Job(Generic[R_co]):
             result: R_co = self._app.decode_result(self.task, record.result)
             return result
         if not record.finished:
-            raise HoldfastError(
-                f"job {self.id} is {record.state.value}: it has no result yet (use wait)", number="HF1307"
-            )
+            raise NotFinished(f"job {self.id} is {record.state.value}: it has no result yet (use wait)")
         why = record.error_message or "no reason was kept"
         raise JobFailed(f"job {self.id} {record.state.value}: {why}", code=record.error_code, job_id=self.id)
 

@@ -131,7 +131,7 @@ def test_options_of_other_kinds_are_kept_as_plain_values(hf: Holdfast) -> None:
         ({"reuse": "always"}, "reuse must be 0 or more"),
         ({"aliases": "old"}, "aliases must be a list of texts"),
         ({"tags": "urgent"}, "tags must be a list of texts"),
-        ({"retries": 3}, "@task has no option retries; it takes after_failure, aliases, "),
+        ({"retries": 3}, "there is no option retries .did you mean max_attempts.*; there are after_failure, aliases, "),
         ({"progress_timeout": 0}, "progress_timeout must be more than 0"),
         ({"progress_timeout": "5"}, "progress_timeout must be 0 or more"),
         ({"isolation": "thread"}, "HF1111 .*isolation is \"process\" or left out, not 'thread'"),

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import inspect
-import typing
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, TypedDict
 
@@ -22,8 +21,8 @@ from holdfast.model.job import (
     MIN_PRIORITY,
     AfterFailure,
 )
-from holdfast.model.retry import DEFAULT_RETRY, RetryPolicy
-from holdfast.model.text import checked_name
+from holdfast.model.retry import DEFAULT_RETRY, RetryLike, RetryPolicy, retry_policy
+from holdfast.model.text import checked_name, nearest
 
 MAX_NAME = 200  # characters of a task, queue or tag
 MAX_KEY = 1000  # bytes
@@ -33,21 +32,62 @@ Seconds = float | timedelta
 Isolation = Literal["process"]
 
 
-class Options(TypedDict, total=False):
-    """How one enqueue differs from the task's defaults."""
+class SharedOptions(TypedDict, total=False):
+    """What a task declares as a default, and an enqueue may give otherwise."""
 
     queue: str
     priority: int
+    max_attempts: int
+    reuse: Seconds | Literal["forever"] | None
+    after_failure: AfterFailure
+    tags: Sequence[str]
+
+
+class Options(SharedOptions, total=False):
+    """The options of one enqueue: `task.using(…)`."""
+
     delay: Seconds
     run_at: datetime
     expires: Seconds
     key: str
-    reuse: Seconds | Literal["forever"] | None
-    after_failure: AfterFailure
-    max_attempts: int
-    tags: typing.Sequence[str]
     correlation_id: str
     conn: Any
+
+
+class TaskOptions(SharedOptions, total=False):
+    """The options of a task: `@hf.task(…)`."""
+
+    name: str | None
+    retry: RetryLike
+    timeout: Seconds | None
+    progress_timeout: Seconds | None
+    isolation: Isolation | None
+    limits: Limits | None
+    env: Sequence[str]
+    database: bool
+    aliases: Sequence[str]
+    cron: str | None
+    timezone: str | None
+    catch_up: CatchUp | None
+
+
+OPTIONS = frozenset(Options.__required_keys__ | Options.__optional_keys__)
+TASK_OPTIONS = frozenset(TaskOptions.__required_keys__ | TaskOptions.__optional_keys__)
+ELSEWHERE = {  # what other job systems call an option of ours
+    "countdown": "delay", "schedule_in": "delay", "eta": "run_at", "schedule_at": "run_at", "at": "run_at",
+    "retries": "max_attempts", "max_retries": "max_attempts", "queue_name": "queue", "task_id": "key",
+    "job_id": "key", "lock": "key", "queueing_lock": "key",
+}  # fmt: skip
+
+
+def no_such_options(unknown: Iterable[str], known: Iterable[str]) -> str:
+    """`there is no option countdown (did you mean delay?); there are delay, key, …`"""
+    known = sorted(known)
+    words = []
+    for name in sorted(unknown):
+        near = [ELSEWHERE[name]] if ELSEWHERE.get(name) in known else nearest(name, known)
+        words.append(f"{name} (did you mean {near[0]}?)" if near else name)
+    return f"there is no option {', '.join(words)}; there are {', '.join(known)}"
 
 
 class TaskDefaults(msgspec.Struct, frozen=True):
@@ -73,9 +113,8 @@ class TaskDefaults(msgspec.Struct, frozen=True):
 def checked_options(defaults: TaskDefaults, options: Options) -> dict[str, Any]:
     """The options of an enqueue, over the task's defaults, as a NewJob takes them."""
     where = f"{defaults.name}.using"
-    unknown = set(options) - Options.__annotations__.keys()
-    if unknown:
-        raise BadArguments(f"{where}: there is no option {', '.join(sorted(unknown))}")
+    if unknown := options.keys() - OPTIONS:
+        raise BadArguments(f"{where}: {no_such_options(unknown, OPTIONS)}")
     if "delay" in options and "run_at" in options:
         raise BadArguments(f"{where}: delay and run_at exclude each other")
     checked = {
@@ -187,9 +226,11 @@ def aware(what: str, value: Any) -> datetime | None:
         raise BadArguments(f"{what} is {value}, which is beyond the years a datetime can hold in UTC") from None
 
 
-def task_defaults(function: Callable[..., Any], **given: Any) -> TaskDefaults:
+def task_defaults(function: Callable[..., Any], given: TaskOptions) -> TaskDefaults:
     """The options of `@hf.task(…)`, checked."""
-    name = name_of("a task's name", given.pop("name", None) or getattr(function, "__name__", None))
+    if unknown := given.keys() - TASK_OPTIONS:
+        raise BadSettings(f"@task: {no_such_options(unknown, TASK_OPTIONS)}", number="HF1111")
+    name = name_of("a task's name", given.get("name") or getattr(function, "__name__", None))
     where = f"task {name}"
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise BadSettings(
@@ -197,18 +238,18 @@ def task_defaults(function: Callable[..., Any], **given: Any) -> TaskDefaults:
         )
     return TaskDefaults(
         name=name,
-        queue=name_of(f"{where}: queue", given["queue"]),
-        priority=priority_of(where, given["priority"]),
-        max_attempts=_whole(where, "max_attempts", given["max_attempts"], 1, 10_000),
-        retry=given["retry"],
-        reuse=reuse_of(where, given["reuse"]),
-        after_failure=after_failure_of(where, given["after_failure"]),
-        aliases=tuple(alias for alias in names_of(f"{where}: aliases", given["aliases"]) if alias != name),
-        tags=names_of(f"{where}: tags", given["tags"]),
-        timeout=_time_limit(where, "timeout", given["timeout"]),
-        progress_timeout=_time_limit(where, "progress_timeout", given["progress_timeout"]),
-        **_cron(where, given["cron"], given["timezone"], given["catch_up"]),
-        **_isolation(where, given["isolation"], given["limits"], given["env"], given["database"]),
+        queue=name_of(f"{where}: queue", given.get("queue", DEFAULT_QUEUE)),
+        priority=priority_of(where, given.get("priority", 0)),
+        max_attempts=_whole(where, "max_attempts", given.get("max_attempts", DEFAULT_MAX_ATTEMPTS), 1, 10_000),
+        retry=retry_policy(given.get("retry", DEFAULT_RETRY)),
+        reuse=reuse_of(where, given.get("reuse")),
+        after_failure=after_failure_of(where, given.get("after_failure", "new")),
+        aliases=tuple(alias for alias in names_of(f"{where}: aliases", given.get("aliases", ())) if alias != name),
+        tags=names_of(f"{where}: tags", given.get("tags", ())),
+        timeout=_time_limit(where, "timeout", given.get("timeout")),
+        progress_timeout=_time_limit(where, "progress_timeout", given.get("progress_timeout")),
+        **_cron(where, given),
+        **_isolation(where, given),
     )
 
 
@@ -221,7 +262,10 @@ def _time_limit(where: str, name: str, value: Any) -> float | None:
     return limit
 
 
-def _isolation(where: str, isolation: Any, limits: Any, env: Any, database: Any) -> dict[str, Any]:
+def _isolation(where: str, options: TaskOptions) -> dict[str, Any]:
+    isolation, limits = options.get("isolation"), options.get("limits")
+    env, database = options.get("env", ()), options.get("database", False)
+
     def refuse(why: str) -> BadSettings:
         return BadSettings(f"{where}: {why}", number="HF1111")
 
@@ -243,7 +287,8 @@ def _isolation(where: str, isolation: Any, limits: Any, env: Any, database: Any)
     return {"isolation": isolation, "limits": limits or NO_LIMITS, "env": names, "database": database}
 
 
-def _cron(where: str, cron: Any, timezone: Any, catch_up: Any) -> dict[str, Any]:
+def _cron(where: str, options: TaskOptions) -> dict[str, Any]:
+    cron, timezone, catch_up = options.get("cron"), options.get("timezone"), options.get("catch_up")
     if cron is None:
         if timezone is not None or catch_up is not None:
             raise BadSettings(f"{where}: timezone and catch_up are of use with cron only, as in cron='*/5 * * * *'")

@@ -17,6 +17,7 @@ from holdfast.errors import BadArguments, BadSettings, HoldfastError
 from holdfast.model.payload import Unfit, encode
 from holdfast.redact import MARKS, SECRET, hiding, is_secret_name
 from holdfast.tasks.context import JobContext
+from holdfast.tasks.options import ELSEWHERE, OPTIONS
 from holdfast.tasks.resources import Use, uses_of
 
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, NotImplementedError, RecursionError)
@@ -102,7 +103,10 @@ class Signature:
         try:
             return self._signature.bind(*args, **kwargs).arguments
         except TypeError as error:
-            raise BadArguments(f"{self._task}: {error} (it takes {self._signature})") from None
+            unknown = [name for name in kwargs if name not in self._keywords]
+            options = [option for name in unknown if (option := ELSEWHERE.get(name, name)) in OPTIONS]
+            hint = f"; {options[0]} is an option: {self._task}.using({options[0]}=…).enqueue(…)" if options else ""
+            raise BadArguments(f"{self._task}: {error} (it takes {self._signature}){hint}") from None
 
     def partial(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """Some of the arguments, by name."""

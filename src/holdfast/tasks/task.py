@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from holdfast.app import Holdfast
     from holdfast.job import Job
 
+# What other job systems call `enqueue`.
+FOREIGN_VERBS = {"delay", "apply_async", "send", "send_with_options", "defer", "defer_async", "schedule", "push", "kiq"}
+
 P = ParamSpec("P")
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
@@ -64,7 +67,16 @@ class Enqueuer(Generic[P, R]):
         return self.task.app.submit(self.bind(*args, **kwargs))
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
+        """`enqueue` without blocking the event loop."""
         return await self.task.app.asubmit(self.bind(*args, **kwargs))
+
+    if not TYPE_CHECKING:  # a type checker would take every name for an attribute
+
+        def __getattr__(self, name: str) -> Any:
+            hint = ""
+            if name in FOREIGN_VERBS:
+                hint = "; a job is enqueued with .enqueue(…), and with options with .using(delay=5).enqueue(…)"
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}")
 
 
 class _Using(Enqueuer[P, R]):
