@@ -164,8 +164,8 @@ class Retry(Steer):
 class Fail(Steer):
     """Fail the job now, without further attempts."""
 
-    def __init__(self, reason: str, *, code: str = "FAILED") -> None:
-        super().__init__(reason)
+    def __init__(self, reason: str = "", *, code: str = "FAILED") -> None:
+        super().__init__(reason or "the handler failed the job, and gave no reason")
         self.code = code
 
 
@@ -187,7 +187,7 @@ class Cancel(Steer):
 def _seconds(what: str, value: Any) -> float | None:
     if value is None:
         return None
-    seconds = value.total_seconds() if isinstance(value, timedelta) else float(value)
-    if not 0 <= seconds < 1e10:
-        raise ValueError(f"{what} needs a delay of 0 or more seconds, not {value!r}")
-    return seconds
+    seconds = value.total_seconds() if isinstance(value, timedelta) else value
+    if not isinstance(seconds, int | float) or not 0 <= seconds < 1e10:
+        raise ValueError(f"{what} needs a delay of 0 or more seconds, a number or a timedelta, not {value!r:.80}")
+    return float(seconds)

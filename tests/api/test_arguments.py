@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import enum
 import uuid
+from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
+from pathlib import Path
 from typing import Any, Literal
 
+import attrs
 import msgspec
+import pydantic
 import pytest
 
 from holdfast import BadArguments, BadSettings, Holdfast, JobContext
@@ -149,13 +153,42 @@ def test_what_can_be_kept_is_kept_as_it_was_written() -> None:
     assert msgspec.json.decode(untyped.bind(value).new.args) == {"value": value}
 
 
-def test_values_with_a_json_form_of_their_own_are_taken() -> None:
-    given = untyped.bind(
-        {"day": date(2030, 1, 2), "sum": Decimal("1.10"), "colour": Colour.BLUE, "point": Point(1), "set": {1}}
-    )
-    assert msgspec.json.decode(given.new.args)["value"] == {
-        "day": "2030-01-02", "sum": "1.10", "colour": "blue", "point": {"x": 1, "y": 0}, "set": [1],
-    }  # fmt: skip
+class Model(pydantic.BaseModel):
+    n: int
+
+
+FOREIGN = {
+    "set": {1}, "tuple": (1, 2), "bytes": b"x", "datetime": datetime(2030, 1, 2, tzinfo=UTC), "date": date(2030, 1, 2),
+    "Decimal": Decimal("1.10"), "UUID": uuid.UUID(int=7), "Colour": Colour.BLUE, "Point": Point(1), "Model": Model(n=1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", FOREIGN)
+def test_what_json_would_hand_over_as_something_else_needs_a_hint(kind: str) -> None:
+    @app.task(name=f"loose {kind}")
+    def loose(entries: dict[str, Any], rest: list[Any] | None = None) -> None: ...
+
+    value = FOREIGN[kind]
+    why = f"a `{kind}` would arrive as something else; say in the type hint"
+    for wrong in (value, [value], {"a": [1, {"b": value}]}):
+        with pytest.raises(BadArguments, match=f"untyped: argument `value`: {why}"):
+            untyped.bind(wrong)
+    with pytest.raises(BadArguments, match=f"argument `entries`: {why}"):
+        loose.bind({"a": value})
+    with pytest.raises(BadArguments, match=f"argument `rest`: {why}"):
+        loose.bind({}, [value])
+    assert loose.bind({"a": [1, None]}, rest=["x"]).new.args == b'{"entries":{"a":[1,null]},"rest":["x"]}'
+
+
+def test_keys_that_json_would_turn_into_text_need_a_hint() -> None:
+    @app.task
+    def keyed(by_number: dict[int, Any], loose: dict) -> None: ...  # type: ignore[type-arg]
+
+    with pytest.raises(BadArguments, match="argument `loose`: keys that are not text would arrive as text"):
+        keyed.bind({1: 1}, {1: 1})
+    with pytest.raises(BadArguments, match="argument `by_number`: a `set` would"):
+        keyed.bind({1: {1}}, {})
+    assert keyed.bind({1: "x"}, {"1": "x"})
 
 
 def test_defaults_are_left_to_the_handler_that_will_run() -> None:
@@ -217,8 +250,95 @@ def test_a_handler_that_takes_anything_is_refused(function: Any, why: str) -> No
 def test_hints_that_can_not_be_kept_or_resolved_are_refused() -> None:
     def unresolvable(x: Nowhere) -> None: ...  # type: ignore[name-defined]  # noqa: F821
 
-    def ambiguous(x: Point | Page) -> None: ...
+    with pytest.raises(BadSettings, match="can't be resolved"):
+        app.task(unresolvable)
 
-    for function, why in ((unresolvable, "can't be resolved"), (ambiguous, "can't be kept as JSON")):
-        with pytest.raises(BadSettings, match=why):
+
+class Plain: ...
+
+
+class Mixed(enum.Enum):
+    TEXT = "text"
+    NUMBER = 1
+
+
+@dataclass
+class Private:
+    _hidden: int
+
+
+@attrs.define
+class Reserved:
+    _hidden: int
+
+
+class Other(pydantic.BaseModel):
+    n: int
+
+
+UNFIT_HINTS: dict[str, tuple[Any, str]] = {
+    "a class": (Plain, "`Plain` has no JSON form"),
+    "a class inside": (dict[str, list[Plain | None]], "`Plain` has no JSON form"),
+    "a path": (Path, "`Path` has no JSON form"),
+    "an iterator": (Iterator[int], "`Iterator` has no JSON form"),
+    "two objects": (Point | Page, "more than one"),
+    "two models": (Model | Other, "more than one custom type"),
+    "a model or a number": (Model | int, "may not contain any additional types"),
+    "a date or text": (date | str, "more than one str-like type"),
+    "a set or a list": (set[int] | list[int], "more than one array-like"),
+    "an enum of text and numbers": (Mixed, "all str or all int"),
+    "bytes as a choice": (Literal[b"x"], "Literal may only contain"),
+    "tuples as keys": (dict[tuple[int, int], str], "JSON has text as keys"),
+    "text or numbers as keys": (list[dict[int | str, str]], "JSON has text as keys"),
+    "a private field": (list[Private], "private field `_hidden` of `Private`"),
+    "a private attribute": (Reserved, "private field `_hidden` of `Reserved`"),
+}
+
+
+@pytest.mark.parametrize("what", UNFIT_HINTS)
+def test_a_hint_that_can_not_be_kept_is_refused_when_the_task_is_declared(what: str) -> None:
+    hint, why = UNFIT_HINTS[what]
+    fresh = Holdfast("sqlite:///never-opened.db")
+
+    def take(fine: int, wrong: Any = None) -> None: ...
+
+    def give(fine: int) -> Any: ...
+
+    take.__annotations__["wrong"] = hint
+    give.__annotations__["return"] = hint
+    with pytest.raises(BadSettings, match=rf"task take: parameter `wrong` can't be kept as JSON: .*{why}"):
+        fresh.task(take)
+    with pytest.raises(BadSettings, match=rf"task give: what it returns can't be kept as JSON: .*{why}"):
+        fresh.task(give)
+    assert not fresh.tasks
+
+
+def test_a_method_is_refused_when_it_is_declared() -> None:
+    with pytest.raises(BadSettings, match="task sell: it is a method, and a worker has no object to call it on"):
+
+        class Shop:
+            @app.task
+            def sell(self, x: int) -> None: ...
+
+    class Kiosk:
+        @app.task
+        @staticmethod
+        def hand_out(x: int) -> None: ...
+
+    assert Kiosk.hand_out.bind(1).new.args == b'{"x":1}'
+
+
+def test_a_context_that_does_not_come_first_is_refused() -> None:
+    def by_name(x: int, ctx) -> None: ...  # type: ignore[no-untyped-def]
+
+    def by_hint(x: int, *, me: JobContext) -> None: ...
+
+    for function, name in ((by_name, "ctx"), (by_hint, "me")):
+        with pytest.raises(BadSettings, match=f"the context must be its first parameter; move `{name}` there"):
             app.task(function)
+
+
+def test_a_lambda_needs_a_name() -> None:
+    with pytest.raises(BadSettings, match="a lambda has no name to store its jobs under"):
+        app.task(lambda x: None)
+    assert app.task(name="named")(lambda x: None).name == "named"

@@ -178,9 +178,9 @@ def test_text_is_made_fit_for_a_database(text: str, kept: str) -> None:
     assert clean(text).encode().decode() == kept
 
 
-@pytest.mark.parametrize("wrong", [-1, float("nan"), float("inf"), timedelta(seconds=-1), 1e12])
+@pytest.mark.parametrize("wrong", [-1, float("nan"), float("inf"), timedelta(seconds=-1), 1e12, "soon", "5", [1]])
 def test_a_handler_cannot_ask_for_a_delay_that_makes_no_sense(wrong: Any) -> None:
-    with pytest.raises(ValueError, match="delay of 0 or more seconds"):
-        Retry(after=wrong)
-    with pytest.raises(ValueError, match="delay of 0 or more seconds"):
+    with pytest.raises(ValueError, match=r"Retry\(after=…\) needs a delay of 0 or more seconds, a number"):
+        Retry("x", after=wrong)
+    with pytest.raises(ValueError, match=r"Snooze\(…\) needs a delay of 0 or more seconds"):
         Snooze(wrong)

@@ -137,6 +137,16 @@ def run_other(app: Holdfast, handler: Handler, **options: Any) -> Job[Any]:
     return job
 
 
+def test_fail_needs_no_reason(hf: Holdfast) -> None:
+    def give_up() -> None:
+        raise Fail
+
+    job = run(hf, give_up, max_attempts=5)
+    record = job.refresh()
+    assert (record.state, record.attempt, record.error_code) == (State.FAILED, 1, "FAILED")
+    assert record.error_message == "the handler failed the job, and gave no reason"
+
+
 def test_fail_fails_at_once_with_its_code(hf: Holdfast, colour: str) -> None:
     job = run(hf, raising(Fail("still invalid", code="SCHEMA_VALIDATION_FAILED"), colour), max_attempts=5)
     record, attempt = job.refresh(), only_attempt(job)

@@ -17,11 +17,49 @@ _NUL = rb"(?<!\\)(?:\\\\)*\\u0000"
 _BYTES = "$bytes"  # the only key of an object that stands for bytes
 _MARKED = f'{{"{_BYTES}":'.encode()
 
-_encoder = msgspec.json.Encoder()
-
 
 class Unfit(ValueError):
     """The value can't be stored as JSON. The message says why, without repeating the value."""
+
+
+# Pydantic models are recognised by what they can do: Pydantic is imported by those who use it, never by us.
+
+
+def is_model(kind: Any) -> bool:
+    return hasattr(kind, "__pydantic_core_schema__") and hasattr(kind, "model_validate_json")
+
+
+def _written(value: Any) -> msgspec.Raw:
+    """By the names of its fields, with nothing that is computed from others: what is read back is the same model."""
+    if not is_model(type(value)):
+        raise TypeError(f"an object of type `{type(value).__qualname__}` has no JSON form")
+    return msgspec.Raw(value.model_dump_json(round_trip=True, by_alias=False).encode())
+
+
+def _read(kind: Any, value: Any) -> Any:
+    if kind is object:
+        return value
+    try:  # from JSON: only there a strict model takes a date as text
+        return kind.model_validate_json(msgspec.json.encode(value), by_alias=True, by_name=True)
+    except Exception as error:  # noqa: BLE001 - a model's validators may raise anything
+        raise ValueError(_complaint(error)) from None
+
+
+def _complaint(error: Exception) -> str:
+    """The first thing a model finds wrong, in one line and without the value."""
+    if not hasattr(error, "errors"):
+        return f"{type(error).__name__}: {error}"
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    where = ".".join(map(str, first["loc"]))
+    return f"`{where}`: {first['msg']}" if where else str(first["msg"])
+
+
+_encoder = msgspec.json.Encoder(enc_hook=_written)
+
+
+def decoder(hint: Any) -> msgspec.json.Decoder[Any]:
+    """Reads JSON as this hint says. Raises TypeError if no JSON can be read so."""
+    return msgspec.json.Decoder(hint, dec_hook=_read)
 
 
 def encode(value: Any, *, limit: int) -> bytes:
@@ -95,6 +133,8 @@ def _has_non_finite(value: Any) -> bool:
             return any(_has_non_finite(getattr(value, name)) for name in value.__struct_fields__)
         case _ if hasattr(type(value), "__dataclass_fields__"):
             return any(_has_non_finite(getattr(value, name)) for name in type(value).__dataclass_fields__)
+        case _ if hasattr(type(value), "__attrs_attrs__"):
+            return any(_has_non_finite(getattr(value, field.name)) for field in type(value).__attrs_attrs__)
     return False
 
 

@@ -145,8 +145,8 @@ def _raised(attempt: Attempt, error: BaseException, policy: RetryPolicy, hide: H
         # lease, another server said so; if not, the store refuses this outcome.
         return given_back(held, started=True, delay=OUTAGE_DELAY)
     if isinstance(error, UnfitArguments):
-        described = describe(error, "BAD_ARGUMENTS", hide)
-        return errored(held, error, DEFAULT_RETRY, described, "errored")
+        # They would not fit the next time either.
+        return Outcome("fail", held.id, held.fence, "errored", error=describe(error, "BAD_ARGUMENTS", hide))
     try:
         return raised(held, error, policy, hide=hide)
     except BaseException as broken:  # noqa: BLE001 - users' classes may raise anything; the job must not be lost for it

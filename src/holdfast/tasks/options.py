@@ -230,7 +230,13 @@ def task_defaults(function: Callable[..., Any], given: TaskOptions) -> TaskDefau
     """The options of `@hf.task(…)`, checked."""
     if unknown := given.keys() - TASK_OPTIONS:
         raise BadSettings(f"@task: {no_such_options(unknown, TASK_OPTIONS)}", number="HF1111")
-    name = name_of("a task's name", given.get("name") or getattr(function, "__name__", None))
+    named = given.get("name") or getattr(function, "__name__", None)
+    if named == "<lambda>":
+        raise BadSettings(
+            "a lambda has no name to store its jobs under; write a function with `def`, or give it name=…",
+            number="HF1111",
+        )
+    name = name_of("a task's name", named)
     where = f"task {name}"
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise BadSettings(

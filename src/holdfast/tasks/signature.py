@@ -6,6 +6,7 @@ from __future__ import annotations
 import inspect
 import typing
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from types import NoneType
 from typing import Any
@@ -14,9 +15,10 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from holdfast.errors import BadArguments, BadSettings, HoldfastError
-from holdfast.model.payload import Unfit, encode
+from holdfast.model.payload import Unfit, decoder, encode
 from holdfast.redact import MARKS, SECRET, hiding, is_secret_name
 from holdfast.tasks.context import JobContext
+from holdfast.tasks.hints import Open, why_unfit
 from holdfast.tasks.options import ELSEWHERE, OPTIONS
 from holdfast.tasks.resources import Use, uses_of
 
@@ -40,12 +42,7 @@ class Signature:
             parameters = parameters[1:]
         self.uses = uses_of(f"task {task}", function)
         parameters = [parameter for parameter in parameters if not isinstance(parameter.default, Use)]
-        for parameter in parameters:
-            if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-                raise BadSettings(
-                    f"task {task}: {parameter} takes any arguments, so they can't be checked; name them one by one",
-                    number="HF1111",
-                )
+        _check_parameters(task, parameters, hints)
         self._signature = signature.replace(parameters=parameters)
         self._names = [parameter.name for parameter in parameters]
         self.required = [p.name for p in parameters if p.default is p.empty]
@@ -59,21 +56,21 @@ class Signature:
         self._all_given = not self._marks and all(
             p.default is p.empty and p.kind is not p.KEYWORD_ONLY for p in parameters
         )
-        self.returns = hints.get("return", Any)
-        try:
-            fields = [_field(p, hints) for p in parameters]
-            if self._marks:
-                fields.append(("holdfast_marks", list[str] | UnsetType, UNSET))
-            named = {"holdfast_marks": MARKS} if self._marks else None
-            self._arguments = msgspec.defstruct(
-                "Arguments", fields, forbid_unknown_fields=True, kw_only=not self._all_given, rename=named
-            )
-            self._decoder = msgspec.json.Decoder(self._arguments)
-            # A handler that returns nothing may still record a result on its own transaction.
-            anything = self.returns in (NoneType, typing.NoReturn, typing.Never)
-            self._result = msgspec.json.Decoder(Any if anything else self.returns)
-        except TypeError as error:
-            raise BadSettings(f"task {task}: its type hints can't be kept as JSON: {error}", number="HF1111") from None
+        self._open = [(name, places) for name in self._names if (places := Open(self.hints[name]))]
+        fields = [_field(p, hints) for p in parameters]
+        if self._marks:
+            fields.append(("holdfast_marks", list[str] | UnsetType, UNSET))
+        named = {"holdfast_marks": MARKS} if self._marks else None
+        self._arguments = msgspec.defstruct(
+            "Arguments", fields, forbid_unknown_fields=True, kw_only=not self._all_given, rename=named
+        )
+        self._decoder = decoder(self._arguments)
+        returns = hints.get("return", Any)
+        # A handler that returns nothing may still record a result on its own transaction.
+        self.returns = Any if returns in (NoneType, typing.NoReturn, typing.Never) else returns
+        if why := why_unfit(self.returns):
+            raise BadSettings(f"task {task}: what it returns can't be kept as JSON: {why}", number="HF1111")
+        self._result = decoder(self.returns)
 
     def encode(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, limit: int) -> bytes:
         """The arguments as JSON. Raises BadArguments, naming the one that is wrong."""
@@ -88,11 +85,21 @@ class Signature:
         except Unfit as unfit:
             raise BadArguments(self._blame(given, limit) or f"{self._task}: the arguments: {unfit}") from None
         try:
-            self._decoder.decode(data)
+            read = self._decoder.decode(data)
         except UNREADABLE as error:
             hide = hiding(data, self.secrets, "")
             raise BadArguments(f"{self._task}: {hide(_message(error))}") from None
+        if self._open:
+            self._refuse_loss(given, read)
         return data
+
+    def _refuse_loss(self, given: Any, read: Any) -> None:
+        """Raises BadArguments, naming the argument that JSON would hand over as something else."""
+        for name, places in self._open:
+            before = given.get(name, UNSET) if isinstance(given, dict) else getattr(given, name)
+            after = getattr(read, name)
+            if before != after and (lost := places.lost(before, after)) is not None:
+                raise BadArguments(f"{self._task}: argument `{name}`: {lost}")
 
     def _by_name(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """The arguments by name, in the order of the signature."""
@@ -138,7 +145,7 @@ class Signature:
             try:
                 given = decode(args)
             except UNREADABLE as error:
-                raise UnfitArguments(f"{self._task}: {_message(error)}") from None
+                raise self._unfit(args, error) from None
             return function(context, *values_of(given)) if takes_context else function(*values_of(given))
 
         return call
@@ -147,12 +154,19 @@ class Signature:
         try:
             decoded = self._decoder.decode(args)
         except UNREADABLE as error:
-            raise UnfitArguments(f"{self._task}: {_message(error)}") from None
+            raise self._unfit(args, error) from None
         values = {name: value for name in self._names if (value := getattr(decoded, name)) is not UNSET}
         first = [values.pop(name) for name in self._positional_only if name in values]
         if self.takes_context:
             return function(context, *first, **values)
         return function(*first, **values)
+
+    def _unfit(self, args: bytes, error: Exception) -> UnfitArguments:
+        stored = ""
+        with suppress(ValueError, RecursionError):  # it is not an object
+            names = [name for name in msgspec.json.decode(args, type=dict[str, msgspec.Raw]) if name != MARKS]
+            stored = f"the job was stored with ({', '.join(names)}), and "
+        return UnfitArguments(f"{self._task}: {_message(error)}; {stored}this handler takes {self._signature}")
 
     def result(self, data: bytes | None) -> Any:
         """A stored result, read by the handler's return hint."""
@@ -169,6 +183,23 @@ def _hints(task: str, function: Callable[..., Any]) -> dict[str, Any]:
         return typing.get_type_hints(function, include_extras=True)
     except NameError as error:
         raise BadSettings(f"task {task}: a type hint can't be resolved: {error}", number="HF1111") from None
+
+
+def _check_parameters(task: str, parameters: list[inspect.Parameter], hints: dict[str, Any]) -> None:
+    """Refuse what could only fail when it is enqueued, or when it runs."""
+    for parameter in parameters:
+        name, hint = parameter.name, hints.get(parameter.name)
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            why = f"{parameter} takes any arguments, so they can't be checked; name them one by one"
+        elif name in ("self", "cls") and hint is None and parameter is parameters[0]:
+            why = "it is a method, and a worker has no object to call it on; declare a function outside of the class"
+        elif _is_context(parameter, hints):
+            why = f"the context must be its first parameter; move `{name}` there"
+        elif unfit := why_unfit(Any if hint is None else hint):
+            why = f"parameter `{name}` can't be kept as JSON: {unfit}"
+        else:
+            continue
+        raise BadSettings(f"task {task}: {why}", number="HF1111")
 
 
 def _is_context(parameter: inspect.Parameter, hints: dict[str, Any]) -> bool:

@@ -17,7 +17,8 @@ import msgspec
 from holdfast import events
 from holdfast.errors import HoldfastError
 from holdfast.model.job import STEP_NAME_LIMIT
-from holdfast.model.payload import Unfit, encode
+from holdfast.model.payload import Unfit, decoder, encode
+from holdfast.tasks.hints import why_unfit
 from holdfast.tasks.lease_writes import LeaseWrites
 from holdfast.tasks.offload import through
 
@@ -149,7 +150,7 @@ class Step:
         """What was kept, read by the function's return hint."""
         hint = _return_hint(self._function)
         try:
-            return msgspec.json.decode(data, type=hint)
+            return decoder(hint).decode(data)
         except msgspec.DecodeError as error:
             raise HoldfastError(
                 f"what is kept of step {self._name!r} of job {self._job} is not what the return hint of "
@@ -173,10 +174,9 @@ def _return_hint(function: Callable[..., Any]) -> Any:
     """Any: there is no hint, or JSON can't be read as it."""
     try:
         hint = typing.get_type_hints(_unwrapped(function), include_extras=True).get("return", Any)
-        msgspec.json.Decoder(hint)
     except (NameError, TypeError, AttributeError):
         return Any
-    return hint
+    return hint if why_unfit(hint) is None else Any
 
 
 def _unwrapped(function: Any) -> Any:
