@@ -28,11 +28,11 @@ def drain(target: Target, ids: range, *, analyse: bool = True) -> Drained:
 
 def drain_held(target: Target, ids: range, count: int, processes: int | None = None) -> float:
     """So many workers on one queue, which is held until all are up: none works while another still starts."""
-    hf.pause(queue=DEFAULT_QUEUE)
+    hf.pause_queue(DEFAULT_QUEUE)
     target.settle()
     with working(count, processes=processes) as workers:
         all_up(workers)
-        hf.resume(queue=DEFAULT_QUEUE)
+        hf.resume_queue(DEFAULT_QUEUE)
         wait_until(lambda: target.is_finished(ids[-1]), workers)
         wait_until(lambda: not target.unfinished(ids), workers)
     return len(ids) / target.seconds_worked(ids)

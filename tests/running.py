@@ -112,7 +112,7 @@ def await_state(job: Job[Any], state: State, *, timeout: float = PATIENCE) -> No
 def take_over(app: Holdfast, id: str) -> None:
     """Rescue a running job, as another worker does that takes its holder for dead; nobody claims it again."""
     record = app.job(id).refresh()
-    app.pause(task=record.task)
+    app.pause_task(record.task)
     # Its holder may be renewing just now: a rescue passes over what is locked.
     [rescued] = wait_until(lambda: app.store.rescues.rescue(by_expiry=False, dead=[record.worker or ""]))
     assert (rescued.id, rescued.state) == (id, State.QUEUED)

@@ -6,10 +6,9 @@ import inspect
 import sys
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import replace
-from datetime import datetime, timedelta
 from functools import cached_property
 from pathlib import Path
 from types import FrameType
@@ -17,14 +16,11 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack, 
 
 import msgspec
 
-from holdfast import events
+from holdfast import events, operations, pausing
 from holdfast.errors import UNGUARDED, BadArguments, BadSettings, SchemaOutdated, StoreUnavailable, UnknownTask
 from holdfast.job import Job
-from holdfast.model.cron import CronRecord
-from holdfast.model.job import Changed, Enqueued, ErrorGroup, NewJob, Page, Pause, Processed, QueueSummary
-from holdfast.model.lifecycle import State
+from holdfast.model.job import Enqueued, NewJob, Processed
 from holdfast.model.text import nearest, plural
-from holdfast.operations import STACK_TIMEOUT, Operations
 from holdfast.settings import load_settings, named_twice, sources, url_outside
 from holdfast.store import open_store, same_database
 from holdfast.store.base import Store
@@ -32,15 +28,12 @@ from holdfast.tasks.context import JobContext
 from holdfast.tasks.current import current_context
 from holdfast.tasks.hooks import ErrorHook, Hook, Hooks, checked_error_hook
 from holdfast.tasks.offload import in_thread
-from holdfast.tasks.options import Seconds, TaskOptions, names_of, task_defaults
+from holdfast.tasks.options import TaskOptions, names_of, task_defaults
 from holdfast.tasks.resources import Resource, Use
 from holdfast.tasks.task import AsyncTask, Bound, SyncTask, Task
 from holdfast.waiters import Waiters
 
 if TYPE_CHECKING:
-    from holdfast.doctor import Finding
-    from holdfast.model.stack import Stack
-    from holdfast.model.why import QueueWhy, Reason
     from holdfast.runners.inprocess import InProcessGroup, InProcessRunner
     from holdfast.worker.worker import Worker
 
@@ -76,7 +69,6 @@ class Holdfast:
         self._hooks = Hooks()
         self._opening = threading.Lock()
         self._store: Store | None = None
-        self._operations = Operations(self)
 
     # -- tasks -----------------------------------------------------------------------------------------------------
 
@@ -315,119 +307,32 @@ class Holdfast:
 
     # -- for operators -------------------------------------------------------------------------------------------------
 
-    def job(self, id: str) -> Job[Any]:
-        """The job with this id."""
-        return self._operations.job(id)
-
-    def jobs(
-        self,
-        filter: str = "",
-        *,
-        state: State | str | None = None,
-        queue: str | None = None,
-        task: str | None = None,
-        before: str | None = None,
-        limit: int = 50,
-    ) -> Page:
-        """The jobs that match a filter (`"state:failed queue:mail since:1h"`), newest first. `.next` is the id to pass
-        as `before` for the next page."""
-        return self._operations.jobs(filter, state=state, queue=queue, task=task, before=before, limit=limit)
-
-    def queues(self) -> list[QueueSummary]:
-        """How many jobs of each queue wait, run and failed, and how much work they have pending, by name. No more than
-        10,000 jobs of a kind are counted, so it costs the same however many there are."""
-        return self._operations.queues()
-
-    def error_groups(self, filter: str = "state:failed", *, limit: int = 100) -> list[ErrorGroup]:
-        """The failed jobs that match the filter, grouped by the kind of their error, the largest groups first. With
-        `state:retrying`, jobs that are tried again."""
-        return self._operations.error_groups(filter, limit=limit)
-
-    def retry(self, filter: str, *, limit: int | None = None, spread: Seconds | None = None) -> Changed:
-        """Queue every failed or cancelled job that matches the filter again, with its attempts counted from 0.
-        `limit`: only so many, the oldest. `spread`: due evenly over this time, instead of all at once."""
-        return self._operations.retry(filter, limit=limit, spread=spread)
-
-    def cancel(self, filter: str, reason: str | None = None, *, by: str | None = None) -> Changed:
-        """Cancel every unfinished or failed job that matches the filter. Running ones are asked to stop."""
-        return self._operations.cancel(filter, reason, by=by)
-
-    def delete(self, filter: str) -> Changed:
-        """Delete every finished job that matches the filter, with its history."""
-        return self._operations.delete(filter)
-
-    def change(
-        self,
-        id: str,
-        *,
-        priority: int | None = None,
-        delay: Seconds | None = None,
-        run_at: datetime | None = None,
-        tags: Sequence[str] | None = None,
-    ) -> State:
-        """Change priority, due time or tags of a queued job."""
-        return self._operations.change(id, priority=priority, delay=delay, run_at=run_at, tags=tags)
-
-    @overload
-    def pause(self, filter: str, /, *, by: str | None = None, reason: str | None = None) -> Changed: ...
-    @overload
-    def pause(
-        self, *, queue: str | None = None, task: str | None = None, cron: str | None = None,
-        where: str | Mapping[str, Any] | None = None, by: str | None = None, reason: str | None = None,
-        until: datetime | timedelta | None = None,
-    ) -> None: ...  # fmt: skip
-
-    def pause(self, filter: str | None = None, **options: Any) -> Any:
-        """Pause a queue or a task: no new attempts start until `resume`, or until the time given. `where` narrows that
-        to jobs with these arguments (`"args.customer:42"` or `{"customer": 42}`), or pauses them in every queue: those
-        that wait and those to come. A paused cron skips its ticks.
-
-        `pause("tag:import")` pauses the jobs that match a filter now: queued ones at once, running ones are asked to
-        park."""
-        return self._operations.pause(filter, **options)
-
-    @overload
-    def resume(self, filter: str, /) -> Changed: ...
-    @overload
-    def resume(
-        self, *, queue: str | None = None, task: str | None = None, cron: str | None = None,
-        where: str | Mapping[str, Any] | None = None,
-    ) -> bool: ...  # fmt: skip
-
-    def resume(self, filter: str | None = None, **options: Any) -> Any:
-        """End a pause, named as it was made: of a queue, a task, the jobs that match `where`, or a cron, which
-        continues with its next tick. Returns False if there was no such pause. `resume("tag:import")` resumes the
-        paused jobs that match a filter."""
-        return self._operations.resume(filter, **options)
-
-    def pauses(self) -> list[Pause]:
-        """The pauses that stand: of queues, tasks, crons, and of filters with the number of jobs they hold."""
-        return self._operations.pauses()
-
-    def why(self, id: str) -> list[Reason]:
-        """Why a job does not run, or what became of it: every reason that holds, in order."""
-        return self._operations.why(id)
-
-    def why_queue(self, queue: str) -> QueueWhy:
-        """What the jobs of a queue wait for, counted by reason over a bounded window."""
-        return self._operations.why_queue(queue)
-
-    def stack(self, id: str, *, timeout: Seconds = STACK_TIMEOUT) -> Stack:
-        """Where the handler of a running job is right now, as its worker reports it: its calls, or its awaits, without
-        the values of variables. Refused if the job does not run, WaitTimeout if no answer comes in time."""
-        return self._operations.stack(id, timeout=timeout)
-
-    def doctor(self) -> list[Finding]:
-        """What is wrong with the database, or soon will be, and which checks passed. Changes nothing."""
-        return self._operations.doctor()
-
-    def crons(self) -> list[CronRecord]:
-        """The crons that the database knows, and those that this application declares, by name."""
-        return self._operations.crons()
-
-    def run_cron(self, name: str) -> Job[Any]:
-        """Enqueue a job of this cron now. Its schedule stays as it is."""
-        return self._operations.run_cron(name)
+    job = operations.job
+    jobs = operations.jobs
+    queues = operations.queues
+    error_groups = operations.error_groups
+    retry = operations.retry
+    cancel = operations.cancel
+    delete = operations.delete
+    change = operations.change
+    pause_queue = pausing.pause_queue
+    pause_task = pausing.pause_task
+    pause_cron = pausing.pause_cron
+    pause_matching = pausing.pause_matching
+    pause_jobs = pausing.pause_jobs
+    resume_queue = pausing.resume_queue
+    resume_task = pausing.resume_task
+    resume_cron = pausing.resume_cron
+    resume_matching = pausing.resume_matching
+    resume_jobs = pausing.resume_jobs
+    pauses = pausing.pauses
+    audit = operations.audit
+    why = operations.why
+    why_queue = operations.why_queue
+    stack = operations.stack
+    doctor = operations.doctor
+    crons = operations.crons
+    run_cron = operations.run_cron
 
     # -- work ----------------------------------------------------------------------------------------------------------
 

@@ -26,7 +26,7 @@ from holdfast.model.outcome import Error
 from holdfast.redact import MARKS
 from holdfast.tasks.current import in_handler
 from holdfast.tasks.offload import in_thread
-from holdfast.tasks.options import by_of, reason_of
+from holdfast.tasks.options import by_of, changes, reason_of
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
@@ -156,8 +156,8 @@ class Job(Generic[R_co]):
         """Pause it until `resume`. While it runs this is a request: it parks when its handler next checks."""
         return self._app.store.operator.pause(self.id, reason_of("pause", reason), by_of("pause", by))
 
-    def resume(self) -> State:
-        return self._app.store.operator.resume(self.id)
+    def resume(self, reason: str | None = None, *, by: str | None = None) -> State:
+        return self._app.store.operator.resume(self.id, reason_of("resume", reason), by_of("resume", by))
 
     def cancel(self, reason: str | None = None, *, by: str | None = None) -> State:
         """Cancel it. While it runs this is a request: it stops when its handler next checks."""
@@ -170,16 +170,21 @@ class Job(Generic[R_co]):
         delay: float | timedelta | None = None,
         run_at: datetime | None = None,
         tags: Sequence[str] | None = None,
+        reason: str | None = None,
+        by: str | None = None,
     ) -> State:
         """Change priority, due time or tags while it is queued."""
-        return self._app.change(self.id, priority=priority, delay=delay, run_at=run_at, tags=tags)
+        checked = changes(priority=priority, delay=delay, run_at=run_at, tags=tags)
+        return self._app.store.operator.change(self.id, reason_of("change", reason), by_of("change", by), **checked)
 
-    def retry(self) -> State:
-        return self._app.store.operator.retry(self.id)
+    def retry(self, reason: str | None = None, *, by: str | None = None) -> State:
+        return self._app.store.operator.retry(self.id, reason_of("retry", reason), by_of("retry", by))
 
-    def delete(self) -> State:
+    def delete(self, reason: str | None = None, *, by: str | None = None) -> State:
         """Delete it and its history, once it has finished."""
-        return self._app.store.operator.delete(self.id, unfinished=False)
+        return self._app.store.operator.delete(
+            self.id, reason_of("delete", reason), by_of("delete", by), unfinished=False
+        )
 
     def _refuse_in_handler(self) -> None:
         if in_handler():

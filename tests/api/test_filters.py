@@ -17,11 +17,11 @@ def test_jobs_are_found_and_steered_by_one_filter(hf: Holdfast) -> None:
 
     for n in range(5):
         pay.enqueue(n)
-    assert hf.pause("args.n:0") == Changed(1, 0)
+    assert hf.pause_jobs("args.n:0") == Changed(1, 0)
     hf.drain()
     assert [job.id for job in hf.jobs("state:failed error:no_money since:1h", limit=1)] == ["3"]
     assert hf.jobs("task:pay", state="paused")[0].args == b'{"n":0}'
-    assert hf.resume("state:paused") == Changed(1, 0)
+    assert hf.resume_jobs("state:paused") == Changed(1, 0)
     assert hf.retry("state:failed") == Changed(2, 0)
     assert hf.cancel("state:queued", "not today") == Changed(3, 0)
     assert hf.delete("task:pay") == Changed(5, 0)
@@ -29,10 +29,8 @@ def test_jobs_are_found_and_steered_by_one_filter(hf: Holdfast) -> None:
 
 
 def test_a_bulk_verb_wants_a_filter_that_says_something(hf: Holdfast) -> None:
-    for verb in (hf.retry, hf.cancel, hf.delete, hf.pause, hf.resume):
+    for verb in (hf.retry, hf.cancel, hf.delete, hf.change, hf.pause_jobs, hf.resume_jobs):
         with pytest.raises(BadArguments, match="HF1203 an empty filter would match every job"):
             verb(" ")
         with pytest.raises(BadArguments, match="no qualifier 'sate'"):
             verb("sate:failed")
-    with pytest.raises(BadArguments, match="in a call of its own"):
-        hf.pause("state:queued", queue="mail")  # type: ignore[call-overload]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import getpass
+import os
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from holdfast import BadArguments, BadSettings, Fail, Holdfast, Job, JobNotFound, Refused, State
+from holdfast import BadArguments, Fail, Holdfast, Job, JobNotFound, Refused, State
 from holdfast.model.job import Changed
 from tests.factories import wants
 from tests.running import working
@@ -173,15 +175,16 @@ def test_a_queue_or_a_task_is_paused_with_who_and_why(hf: Holdfast, kind: str) -
     def free() -> None: ...
 
     jobs = [held.enqueue(), free.enqueue()]
-    hf.pause(**{kind: "held"}, by="operator", reason="the printer burns")  # type: ignore[call-overload]
+    made = getattr(hf, f"pause_{kind}")("held", by="operator", reason="the printer burns")
     [pause] = hf.pauses()
+    assert pause == made
     assert (pause.kind, pause.name, pause.by, pause.reason, pause.until) == (
         kind, "held", "operator", "the printer burns", None,
     )  # fmt: skip
     assert hf.drain() == 1
     assert [job.state for job in jobs] == [State.QUEUED, State.SUCCEEDED]
-    assert hf.resume(**{kind: "held"}) is True
-    assert hf.resume(**{kind: "held"}) is False
+    assert getattr(hf, f"resume_{kind}")("held") is True
+    assert getattr(hf, f"resume_{kind}")("held") is False
     assert hf.pauses() == []
     assert hf.drain() == 1
 
@@ -192,7 +195,7 @@ def test_a_pause_ends_by_itself(hf: Holdfast) -> None:
         return "done"
 
     began = time.monotonic()
-    hf.pause(queue="default", until=timedelta(seconds=0.6))
+    hf.pause_queue("default", until=timedelta(seconds=0.6))
     [pause] = hf.pauses()
     assert pause.until is not None
     job = task.enqueue()
@@ -200,7 +203,7 @@ def test_a_pause_ends_by_itself(hf: Holdfast) -> None:
         assert job.wait(timeout=10) == "done"
     assert time.monotonic() - began >= 0.55
     with pytest.raises(BadArguments, match="is past"):
-        hf.pause(queue="default", until=datetime.now(UTC) - timedelta(seconds=1))
+        hf.pause_queue("default", until=datetime.now(UTC) - timedelta(seconds=1))
     task.enqueue()
     assert hf.drain() == 1
 
@@ -215,8 +218,11 @@ def test_jobs_are_paused_by_their_arguments(hf: Holdfast) -> None:
         return customer
 
     first, other, bills = sync.enqueue(42), sync.enqueue(7), bill.enqueue(42)
-    hf.pause(task="sync", where={"customer": 42}, by="ana", reason="their API is down", until=timedelta(hours=2))
+    made = hf.pause_matching(
+        "task:sync", args={"customer": 42}, by="ana", reason="their API is down", until=timedelta(hours=2)
+    )
     [pause] = hf.pauses()
+    assert pause == made
     assert (pause.kind, pause.name, pause.by, pause.reason, pause.jobs) == (
         "filter", "task:sync args.customer:42", "ana", "their API is down", 1,
     )  # fmt: skip
@@ -224,19 +230,32 @@ def test_jobs_are_paused_by_their_arguments(hf: Holdfast) -> None:
     assert hf.drain() == 2
     assert [job.state for job in (first, second, other, bills)] == [State.QUEUED] * 2 + [State.SUCCEEDED] * 2
     assert "are paused by ana (their API is down) until" in first.why()[0].text
-    assert hf.resume(where="args.customer:42") is False
-    assert hf.resume(where="args.customer:42", task="sync") is True
+    assert hf.resume_matching("args.customer:42") is False
+    assert hf.resume_matching("args.customer:42 task:sync") is True
     assert hf.drain() == 2
-    hf.pause(queue="sync", task="sync")
+    hf.pause_matching("queue:sync task:sync")
     assert [(pause.kind, pause.name) for pause in hf.pauses()] == [("filter", "task:sync queue:sync")]
-    assert hf.resume(queue="sync", task="sync") is True
-    hf.pause(where="queue:sync")
-    assert [(pause.kind, pause.name) for pause in hf.pauses()] == [("queue", "sync")]
-    for given in ({}, {"cron": "a", "where": "args.b:1"}, {"cron": "a", "task": "b"}):
-        with pytest.raises(BadSettings, match="name a queue, a task, jobs by their arguments"):
-            hf.pause(**given)  # type: ignore[call-overload]
-    with pytest.raises(BadArguments, match="selects jobs"):
-        hf.pause("args.customer:42", where="args.customer:42")  # type: ignore[call-overload]
+    assert hf.resume_matching("task:sync queue:sync") is True
+    assert (hf.pause_matching("queue:sync").kind, hf.pauses()[0].name) == ("queue", "sync"), "one thing is one pause"
+    assert hf.resume_queue("sync") is True
+
+
+def test_the_jobs_there_are_and_those_to_come_are_paused_by_different_calls(hf: Holdfast) -> None:
+    @hf.task
+    def task(n: int) -> None: ...
+
+    now = task.enqueue(1)
+    assert hf.pause_jobs("args.n:1") == Changed(1, 0)
+    assert hf.pauses() == []
+    assert (task.enqueue(1).state, now.state) == (State.QUEUED, State.PAUSED)
+    assert hf.pause_matching("args.n:1").jobs == 1, "what waits; the paused one is paused by itself"
+    later = task.enqueue(1)
+    assert hf.drain() == 0
+    assert hf.resume_jobs("args.n:1") == Changed(1, 2)
+    assert hf.drain() == 0, "the pause of the filter holds it"
+    assert later.state is State.QUEUED
+    assert hf.resume_matching(args={"n": 1})
+    assert hf.drain() == 3
 
 
 def test_a_pause_by_arguments_ends_by_itself_under_a_worker(hf: Holdfast) -> None:
@@ -246,7 +265,7 @@ def test_a_pause_by_arguments_ends_by_itself_under_a_worker(hf: Holdfast) -> Non
 
     hf.reconfigure(lease=3.0)
     with working(hf):
-        hf.pause(where={"n": 1}, until=timedelta(seconds=1))
+        hf.pause_matching(args={"n": 1}, until=timedelta(seconds=1))
         began = time.monotonic()
         job, other = task.enqueue(1), task.enqueue(2)
         assert other.wait(timeout=10) == "done"
@@ -260,12 +279,12 @@ def test_the_end_of_a_pause_wakes_sleeping_workers(hf: Holdfast) -> None:
     def task() -> str:
         return "done"
 
-    hf.pause(task="task")
+    hf.pause_task("task")
     job = task.enqueue()
     with working(hf) as worker:
         wait_until(lambda: worker.desk.poller.listening and worker.desk.poller.nothing_due)
         assert job.state is State.QUEUED
-        hf.resume(task="task")
+        hf.resume_task("task")
         assert job.wait(timeout=10) == "done"
 
 
@@ -288,12 +307,12 @@ def test_a_job_is_forgotten_only_when_it_has_finished(hf: Holdfast) -> None:
         (lambda hf, job: hf.cancel("task:task", reason=[]), "HF1202 cancel: reason must be a text"),
         (lambda hf, job: hf.jobs(limit=-1), "HF1202 jobs: limit must be a whole number of 1 to 1,000,000, not -1"),
         (lambda hf, job: hf.jobs(limit=2**63), "HF1202 jobs: limit must be a whole number of 1 to 1,000,000"),
-        (lambda hf, job: hf.jobs(None), "HF1202 jobs: a filter is a text"),
+        (lambda hf, job: hf.jobs(None), "HF1203 a filter is a text"),
         (lambda hf, job: hf.jobs(before=5), "HF1202 jobs: before must be a text"),
         (lambda hf, job: hf.jobs(queue="\ud800"), "HF1202 jobs: queue must be a text"),
         (lambda hf, job: hf.jobs(limit="5"), "HF1202 jobs: limit must be a whole number"),
-        (lambda hf, job: hf.pause(queue="a", reason=7), "HF1202 pause: reason must be a text"),
-        (lambda hf, job: hf.pause(queue="a", by=7), "HF1202 pause: by must be a text"),
+        (lambda hf, job: hf.pause_queue("a", reason=7), "HF1202 pause: reason must be a text"),
+        (lambda hf, job: hf.pause_queue("a", by=7), "HF1202 pause: by must be a text"),
     ],
 )
 def test_values_that_are_none_are_refused_in_our_words(
@@ -314,3 +333,56 @@ def test_what_was_only_asked_of_running_jobs_is_counted_apart(hf: Holdfast) -> N
     hf.store.attempts.claim(wants(2, tasks=["task"]))
     assert hf.cancel("task:task") == Changed(1, 0, 2)
     assert [job.state for job in jobs] == [State.RUNNING, State.RUNNING, State.CANCELLED]
+
+
+def test_every_call_of_an_operator_is_recorded(hf: Holdfast) -> None:
+    @hf.task(cron="0 0 1 1 *", queue="mail")
+    def task() -> None: ...
+
+    job = task.enqueue()
+    calls: dict[str, Callable[[], object]] = {
+        "pause": lambda: job.pause("a", by="ops"),
+        "resume": lambda: job.resume("b", by="ops"),
+        "change": lambda: job.change(priority=1, reason="c", by="ops"),
+        "cancel": lambda: job.cancel("d", by="ops"),
+        "retry": lambda: hf.retry("state:cancelled", "e", by="ops"),
+        "pause_queue": lambda: hf.pause_queue("mail", reason="f", by="ops"),
+        "resume_queue": lambda: hf.resume_queue("mail", reason="g", by="ops"),
+        "pause_task": lambda: hf.pause_task("task", reason="h", by="ops"),
+        "resume_task": lambda: hf.resume_task("task", reason="i", by="ops"),
+        "pause_cron": lambda: hf.pause_cron("task", reason="j", by="ops"),
+        "resume_cron": lambda: hf.resume_cron("task", reason="k", by="ops"),
+        "pause_matching": lambda: hf.pause_matching("args.n:1", reason="l", by="ops"),
+        "resume_matching": lambda: hf.resume_matching("args.n:1", reason="m", by="ops"),
+        "run_cron": lambda: hf.run_cron("task", reason="n", by="ops"),
+    }
+    for call in calls.values():
+        call()
+    found = hf.audit()[::-1]
+    assert [record.verb for record in found] == [*calls]
+    assert "".join(record.reason or "" for record in found) == "abcdefghijklmn"
+    assert {record.by for record in found} == {"ops"}
+    assert all(record.ended_at and record.changed == 1 for record in found)
+    assert found[-1].parameters == {"job": hf.jobs()[0].id}
+
+
+def test_who_is_the_user_of_the_process_unless_said_otherwise(hf: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
+    @hf.task
+    def task() -> None: ...
+
+    task.enqueue().pause()
+    hf.resume_jobs("state:paused")
+
+    def nameless() -> str:
+        raise KeyError("getpwuid(): uid not found: 4711")
+
+    monkeypatch.setattr(getpass, "getuser", nameless)
+    assert hf.pause_queue("mail").by == f"uid {os.getuid()}"
+    monkeypatch.undo()
+    assert [record.by for record in hf.audit()] == [f"uid {os.getuid()}", getpass.getuser(), getpass.getuser()]
+
+
+@pytest.mark.parametrize("before", ["x", 7, "²", ""])
+def test_a_page_of_the_audit_begins_at_an_id(hf: Holdfast, before: object) -> None:
+    with pytest.raises(BadArguments, match="HF1202 audit: before is the id of a record"):
+        hf.audit(before=before)  # type: ignore[arg-type]

@@ -249,14 +249,17 @@ def test_bad_names_for_queues_and_states_are_refused(hf: Holdfast) -> None:
         hf.worker(queues="default")
     with pytest.raises(BadArguments, match="there is no state 'done'; there are queued, running, "):
         hf.jobs(state="done")
-    with pytest.raises(BadSettings, match="name a queue, a task, jobs by their arguments"):
-        hf.pause()
-    with pytest.raises(BadSettings, match="name a queue, a task, jobs by their arguments"):
-        hf.pause(queue="a", cron="b")
+    for nothing in ("", " "):
+        with pytest.raises(BadArguments, match="says nothing"):
+            hf.pause_matching(nothing)
+    with pytest.raises(BadArguments, match="for arguments by name: args="):
+        hf.pause_matching({"customer": 42})  # type: ignore[arg-type]
+    with pytest.raises(BadArguments, match="'state:queued' has more than that"):
+        hf.resume_matching("state:queued")
     with pytest.raises(BadArguments, match="the name of a queue must be a text"):
-        hf.pause(queue="\x00")
+        hf.pause_queue("\x00")
     with pytest.raises(BadArguments, match="until must be a datetime with a time zone"):
-        hf.pause(queue="a", until=datetime(2030, 1, 1))
+        hf.pause_queue("a", until=datetime(2030, 1, 1))
     with pytest.raises(BadArguments, match="until must be 0 or more"):
-        hf.pause(queue="a", until=timedelta(seconds=-1))
+        hf.pause_queue("a", until=timedelta(seconds=-1))
     assert hf.pauses() == []

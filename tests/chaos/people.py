@@ -35,7 +35,7 @@ class People:
     def run(self) -> None:
         signal.signal(signal.SIGTERM, self._stop)
         for what in HELD:  # who was here before us may have been killed before they could do it
-            self.ask("let_go", None, lambda what=what: hf.resume(**what), **what)
+            self.ask("let_go", None, lambda what=what: hf.resume_matching(**_jobs(what)), **what)
         while not self.stopping:
             try:
                 self.one()
@@ -90,9 +90,9 @@ class People:
         self.ask(verb, job, run)
 
     def hold(self, what: dict[str, Any]) -> None:
-        self.ask("hold", None, lambda: hf.pause(**what), **what)
+        self.ask("hold", None, lambda: hf.pause_matching(**_jobs(what)).name, **what)
         time.sleep(self.random.uniform(0.5, 3))
-        self.ask("let_go", None, lambda: hf.resume(**what), **what)
+        self.ask("let_go", None, lambda: hf.resume_matching(**_jobs(what)), **what)
 
     def ask(self, verb: str, job: str | None, act: Any, **more: Any) -> None:
         self.count += 1
@@ -106,6 +106,12 @@ class People:
             self.log.write(what="ok", op=self.count, state=getattr(state, "value", state))
 
 
+def _jobs(what: dict[str, Any]) -> dict[str, Any]:
+    """Which jobs to hold, as the verbs take it."""
+    words = [f"{kind}:{what[kind]}" for kind in ("queue", "task") if kind in what]
+    return {"filter": " ".join(words), "args": what.get("where")}
+
+
 def settle() -> None:
     """Resume whatever is paused, until nothing is."""
     log = Log(HOME / "people-settle.jsonl")
@@ -114,11 +120,8 @@ def settle() -> None:
         try:
             for pause in hf.pauses():
                 log.write(what="let_go", kind=pause.kind, name=pause.name)
-                if pause.kind == "filter":
-                    hf.resume(**HELD[-1])
-                else:
-                    hf.resume(**{pause.kind: pause.name})
-            done = hf.resume("state:paused")
+                hf.resume_matching(pause.name if pause.kind == "filter" else f"{pause.kind}:{pause.name}")
+            done = hf.resume_jobs("state:paused")
             log.write(what="resumed", done=repr(done))
             if not hf.pauses() and not hf.jobs("state:paused", limit=1):
                 return

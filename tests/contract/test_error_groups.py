@@ -185,21 +185,21 @@ def test_the_oldest_are_retried_evenly_over_a_time(store: Store, clock: Clock) -
     ids = [a_failed_job(store, AWAY) for _ in range(6)]
     clock.advance(MINUTE)
     group = parse(f"group:{AWAY.fingerprint}")
-    assert store.operator.retry_some(group, 4, 10 * MINUTE) == Changed(4, 0, 0)
+    assert store.operator.retry_some(group, limit=4, spread=10 * MINUTE) == Changed(4, 0, 0)
     assert due_in(store, clock, ids[:4]) == [0, 150, 300, 450]
     assert [job.id for job in store.reads.jobs(parse("state:failed"))] == ids[:3:-1]
     assert [str(job.id) for job in claim(store, 9).jobs] == ids[:1]
     clock.advance(150)
     assert [str(job.id) for job in claim(store, 9).jobs] == ids[1:2]
-    assert store.operator.retry_some(group, None, 0.0) == Changed(2, 0, 0)
+    assert store.operator.retry_some(group, limit=None, spread=0.0) == Changed(2, 0, 0)
 
 
 def test_only_jobs_that_can_be_retried_count_towards_the_limit(store: Store) -> None:
     waits = a_queued_job(store, task="other")
     ids = [a_failed_job(store) for _ in range(3)]
-    assert store.operator.retry_some(parse("queue:default"), 2, 0.0) == Changed(2, 0, 0)
+    assert store.operator.retry_some(parse("queue:default"), limit=2, spread=0.0) == Changed(2, 0, 0)
     assert [job.id for job in store.reads.jobs(parse("state:failed"))] == ids[2:]
-    assert store.operator.retry_some(parse("state:queued"), 2, 0.0) == Changed(0, 0, 0)
+    assert store.operator.retry_some(parse("state:queued"), limit=2, spread=0.0) == Changed(0, 0, 0)
     assert store.reads.get(waits).state is State.QUEUED
 
 
@@ -209,7 +209,7 @@ def test_many_jobs_share_few_instants(store: Store, clock: Clock, monkeypatch: p
     monkeypatch.setattr(operator_verbs, "STEPS", 4)
     monkeypatch.setattr(operator_verbs, "CHUNK", 3)
     ids = [a_failed_job(store) for _ in range(8)]
-    assert store.operator.retry_some(parse("state:failed"), None, 40.0) == Changed(8, 0, 0)
+    assert store.operator.retry_some(parse("state:failed"), limit=None, spread=40.0) == Changed(8, 0, 0)
     assert due_in(store, clock, ids) == [0, 0, 10, 10, 20, 20, 30, 30]
 
 

@@ -38,8 +38,8 @@ CUSTOMER = "args.customer:42"
 THEIRS, OTHERS = b'{"customer":42}', b'{"customer":7}'
 
 
-def hold(store: Store, filter: str = CUSTOMER, **options: Any) -> int:
-    return store.pauses.add("filter", filter, **options)
+def hold(store: Store, filter: str = CUSTOMER, **options: Any) -> int | None:
+    return store.pauses.add("filter", filter, **options).jobs
 
 
 def claimed(store: Store, limit: int = 9, **options: Any) -> list[str]:

@@ -13,6 +13,7 @@ from holdfast.model.filter import parse
 from holdfast.model.job import FOREVER, Changed, Enqueued
 from holdfast.model.lifecycle import State
 from holdfast.settings import Settings
+from holdfast.store.audit import Call
 from holdfast.store.base import Store
 from holdfast.store.columns import COLUMNS
 from holdfast.store.postgres.store import PostgresStore
@@ -509,9 +510,9 @@ def test_a_bulk_retry_and_others_of_the_same_keys_do_not_deadlock(
 
         def act(number: int, made: list[list[int]] = made) -> int:
             if number == 0:
-                return len(own[0].operator.act("retry", made[0]))
+                return len(own[0].operator.act("retry", made[0], Call("retry", "")))
             if other == "a retry":
-                return len(own[1].operator.act("retry", made[-1][::-1]))
+                return len(own[1].operator.act("retry", made[-1][::-1], Call("retry", "")))
             return sum(done.created for done in in_bulk(own[1], *(new_job(key=key) for key in sorted(keys))))
 
         assert sum(at_once(2, act)) == len(keys), "each key has one"
@@ -520,4 +521,4 @@ def test_a_bulk_retry_and_others_of_the_same_keys_do_not_deadlock(
         assert all(job.holds_key for job in queued)
         store.operator.bulk("cancel", parse("state:queued"))
         for chunk in store.reads.matching(parse("state:cancelled")):
-            store.operator.act("delete", chunk, unfinished=False)
+            store.operator.act("delete", chunk, Call("delete", ""), unfinished=False)

@@ -15,6 +15,7 @@ from holdfast.model.job import ClaimedJob
 from holdfast.model.lifecycle import State
 from holdfast.settings import Settings
 from holdfast.store import statements
+from holdfast.store.audit import Call
 from holdfast.store.base import Store
 from holdfast.store.postgres.store import PostgresStore
 from tests.contract.places import at_once, raw, reclaim
@@ -25,8 +26,8 @@ def test_a_refusal_of_what_has_changed_meanwhile_says_so(store: Store, monkeypat
     held = a_running_job(store, key="k")
     original = store.operator.act
 
-    def act(verb: str, ids: Sequence[Any], **parameters: Any) -> list[Any]:
-        rows = original(verb, ids, **parameters)
+    def act(verb: str, ids: Sequence[Any], call: Call, **parameters: Any) -> list[Any]:
+        rows = original(verb, ids, call, **parameters)
         store.attempts.fail(ref(held), BOOM)
         return rows
 

@@ -284,7 +284,7 @@ def test_commands_refuse_a_program_that_enqueues_when_it_is_imported(
     assert kept.reads.jobs(limit=10) == []
 
 
-@pytest.mark.parametrize("use", ["list(hf.jobs())", "hf.pause(queue='default')", "hf.migrate()"])
+@pytest.mark.parametrize("use", ["list(hf.jobs())", "hf.pause_queue('default')", "hf.migrate()"])
 def test_no_use_of_the_database_is_possible_while_an_application_is_imported(
     shell: Shell, kept: Store, use: str
 ) -> None:

@@ -18,6 +18,7 @@ from holdfast.model.outcome import Crash, Outcome
 from holdfast.settings import Settings
 from holdfast.store import migrate
 from holdfast.store.attempts import Attempts
+from holdfast.store.audit import Audit, Call
 from holdfast.store.base import Ref, Store
 from holdfast.store.crons import Crons
 from holdfast.store.engine import Database, Schema, UserConnections, Wakeups
@@ -38,7 +39,7 @@ MIGRATE = "change the tables (`holdfast migrate`)"
 RUN = "run jobs: claim, record outcomes, rescue, fire crons, clean up"
 STEER = "steer: pause, resume, cancel, retry, change, delete, run a cron, ask for a stack"
 ENQUEUE = "enqueue: one job, many, with keys, on your own connection, by plain `INSERT`"
-READ = "read all there is of jobs: arguments, results, errors, history, workers, pauses"
+READ = "read all there is of jobs: arguments, results, errors, history, workers, pauses, audit"
 ASK = "ask for versions and clock, send and hear wake-ups"
 MAY: dict[str, tuple[str, ...]] = {
     MIGRATE: ("owner",),
@@ -75,7 +76,7 @@ CRON = CronRecord(
 SCENE = f"""
 delete from {{s}}.jobs; delete from {{s}}.leases; delete from {{s}}.attempts; delete from {{s}}.steps;
 delete from {{s}}.pending; delete from {{s}}.workers; delete from {{s}}.pauses; delete from {{s}}.crons;
-delete from {{s}}.stacks; drop table if exists {{s}}.later; update {{s}}.meta set version = 1;
+delete from {{s}}.stacks; delete from {{s}}.audit; drop table if exists {{s}}.later; update {{s}}.meta set version = 1;
 select setval('{{s}}.jobs_id_seq', 1000);
 insert into {{s}}.jobs (id, queue, task, args, key, holds_key) values (1, 'default', 'greet', '{{}}', 'k', true);
 insert into {{s}}.jobs (id, queue, task, args, state, ready_at, fence, attempt, started_at, worker)
@@ -99,6 +100,8 @@ insert into {{s}}.pauses (kind, name, created_at) values ('filter', 'queue:meant
 insert into {{s}}.pauses (kind, name, created_at) values ('queue', 'held', now());
 insert into {{s}}.crons values ('tick', '0 0 * * *', 'UTC', 'none', 'default', 0, 3, '{{}}', '{DUE.isoformat()}', null);
 insert into {{s}}.stacks (id, job_id, fence, asked_at) values ('{QUESTION}', 2, '{FENCE}', now());
+insert into {{s}}.audit (at, by, verb, what, parameters, changed, asked, refused)
+     values (now() - interval '90 d', 'ops', 'pause', 'queue:mail', '{{}}', 0, 0, 0);
 """
 
 
@@ -233,7 +236,7 @@ VERBS: dict[str, tuple[str, Act]] = {
     "operator.retry": (STEER, lambda s, _: s.operator.retry(FAILED)),
     "operator.change": (STEER, lambda s, _: s.operator.change(WAITING, priority=9)),
     "operator.delete": (STEER, lambda s, _: s.operator.delete(SUCCEEDED)),
-    "operator.act": (STEER, lambda s, _: s.operator.act("pause", [1])),
+    "operator.act": (STEER, lambda s, _: s.operator.act("pause", [1], Call("pause", "id:1"))),
     "operator.bulk": (STEER, lambda s, _: s.operator.bulk("cancel", Filter(queues=("default",)))),
     "pauses.add": (STEER, lambda s, _: s.pauses.add("queue", "default")),
     "pauses.drop": (STEER, lambda s, _: s.pauses.drop("queue", "held")),
@@ -252,6 +255,9 @@ VERBS: dict[str, tuple[str, Act]] = {
     "reads.outcomes": (READ, lambda s, _: s.reads.outcomes()),
     "reads.waiting": (READ, lambda s, _: s.reads.waiting()),
     "ahead": (READ, lambda s, _: s.ahead(tasks=["greet"], queues=None, priority=0, due_at=DUE, id=1, most=5)),
+    "audit.all": (READ, lambda s, _: s.audit.all()),
+    "audit.of_job": (READ, lambda s, _: s.audit.of_job("1")),
+    "audit.purge": (RUN, lambda s, _: s.audit.purge(kept=1)),
     "pauses.all": (READ, lambda s, _: s.pauses.all()),
     "workers.all": (READ, lambda s, _: s.workers.all()),
     "crons.all": (READ, lambda s, _: s.crons.all(with_workers=True)),
@@ -281,7 +287,7 @@ VERBS: dict[str, tuple[str, Act]] = {
 PARTS: dict[str, type] = {
     "": Store, "db": Database, "schema": Schema, "wakeups": Wakeups, "user_connections": UserConnections,
     "reads": Reads, "attempts": Attempts, "rescues": Rescues, "retention": Retention, "workers": Workers,
-    "operator": OperatorVerbs, "pauses": Pauses, "crons": Crons, "stack_requests": StackRequests,
+    "operator": OperatorVerbs, "pauses": Pauses, "crons": Crons, "stack_requests": StackRequests, "audit": Audit,
 }  # fmt: skip
 
 # Of these, what asks the database for nothing, or is what `enqueue_on` and `succeed_on` are made of.
@@ -318,6 +324,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "cron resume": (STEER, "tick"),
     "cron run": (STEER, "tick"),
     "workers": (READ, ""),
+    "audit": (READ, ""),
     "pauses": (READ, ""),
     "stack": (STEER, "2 --timeout 0"),
     "top": (READ, "--once"),

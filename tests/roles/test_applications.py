@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import psycopg
+import pytest
+
 from holdfast import Holdfast, JobContext
 from holdfast.store.postgres.store import PostgresStore
 from tests.factories import new_job
@@ -27,9 +30,22 @@ def test_a_worker_can_do_everything_but_migrate(roles: Roles) -> None:
         jobs[3].retry()
         jobs[3].cancel()
         jobs[3].delete()
-        app.pause(queue="default")
-        app.resume(queue="default")
+        app.pause_queue("default")
+        app.resume_queue("default")
         app.store.retention.purge(0, finished=1, failed=1)
+        app.store.audit.purge(kept=1)
+
+
+def test_nobody_but_the_owner_can_rewrite_who_did_what(roles: Roles) -> None:
+    url = roles.login("worker", "worker").url
+    with Holdfast(url, schema=roles.schema) as app:
+        app.pause_queue("mail", by="ops")
+    with psycopg.connect(url) as connection:
+        for column in ("by", "at", "verb", "what", "reason", "parameters", "job_id"):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege), connection.transaction():
+                connection.execute(f'update "{roles.schema}".audit set {column} = null'.encode())
+        done = connection.execute(f'update "{roles.schema}".audit set refused = 1'.encode())
+        assert done.rowcount == 1, "how far a call got is what workers write"
 
 
 def double(n: int) -> int:

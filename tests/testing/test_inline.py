@@ -126,7 +126,7 @@ def test_many_are_run_in_order_and_the_first_error_is_raised(kit: Kit) -> None:
 def test_what_is_not_due_waits(kit: Kit) -> None:
     later = double.using(delay=60).enqueue(1)
     assert later.state is State.QUEUED
-    hf.pause(task="adouble")
+    hf.pause_task("adouble")
     assert adouble.enqueue(1).state is State.QUEUED
     connection = sqlite3.connect(path_of(hf.settings))
     with connection:

@@ -347,7 +347,7 @@ def test_the_clock_holds_for_retention(kit: Kit) -> None:
 
 
 def test_the_clock_holds_for_pauses_and_kept_results(kit: Kit) -> None:
-    hf.pause(queue="mail", until=timedelta(hours=1))
+    hf.pause_queue("mail", until=timedelta(hours=1))
     job = send.using(key="k", reuse=3600).enqueue("a")
     assert kit.run_due() == []
     kit.advance("1h")
@@ -465,11 +465,11 @@ def test_a_handler_cannot_move_its_own_application(kit: Kit) -> None:
 def test_the_kit_tells_why_a_job_would_not_run(kit: Kit) -> None:
     job = send.enqueue("you")
     assert kit.why(job) == []
-    hf.pause(queue="mail", reason="the provider is down")
+    hf.pause_queue("mail", reason="the provider is down")
     assert kit.why(job) == ["QUEUE_PAUSED"]
     with pytest.raises(AssertionError, match="the provider is down"):
         kit.run_due(expect="succeeded")
-    hf.resume(queue="mail")
+    hf.resume_queue("mail")
     with kit.failing(send, ConnectionError("down")):
         kit.run_due()
     assert kit.why(job) == ["BACKOFF"]

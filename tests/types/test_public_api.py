@@ -10,7 +10,9 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, assert_type
 
 from holdfast import Exponential, Holdfast, Job, JobContext, State
-from holdfast.model.job import Changed
+from holdfast.model.audit import AuditRecord
+from holdfast.model.job import Changed, Pause
+from holdfast.model.why import Reason
 from holdfast.tasks.task import AsyncTask, Bound, SyncTask
 
 hf = Holdfast("sqlite:///unused.db")
@@ -141,10 +143,25 @@ if TYPE_CHECKING:
 
     # many jobs by one filter, or a queue or a task
     assert_type(hf.retry("state:failed"), Changed)
-    assert_type(hf.pause("queue:mail"), Changed)
-    assert_type(hf.pause(queue="mail", until=timedelta(hours=1)), None)
-    assert_type(hf.resume("state:paused"), Changed)
-    assert_type(hf.resume(task="send"), bool)
+    assert_type(hf.cancel("state:failed", "ordered twice", by="ops"), Changed)
+    assert_type(hf.change("queue:mail", priority=5, delay=timedelta(hours=1)), Changed)
+    assert_type(hf.pause_jobs("queue:mail"), Changed)
+    assert_type(hf.resume_jobs("state:paused"), Changed)
+    assert_type(hf.pause_queue("mail", until=timedelta(hours=1), reason="provider down", by="ops"), Pause)
+    assert_type(hf.pause_task("send"), Pause)
+    assert_type(hf.pause_cron("send"), Pause)
+    assert_type(hf.pause_matching("task:send", args={"to": "you"}), Pause)
+    assert_type(hf.resume_queue("mail"), bool)
+    assert_type(hf.resume_task("send", by="ops"), bool)
+    assert_type(hf.resume_cron("send"), bool)
+    assert_type(hf.resume_matching(args={"to": "you"}), bool)
+    assert_type(hf.audit(limit=5), list[AuditRecord])
+    assert_type(hf.run_cron("send", by="ops"), Job[Any])
+    assert_type(hf.why("1"), list[Reason])
+    hf.pause_queue(3)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    hf.pause_queue("mail", "provider down")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    hf.retry()  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    hf.retry("state:failed", who="ops")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     assert_type(hf.jobs("state:failed since:1h").next, str | None)
     assert_type(hf.jobs("state:failed")[0].id, str)
 

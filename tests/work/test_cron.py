@@ -159,7 +159,7 @@ def test_a_cron_that_no_worker_declares_any_more_is_not_fired_and_shown_as_such(
 
 def test_pausing_lets_ticks_go_and_resuming_goes_on_with_the_next(hf: Holdfast) -> None:
     hf.task(cron="0 0 * * *", name="daily", catch_up="all")(lambda: None)
-    hf.pause(cron="daily", by="ops", reason="provider down", until=timedelta(hours=1))
+    hf.pause_cron("daily", by="ops", reason="provider down", until=timedelta(hours=1))
     cron = the_cron(hf, "daily")
     assert (cron.paused, cron.paused_by, cron.paused_reason) == (True, "ops", "provider down")
     assert [(pause.kind, pause.name) for pause in hf.pauses()] == [("cron", "daily")]
@@ -167,8 +167,8 @@ def test_pausing_lets_ticks_go_and_resuming_goes_on_with_the_next(hf: Holdfast) 
     assert hf.drain() == 0
     assert the_cron(hf, "daily").next_at > cron.now, "a worker lets go of what falls into the pause"
     set_back(hf, "daily", 86400 * 5)
-    assert hf.resume(cron="daily")
-    assert not hf.resume(cron="daily")
+    assert hf.resume_cron("daily")
+    assert not hf.resume_cron("daily")
     assert hf.drain() == 0, "and so does who ends it"
     set_back(hf, "daily", 86400 * 5)
     assert hf.drain() in (5, 6)
@@ -179,7 +179,7 @@ def test_who_ends_a_pause_that_is_over_lets_go_of_what_fell_into_it_alone(hf: Ho
     cron = the_cron(hf, "daily")
     hf.store.pauses.add("cron", "daily", until=cron.now - timedelta(days=3))
     set_back(hf, "daily", 86400 * 5)
-    assert hf.resume(cron="daily")
+    assert hf.resume_cron("daily")
     assert hf.drain() == 3
 
 
@@ -203,7 +203,7 @@ def test_a_renamed_cron_keeps_its_pause_and_what_it_owes(make_app: Callable[...,
         old.task(cron="0 0 * * *", name=name, catch_up="all")(lambda: None)
         new.task(cron=RARELY, name=f"new_{name}", aliases=[f"never_{name}", name])(lambda: None)
     old.drain()
-    old.pause(cron="paused", by="ops")
+    old.pause_cron("paused", by="ops")
     set_back(old, "owing", 86400 * 2)
     assert new.drain() == 2
     assert [(job.task, job.state) for job in new.jobs()] == [("new_owing", State.SUCCEEDED)] * 2
@@ -217,7 +217,7 @@ def test_a_task_with_its_own_name_among_its_aliases_keeps_its_cron(hf: Holdfast)
     hf.drain()
     set_back(hf, "digest", 86400 * 2)
     assert hf.drain() in (2, 3), "what it owed"
-    hf.pause(cron="digest", by="ops")
+    hf.pause_cron("digest", by="ops")
     hf.drain()
     assert the_cron(hf, "digest").paused_by == "ops"
 
@@ -227,23 +227,21 @@ def test_people_may_be_the_first_to_know_a_cron_by_its_new_name(make_app: Callab
     old.task(cron="0 0 * * *", name="digest", catch_up="all")(lambda: None)
     new.task(cron="0 0 * * *", name="daily_digest", aliases=["digest"], catch_up="all")(lambda: None)
     old.drain()
-    old.pause(cron="digest", by="ops")
+    old.pause_cron("digest", by="ops")
     set_back(old, "digest", 86400 * 2)
     assert new.run_cron("daily_digest").task == "daily_digest"
     [cron] = new.store.crons.all()
     assert (cron.name, cron.paused_by) == ("daily_digest", "ops")
     assert old.drain() == 0, "it goes by the new name alone"
-    assert new.resume(cron="daily_digest")
+    assert new.resume_cron("daily_digest")
     assert new.drain() == 1, "the one that was asked for: who ends a pause lets go of what fell into it"
 
 
 def test_a_cron_that_is_not_there_is_told_with_those_that_are(hf: Holdfast) -> None:
     hf.task(cron=RARELY, name="rarely")(lambda: None)
-    for act in (hf.run_cron, lambda name: hf.pause(cron=name), lambda name: hf.resume(cron=name)):
+    for act in (hf.run_cron, hf.pause_cron, hf.resume_cron):
         with pytest.raises(UnknownTask, match=r"there is no cron 'rarly' in .*; there are: rarely"):
             act("rarly")
-    with pytest.raises(BadSettings, match="name a queue, a task, jobs by their arguments"):
-        hf.pause(cron="rarely", queue="default")
 
 
 def test_crons_of_the_application_are_known_before_any_worker_ran(hf: Holdfast) -> None:

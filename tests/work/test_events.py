@@ -107,7 +107,7 @@ def rescued(app: Holdfast) -> Job[Any]:
     job: Job[Any] = app.find_task("work").enqueue("succeed")
     worker = app.worker()
     app.store.exchange([], _wants())
-    app.pause(task="work")
+    app.pause_task("work")
     worker.watchdog._rescuer.rescue_from(["gone"])
     return job
 
@@ -132,18 +132,18 @@ def purged(app: Holdfast) -> Job[Any]:
 
 
 def held(app: Holdfast) -> None:
-    app.pause(queue="default", by="ops", reason="provider down")
+    app.pause_queue("default", by="ops", reason="provider down")
 
 
 def let_go(app: Holdfast) -> None:
     held(app)
-    app.resume(queue="default")
+    app.resume_queue("default")
 
 
 def freed(app: Holdfast) -> None:
     queued(app)
-    app.pause(queue="default", task="work")
-    app.resume(queue="default", task="work")
+    app.pause_matching("queue:default task:work")
+    app.resume_matching("queue:default task:work")
 
 
 DOING: dict[str, Callable[[Holdfast], Job[Any] | None]] = {
@@ -230,7 +230,7 @@ def test_an_equal_job_that_was_there_is_not_enqueued_again(app: Holdfast, heard:
 def test_a_lost_outcome_is_no_success(app: Holdfast, heard: Heard) -> None:
     @app.task
     def thief(ctx: JobContext) -> None:
-        app.pause(task="thief")
+        app.pause_task("thief")
         app.store.rescues.rescue(by_expiry=False, dead=[app.job(ctx.job.id).refresh().worker or ""])
 
     thief.enqueue()

@@ -45,3 +45,13 @@ def test_what_is_kept_for_ever_keeps_nothing_else(hf: Holdfast, seconds: float) 
     assert [job.state for job in hf.jobs()] == [State.SUCCEEDED]
     Retention(hf.store, finished=0.0, failed=seconds).walk()
     assert hf.jobs() == []
+
+
+def test_what_operators_did_is_kept_as_long_as_failed_jobs(hf: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retention, "AUDIT_BATCH", 2)
+    for _ in range(5):
+        hf.resume_queue("default")
+    Retention(hf.store, finished=0.0, failed=3600.0).walk()
+    assert len(hf.audit()) == 5
+    Retention(hf.store, finished=3600.0, failed=0.0).walk()
+    assert hf.audit() == []

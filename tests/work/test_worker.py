@@ -340,12 +340,12 @@ def test_jobs_not_started_by_their_expiry_are_cancelled(hasty: Holdfast, heard: 
     def task() -> str:
         return "done"
 
-    hasty.pause(queue="default")
+    hasty.pause_queue("default")
     late, early = task.using(expires=0).enqueue(), task.using(expires=3600).enqueue()
     with working(hasty):
         await_state(late, State.CANCELLED)
         assert early.state is State.QUEUED
-        hasty.resume(queue="default")
+        hasty.resume_queue("default")
         assert early.wait(timeout=20) == "done"
     assert late.error is not None
     assert late.error.code == "EXPIRED"

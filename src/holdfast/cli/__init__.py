@@ -2,6 +2,7 @@
 
 from holdfast.cli import early  # isort: skip - it comes first
 from holdfast.cli import (
+    audit,
     bench,
     config,
     cron,
@@ -24,8 +25,8 @@ from holdfast.cli.top import command
 from holdfast.signals import leave_if_heeded
 
 __all__ = [
-    "bench", "cli", "command", "config", "cron", "demo", "dev", "doctor", "early", "enqueue", "job_verbs", "jobs",
-    "main", "pauses", "queues", "schema", "stack", "why", "work", "workers",
+    "audit", "bench", "cli", "command", "config", "cron", "demo", "dev", "doctor", "early", "enqueue", "job_verbs",
+    "jobs", "main", "pauses", "queues", "schema", "stack", "why", "work", "workers",
 ]  # fmt: skip
 
 

@@ -7,7 +7,7 @@ import inspect
 import re
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -34,7 +34,7 @@ from holdfast.redact import scrub
 
 __all__ = [
     "EXIT_CODES", "Cli", "ago", "app_argument", "cli", "counted", "find_app", "open_app", "output_option", "plain",
-    "print_data", "print_table", "queues_option", "say", "split", "talk", "to_json", "url_option",
+    "print_data", "print_table", "queues_option", "say", "split", "talk", "to_json", "url_option", "who_options",
 ]  # fmt: skip
 
 EXIT_CODES: tuple[tuple[type[HoldfastError], int], ...] = (
@@ -109,6 +109,18 @@ output_option = click.option(
     "-o", "--output", type=click.Choice(["table", "json", "jsonl"]), default="table", show_default=True,
     help="How to print the data.",
 )  # fmt: skip
+
+
+def who_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Who does something that is recorded, and why."""
+    for option in (
+        click.option("--by", help="Who asks. Default: the user's name."),
+        click.option("--reason", help="Shown to whoever wonders, and kept in the audit."),
+    ):
+        command = option(command)
+    return command
+
+
 app_argument = click.argument("app", required=False)
 queues_option = click.option("-q", "--queues", help="Only these queues, with commas between. Default: all.")
 

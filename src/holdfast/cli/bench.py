@@ -86,7 +86,7 @@ def one_round(jobs: int) -> dict[str, float]:
     from holdfast.cli.bench_app import hf, noop
 
     singles = max(50, jobs // 10)
-    hf.pause(queue=DEFAULT_QUEUE)
+    hf.pause_queue(DEFAULT_QUEUE)
     noop.enqueue(PAD)  # opens the connection
     readings = {
         "enqueue_one": rate(singles, lambda: [noop.enqueue(PAD) for _ in range(singles)]),
@@ -94,7 +94,7 @@ def one_round(jobs: int) -> dict[str, float]:
     }
     with working(hf) as check:
         wait_until(lambda: bool(hf.store.workers.all()), check)
-        hf.resume(queue=DEFAULT_QUEUE)
+        hf.resume_queue(DEFAULT_QUEUE)
         wait_until(lambda: not hf.jobs("state:queued,running", limit=1), check)
         readings["drain"] = drained_per_second(hf, jobs + singles)
         waits = sorted(pickup_ms() for _ in range(PICKUPS))

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from holdfast.cli.base import ago, cli, open_app, output_option, print_data, print_table, say, url_option
+from holdfast.cli.base import ago, cli, open_app, output_option, print_data, print_table, say, url_option, who_options
 from holdfast.cli.pauses import add_pause_commands
 from holdfast.errors import BadSettings
 from holdfast.model.cron import CronRecord
@@ -79,7 +79,8 @@ add_pause_commands(
 @click.argument("name")
 @output_option
 @url_option
-def run_cron(name: str, output: str, url: str | None) -> None:
+@who_options
+def run_cron(name: str, output: str, url: str | None, reason: str | None, by: str | None) -> None:
     """Enqueue a job of a cron now, whatever its schedule, and print the job's id.
 
     \b
@@ -87,7 +88,7 @@ def run_cron(name: str, output: str, url: str | None) -> None:
       holdfast cron run nightly_report
       holdfast cron run nightly_report -o json
     """
-    job = open_app(url).run_cron(name)
+    job = open_app(url).run_cron(name, reason=reason, by=by)
     if output == "table":
         say(job.id)
     else:
@@ -114,8 +115,9 @@ def shown_state(one: CronRecord) -> str:
     words = []
     if one.paused:
         by = f" by {one.paused_by}" if one.paused_by else ""
+        since = f" since {one.paused_at:%Y-%m-%d %H:%M} UTC" if one.paused_at else ""
         until = f" until {one.paused_until:%Y-%m-%d %H:%M} UTC" if one.paused_until else ""
-        words.append(f"paused{by}{until}" + (f": {one.paused_reason}" if one.paused_reason else ""))
+        words.append(f"paused{by}{since}{until}" + (f": {one.paused_reason}" if one.paused_reason else ""))
     if not one.workers:
         words.append("no worker declares it")
     if not readable(one):
@@ -138,6 +140,7 @@ def cron_data(one: CronRecord, count: int) -> dict[str, Any]:
         "paused": one.paused,
         "paused_by": one.paused_by if one.paused else None,
         "paused_reason": one.paused_reason if one.paused else None,
+        "paused_at": one.paused_at.isoformat() if one.paused and one.paused_at else None,
         "paused_until": one.paused_until.isoformat() if one.paused and one.paused_until else None,
         "workers": one.workers,
     }

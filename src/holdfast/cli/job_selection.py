@@ -21,6 +21,7 @@ from holdfast.model.lifecycle import State
 from holdfast.model.text import plural
 from holdfast.store.base import Store
 from holdfast.store.reads import CHUNK
+from holdfast.tasks.options import by_of, reason_of
 
 CAP = 10_000  # jobs counted before asking
 SHOWN = 5
@@ -34,12 +35,13 @@ REQUESTED = {"cancel": "stop", "pause": "park"}  # what a running job is asked t
 
 def apply(
     verb: str, words: Sequence[str], *, yes: bool, dry_run: bool, output: str, url: str | None,
-    parameters: dict[str, Any] | None = None,
+    reason: str | None, by: str | None, parameters: dict[str, Any] | None = None,
 ) -> None:  # fmt: skip
     """Apply a verb to the jobs that these words select, and print what came of it."""
     filter = selected(words)
+    who = {"reason": reason_of(verb, reason), "by": by_of(verb, by)}
     app = open_app(url)
-    parameters = parameters or {}
+    parameters = who | (parameters or {})
     missing: list[str] = []
     if len(filter.ids) == 1 and filter == Filter(ids=filter.ids) and not dry_run:
         done = _one(app.store, verb, filter.ids[0], parameters)

@@ -9,14 +9,12 @@ from typing import Any
 
 import click
 
-from holdfast.cli.base import output_option, url_option
+from holdfast.cli.base import output_option, url_option, who_options
 from holdfast.cli.job_selection import apply
 from holdfast.cli.jobs import jobs
-from holdfast.cli.pauses import user
 from holdfast.errors import BadArguments
 from holdfast.model.durations import parse_duration
-from holdfast.operations import changes
-from holdfast.tasks.options import by_of, reason_of
+from holdfast.tasks.options import changes
 
 Command = Callable[..., Any]
 
@@ -24,6 +22,7 @@ Command = Callable[..., Any]
 def verb_options(command: Command) -> Command:
     """The options that all verbs take."""
     for option in (
+        who_options,
         url_option,
         output_option,
         click.option("--dry-run", is_flag=True, help="Only say which jobs it would be."),
@@ -49,10 +48,8 @@ def retry(which: tuple[str, ...], **options: Any) -> None:
 
 @jobs.command()
 @click.argument("which", nargs=-1, required=True)
-@click.option("--reason", help="Kept with the job.")
-@click.option("--by", help="Who asks. Default: the user's name.")
 @verb_options
-def cancel(which: tuple[str, ...], reason: str | None, by: str | None, **options: Any) -> None:
+def cancel(which: tuple[str, ...], **options: Any) -> None:
     """Cancel unfinished and failed jobs, and ask running ones to stop: by ID…, or all that match a FILTER.
 
     \b
@@ -60,15 +57,13 @@ def cancel(which: tuple[str, ...], reason: str | None, by: str | None, **options
       holdfast jobs cancel 43 --reason 'ordered twice'
       holdfast jobs cancel task:report state:queued --dry-run
     """
-    apply("cancel", which, parameters=_request("cancel", reason, by), **options)
+    apply("cancel", which, **options)
 
 
 @jobs.command()
 @click.argument("which", nargs=-1, required=True)
-@click.option("--reason", help="Shown to whoever wonders.")
-@click.option("--by", help="Who asks. Default: the user's name.")
 @verb_options
-def pause(which: tuple[str, ...], reason: str | None, by: str | None, **options: Any) -> None:
+def pause(which: tuple[str, ...], **options: Any) -> None:
     """Pause queued jobs, and ask running ones to park: by ID…, or all that match a FILTER.
 
     \b
@@ -76,7 +71,7 @@ def pause(which: tuple[str, ...], reason: str | None, by: str | None, **options:
       holdfast jobs pause 44 --reason 'until the backup is done'
       holdfast jobs pause tag:import state:queued --yes
     """
-    apply("pause", which, parameters=_request("pause", reason, by), **options)
+    apply("pause", which, **options)
 
 
 @jobs.command()
@@ -138,7 +133,3 @@ def _change(name: str, value: str) -> tuple[str, Any]:
         return name, read[name](value)
     except ValueError:
         raise BadArguments(f"{name}={value} can't be read: write priority=5, delay=10m, tags=a,b") from None
-
-
-def _request(verb: str, reason: str | None, by: str | None) -> dict[str, Any]:
-    return {"reason": reason_of(verb, reason), "by": by_of(verb, by or user())}

@@ -11,6 +11,7 @@ import msgspec
 from msgspec.structs import asdict
 
 from holdfast.app import Holdfast
+from holdfast.cli.audit import outcome
 from holdfast.cli.base import (
     ago,
     cli,
@@ -124,11 +125,12 @@ def show_job(id: str, output: str, url: str | None) -> None:
     """
     app = open_app(url)
     record = app.store.reads.get(id)
-    attempts, steps = app.store.reads.attempts(id), app.store.reads.steps(id)
+    attempts, steps, calls = app.store.reads.attempts(id), app.store.reads.steps(id), app.store.audit.of_job(id)
     if output != "table":
         data = job_data(record, app) | {
             "attempts": [plain(asdict(attempt)) for attempt in attempts],
             "steps": [step_data(step, record, app) for step in steps],
+            "audit": [plain(asdict(call)) for call in calls],
         }
         print_data([data], output, one=True)
         return
@@ -142,6 +144,10 @@ def show_job(id: str, output: str, url: str | None) -> None:
     for attempt in attempts:
         why = f": {attempt.error_code}: {attempt.error_message}" if attempt.error_code else ""
         say(f"attempt {attempt.number:<8} {attempt.outcome} by {attempt.worker} {ago(attempt.ended_at)}{why}")
+    for call in reversed(calls):
+        what = f" {to_json(call.parameters)}" if call.parameters else ""
+        why = f": {call.reason}" if call.reason else ""
+        say(f"{'operator':<16} {call.verb}{what} by {call.by} {ago(call.at)}, {outcome(call)}{why}")
     if attempts and attempts[-1].traceback:
         click.echo(block(attempts[-1].traceback))
     if attempts and attempts[-1].output:

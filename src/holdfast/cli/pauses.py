@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import getpass
 from collections.abc import Callable, Collection
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -12,27 +11,33 @@ import click
 from msgspec.structs import replace
 
 from holdfast.app import Holdfast
-from holdfast.cli.base import ago, cli, counted, open_app, output_option, print_data, print_table, talk, url_option
+from holdfast.cli.base import (
+    ago,
+    cli,
+    counted,
+    open_app,
+    output_option,
+    print_data,
+    print_table,
+    talk,
+    url_option,
+    who_options,
+)
 from holdfast.errors import BadArguments
 from holdfast.model.durations import parse_duration
 from holdfast.model.job import COUNTED, Pause
-from holdfast.model.pause_filter import meant, text
+from holdfast.model.pause_filter import meant, pause_name
 from holdfast.model.text import named, nearest, plural, quoted
 
 GROUPS = {"queue": "queues", "task": "tasks", "cron": "cron"}  # what is paused -> the group of its commands
+PAUSE = {"queue": Holdfast.pause_queue, "task": Holdfast.pause_task, "cron": Holdfast.pause_cron}
+RESUME = {"queue": Holdfast.resume_queue, "task": Holdfast.resume_task, "cron": Holdfast.resume_cron}
 
 
 def pause_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """The options of a pause, whatever is paused."""
     until = "When it ends by itself: 30m, 1h, 2d, or 2030-01-31T12:00Z. Default: when resumed."
-    for option in (
-        url_option,
-        click.option("--by", help="Who asks. Default: the user's name."),
-        click.option("--until", help=until),
-        click.option("--reason", help="Shown to whoever wonders."),
-    ):
-        command = option(command)
-    return command
+    return who_options(click.option("--until", help=until)(url_option(command)))
 
 
 def add_pause_commands(
@@ -48,8 +53,7 @@ def add_pause_commands(
     def pause_one(name: str, url: str | None, **options: str | None) -> None:
         app = open_app(url)
         names = None if known is None else known(app)
-        paused: dict[str, Any] = {kind: name, **asked(**options)}
-        app.pause(**paused)
+        PAUSE[kind](app, name, **asked(**options))
         if names is not None and name not in names:
             near = nearest(name, names)
             hint = f"; did you mean {near[0]!r}?" if near else ""
@@ -59,8 +63,9 @@ def add_pause_commands(
     @group.command("resume", help=resume_help)
     @click.argument("name", metavar=kind.upper())
     @url_option
-    def resume_one(name: str, url: str | None) -> None:
-        ended = open_app(url).resume(**{kind: name})
+    @who_options
+    def resume_one(name: str, url: str | None, reason: str | None, by: str | None) -> None:
+        ended = RESUME[kind](open_app(url), name, reason=reason, by=by)
         talk(f"{kind} {name} is resumed" if ended else f"{kind} {name} was not paused")
 
 
@@ -79,10 +84,10 @@ def pause(filter: tuple[str, ...], url: str | None, **options: str | None) -> No
     """
     app = open_app(url)
     jobs = meant(" ".join(filter))
-    where = text(jobs)
-    app.pause(where=where, **asked(**options))
-    aside = [f", {held(pause)} held" for pause in app.pauses() if (pause.kind, pause.name) == ("filter", where)]
-    talk(f"{where} is paused{''.join(aside)}. To end the pause: holdfast resume {named(where)}")
+    where = pause_name(jobs)
+    made = app.pause_matching(where, **asked(**options))
+    aside = f", {held(made)} held" if made.kind == "filter" else ""
+    talk(f"{where} is paused{aside}. To end the pause: holdfast resume {named(where)}")
     if running := len(app.store.reads.jobs(replace(jobs, states=("running",)), limit=COUNTED)):
         ask = f"holdfast jobs cancel {quoted('state:running ' + where)}"
         talk(f"{running:,} matching {plural('job', running)} still running. To stop: {ask}")
@@ -91,7 +96,8 @@ def pause(filter: tuple[str, ...], url: str | None, **options: str | None) -> No
 @cli.command()
 @click.argument("filter", nargs=-1, required=True)
 @url_option
-def resume(filter: tuple[str, ...], url: str | None) -> None:
+@who_options
+def resume(filter: tuple[str, ...], url: str | None, reason: str | None, by: str | None) -> None:
     """End the pause of the jobs that match a FILTER; they continue in their old order.
 
     \b
@@ -100,8 +106,8 @@ def resume(filter: tuple[str, ...], url: str | None) -> None:
       holdfast resume task:sync args.customer:42
     """
     app = open_app(url)
-    where = text(meant(" ".join(filter)))
-    if app.resume(where=where):
+    where = pause_name(meant(" ".join(filter)))
+    if app.resume_matching(where, reason=reason, by=by):
         talk(f"{where} is resumed")
         return
     there = [pause.name for pause in app.pauses() if pause.kind == "filter"]
@@ -112,7 +118,7 @@ def resume(filter: tuple[str, ...], url: str | None) -> None:
 @output_option
 @url_option
 def pauses(output: str, url: str | None) -> None:
-    """List what is paused: queues, tasks, crons, and jobs by their arguments; by whom, why and until when.
+    """List what is paused: queues, tasks, crons, and jobs by their arguments; since when, by whom, why and until when.
 
     \b
     Examples:
@@ -124,10 +130,10 @@ def pauses(output: str, url: str | None) -> None:
         print_data([_data(pause) for pause in found], output)
         return
     print_table(
-        ("paused", "", "jobs held", "by whom, why, until when", "to end it"),
+        ("paused", "", "since", "jobs held", "by whom, why, until when", "to end it"),
         [
             (
-                pause.kind, pause.name, "" if pause.jobs is None else held(pause).split()[0],
+                pause.kind, pause.name, ago(pause.created_at), "" if pause.jobs is None else held(pause).split()[0],
                 described(pause_data(pause)), f"holdfast {_resume(pause)}",
             )
             for pause in found
@@ -177,14 +183,7 @@ def described(pause: dict[str, Any] | None) -> str:
 
 
 def asked(*, reason: str | None, until: str | None, by: str | None) -> dict[str, Any]:
-    return {"reason": reason, "by": by or user(), "until": None if until is None else moment(until)}
-
-
-def user() -> str | None:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a container's user may have no name
-        return None
+    return {"reason": reason, "by": by, "until": None if until is None else moment(until)}
 
 
 def moment(text: str) -> datetime | timedelta:

@@ -79,6 +79,7 @@ def in_state_for(verb: str, filter: Filter) -> Filter | None:
 _WORD = r'\s*(?:([A-Za-z_][\w.\-]*):((?:"(?:[^"\\]|\\.)*"|[^\s"])*)(?=\s|$)|(\S+))'
 _PIECE = r'"((?:[^"\\]|\\.)*)"|(,)|([^",]+)'
 _ESCAPED = r"\\(.)"
+_BARE = r'[^\s",\\]+'
 
 
 def parse(text: str) -> Filter:
@@ -183,8 +184,8 @@ def as_json(value: str) -> tuple[str, ...]:
 
 _READ: dict[str, tuple[str, Callable[[str, tuple[str, ...]], Any]]] = {
     "state": ("states", _states),
-    "queue": ("queues", _many),
     "task": ("tasks", _many),
+    "queue": ("queues", _many),
     "tag": ("tags", _one),
     "since": ("since", _since),
     "error": ("error", _one),
@@ -193,6 +194,31 @@ _READ: dict[str, tuple[str, Callable[[str, tuple[str, ...]], Any]]] = {
     "key": ("keys", _many),
     "worker": ("workers", _many),
 }
+
+
+def text(filter: Filter) -> str:
+    """The filter in one order, quoted where necessary: parsing it gives the same filter."""
+    words = []
+    for qualifier, (field, _) in _READ.items():
+        value = getattr(filter, field)
+        if isinstance(value, timedelta):
+            seconds = f"{value.total_seconds():f}".rstrip("0").rstrip(".")
+            words.append(f"{qualifier}:{seconds}s")
+        elif isinstance(value, datetime):
+            words.append(f'{qualifier}:"{value.isoformat()}"')
+        elif isinstance(value, str) or field == "tags":
+            words += [f"{qualifier}:{quoted(one)}" for one in ([value] if isinstance(value, str) else value)]
+        elif value:
+            words.append(f"{qualifier}:{','.join(map(quoted, value))}")
+    words += [f"args.{'.'.join(path)}:{quoted(value)}" for path, value in filter.args]
+    return " ".join(words)
+
+
+def quoted(value: str) -> str:
+    """A value as it is written in a filter."""
+    if re.fullmatch(_BARE, value):
+        return value
+    return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def _nearest(word: str) -> str:

@@ -13,34 +13,29 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.model.filter import BadFilter, Filter, as_json, parse
+from holdfast.model.filter import BadFilter, Filter, as_json, parse, quoted, text
 
 LONGEST = 500  # characters: the name is part of an index
 HOLD = "pause:"  # a job held by a pause names it as `pause:<the pause's name>`
 _INSIDE = msgspec.json.Decoder(dict[str, msgspec.Raw] | list[msgspec.Raw])
-_BARE = r'[^\s",\\]+'
 
 
-def meant(where: str | Mapping[str, Any], *, queue: str | None = None, task: str | None = None) -> Filter:
-    """The filter of a pause, given as its text or as arguments by name, narrowed by a queue and a task."""
-    if isinstance(where, Mapping):
-        where = " ".join(f"args.{name}:{_quoted(_plain(name, value))}" for name, value in where.items())
-    if not isinstance(where, str):
-        raise BadFilter(f"where is a filter ('args.customer:42') or arguments by name, not {where!r:.80}")
-    filter = parse(where).narrowed(queue=queue, task=task)
-    others = replace(filter, queues=(), tasks=(), args=())
-    if others or not filter:
-        what = "says nothing" if not filter else "has more than that"
-        raise BadFilter(f"a pause means jobs by args.NAME:, task: and queue:, and {where!r:.80} {what}")
-    return Filter(queues=_each(filter.queues), tasks=_each(filter.tasks), args=_each(filter.args))
+def meant(filter: str, args: Mapping[str, Any] | None = None) -> Filter:
+    """The filter of a pause, given as its text and as arguments by name."""
+    if not isinstance(filter, str):
+        raise BadFilter(f"a filter is a text ('args.customer:42'), not {filter!r:.80}; for arguments by name: args=")
+    words = [f"args.{name}:{quoted(_plain(name, value))}" for name, value in (args or {}).items()]
+    found = parse(" ".join([filter, *words]))
+    others = replace(found, queues=(), tasks=(), args=())
+    if others or not found:
+        what = "says nothing" if not found else "has more than that"
+        raise BadFilter(f"a pause means jobs by args.NAME:, task: and queue:, and {filter!r:.80} {what}")
+    return Filter(queues=_each(found.queues), tasks=_each(found.tasks), args=_each(found.args))
 
 
-def text(filter: Filter) -> str:
-    """The filter in its one order, quoted where necessary: parsing it gives the same filter."""
-    words = [f"task:{','.join(map(_quoted, filter.tasks))}"] if filter.tasks else []
-    words += [f"queue:{','.join(map(_quoted, filter.queues))}"] if filter.queues else []
-    words += [f"args.{'.'.join(path)}:{_quoted(value)}" for path, value in filter.args]
-    whole = " ".join(words)
+def pause_name(filter: Filter) -> str:
+    """The name of the pause that this filter makes: its text."""
+    whole = text(filter)
     if len(whole) > LONGEST:
         raise BadFilter(f"the filter of a pause has at most {LONGEST} characters, this one {len(whole)}")
     return whole
@@ -117,10 +112,4 @@ def _plain(name: str, value: Any) -> str:
         return value
     if value is None or isinstance(value, bool | int | float):
         return msgspec.json.encode(value).decode()
-    raise BadFilter(f"where: {name!r} is compared with a text, a number, true, false or null, not with {value!r:.80}")
-
-
-def _quoted(value: str) -> str:
-    if re.fullmatch(_BARE, value):
-        return value
-    return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    raise BadFilter(f"args: {name!r} is compared with a text, a number, true, false or null, not with {value!r:.80}")

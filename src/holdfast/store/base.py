@@ -18,6 +18,7 @@ from typing import Any, Protocol
 from holdfast.model.job import Claimed, Enqueued, Look, NewJob, Wants
 from holdfast.model.outcome import Outcome
 from holdfast.store.attempts import Attempts
+from holdfast.store.audit import Audit
 from holdfast.store.columns import JobId, Row
 from holdfast.store.crons import Crons
 from holdfast.store.engine import Database, Ear, Schema, Transaction, UserConnections, Wakeups
@@ -65,6 +66,7 @@ class Store(ABC):
         self.pauses = Pauses(db, wakeups)
         self.crons = Crons(db, self.workers, self.reads, wakeups)
         self.stack_requests = StackRequests(db, wakeups)
+        self.audit = Audit(db)
 
     @property
     def shown_url(self) -> str:

@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from holdfast.model.cron import CronRecord, Step, correlation_of, cron_tag
-from holdfast.model.job import NewJob
+from holdfast.model.job import Changed, NewJob
+from holdfast.store.audit import Call
 from holdfast.store.columns import Row, parameters
 from holdfast.store.engine import Database, Transaction, Wakeups
 from holdfast.store.reads import Reads
@@ -54,13 +55,14 @@ class Crons:
         self._wakeups.hint(taken[0]["queue"])
         return id
 
-    def run(self, name: str) -> str | None:
+    def run(self, name: str, *, by: str | None = None, reason: str | None = None) -> str | None:
         """Enqueue a job of this cron now, apart from its schedule. None: there is no such cron."""
         with self._db.transaction() as tx:
             found = tx.rows("cron", name=name)
             if not found:
                 return None
             id = self._enqueue(tx, name, found[0], None)
+            Call("run_cron", name, by, reason, {"job": id}).record(tx, Changed(1, 0))
         self._wakeups.hint(found[0]["queue"])
         return id
 

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast import events
 from holdfast.errors import Refused, RowLocked, StoreUnavailable, ValueRefused
-from holdfast.model.filter import Filter, in_state_for
+from holdfast.model.filter import Filter, in_state_for, text
 from holdfast.model.job import Changed
 from holdfast.model.lifecycle import FINISHED, IN_PLACE, REQUESTS, TRANSITIONS, State
+from holdfast.store.audit import NOTHING, BegunCall, Call
 from holdfast.store.columns import JobId, Row, key_of
 from holdfast.store.engine import Database, Transaction, Wakeups
 from holdfast.store.reads import CHUNK, Reads
@@ -65,32 +66,35 @@ LOCKED = 3  # locked jobs in a chunk before we give up: each one makes us wait
 
 
 def bulk(
-    verbs: OperatorVerbs, chunks: Iterable[Sequence[JobId]], verb: str, *,
+    verbs: OperatorVerbs, chunks: Iterable[Sequence[JobId]], verb: str, call: BegunCall, *,
     told: Callable[[Changed], None] | None = None, **parameters: Any,
 ) -> Changed:  # fmt: skip
     """How many jobs were changed, were in a state that does not allow it, or run and were asked. `told` is called after
     each chunk."""
-    changed = refused = asked = 0
+    total = NOTHING
     for ids in chunks:
         try:
-            rows = verbs.act(verb, ids, **parameters)
+            rows = verbs.act(verb, ids, call, **parameters)
         except (StoreUnavailable, ValueRefused):
-            rows = _one_by_one(verbs, verb, ids, parameters)
-        running = sum(row["state"] == State.RUNNING for row in rows) if verb in REQUESTS else 0
-        changed, refused, asked = changed + len(rows) - running, refused + len(ids) - len(rows), asked + running
+            rows = _one_by_one(verbs, verb, ids, call, parameters)
+        done = _done(verb, ids, rows)
+        total = Changed(total.changed + done.changed, total.refused + done.refused, total.asked + done.asked)
         if told is not None:
-            told(Changed(changed, refused, asked))
-    return Changed(changed, refused, asked)
+            told(total)
+    call.end()
+    return total
 
 
-def _one_by_one(verbs: OperatorVerbs, verb: str, ids: Sequence[JobId], parameters: dict[str, Any]) -> list[Row]:
+def _one_by_one(
+    verbs: OperatorVerbs, verb: str, ids: Sequence[JobId], call: BegunCall, parameters: dict[str, Any]
+) -> list[Row]:
     """Somebody holds a lock on one of them, there was a deadlock, or one was refused: then each job by itself. All that
     can be changed are changed before a lock is reported."""
     done: list[Row] = []
     locked: list[RowLocked] = []
     for id in ids:
         try:
-            done += verbs.act(verb, [id], **parameters)
+            done += verbs.act(verb, [id], call, **parameters)
         except RowLocked as error:
             locked.append(error)
             if len(locked) == LOCKED:
@@ -98,6 +102,12 @@ def _one_by_one(verbs: OperatorVerbs, verb: str, ids: Sequence[JobId], parameter
     if locked:
         raise locked[0]
     return done
+
+
+def _done(verb: str, ids: Sequence[JobId], rows: Sequence[Row]) -> Changed:
+    """What a verb did to these jobs, by the rows it returned."""
+    running = sum(row["state"] == State.RUNNING for row in rows) if verb in REQUESTS else 0
+    return Changed(len(rows) - running, len(ids) - len(rows), running)
 
 
 class OperatorVerbs:
@@ -108,21 +118,23 @@ class OperatorVerbs:
 
     def pause(self, job_id: str, reason: str | None = None, by: str | None = None) -> State:
         """Pause a queued job; ask a running one to park. Returns the state it is in now."""
-        return self._act("pause", job_id, reason=reason, by=by)
+        return self._act("pause", job_id, reason, by)
 
-    def resume(self, job_id: str) -> State:
-        return self._act("resume", job_id)
+    def resume(self, job_id: str, reason: str | None = None, by: str | None = None) -> State:
+        return self._act("resume", job_id, reason, by)
 
     def cancel(self, job_id: str, reason: str | None = None, by: str | None = None) -> State:
         """End a job that does not run; ask a running one to stop. Returns the state it is in now."""
-        return self._act("cancel", job_id, reason=reason, by=by)
+        return self._act("cancel", job_id, reason, by)
 
-    def retry(self, job_id: str) -> State:
-        return self._act("retry", job_id)
+    def retry(self, job_id: str, reason: str | None = None, by: str | None = None) -> State:
+        return self._act("retry", job_id, reason, by)
 
     def change(
         self,
         job_id: str,
+        reason: str | None = None,
+        by: str | None = None,
         *,
         priority: int | None = None,
         delay: float | None = None,
@@ -130,35 +142,56 @@ class OperatorVerbs:
         tags: Sequence[str] | None = None,
     ) -> State:
         """Change the priority, due time or tags of a queued job."""
-        return self._act("change", job_id, priority=priority, delay=delay, run_at=run_at, tags=tags)
+        return self._act("change", job_id, reason, by, priority=priority, delay=delay, run_at=run_at, tags=tags)
 
-    def delete(self, job_id: str, *, unfinished: bool = True) -> State:
+    def delete(
+        self, job_id: str, reason: str | None = None, by: str | None = None, *, unfinished: bool = True
+    ) -> State:
         """Delete a job and its history; one that has not finished only if allowed. Returns the state it was in."""
-        return self._act("delete", job_id, unfinished=unfinished)
+        return self._act("delete", job_id, reason, by, unfinished=unfinished)
 
     def bulk(
-        self, verb: str, filter: Filter, *, told: Callable[[Changed], None] | None = None, **parameters: Any
+        self,
+        verb: str,
+        filter: Filter,
+        reason: str | None = None,
+        by: str | None = None,
+        *,
+        told: Callable[[Changed], None] | None = None,
+        **parameters: Any,
     ) -> Changed:
         """Pause, resume, cancel, retry, change or delete all jobs that the filter matches. `told` is called with the
         progress."""
-        return bulk(self, self._reads.matching(filter), verb, told=told, **parameters)
+        call = Call(verb, text(filter), by, reason, parameters).begin(self._db)
+        return bulk(self, self._reads.matching(filter), verb, call, told=told, reason=reason, by=by, **parameters)
 
     def retry_some(
-        self, filter: Filter, limit: int | None, spread: float, *, told: Callable[[Changed], None] | None = None
+        self,
+        filter: Filter,
+        reason: str | None = None,
+        by: str | None = None,
+        *,
+        limit: int | None,
+        spread: float,
+        told: Callable[[Changed], None] | None = None,
     ) -> Changed:
         """Retry the oldest `limit` jobs that the filter matches and that can be retried, evenly over `spread`
         seconds."""
         able = in_state_for("retry", filter)
         ids = [] if able is None else self._reads.oldest(able, limit)
         chunks = [ids[start : start + CHUNK] for start in range(0, len(ids), CHUNK)]
-        return bulk(self, chunks, "retry", told=told, delays=spread_over(ids, spread))
+        call = Call("retry", text(filter), by, reason, {"limit": limit, "spread": spread}).begin(self._db)
+        return bulk(
+            self, chunks, "retry", call, told=told, reason=reason, by=by, delays=spread_over(ids, spread)
+        )  # fmt: skip
 
     def await_finish(self, job_id: str) -> None:
         """Ask whoever finishes this job to say so."""
         self._db.write("await", id=key_of(job_id))  # at once: a claim passes over a row that is locked
 
-    def _act(self, verb: str, job_id: str, **parameters: Any) -> State:
-        rows = self.act(verb, [key_of(job_id)], **parameters)
+    def _act(self, verb: str, job_id: str, reason: str | None, by: str | None, **parameters: Any) -> State:
+        call = Call(verb, f"id:{job_id}", by, reason, parameters, job_id)
+        rows = self.act(verb, [key_of(job_id)], call, reason=reason, by=by, **parameters)
         if not rows:
             raise Refused(f"can't {verb} job {job_id}: {self._why_not(verb, job_id, **parameters)}")
         return State(rows[0]["state"])
@@ -176,18 +209,21 @@ class OperatorVerbs:
         needed = f"must be {' or '.join(possible)}" if unfinished else "must have finished; cancel it first"
         return f"it is {job.state}, and {needed}"
 
-    def act(self, verb: str, ids: Sequence[JobId], **parameters: Any) -> list[Row]:
-        """Apply a verb to these jobs, in one transaction. Returns those that changed; jobs in other states stay as they
-        are."""
+    def act(self, verb: str, ids: Sequence[JobId], call: Call | BegunCall, **parameters: Any) -> list[Row]:
+        """Apply a verb to these jobs, and record it as part of a call, in one transaction. Returns those that changed;
+        jobs in other states stay as they are."""
         try:
-            return self._act_on(verb, ids, **parameters)
+            return self._act_on(verb, ids, call, **parameters)
         except ValueRefused:
             if verb != "retry":
                 raise
         # Another job took one of their keys at the moment it was free. Now that job can be seen.
-        return self._act_on(verb, ids, **parameters)
+        return self._act_on(verb, ids, call, **parameters)
 
-    def _act_on(self, verb: str, ids: Sequence[JobId], **parameters: Any) -> list[Row]:
+    def _act_on(
+        self, verb: str, ids: Sequence[JobId], call: Call | BegunCall, *, reason: str | None = None,
+        by: str | None = None, **parameters: Any,
+    ) -> list[Row]:  # fmt: skip
         if verb == "change":
             tags = parameters["tags"]
             parameters |= {
@@ -195,13 +231,14 @@ class OperatorVerbs:
                 "tags": None if tags is None else list(tags),
             }
         if verb in REQUESTS:
-            parameters = {"reason": None, "by": None} | parameters
+            parameters |= {"reason": reason, "by": by}
         with self._db.transaction() as tx:
             rows = (
                 _retry(tx, list(ids), **parameters) if verb == "retry" else tx.rows(verb, ids=list(ids), **parameters)
             )
             if rows and verb == "delete":
                 forget(tx, [row["id"] for row in rows])
+            call.record(tx, _done(verb, ids, rows))
         if rows and verb in ("resume", "retry", "change"):
             self._wakeups.tell([row["queue"] for row in rows])
         if any(row["state"] == State.RUNNING for row in rows):

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 from holdfast import events
 from holdfast.errors import RowLocked, StoreUnavailable
-from holdfast.model.job import COUNTED, Pause
+from holdfast.model.job import COUNTED, Changed, Pause
 from holdfast.model.pause_filter import PauseFilter, pause_meaning
+from holdfast.store.audit import Call
 from holdfast.store.columns import known
 from holdfast.store.engine import Database, Wakeups
 from holdfast.store.operator_verbs import LOCKED
@@ -169,11 +170,11 @@ class Pauses:
 
     def all(self, *, count: bool = True) -> list[Pause]:
         """What is paused. `count`: with the number of jobs that a filter holds."""
+        return [self._pause(row) for row in self._db.read("pauses", most=COUNTED + 1 if count else 0)]
+
+    def _pause(self, row: Row) -> Pause:
         moment = self._db.codec.moment
-        return [
-            Pause(**{**row, "until": moment(row["until"]), "created_at": known(moment(row["created_at"]))})
-            for row in self._db.read("pauses", most=COUNTED + 1 if count else 0)
-        ]
+        return Pause(**{**row, "until": moment(row["until"]), "created_at": known(moment(row["created_at"]))})
 
     def add(
         self,
@@ -184,16 +185,23 @@ class Pauses:
         reason: str | None = None,
         until: datetime | None = None,
         delay: float | None = None,
-    ) -> int:
+    ) -> Pause:
         """Pause a queue, a task, a cron or the jobs that a filter means: no worker starts new attempts. Running jobs
-        continue. Returns how many jobs a filter's pause holds."""
+        continue."""
+        call = Call(_verb("pause", kind), name, by, reason, {"until": until, "delay": delay})
         with self._db.transaction() as tx:
             until_at = self._db.codec.instant(until)
-            tx.rows("add_pause", kind=kind, name=name, by=by, reason=reason, until=until_at, delay=delay)
+            [row] = tx.rows("add_pause", kind=kind, name=name, by=by, reason=reason, until=until_at, delay=delay)
             if kind == "filter":
                 changed(tx)
+            call.record(tx, Changed(1, 0))
         events.emit("held", kind=kind, name=name, by=by, reason=reason)
-        return hold_waiting(self._db, name=name) if kind == "filter" else 0
+        made = self._pause(row)
+        if kind != "filter":
+            return made
+        hold_waiting(self._db, name=name)
+        # With how many jobs it holds. If it has been ended meanwhile, as it was made.
+        return next((pause for pause in self.all() if (pause.kind, pause.name) == (kind, name)), made)
 
     def hold_heads(self, most: int = 10_000) -> int:
         """Hold the jobs at the heads of lanes that pauses by filter mean, about so many; returns how many."""
@@ -207,7 +215,15 @@ class Pauses:
             events.emit("freed", count=len(queues))
         return judged
 
-    def drop(self, kind: str, name: str, *, next_at: datetime | None = None) -> bool:
+    def drop(
+        self,
+        kind: str,
+        name: str,
+        *,
+        by: str | None = None,
+        reason: str | None = None,
+        next_at: datetime | None = None,
+    ) -> bool:
         """End the pause of a queue, a task, a filter or a cron (which continues with this tick). False: there was
         none."""
         with self._db.transaction() as tx:
@@ -216,6 +232,7 @@ class Pauses:
                 changed(tx)
             if ended and next_at is not None:
                 tx.rows("skip_cron", name=name, next_at=self._db.codec.instant(next_at))
+            Call(_verb("resume", kind), name, by, reason).record(tx, Changed(int(ended), int(not ended)))
         if ended:
             while kind == "filter" and self.let_go():
                 pass
@@ -223,3 +240,8 @@ class Pauses:
             self._wakeups.notify([name if kind == "queue" else ""])
             events.emit("let_go", kind=kind, name=name)
         return ended
+
+
+def _verb(verb: str, kind: str) -> str:
+    """The verb as the API names it: `pause_queue`."""
+    return f"{verb}_{'matching' if kind == 'filter' else kind}"

@@ -183,8 +183,19 @@ def reason_of(verb: str, value: Any) -> str | None:
     return None if value is None else name_of(f"{verb}: reason", value, limit=MAX_REASON)
 
 
-def by_of(verb: str, value: Any) -> str | None:
-    return None if value is None else name_of(f"{verb}: by", value)
+def by_of(verb: str, value: Any) -> str:
+    """Who asks: the user that this process runs as, unless it is said."""
+    return name_of(f"{verb}: by", _user() if value is None else value)
+
+
+def _user() -> str:
+    import getpass  # only operators need it
+    import os
+
+    try:
+        return getpass.getuser()
+    except (ImportError, KeyError, OSError):  # a container's user may have no name
+        return f"uid {os.getuid()}"
 
 
 def names_of(what: str, values: Any) -> tuple[str, ...]:
@@ -306,3 +317,21 @@ def _cron(where: str, options: TaskOptions) -> dict[str, Any]:
     except BadSettings as wrong:
         raise BadSettings(f"{where}: {wrong.message}") from None
     return {"schedule": schedule, "catch_up": catch_up or "latest"}
+
+
+def changes(
+    *,
+    priority: int | None = None,
+    delay: Seconds | None = None,
+    run_at: datetime | None = None,
+    tags: Sequence[str] | None = None,
+) -> dict[str, Any]:
+    """The changes to a job, checked."""
+    if delay is not None and run_at is not None:
+        raise BadArguments("change: delay and run_at exclude each other")
+    return {
+        "priority": None if priority is None else priority_of("change", priority),
+        "delay": None if delay is None else seconds("change: delay", delay),
+        "run_at": aware("change: run_at", run_at),
+        "tags": None if tags is None else names_of("change: tags", tags),
+    }

@@ -1,5 +1,5 @@
-"""Deletes old finished jobs, in bounded batches along the primary key, and takes finished jobs off the list of those
-with pending work. Any worker may do it."""
+"""Deletes old finished jobs and the audit of old calls, in bounded batches along the primary key, and takes finished
+jobs off the list of those with pending work. Any worker may do it."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ STEPS = 20  # batches in a row before the watchdog does something else
 FORGET_WORKERS = 3600.0  # seconds after which the row of a worker that is gone is deleted
 PENDING_EVERY = 300.0  # seconds between two looks at the list of jobs with pending work
 PENDING_BATCH = 1000
+AUDIT_BATCH = 1000
 
 
 class Retention:
@@ -44,6 +45,13 @@ class Retention:
             if reached is None:
                 self._next = time.monotonic() + EVERY
                 self._store.workers.forget(FORGET_WORKERS)
+                self._forget_calls()
                 break
         if deleted:
             events.emit("purged", count=deleted)
+
+    def _forget_calls(self) -> None:
+        """What operators did is kept as long as failed jobs."""
+        for _ in range(STEPS):
+            if self._store.audit.purge(kept=self._failed, limit=AUDIT_BATCH) < AUDIT_BATCH:
+                break

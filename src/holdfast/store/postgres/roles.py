@@ -32,6 +32,8 @@ RIGHTS: dict[str, dict[str, str]] = {
         "pauses": ALL,
         "crons": ALL,
         "stacks": ALL,
+        # Who did what can't be changed: only how far a call got. Retention deletes old rows.
+        "audit": "select, insert, delete, update (changed, asked, refused, ended_at)",
         "sequence jobs_id_seq": "usage",
         "function argument(json, text[])": "execute",
         "function give_up_keys(text[], text[], timestamptz[], boolean[])": "execute",
@@ -47,7 +49,8 @@ RIGHTS: dict[str, dict[str, str]] = {
     },
     "reader": {
         **dict.fromkeys(
-            ("meta", "jobs", "leases", "attempts", "steps", "pending", "workers", "pauses", "crons", "stacks"), "select"
+            ("meta", "jobs", "leases", "attempts", "steps", "pending", "workers", "pauses", "crons", "stacks", "audit"),
+            "select",
         ),
         "function argument(json, text[])": "execute",
     },

@@ -6,6 +6,7 @@ insert into @pauses (kind, name, by, reason, until, created_at)
 values (:kind, :name, :by, :reason, coalesce(@after(delay), :until), @clock)
 on conflict (kind, name) do update
    set by = excluded.by, reason = excluded.reason, until = excluded.until, created_at = excluded.created_at
+returning kind, name, by, reason, until, created_at
 
 -- name: drop_pause
 delete from @pauses where kind = :kind and name = :name returning name

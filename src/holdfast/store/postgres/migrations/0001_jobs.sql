@@ -268,3 +268,20 @@ create table @stacks (
     answer      text,
     answered_at timestamptz
 );
+
+-- What operators did, one row a call. It outlives the jobs it is about.
+create table @audit (
+    id         bigint generated always as identity primary key,
+    at         timestamptz not null,
+    by         text,
+    verb       text not null,
+    what       text not null,               -- a name, or a filter
+    job_id     bigint,                      -- if it was about one job
+    parameters json not null,
+    reason     text,
+    changed    bigint not null,             -- jobs; or the one queue, task or cron
+    asked      bigint not null,
+    refused    bigint not null,
+    ended_at   timestamptz                  -- null: it is under way, or was cut short
+);
+create index audit_job on @audit (job_id, id) where job_id is not null;

@@ -183,3 +183,20 @@ create table @stacks (
     answer      text,
     answered_at text
 );
+
+-- What operators did, one row a call. It outlives the jobs it is about.
+create table @audit (
+    id         integer primary key autoincrement,
+    at         text not null,
+    by         text,
+    verb       text not null,
+    what       text not null,               -- a name, or a filter
+    job_id     integer,                     -- if it was about one job
+    parameters text not null,               -- a JSON object
+    reason     text,
+    changed    integer not null,            -- jobs; or the one queue, task or cron
+    asked      integer not null,
+    refused    integer not null,
+    ended_at   text                         -- null: it is under way, or was cut short
+);
+create index @audit_job on @audit (job_id, id) where job_id is not null;
