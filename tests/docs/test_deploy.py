@@ -1,12 +1,17 @@
-"""The files under deploy/: what their own tools say of them where these are installed, and that everyone who ends a
-worker waits for as long as it may take. (No container is built here: that needs an engine and a registry.)"""
+"""The files under deploy/: what their own tools say of them where these are installed, that everyone who ends a worker
+waits for as long as it may take, and that their commands run with the environment they give them, on a real PostgreSQL
+and with the README's application. (No container is built here: that needs an engine and a registry.)"""
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +19,11 @@ import psycopg
 import pytest
 import yaml
 
+from bench.embedded import EmbeddedPostgres
 from holdfast import Holdfast, JobContext
 from holdfast.cli import cli
-from holdfast.settings import Settings
+from holdfast.settings import Settings, redact
+from tests.docs.snippets import ROOT, snippets
 from tests.servers import as_role, in_database, own_postgres
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
@@ -194,21 +201,133 @@ def test_the_container_gets_no_code_it_could_change() -> None:
     assert CONTAINERFILE.index("COPY . ./") < CONTAINERFILE.index("USER app")
 
 
-def test_the_roles_of_compose_can_migrate_and_work_and_no_more() -> None:
-    [mounted] = [volume for volume in COMPOSE["services"]["database"]["volumes"] if volume.endswith(":ro")]
-    script = DEPLOY / mounted.partition(":")[0]
-    passwords = {"OWNER_PASSWORD": "o" * 32, "WORKER_PASSWORD": "w" * 32}
-    assert COMPOSE["services"]["database"]["environment"].keys() > passwords.keys()
-    with own_postgres() as server:
+PASSWORDS = {"OWNER_PASSWORD": "o" * 32, "WORKER_PASSWORD": "w" * 32}
+
+
+@contextmanager
+def database_of_compose() -> Iterator[EmbeddedPostgres]:
+    """What the service `database` is once it has started: the database, and the roles of the mounted script."""
+    service = COMPOSE["services"]["database"]
+    [mounted] = [volume for volume in service["volumes"] if volume.endswith(":ro")]
+    assert service["environment"].keys() > PASSWORDS.keys()
+    with own_postgres(tcp=True) as server:
         with psycopg.connect(server.url, autocommit=True) as db:
-            db.execute("create database app")
+            db.execute(f"create database {service['environment']['POSTGRES_DB']}".encode())
         subprocess.run(
             [server._bin / "psql", "-X", "-q", "-v", "ON_ERROR_STOP=1", "-h", server._sockets, "-p", str(server.port),
-             "-U", "postgres", "-d", "app", "-f", script], env={"PGPASSWORD": server.password, **passwords}, check=True,
+             "-U", "postgres", "-d", "app", "-f", DEPLOY / mounted.partition(":")[0]],
+            env={"PGPASSWORD": server.password, **PASSWORDS}, check=True,
         )  # fmt: skip
+        yield server
+
+
+@dataclass
+class Run:
+    """A command of deploy/ with its environment."""
+
+    arguments: list[str]
+    environment: dict[str, str]
+
+    def start(self, directory: Path, *program: str) -> subprocess.Popen[str]:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
+        return subprocess.Popen(
+            program or [sys.executable, "-m", "holdfast", *self.arguments], cwd=directory, text=True,
+            env={**kept, **self.environment}, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
+
+
+def of_image(command: list[str] | None, environment: dict[str, str]) -> Run:
+    """A container of the Containerfile's image. Its entry point is `holdfast`."""
+    joined = CONTAINERFILE.replace("\\\n", " ")
+    image = dict(pair.split("=") for line in re.findall(r"^ENV (.*)$", joined, re.MULTILINE) for pair in line.split())
+    default = yaml.safe_load(re.findall("^CMD (.*)$", CONTAINERFILE, re.MULTILINE)[0])
+    return Run(command or default, {**image, **environment})
+
+
+def in_compose(server: EmbeddedPostgres, service: str) -> Run:
+    def filled(value: str) -> str:
+        value = re.sub(r"\$\{(\w+)\}", lambda found: PASSWORDS[found[1]], value)
+        return value.replace("@database/", f"@127.0.0.1:{server.port}/")  # the service's name is its host's
+
+    given = COMPOSE["services"][service]
+    return of_image(given["command"], {name: filled(value) for name, value in given["environment"].items()})
+
+
+def in_kubernetes(server: EmbeddedPostgres, pod: dict[str, Any]) -> Run:
+    app = in_database(server.url, "app")
+    secrets = {
+        "holdfast-owner": as_role(app, "app_owner", PASSWORDS["OWNER_PASSWORD"]),
+        "holdfast-worker": as_role(app, "app_worker", PASSWORDS["WORKER_PASSWORD"]),
+    }
+    [container] = pod["containers"]
+    environment = {}
+    for variable in container["env"]:
+        match variable["valueFrom"]:
+            case {"secretKeyRef": {"name": name, "key": "url"}}:
+                environment[variable["name"]] = secrets[name]
+            case {"fieldRef": {"fieldPath": "metadata.name"}}:
+                environment[variable["name"]] = "holdfast-worker-5c9f"
+            case other:
+                raise AssertionError(other)
+    return of_image(container["args"], environment)
+
+
+def in_systemd(server: EmbeddedPostgres, directory: Path) -> Run:
+    name, _, value = unit()["Environment"][0].partition("=")
+    (directory / "holdfast").mkdir(mode=int(unit()["RuntimeDirectoryMode"][0], 8))
+    url = as_role(in_database(server.url, "app"), "app_worker", PASSWORDS["WORKER_PASSWORD"])
+    return Run(
+        unit()["ExecStart"][0].split()[1:], {name: value.replace("%t", str(directory)), "HOLDFAST_URL": url}
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("where", ["compose", "image", "kubernetes", "systemd"])
+def test_the_commands_run_the_readmes_application(where: str, tmp_path: Path) -> None:
+    [app] = [snippet for snippet in snippets(ROOT / "README.md") if snippet.file == "app.py"]
+    (tmp_path / "app.py").write_text(app.code)
+    with database_of_compose() as server:
+        if where == "kubernetes":
+            migrate, worker = (in_kubernetes(server, pod) for pod in PODS)
+        else:
+            migrate, worker = in_compose(server, "migrate"), in_compose(server, "worker")
+        if where == "image":
+            worker = of_image(None, worker.environment)
+        if where == "systemd":
+            worker = in_systemd(server, tmp_path)
+        migrated = migrate.start(tmp_path)
+        _, said = migrated.communicate(timeout=60)
+        assert (migrated.returncode, "is up to date" in said) == (0, True), said
+        working = worker.start(tmp_path)
+        try:
+            program = worker.start(tmp_path, sys.executable, "app.py")
+            assert program.communicate(timeout=90) == ("{'url': 'https://example.org', 'score': 87} 87\n", "")
+            working.terminate()
+            _, said = working.communicate(timeout=LONGEST_STOP)
+        finally:
+            working.kill()
+            working.wait()
+        assert working.returncode == 0, said
+        assert f"on {redact(worker.environment['HOLDFAST_URL'])}" in said
+        assert worker.environment.get("HOLDFAST_WORKER_NAME", "") in said
+    assert list(tmp_path.glob("*.db")) == []
+
+
+def test_the_health_check_of_compose_tells_whether_the_database_answers() -> None:
+    kind, command = COMPOSE["services"]["database"]["healthcheck"]["test"]
+    assert kind == "CMD-SHELL"
+    with database_of_compose() as server:
+        environment = {"PATH": f"{server._bin}:{os.environ['PATH']}", "PGHOST": "127.0.0.1", "PGPORT": str(server.port)}
+        check = ["sh", "-c", command]
+        assert subprocess.run(check, env=environment, stdout=subprocess.DEVNULL, check=False).returncode == 0
+        server.stop()
+        assert subprocess.run(check, env=environment, stdout=subprocess.DEVNULL, check=False).returncode != 0
+
+
+def test_the_roles_of_compose_can_migrate_and_work_and_no_more() -> None:
+    with database_of_compose() as server:
         app = in_database(server.url, "app")
-        owner = as_role(app, owners("migrate"), passwords["OWNER_PASSWORD"])
-        worker = as_role(app, owners("worker"), passwords["WORKER_PASSWORD"])
+        owner = as_role(app, owners("migrate"), PASSWORDS["OWNER_PASSWORD"])
+        worker = as_role(app, owners("worker"), PASSWORDS["WORKER_PASSWORD"])
         with Holdfast(owner) as migrating:
             migrating.migrate()
         with Holdfast(worker) as working:
