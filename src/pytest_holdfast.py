@@ -1,8 +1,9 @@
-"""The pytest plugin of Holdfast: one fixture, nothing that acts by itself. It stands outside the package, so that a run
-that never uses it imports nothing of Holdfast."""
+"""The pytest plugin of Holdfast: one fixture and one setting, nothing that acts by itself. It stands outside the
+package, so that a run that never uses it imports nothing of Holdfast."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,18 @@ import pytest
 if TYPE_CHECKING:
     from holdfast import Holdfast
     from holdfast.testing import Kit
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addini(
+        "holdfast_real_database", "tests may use the database that an application is configured with",
+        type="bool", default=False,
+    )  # fmt: skip
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getini("holdfast_real_database"):
+        os.environ.setdefault("HOLDFAST_REAL_DATABASE", "1")
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import sys
 import threading
 from collections import Counter
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
+REAL_DATABASE = "HOLDFAST_REAL_DATABASE"  # an environment variable: tests may use the application's database
 H = TypeVar("H", bound=Hook)
 E = TypeVar("E", bound=ErrorHook)
 
@@ -177,6 +179,7 @@ class Holdfast:
     def _opened(self) -> Store:
         _refuse_while_importing()
         self.check_url()
+        self._refuse_in_tests()
         store = open_store(self.settings)
         try:
             self._fit(store)
@@ -207,6 +210,18 @@ class Holdfast:
             if self.settings.url == url and not same_database(self.settings, other):
                 raise named_twice(*self._contested)
 
+    def _refuse_in_tests(self) -> None:
+        """A test that forgot the test kit must not work on the database that the application is configured with. (A
+        program that a test starts inherits the variable, but not pytest: it was started on purpose.)"""
+        testing = "PYTEST_CURRENT_TEST" in os.environ and "pytest" in sys.modules
+        if testing and os.environ.get(REAL_DATABASE, "0") in ("", "0"):
+            raise BadSettings(
+                f"a test is running, and this application would use its real database, {self.settings.shown_url}: give "
+                "it a throw-away store, with testing.store(hf) or the fixture holdfast_store. To let tests use it, put "
+                f"holdfast_real_database = true into the settings of pytest, or set {REAL_DATABASE}=1",
+                number="HF1116",
+            )
+
     def reconfigure(self, **settings: Any) -> None:
         """Change the settings of a declared application. A URL given here is the one that counts."""
         self.close()
@@ -221,6 +236,7 @@ class Holdfast:
         """Bring the database's schema up to date; returns what was applied."""
         _refuse_while_importing()
         self.check_url()
+        self._refuse_in_tests()
         with closing(open_store(self.settings)) as store:
             return store.schema.migrate()
 
@@ -336,14 +352,16 @@ class Holdfast:
 
     # -- work ----------------------------------------------------------------------------------------------------------
 
-    def runner_group(self, *, isolated: bool = False) -> InProcessGroup:
+    def runner_group(
+        self, *, isolated: bool = False, threads: type[InProcessRunner] | None = None
+    ) -> InProcessGroup:  # fmt: skip
         """What runs this application's handlers in this process, for workers and runner processes. `isolated`: also
-        those of tasks that want a process of their own."""
-        from holdfast.runners.inprocess import InProcessGroup
+        those of tasks that want a process of their own. `threads` runs synchronous ones, in place of threads."""
+        from holdfast.runners.inprocess import InProcessGroup, ThreadRunner
 
         return InProcessGroup(
             self.store, self.settings, self.tasks.values(), resources=self._resources, hooks=self._hooks,
-            isolated=isolated,
+            isolated=isolated, threads=threads or ThreadRunner,
         )  # fmt: skip
 
     def isolated_runner_group(self, task: str, store: Store, threads: type[InProcessRunner]) -> InProcessGroup:

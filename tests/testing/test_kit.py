@@ -475,3 +475,14 @@ def test_the_kit_tells_why_a_job_would_not_run(kit: Kit) -> None:
     assert kit.why(job) == ["BACKOFF"]
     kit.advance("1h")
     assert kit.why(job) == []
+
+
+def test_an_attempt_that_failed_has_the_exception(kit: Kit) -> None:
+    send.enqueue("you")
+    down = ConnectionError("server is down")
+    with kit.failing(send, down):
+        [ran] = kit.run_due()
+    assert ran.exception is down
+    kit.advance("5s")
+    assert [ran.exception for ran in kit.run_due(expect="succeeded")] == [None]
+    assert kit.app._hooks.error == []

@@ -87,6 +87,78 @@ def test_a_failing_assertion_shows_the_jobs_and_not_the_inside_of_the_kit(projec
     result.stdout.no_fnmatch_line("*holdfast/testing/kit.py*")
 
 
+def test_run_due_shows_where_the_handler_failed(project: pytest.Pytester) -> None:
+    project.makepyfile(
+        app=APP.replace('return f"sent', 'return 1 / 0 and f"sent'),
+        test_app="""
+        from app import hf, send
+
+        def test_sending(holdfast_store):
+            kit = holdfast_store(hf)
+            send.enqueue("me")
+            kit.run_due(expect="succeeded")
+        """,
+    )
+    result = run(project)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "*return 1 / 0*",
+            "E*ZeroDivisionError: division by zero",
+            "*app.py:*: ZeroDivisionError",
+            "*The above exception was the direct cause of the following exception:*",
+            "E*AssertionError: 1 of 1 jobs that ran are not succeeded:",
+        ]
+    )
+
+
+def test_a_test_without_the_kit_does_not_touch_the_real_database(
+    project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("HOLDFAST_REAL_DATABASE", raising=False)
+    project.makepyfile(
+        app=APP.replace("postgresql://nobody@nowhere.invalid/jobs", "sqlite:///real.db"),
+        test_app="""
+        from app import hf, send
+
+        def test_enqueue():
+            send.enqueue("you")
+
+        def test_migrate():
+            hf.migrate()
+
+        def test_with_the_kit(holdfast_store):
+            holdfast_store(hf).assert_not_enqueued(send)
+        """,
+    )
+    result = run(project)
+    result.assert_outcomes(passed=1, failed=2)
+    result.stdout.fnmatch_lines(["E*HF1116 a test is running*sqlite:///real.db*testing.store(hf)*"])
+    assert not list(project.path.glob("real.db*"))
+    monkeypatch.setenv("HOLDFAST_REAL_DATABASE", "0")
+    run(project).assert_outcomes(passed=1, failed=2)
+    monkeypatch.setenv("HOLDFAST_REAL_DATABASE", "1")
+    run(project).assert_outcomes(passed=3)
+
+
+def test_one_line_lets_tests_use_the_real_database(project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HOLDFAST_REAL_DATABASE", raising=False)
+    project.makeini("[pytest]\nholdfast_real_database = true\naddopts = -p no:cacheprovider")
+    project.makepyfile(
+        app=APP.replace("postgresql://nobody@nowhere.invalid/jobs", "sqlite:///real.db"),
+        test_app="""
+        import subprocess, sys
+        from app import send
+
+        def test_enqueue():
+            job = send.enqueue("you")
+            subprocess.run([sys.executable, "-m", "holdfast", "drain", "app.py"], check=True)
+            assert job.refresh().state == "succeeded"
+        """,
+    )
+    run(project).assert_outcomes(passed=1)
+
+
 def test_asynchronous_tests(project: pytest.Pytester) -> None:
     project.makepyfile(
         test_app="""

@@ -9,6 +9,7 @@ from difflib import get_close_matches
 import click
 from click.shell_completion import get_completion_class
 
+from holdfast.app import REAL_DATABASE
 from holdfast.app_loader import database_at, looked_at
 from holdfast.cli.base import app_argument, cli, output_option, print_data, print_table, talk, url_option
 from holdfast.errors import HoldfastError
@@ -40,7 +41,7 @@ def config(app: str | None, output: str, url: str | None) -> None:
     ]
     for name in sorted(os.environ):
         setting = name.removeprefix("HOLDFAST_").lower()
-        if name.startswith("HOLDFAST_") and setting not in configured.sources:
+        if name.startswith("HOLDFAST_") and setting not in configured.sources and name != REAL_DATABASE:
             near = get_close_matches(setting, configured.sources, 1)
             talk(f"{name} is no setting" + (f"; perhaps HOLDFAST_{near[0].upper()}?" if near else ""))
     if output == "table":

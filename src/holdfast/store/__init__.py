@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
+from typing import Any
 
 from holdfast.errors import BadSettings
 from holdfast.settings import Settings
 from holdfast.store.base import Store
 
 
-def open_store(settings: Settings, *, clock: Callable[[], datetime] | None = None) -> Store:
-    """The store a URL names. `clock` moves time, for tests."""
+def open_store(settings: Settings, *, clock: Callable[[], datetime] | None = None, conn: Any = None) -> Store:
+    """The store a URL names. For tests: `clock` moves time, and everything is done on the connection `conn`."""
     scheme = _scheme(settings.url)
     if scheme == "sqlite":
         from holdfast.store.sqlite.store import SqliteStore
 
-        return SqliteStore(settings, clock=clock)
+        return SqliteStore(settings, clock=clock, conn=conn)
     if scheme in ("postgresql", "postgres"):
         try:
             from holdfast.store.postgres.store import PostgresStore
@@ -26,7 +27,7 @@ def open_store(settings: Settings, *, clock: Callable[[], datetime] | None = Non
                 raise
             raise BadSettings("PostgreSQL needs a driver: pip install 'holdfast[postgres]'", number="HF1105") from None
 
-        return PostgresStore(settings, clock=clock)
+        return PostgresStore(settings, clock=clock, conn=conn)
     kind, plus, driver = scheme.partition("+")
     raise BadSettings(
         f"the database URL {settings.shown_url!r} is not one of sqlite:///file.db, sqlite:////absolute/file.db, "

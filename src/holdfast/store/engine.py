@@ -32,6 +32,9 @@ class Schema(Protocol):
     def check(self) -> None:
         """Refuse with one clear sentence (SchemaOutdated) if database and code don't fit."""
 
+    def drop(self) -> None:
+        """Delete our tables with all that is in them: for stores that tests throw away."""
+
     def catalogue(self) -> tuple[list[Thing], list[Thing]]:
         """What our tables are made of: as they are, and as this version would make them."""
 

@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from threading import Lock
+from threading import Lock, RLock
 from typing import Generic, Protocol, TypeVar
 
 from holdfast.errors import StoreError
@@ -145,6 +145,24 @@ class ConnectionPool(Generic[C]):
         self._open = weakref.WeakSet()
         self._opening = 0
         self._lock = Lock()
+
+
+class BorrowedConnection(ConnectionPool[C]):
+    """A pool of one connection that belongs to someone else: lent to one thread at a time, and never closed."""
+
+    def __init__(self, connection: C) -> None:
+        super().__init__(lambda: connection, lambda connection: True)
+        self._connection = connection
+        self._turn = RLock()
+
+    def take(self) -> C:
+        self._turn.acquire()
+        return self._connection
+
+    def give_back(self, connection: C) -> None:
+        self._turn.release()
+
+    def close(self) -> None: ...
 
 
 def _before_fork() -> None:

@@ -1,10 +1,14 @@
-"""Inline mode: a job runs as soon as it is enqueued, in the thread that enqueued it, and an error of its handler is
-raised there. It uses the worker's own desk, turn by turn; only the place where attempts run differs."""
+"""Runs handlers in the calling thread. It uses the worker's own desk, turn by turn; only the place where attempts run
+differs.
+
+Inline mode: a job runs as soon as it is enqueued, in the thread that enqueued it, and an error of its handler is raised
+there. On a connection of the test's, `run_due` works so too: frameworks bind a connection to a thread."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Collection, Coroutine, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import copy_context
@@ -12,13 +16,20 @@ from typing import Any, TypeVar
 
 from holdfast.app import Holdfast
 from holdfast.job import Job
+from holdfast.runners.base import WorkerLink
 from holdfast.runners.execution import Handler
 from holdfast.runners.inprocess import InProcessRunner
+from holdfast.settings import Settings
+from holdfast.store.base import Store
 from holdfast.tasks.attempt import Attempt
 from holdfast.tasks.context import JobContext
 from holdfast.tasks.current import current_worker
-from holdfast.tasks.task import Bound
+from holdfast.tasks.hooks import ErrorHook
+from holdfast.tasks.task import Bound, Task
 from holdfast.worker.desk import Desk
+from holdfast.worker.rescuer import Rescuer
+from holdfast.worker.retention import Retention
+from holdfast.worker.watchdog import catch_up
 
 R = TypeVar("R")
 
@@ -26,22 +37,57 @@ NAME = "inline"  # of the worker, as it is stored with a job
 
 
 class CallerRunner(InProcessRunner):
-    """Runs attempts in the thread that starts them, and remembers what each handler raised."""
+    """Runs attempts in the thread that calls `run_started`, and remembers what each handler raised. Not when they
+    start: the desk may have the connection in use then."""
 
-    def __init__(self, app: Holdfast, desk: Desk) -> None:
-        super().__init__(1, app.tasks.values(), app.store, app.settings)
-        self.open(NAME, desk.ended.finished)
+    def __init__(
+        self, slots: int, tasks: Iterable[Task[..., object]], store: Store, settings: Settings,
+        *, on_error: Sequence[ErrorHook] = (),
+    ) -> None:  # fmt: skip
+        super().__init__(1, tasks, store, settings, on_error=on_error)
         self.raised: dict[str, BaseException | None] = {}
 
     def start(self, attempts: Sequence[Attempt]) -> None:
-        for attempt in attempts:
+        self._unstarted.extend(attempts)
+
+    def run_started(self) -> bool:
+        """Run what was started; False: nothing was."""
+        ran = False
+        while self._unstarted.since() is not None:
+            attempt = self._unstarted.popleft()
             self.raised[str(attempt.held.id)] = copy_context().run(self._run, attempt)
+            ran = True
+        return ran
 
     def close(self, timeout: float) -> None: ...
 
     def _run(self, attempt: Attempt) -> BaseException | None:
-        current_worker.set(NAME)
+        current_worker.set(self._worker)
         return self._execution.run(attempt, _call)
+
+
+def drain_here(app: Holdfast, worker: str, queues: tuple[str, ...] | None, limit: int) -> None:
+    """Run what is due, up to so many attempts: synchronous handlers in this thread, and with no other thread that uses
+    the store. Before that, what workers do by the clock."""
+    store, settings = app.store, app.settings
+    rescuer = Rescuer(
+        worker, store, quarantine_after=settings.quarantine_after, job_due_in=lambda seconds: None
+    )  # fmt: skip
+    catch_up(store, rescuer, Retention(store, finished=settings.keep_finished, failed=settings.keep_failed))
+    desk = Desk(worker, store, settings, queues)
+    desk.mandate.budget = limit
+    desk.mandate.exhaustive = True
+    group = app.runner_group(isolated=True, threads=CallerRunner)
+    callers = [runner for runner in group.runners if isinstance(runner, CallerRunner)]
+    for runner in group.runners:
+        desk.add(runner)
+    group.open(WorkerLink(worker=worker, outcomes=desk.ended, stack_taken=lambda attempt, stack: None))
+    try:
+        while not (desk.idle() and (desk.found_all or desk.mandate.budget == 0)):
+            if not desk.turn() and not any(runner.run_started() for runner in callers):
+                desk.wait(0.05)
+    finally:
+        group.close(time.monotonic() + 1.0)
 
 
 def _call(handler: Handler, context: JobContext, args: bytes) -> object:
@@ -116,12 +162,13 @@ class Inline:
     def run(self, ids: Collection[str]) -> None:
         """Run one attempt of each of these jobs, and of those due before them. Raises what the first of them raised."""
         desk = Desk(NAME, self._app.store, self._app.settings, None)
-        runner = CallerRunner(self._app, desk)
+        runner = CallerRunner(1, self._app.tasks.values(), self._app.store, self._app.settings)
+        runner.open(NAME, desk.ended.finished)
         desk.add(runner)
         wanted = set(ids)
         while True:
             desk.mandate.claiming = not wanted <= runner.raised.keys()
-            if not desk.turn():
+            if not desk.turn() and not runner.run_started():
                 if desk.idle():
                     break
                 desk.wait(0.05)

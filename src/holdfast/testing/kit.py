@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import tempfile
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import count
 from typing import Any
@@ -16,18 +17,19 @@ import msgspec
 
 from holdfast import events
 from holdfast.app import Holdfast
-from holdfast.errors import BadArguments
+from holdfast.errors import BadArguments, BadSettings, StoreError
 from holdfast.job import Job
 from holdfast.model.job import ClaimedJob, JobRecord, Wants
 from holdfast.model.lifecycle import State
 from holdfast.model.outcome import given_back
 from holdfast.store import open_store
-from holdfast.tasks.current import in_handler
+from holdfast.store.engine import underlying
+from holdfast.tasks.current import JobInfo, in_handler
 from holdfast.tasks.options import names_of
 from holdfast.tasks.task import Enqueuer, Task
 from holdfast.testing.clock import Clock, Duration
 from holdfast.testing.describe import blocking, listed, told
-from holdfast.testing.inline import Inline
+from holdfast.testing.inline import Inline, drain_here
 from holdfast.testing.matching import as_json, fits, matches
 from holdfast.worker.intake import FilterPauses
 from holdfast.worker.worker import Worker
@@ -38,29 +40,80 @@ ENOUGH = 1_000  # attempts in one run_due()
 
 
 @contextmanager
-def store(app: Holdfast, *, now: datetime | None = None, inline: bool = False, **settings: Any) -> Iterator[Kit]:
-    """Give an application a temporary SQLite store, whatever it is configured with, and restore it at the end. Its
-    clock stands still at `now` until it is moved. `settings` are those of `Holdfast(…)`; by default one handler of each
-    kind (async, sync) runs at a time."""
+def store(
+    app: Holdfast, *, now: datetime | None = None, inline: bool = False, url: str | None = None, conn: Any = None,
+    **settings: Any,
+) -> Iterator[Kit]:  # fmt: skip
+    """Give an application a throw-away store, whatever it is configured with, and restore it at the end: a temporary
+    SQLite file, tables of its own in the database `url`, or on the open connection `conn` (of SQLAlchemy, Django or a
+    driver), as part of its transaction. Its clock stands still at `now` until it is moved. `settings` are those of
+    `Holdfast(…)`; by default one handler of each kind (async, sync) runs at a time."""
     if in_handler():
         raise AssertionError("a handler can't move its own application to another store")
     clock = Clock(now)
+    conn = _bound(conn)
     with tempfile.TemporaryDirectory(prefix="holdfast-test-", ignore_cleanup_errors=True) as directory:
         before = app.settings, app._store
-        given: dict[str, Any] = {"synchronous": "off", "concurrency": 1, "threads": 1, **settings}
+        file = f"sqlite:///{directory}/jobs.db"
+        place = {"url": file} if url is None and conn is None else _apart(url, conn, file, settings)
+        given: dict[str, Any] = {"synchronous": "off", "concurrency": 1, "threads": 1, **settings, **place}
         if "lease" in given:
             given.setdefault("heartbeat", 0.0)
-        app.settings = replace(app.settings, url=f"sqlite:///{directory}/jobs.db", **given)
+        app.settings = replace(app.settings, **given)
         app._store = None
         try:
-            app._store = open_store(app.settings, clock=clock)
+            app._store = open_store(app.settings, clock=clock, conn=conn)
             app._store.schema.migrate()
-            kit = Kit(app, clock)
+            kit = Kit(app, clock, here=conn is not None)
             with kit.inline() if inline else nullcontext():
                 yield kit
         finally:
+            if app._store is not None and (url is not None or conn is not None):
+                with suppress(StoreError):  # the transaction of `conn` was broken off, or the database is away
+                    app._store.schema.drop()
             app.close()
             app.settings, app._store = before
+
+
+def _apart(url: str | None, conn: Any, file: str, settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings of a store with tables of its own, in this database or on this connection."""
+    if url is not None and conn is not None:
+        raise BadSettings("testing.store takes url= or conn=, not both")
+    if named := settings.keys() & {"schema", "prefix"}:
+        raise BadSettings(f"testing.store makes tables of its own in that database: leave out {named.pop()}=")
+    if conn is not None:
+        url = _url_of(conn, file)
+    name = f"holdfast_test_{uuid.uuid4().hex[:12]}"
+    # `prepare`: our connections prepare statements, and send notifications beside them. This one is the test's.
+    return {"url": url, "schema": name, "prefix": f"{name}_", **({} if conn is None else {"prepare": False})}
+
+
+def _bound(conn: Any) -> Any:
+    """The connection of a session of SQLAlchemy: a session begins with a savepoint, and the transaction comes first."""
+    if not hasattr(conn, "get_bind"):
+        return conn
+    if not hasattr(conn.get_bind(), "in_transaction"):
+        raise BadSettings(
+            "this session gets its connections from an engine, and another one after each commit: bind it to the "
+            "connection whose transaction the test rolls back, Session(bind=connection, "
+            'join_transaction_mode="create_savepoint"), or use testing.store(hf, url=…)',
+            number="HF1112",
+        )
+    return conn.get_bind()
+
+
+def _url_of(conn: Any, file: str) -> str:
+    """What to call the database of a connection. `file`: for one of SQLite, which may be in memory."""
+    driver = underlying(conn)
+    if isinstance(driver, sqlite3.Connection):
+        return file
+    if type(driver).__module__.partition(".")[0] == "psycopg" and hasattr(driver, "transaction"):
+        return f"postgresql://{driver.info.host}:{driver.info.port}/{driver.info.dbname}"
+    raise BadSettings(
+        "testing.store(hf, conn=…) needs an open connection of sqlite3, psycopg, SQLAlchemy or Django (not an "
+        f"asynchronous one), not {type(conn).__name__}",
+        number="HF1112",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,14 +127,17 @@ class Ran:
     outcome: str
     error: str | None = None
     delay: float = 0.0
+    exception: BaseException | None = field(default=None, compare=False)  # what the handler raised
 
 
 class Kit:
     """An application on a temporary store. `app` is yours; nothing about it is faked."""
 
-    def __init__(self, app: Holdfast, clock: Clock) -> None:
+    def __init__(self, app: Holdfast, clock: Clock, *, here: bool = False) -> None:
+        """`here`: `run_due` runs synchronous handlers in the thread that calls it."""
         self.app = app
         self.clock = clock
+        self._here = here
 
     # -- time --------------------------------------------------------------------------------------------------------
 
@@ -105,20 +161,34 @@ class Kit:
         __tracebackhide__ = True
         wanted = None if expect is None else _state(expect)
         served = None if queues is None else names_of("run_due: queues", queues)
-        # A test's patches and its clock exist only in this process, so isolated tasks run here too.
-        worker = Worker(self.app.store, self.app.settings, self.app.runner_group(isolated=True), queues=served)
         ran: list[Ran] = []
+        raised: dict[tuple[str, int], BaseException] = {}
 
         def hear(name: str, fields: dict[str, Any]) -> None:
-            if name in ENDED and fields.get("worker") == worker.id:
-                ran.extend(_ran(name, job) for job in fields["jobs"] if "seconds" in job)
+            if name in ENDED and fields.get("worker") == worker:
+                ran.extend(_ran(name, job, raised) for job in fields["jobs"] if "seconds" in job)
 
+        def keep(job: JobInfo | None, error: BaseException) -> None:
+            if job is not None:
+                raised[job.id, job.attempt] = error
+
+        hooks = self.app._hooks.error
+        hooks.append(keep)
         unsubscribe = events.subscribe(hear)
         try:
-            worker.watchdog.catch_up()
-            worker.drain(jobs=limit)
+            # A test's patches and its clock exist only in this process, so isolated tasks run here too.
+            if self._here:
+                worker = f"testing~{uuid.uuid4().hex[:12]}"
+                drain_here(self.app, worker, served, limit)
+            else:
+                group = self.app.runner_group(isolated=True)
+                working = Worker(self.app.store, self.app.settings, group, queues=served)
+                worker = working.id
+                working.watchdog.catch_up()
+                working.drain(jobs=limit)
         finally:
             unsubscribe()
+            hooks.remove(keep)
         if len(ran) >= limit and any(job.state is State.QUEUED and job.run_at <= self.now for job in self._records()):
             raise AssertionError(
                 f"{len(ran)} attempts ran and more is due: does a task enqueue itself, or try again at once for ever? "
@@ -139,7 +209,9 @@ class Kit:
         found = [self.app.store.reads.get(id) for id in dict.fromkeys(one.id for one in ran)]
         if others := [record for record in found if record.state is not wanted]:
             lines = "\n".join(f"  {told(self.app, record, self.now)}" for record in others)
-            raise AssertionError(f"{len(others)} of {len(found)} jobs that ran are not {wanted}:\n{lines}")
+            failed = {record.id for record in others}
+            cause = next((one.exception for one in reversed(ran) if one.id in failed and one.exception), None)
+            raise AssertionError(f"{len(others)} of {len(found)} jobs that ran are not {wanted}:\n{lines}") from cause
 
     def inline(self) -> AbstractContextManager[None]:
         """`with kit.inline():` a job runs as soon as it is enqueued, in the thread that enqueues it, and an error of
@@ -258,9 +330,10 @@ def _state(name: State | str) -> State:
 ENDED = frozenset(events.VERBS[verb] for verb in ENDS)
 
 
-def _ran(outcome: str, job: dict[str, Any]) -> Ran:
+def _ran(outcome: str, job: dict[str, Any], raised: dict[tuple[str, int], BaseException]) -> Ran:
     error = f"{job['error_code']}: {job['error']}" if "error" in job else None
-    return Ran(job["job"], job["task"], job["attempt"], outcome, error, job.get("delay", 0.0))
+    exception = raised.get((job["job"], job["attempt"]))
+    return Ran(job["job"], job["task"], job["attempt"], outcome, error, job.get("delay", 0.0), exception)
 
 
 def _asked(asked: Enqueuer[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:

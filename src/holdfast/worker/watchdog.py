@@ -24,6 +24,16 @@ from holdfast.worker.rescuer import Rescuer, Trust, now
 from holdfast.worker.retention import Retention
 from holdfast.worker.wakeups import Wakeups
 
+
+def catch_up(store: Store, rescuer: Rescuer, retention: Retention) -> None:
+    """Do all that the database's clock says is due, at once: for a caller that knows that no other worker lives."""
+    rescuer.rescue_expired()
+    expire(store)
+    while store.pauses.let_go():
+        pass
+    retention.walk()
+
+
 # A worker's row in the database: it exists, what it serves, and whether it can take more work.
 
 
@@ -136,11 +146,7 @@ class Watchdog:
         self._loop.wake()
 
     def catch_up(self) -> None:
-        """Do all that the database's clock says is due, at once: for a caller that knows that no other worker lives."""
-        self._rescuer.rescue_expired()
-        expire(self._store)
-        self._let_go()
-        self._retention.walk()
+        catch_up(self._store, self._rescuer, self._retention)
 
     # -- the loops -----------------------------------------------------------------------------------------------------
 
@@ -236,7 +242,7 @@ class Watchdog:
         ends = [at for at in (look.next_lease_end, look.next_pause_end) if at is not None]
         return min([self._lease, *(max(MARGIN, at + MARGIN) for at in ends)])
 
-    def _let_go(self, until: float = float("inf")) -> None:
+    def _let_go(self, until: float) -> None:
         """Let go of jobs whose hold has ended. If that takes long, look again before going on with it."""
         while self._store.pauses.let_go():
             self._wakeups.due_in(0.0)

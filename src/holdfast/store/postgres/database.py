@@ -49,7 +49,10 @@ class PostgresDatabase:
         )
         self._numbered: dict[str, tuple[bytes, tuple[str, ...]]] = {}
         self.primary = Primary(settings)
-        self.pool: ConnectionPool[Connection] = ConnectionPool(self.connect, usable, usable)
+        self.pool = self.open_pool()
+
+    def open_pool(self) -> ConnectionPool[Connection]:
+        return ConnectionPool(self.connect, usable, usable)
 
     # -- connections -------------------------------------------------------------------------------------------------
 
@@ -100,7 +103,7 @@ class PostgresDatabase:
         with self.use() as connection, connection.transaction():
             if not self.settings.prepare:
                 connection.execute(f"set local lock_timeout = '{LOCK_TIMEOUT}'")
-            yield _Transaction(self, connection)
+            yield StatementTransaction(self, connection)
 
     def write(self, name: str, /, **parameters: Any) -> list[Row]:
         # In one message: there is no moment in which a frozen client holds the row's lock.
@@ -142,7 +145,7 @@ class PostgresDatabase:
         return numbered
 
 
-class _Transaction:
+class StatementTransaction:
     def __init__(self, database: PostgresDatabase, connection: Connection) -> None:
         self._database = database
         self._connection = connection

@@ -110,6 +110,10 @@ class PostgresSchema:
         found = self._version(connection)
         check_version("postgres", self._db.shown_url, found, self._oldest)
 
+    def drop(self) -> None:
+        with self._db.use() as connection, connection.transaction():
+            connection.execute(f"drop schema if exists {self._db.schema} cascade", prepare=False)
+
     def catalogue(self) -> tuple[list[Thing], list[Thing]]:
         with self._db.use() as connection:
             return found_and_fresh(connection, self._db.settings.schema)

@@ -11,6 +11,7 @@ from holdfast.model.peers import Place
 from holdfast.settings import Settings
 from holdfast.store.base import JobId, Store
 from holdfast.store.migrate import misfit
+from holdfast.store.postgres.borrowed import BorrowedDatabase, BorrowedExchange, BorrowedUserConnections, NoWakeups
 from holdfast.store.postgres.database import PostgresDatabase
 from holdfast.store.postgres.enqueue import PostgresEnqueue
 from holdfast.store.postgres.exchange import PostgresExchange
@@ -25,12 +26,14 @@ class PostgresStore(Store):
     enqueueing: PostgresEnqueue
     exchanging: PostgresExchange
 
-    def __init__(self, settings: Settings, *, clock: Callable[[], datetime] | None = None) -> None:
-        db = PostgresDatabase(settings, clock)
-        exchanging = PostgresExchange(db)
-        wakeups = PostgresWakeups(db, exchanging)
+    def __init__(self, settings: Settings, *, clock: Callable[[], datetime] | None = None, conn: Any = None) -> None:
+        """`conn`: a connection of the user's, on which everything is done (borrowed.py)."""
+        db = PostgresDatabase(settings, clock) if conn is None else BorrowedDatabase(settings, clock, conn)
+        exchanging = PostgresExchange(db) if conn is None else BorrowedExchange(db)
+        wakeups = PostgresWakeups(db, exchanging) if conn is None else NoWakeups(db, exchanging)
+        users = PostgresUserConnections(db) if conn is None else BorrowedUserConnections(db)
         super().__init__(
-            db, schema=PostgresSchema(db), wakeups=wakeups, user_connections=PostgresUserConnections(db),
+            db, schema=PostgresSchema(db), wakeups=wakeups, user_connections=users,
             enqueueing=PostgresEnqueue(db, wakeups), exchanging=exchanging,
         )  # fmt: skip
 

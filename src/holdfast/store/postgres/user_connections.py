@@ -24,11 +24,16 @@ class PostgresUserConnections:
         self._db = db
         self.permits = Permits(db.settings.handler_connections)
 
-    def execute_on(self, connection: Any) -> Callable[[str, dict[str, Any]], list[Row]]:
+    def checked(self, connection: Any) -> psycopg.Connection[Any]:
+        """The driver's connection."""
         if not isinstance(connection, psycopg.Connection):
             connection = underlying(connection)
         if not isinstance(connection, psycopg.Connection):
             raise BadSettings(_wrong_connection(connection, psycopg.AsyncConnection, "aenqueue"), number="HF1112")
+        return connection
+
+    def execute_on(self, connection: Any) -> Callable[[str, dict[str, Any]], list[Row]]:
+        connection = self.checked(connection)
 
         def execute(text: str, parameters: dict[str, Any]) -> list[Row]:
             # Not with the caller's kind of cursor, which may not support our parameters or formats.

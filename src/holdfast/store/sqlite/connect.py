@@ -93,6 +93,11 @@ class Connection:
                 raise error
             self._in_place_at = now
 
+    def use_log(self) -> None:
+        """Switching to the write-ahead log needs the file alone; the gate makes the first processes take turns."""
+        with self.gate:
+            self.db.execute("pragma journal_mode = wal")
+
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
         """A write transaction: committed at the end, rolled back by an exception."""
@@ -155,11 +160,11 @@ class Connection:
 
 @contextmanager
 def reading_text_as(db: sqlite3.Connection, factory: Callable[[bytes], Any]) -> Iterator[None]:
-    db.text_factory = factory
+    before, db.text_factory = db.text_factory, factory
     try:
         yield
     finally:
-        db.text_factory = str
+        db.text_factory = before
 
 
 def _inode(path: str) -> int | None:

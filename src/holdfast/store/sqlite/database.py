@@ -32,6 +32,7 @@ class SqliteDatabase:
         self.shown_url = settings.shown_url
         self.path = path_of(settings)
         self.clock = clock or (lambda: datetime.now(UTC))
+        self.for_tests = clock is not None
         self.stamp: Callable[[], str] = Stamp() if clock is None else (lambda: stored(self.clock()))
         self.codec = SqliteCodec()
         self.statements = Statements(
@@ -45,8 +46,11 @@ class SqliteDatabase:
             by_ready=f'indexed by "{settings.prefix}jobs_ready"',
         )
         self._after: dict[str, list[str]] = {}
-        self.pool: ConnectionPool[Connection] = ConnectionPool(self._connect, Connection.in_order, file=self.path)
+        self.pool = self.open_pool()
+
+    def open_pool(self) -> ConnectionPool[Connection]:
         prepare_file(self.path)
+        return ConnectionPool(self._connect, Connection.in_order, file=self.path)
 
     def _connect(self) -> Connection:
         return Connection(self.path, self.settings, self.pool)

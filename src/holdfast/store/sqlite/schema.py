@@ -64,9 +64,7 @@ class SqliteSchema:
 
     def migrate(self) -> list[str]:
         with self._db.use() as connection:
-            # Switching to the write-ahead log needs the file alone; the gate makes the first processes take turns.
-            with connection.gate:
-                connection.db.execute("pragma journal_mode = wal")
+            connection.use_log()
             with connection.writing() as db:
                 applied = pending("sqlite", self._version(db) or 0)
                 for migration in applied:
@@ -87,6 +85,12 @@ class SqliteSchema:
         with self._db.use() as connection:
             found = self._version(connection.db)
         check_version("sqlite", self._db.shown_url, found, self._oldest)
+
+    def drop(self) -> None:
+        with self._db.use() as connection, connection.writing() as db:
+            mine = "select name from sqlite_master where type = 'table' and substr(name, 1, length(?1)) = ?1"
+            for (table,) in db.execute(mine, (self._db.settings.prefix,)).fetchall():
+                db.execute(f'drop table "{table}"')
 
     def catalogue(self) -> tuple[list[Thing], list[Thing]]:
         expected = fresh(self._db.statements)

@@ -11,6 +11,7 @@ from holdfast.settings import Settings
 from holdfast.store.attempts import Attempts, as_text
 from holdfast.store.base import JobId, Ref, Store
 from holdfast.store.migrate import misfit
+from holdfast.store.sqlite.borrowed import BorrowedDatabase, BorrowedEnqueue, BorrowedUserConnections
 from holdfast.store.sqlite.codec import seconds_until, stored
 from holdfast.store.sqlite.database import SqliteDatabase
 from holdfast.store.sqlite.enqueue import SqliteEnqueue
@@ -23,11 +24,14 @@ from holdfast.store.sqlite.wakeups import SqliteWakeups
 class SqliteStore(Store):
     db: SqliteDatabase
 
-    def __init__(self, settings: Settings, *, clock: Callable[[], datetime] | None = None) -> None:
-        db = SqliteDatabase(settings, clock)
+    def __init__(self, settings: Settings, *, clock: Callable[[], datetime] | None = None, conn: Any = None) -> None:
+        """`conn`: a connection of the user's, on which everything is done (borrowed.py)."""
+        db = SqliteDatabase(settings, clock) if conn is None else BorrowedDatabase(settings, clock, conn)
+        users = SqliteUserConnections(db) if conn is None else BorrowedUserConnections(db)
         super().__init__(
-            db, schema=SqliteSchema(db), wakeups=SqliteWakeups(db), user_connections=SqliteUserConnections(db),
-            enqueueing=SqliteEnqueue(db), exchanging=SqliteExchange(db), attempts=SqliteAttempts,
+            db, schema=SqliteSchema(db), wakeups=SqliteWakeups(db), user_connections=users,
+            enqueueing=SqliteEnqueue(db) if conn is None else BorrowedEnqueue(db),
+            exchanging=SqliteExchange(db), attempts=SqliteAttempts,
         )  # fmt: skip
 
     def look(

@@ -12,7 +12,7 @@ from typing import Any
 from holdfast.errors import BadSettings
 from holdfast.store.columns import Row
 from holdfast.store.engine import underlying
-from holdfast.store.sqlite.connect import DISK_TROUBLE, TRANSIENT, code_of, is_transient, translate
+from holdfast.store.sqlite.connect import DISK_TROUBLE, TRANSIENT, code_of, is_transient, reading_text_as, translate
 from holdfast.store.sqlite.database import SqliteDatabase
 
 Execute = Callable[[str, dict[str, Any]], list[Row]]
@@ -25,26 +25,43 @@ class SqliteUserConnections:
     def __init__(self, db: SqliteDatabase) -> None:
         self._db = db
 
-    def execute_on(self, connection: Any) -> Execute:
+    def checked(self, connection: Any) -> sqlite3.Connection:
+        """The driver's connection, if it is open on our file."""
         path = self._db.path
         if not isinstance(connection, sqlite3.Connection):
             connection = underlying(connection)
         if not isinstance(connection, sqlite3.Connection):
             kind = f"{type(connection).__module__}.{type(connection).__qualname__}"
-            raise BadSettings(f"conn= needs a sqlite3 connection to {path}, not a {kind}", number="HF1112")
+            raise BadSettings(f"conn= needs a sqlite3 connection to {path}, not a {kind}{self._hint}", number="HF1112")
         opened = {Path(row[2]) for row in connection.execute("pragma database_list").fetchall() if row[2]}
         if path.resolve() not in {other.resolve() for other in opened}:
-            raise BadSettings(f"conn= is open on another file than the jobs are in ({path})", number="HF1112")
+            raise BadSettings(
+                f"conn= is open on another file than the jobs are in ({path}){self._hint}", number="HF1112"
+            )
+        return connection
+
+    @property
+    def _hint(self) -> str:
+        if not self._db.for_tests:
+            return ""
+        return (
+            ". The jobs of this test are in a throw-away store: have it on that connection, testing.store(hf, conn=…), "
+            "or in that database, testing.store(hf, url=…)"
+        )
+
+    def execute_on(self, connection: Any) -> Execute:
+        connection = self.checked(connection)
 
         def execute(text: str, parameters: dict[str, Any]) -> list[Row]:
             cursor = connection.cursor()
             cursor.row_factory = None
             try:
-                rows = cursor.execute(text, self._db.parameters(text, parameters)).fetchall()
+                with reading_text_as(connection, str):
+                    rows = cursor.execute(text, self._db.parameters(text, parameters)).fetchall()
             except sqlite3.Error as error:
                 # What is refused on a caller's own connection is the caller's affair; that others write is not.
                 if is_transient(error):
-                    raise translate(str(path), error) from error
+                    raise translate(str(self._db.path), error) from error
                 raise
             names = [column[0] for column in cursor.description or ()]
             return [dict(zip(names, row, strict=True)) for row in rows]
