@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from holdfast.job import Job
     from holdfast.model.content_key import content_key
     from holdfast.model.isolation import Limits
+    from holdfast.model.job import ErrorGroup
     from holdfast.model.lifecycle import State
     from holdfast.model.retry import Exponential
     from holdfast.redact import Secret
@@ -39,6 +40,7 @@ __all__ = [
     "BadSettings",
     "Cancel",
     "Crashed",
+    "ErrorGroup",
     "Exponential",
     "Fail",
     "Holdfast",
@@ -67,9 +69,9 @@ __all__ = [
 # Each name is imported when it is first asked for. All of them together take several times as long as Python takes to
 # start, and a worker is to hear signals before that.
 _HOMES = {
-    "Exponential": "model.retry", "Holdfast": "app", "Job": "job", "JobContext": "tasks.context",
-    "JobInfo": "tasks.current", "Limits": "model.isolation", "Secret": "redact", "State": "model.lifecycle",
-    "content_key": "model.content_key",
+    "ErrorGroup": "model.job", "Exponential": "model.retry", "Holdfast": "app", "Job": "job",
+    "JobContext": "tasks.context", "JobInfo": "tasks.current", "Limits": "model.isolation", "Secret": "redact",
+    "State": "model.lifecycle", "content_key": "model.content_key",
 }  # fmt: skip
 
 if not TYPE_CHECKING:

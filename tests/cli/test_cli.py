@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 from pathlib import Path
 from typing import Any
@@ -43,11 +44,13 @@ def test_jobs_are_listed_and_shown_in_every_format(shell: Shell, kept: Store) ->
     kept.enqueue(new_job("refuse", b'{"n":1}', queue="other"))
     shell("drain", "app:hf")
     table = shell("jobs", "list").stdout.splitlines()
-    assert table[0].split() == ["id", "state", "task", "queue", "attempt", "due", "error"]
+    assert table[0].split() == ["id", "state", "task", "queue", "attempt", "due", "failed", "error"]
     assert [line.split()[:4] for line in table[1:]] == [
         ["2", "failed", "refuse", "other"],
         ["1", "succeeded", "double", "default"],
     ]
+    assert re.search(r"\d(?:m?s) ago  +NO: no\s*$", table[1])
+    assert table[2].rstrip().endswith("ago")
     [failed] = json.loads(shell("jobs", "list", "--state", "failed", "-o", "json").stdout)
     assert (failed["id"], failed["error_code"], failed["args"]) == ("2", "NO", {"n": 1})
     lines = shell("jobs", "list", "-o", "jsonl").stdout.splitlines()

@@ -131,7 +131,7 @@ def _read(terminal: int) -> bytes:
         (["set", "1", "priority=x"], "priority=x can't be read"),
         (["set", "1", "priority=900"], "priority must be a whole number from -100 to 100"),
         (["set", "1", "delay=soon"], "delay=soon can't be read"),
-        (["retry"], "Missing argument"),
+        (["retry"], "which jobs?"),
     ],
 )
 def test_what_makes_no_sense_is_refused_in_words(shell: Shell, kept: Store, arguments: list[str], said: str) -> None:

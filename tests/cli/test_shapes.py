@@ -22,6 +22,7 @@ DEPTH = "due scheduled running failed pending pending_running capped oldest_due_
 SHAPES = {
     "jobs list": JOB,
     "jobs list state:failed": JOB,
+    "jobs list --by error": "id jobs tasks first_at last_at error_code error_message example",
     "jobs show 1": JOB + " attempts steps audit",
     "jobs retry state:failed --dry-run": "verb jobs capped",
     "jobs retry 1": "verb changed refused asked",

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -15,6 +16,7 @@ from holdfast.app import Holdfast
 from holdfast.cli.base import open_app, print_data, say, talk
 from holdfast.cli.jobs import hint_at_names, print_jobs
 from holdfast.errors import BadArguments, JobNotFound, Refused
+from holdfast.model.durations import short_duration
 from holdfast.model.filter import BadFilter, Filter, in_state_for, parse
 from holdfast.model.job import Changed
 from holdfast.model.lifecycle import State
@@ -36,18 +38,20 @@ REQUESTED = {"cancel": "stop", "pause": "park"}  # what a running job is asked t
 def apply(
     verb: str, words: Sequence[str], *, yes: bool, dry_run: bool, output: str, url: str | None,
     reason: str | None, by: str | None, parameters: dict[str, Any] | None = None,
+    some: dict[str, Any] | None = None,
 ) -> None:  # fmt: skip
-    """Apply a verb to the jobs that these words select, and print what came of it."""
+    """Apply a verb to the jobs that these words select, and print what came of it. `some`: of those to retry, the
+    oldest `limit`, over `spread` seconds."""
     filter = selected(words)
     who = {"reason": reason_of(verb, reason), "by": by_of(verb, by)}
     app = open_app(url)
     parameters = who | (parameters or {})
     missing: list[str] = []
-    if len(filter.ids) == 1 and filter == Filter(ids=filter.ids) and not dry_run:
+    if len(filter.ids) == 1 and filter == Filter(ids=filter.ids) and not dry_run and some is None:
         done = _one(app.store, verb, filter.ids[0], parameters)
     else:
         missing = _missing(app.store, filter)
-        count = _preview(app, verb, filter)
+        count = _preview(app, verb, filter, **some or {})
         if dry_run:
             if output != "table":
                 print_data([{"verb": verb, "jobs": min(count, CAP), "capped": count > CAP}], output, one=True)
@@ -55,7 +59,7 @@ def apply(
             return
         if count > 1 and not yes:
             _ask(verb, count)
-        done = _all(app.store, verb, filter, count, parameters)
+        done = _all(app.store, verb, filter, count, parameters, some)
     if output == "table":
         say(_described(verb, done))
     else:
@@ -97,7 +101,7 @@ def _complain_of(missing: Sequence[str], besides: str = "") -> None:
         raise JobNotFound(f"there is no job {', '.join(missing[:20])}{', …' * (len(missing) > 20)}{besides}")
 
 
-def _preview(app: Holdfast, verb: str, filter: Filter) -> int:
+def _preview(app: Holdfast, verb: str, filter: Filter, limit: int | None = None, spread: float = 0.0) -> int:
     """Say how many jobs would change, and show some of them. Returns how many; more than CAP are not counted."""
     able = in_state_for(verb, filter)
     count = 0 if able is None else _count(app.store, able)
@@ -108,9 +112,16 @@ def _preview(app: Holdfast, verb: str, filter: Filter) -> int:
             hint_at_names(app, filter)
         return 0
     besides = f" ({others:,} more not in a state for it)" if others > 0 and count + others <= CAP else ""
-    newest = f", the newest {SHOWN}:" if count > SHOWN else ":"
-    talk(f"{verb}: {_capped(count)} in {app.settings.shown_url}{besides}{newest}")
-    print_jobs(app.store.reads.jobs(able, limit=SHOWN), err=True)
+    what = _capped(count)
+    if limit is not None and limit < count:
+        what, count = f"the oldest {limit:,} of {what}", limit
+    what += f" in {app.settings.shown_url}" + f", over {short_duration(spread)}" * bool(spread) + besides
+    if limit is None:
+        talk(f"{verb}: {what}" + (f", the newest {SHOWN}:" if count > SHOWN else ":"))
+        print_jobs(app.store.reads.jobs(able, limit=SHOWN), err=True)
+    else:
+        talk(f"{verb}: {what}" + (f", the first {SHOWN}:" if count > SHOWN else ":"))
+        print_jobs(app.store.reads.records(app.store.reads.oldest(able, min(limit, SHOWN)))[::-1], err=True)
     return count
 
 
@@ -125,13 +136,17 @@ def _ask(verb: str, count: int) -> None:
         raise click.exceptions.Exit(1)
 
 
-def _all(store: Store, verb: str, filter: Filter, count: int, parameters: dict[str, Any]) -> Changed:
+def _all(
+    store: Store, verb: str, filter: Filter, count: int, parameters: dict[str, Any], some: dict[str, Any] | None
+) -> Changed:
+    if some is None:
+        act = partial(store.operator.bulk, verb, filter, **parameters)
+    else:
+        act = partial(store.operator.retry_some, filter, **parameters, **some)
     if count <= CHUNK or not sys.stderr.isatty():
-        return store.operator.bulk(verb, filter, **parameters)
+        return act()
     with click.progressbar(length=count, label=verb, file=sys.stderr) as bar:
-        return store.operator.bulk(
-            verb, filter, told=lambda so_far: bar.update(sum(astuple(so_far)) - bar.pos), **parameters
-        )
+        return act(told=lambda so_far: bar.update(sum(astuple(so_far)) - bar.pos))
 
 
 def _described(verb: str, done: Changed) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import click
@@ -14,6 +14,7 @@ from holdfast.cli.job_selection import apply
 from holdfast.cli.jobs import jobs
 from holdfast.errors import BadArguments
 from holdfast.model.durations import parse_duration
+from holdfast.operations import MOST, share
 from holdfast.tasks.options import changes
 
 Command = Callable[..., Any]
@@ -33,17 +34,25 @@ def verb_options(command: Command) -> Command:
 
 
 @jobs.command()
-@click.argument("which", nargs=-1, required=True)
+@click.argument("which", nargs=-1)
+@click.option("--group", metavar="ID", help="Only failed jobs of this group of errors.")
+@click.option("--limit", type=click.IntRange(1, MOST), help="Only so many, the oldest.")
+@click.option("--spread", metavar="DURATION", help="Due evenly over this time (10m), instead of all at once.")
 @verb_options
-def retry(which: tuple[str, ...], **options: Any) -> None:
+def retry(which: tuple[str, ...], group: str | None, limit: int | None, spread: str | None, **options: Any) -> None:
     """Run failed or cancelled jobs again, attempts counted from 0: by ID…, or all that match a FILTER.
 
     \b
     Examples:
-      holdfast jobs retry 42
       holdfast jobs retry state:failed queue:mail since:1h --yes
+      holdfast jobs retry --group 3f2a9c11ab --limit 10 --spread 10m --dry-run
     """
-    apply("retry", which, **options)
+    if group is not None:
+        which = (*which, f"group:{group}", *["state:failed"] * (not any(word.startswith("state:") for word in which)))
+    some = None
+    if limit is not None or spread is not None:
+        some = share(limit, None if spread is None else _duration("--spread", spread))
+    apply("retry", which, some=some, **options)
 
 
 @jobs.command()
@@ -133,3 +142,10 @@ def _change(name: str, value: str) -> tuple[str, Any]:
         return name, read[name](value)
     except ValueError:
         raise BadArguments(f"{name}={value} can't be read: write priority=5, delay=10m, tags=a,b") from None
+
+
+def _duration(option: str, text: str) -> timedelta:
+    try:
+        return parse_duration(text)
+    except ValueError:
+        raise BadArguments(f"{option} {text} is no duration: write 90s, 10m or 1h") from None

@@ -25,16 +25,18 @@ from holdfast.cli.base import (
     to_json,
     url_option,
 )
+from holdfast.errors import BadArguments
 from holdfast.harmless import block
 from holdfast.model.durations import short_duration
 from holdfast.model.filter import ALL, STATES, Filter, parse
-from holdfast.model.job import JobRecord, Progress, StepRecord
+from holdfast.model.job import ErrorGroup, JobRecord, Progress, StepRecord
 from holdfast.model.lifecycle import State
 from holdfast.model.text import nearest
 from holdfast.redact import hide_secrets
 from holdfast.store.reads import WINDOW
 
 SHOWN = 200  # characters of a step's result in a table
+MESSAGE = 60  # of an error's message
 
 
 @cli.group()
@@ -54,24 +56,30 @@ def jobs() -> None:
 @click.option("--queue", multiple=True, help="Only jobs of this queue, or one of several.")
 @click.option("--task", multiple=True, help="Only jobs of this task, or one of several.")
 @click.option("--before", metavar="ID", help="Only jobs older than this one: the next page.")
+@click.option("--by", type=click.Choice(["error"]), help="Group failed jobs by the kind of their error.")
 @click.option("-n", "--limit", type=click.IntRange(1, 10_000), default=20, show_default=True)
 @output_option
 @url_option
 def list_jobs(
     filter: tuple[str, ...], state: tuple[str, ...], queue: tuple[str, ...], task: tuple[str, ...], before: str | None,
-    limit: int, output: str, url: str | None,
+    by: str | None, limit: int, output: str, url: str | None,
 ) -> None:  # fmt: skip
     """List jobs, newest first: all of them, or those that match a FILTER.
 
-    A FILTER is made of state: queue: task: tag: since: error: args.NAME: id: key: worker:; a job must match all.
+    A FILTER is made of state: queue: task: tag: since: error: group: args.NAME: id: key: worker:; a job must match all.
 
     \b
     Examples:
       holdfast jobs list 'state:failed queue:mail since:1h'
-      holdfast jobs list task:audit args.user_id:42 -n 5 -o json
+      holdfast jobs list --by error queue:mail
     """
     wanted = parse(" ".join(filter)).narrowed(state=state, queue=queue, task=task)
+    if by is not None and before is not None:
+        raise BadArguments("--before goes on in a list of jobs, and --by error lists groups: leave one out")
     app = open_app(url)
+    if by is not None:
+        print_groups(app.store.reads.error_groups(wanted, limit), output)
+        return
     found = app.store.reads.jobs(wanted, before=before, limit=limit)
     if output == "table":
         print_jobs(found)
@@ -99,16 +107,43 @@ def hint_at_names(app: Holdfast, filter: Filter) -> None:
 
 def print_jobs(found: Sequence[JobRecord], *, err: bool = False) -> None:
     print_table(
-        ("id", "state", "task", "queue", "attempt", "due", "error"),
+        ("id", "state", "task", "queue", "attempt", "due", "failed", "error"),
         [
             (
                 job.id, shown_state(job), job.task, job.queue, f"{job.attempt}/{job.max_attempts}", ago(job.run_at),
-                "" if job.state is State.SUCCEEDED else job.error_code or "",
+                "" if job.failed_at is None else ago(job.failed_at), shown_error(job.error_code, job.error_message),
             )
             for job in found
         ],
         err=err,
     )  # fmt: skip
+
+
+def print_groups(groups: Sequence[ErrorGroup], output: str) -> None:
+    if output != "table":
+        print_data([plain(asdict(group)) for group in groups], output)
+        return
+    print_table(
+        ("group", "jobs", "first", "last", "task", "example", "error"),
+        [
+            (
+                group.id, f"{group.jobs:,}", ago(group.first_at), ago(group.last_at), ", ".join(group.tasks),
+                group.example, shown_error(group.error_code, group.error_message),
+            )
+            for group in groups
+        ],
+    )  # fmt: skip
+    if groups:
+        talk(f"look at one: holdfast jobs list group:{groups[0].id}; retry it: holdfast jobs retry --group …")
+
+
+def shown_error(code: str | None, message: str | None) -> str:
+    """An error on one line of a table: its code, and the beginning of its message."""
+    if not code:
+        return ""
+    text = " ".join((message or "")[:MESSAGE].split())
+    short = text[: MESSAGE - 1] + "…" if len(message or "") > MESSAGE else text
+    return code if short in ("", code) else f"{code}: {short}"
 
 
 @jobs.command("show")

@@ -41,7 +41,7 @@ def page(db: Database, filter: Filter, before: str | None, limit: int) -> Page:
     return Page(map(record, rows), cut=cut, next=following)
 
 
-def chunks(db: Database, filter: Filter, size: int = CHUNK) -> Iterator[list[JobId]]:
+def chunks(db: Database, filter: Filter, size: int) -> Iterator[list[JobId]]:
     """All jobs that the filter matches, each once, however old; jobs enqueued meanwhile are left out."""
     for found, _ in _found(db, filter, LAST, limit=STEP, window=None):
         for start in range(0, len(found), size):
@@ -316,7 +316,7 @@ class Reads:
 
     def matching(self, filter: Filter) -> Iterator[list[JobId]]:
         """All jobs the filter means, in chunks of ids, newest first. Reads on as it is asked for more."""
-        return chunks(self._db, filter)
+        return chunks(self._db, filter, CHUNK)
 
     def oldest(self, filter: Filter, limit: int | None = None) -> list[JobId]:
         """All jobs the filter means, or the oldest of them, the oldest first."""
