@@ -422,8 +422,8 @@ GUARANTEES: dict[str, list[Bug]] = {
         bug(
             "a succeeded job can be cancelled",
             "store/sql/operator_verbs.sql",
-            " where id @any(ids) and state in ('queued',",
-            " where id @any(ids) and state in ('succeeded', 'queued',",
+            " where id @any(ids) and state in ('queued', 'paused', 'failed',",
+            " where id @any(ids) and state in ('succeeded', 'queued', 'paused', 'failed',",
             "contract/test_transitions.py::test_what_people_do_moves_a_job_as_the_table_says_or_is_refused",
         ).seen_by("jobs_move_as_the_lifecycle_says", tasks="quick hopeless resigned"),
         bug(

@@ -166,6 +166,7 @@ class Job(Generic[R_co]):
     def change(
         self,
         *,
+        queue: str | None = None,
         priority: int | None = None,
         delay: float | timedelta | None = None,
         run_at: datetime | None = None,
@@ -173,8 +174,8 @@ class Job(Generic[R_co]):
         reason: str | None = None,
         by: str | None = None,
     ) -> State:
-        """Change priority, due time or tags while it is queued."""
-        checked = changes(priority=priority, delay=delay, run_at=run_at, tags=tags)
+        """Change queue, priority, due time or tags while it is queued or paused."""
+        checked = changes(queue=queue, priority=priority, delay=delay, run_at=run_at, tags=tags)
         return self._app.store.operator.change(self.id, reason_of("change", reason), by_of("change", by), **checked)
 
     def retry(self, reason: str | None = None, *, by: str | None = None) -> State:

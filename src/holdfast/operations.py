@@ -152,16 +152,17 @@ def change(
     filter: str,
     reason: str | None = None,
     *,
+    queue: str | None = None,
     priority: int | None = None,
     delay: Seconds | None = None,
     run_at: datetime | None = None,
     tags: Sequence[str] | None = None,
     by: str | None = None,
 ) -> Changed:
-    """Change priority, due time or tags of every queued job that matches the filter."""
-    return bulk(
-        app, "change", filter, reason, by, **changes(priority=priority, delay=delay, run_at=run_at, tags=tags)
-    )  # fmt: skip
+    """Change queue, priority, due time or tags of every queued or paused job that matches the filter. In another queue
+    it is for that queue's workers, and no longer for those of the old one."""
+    given = changes(queue=queue, priority=priority, delay=delay, run_at=run_at, tags=tags)
+    return bulk(app, "change", filter, reason, by, **given)
 
 
 def bulk(

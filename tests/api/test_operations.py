@@ -386,3 +386,21 @@ def test_who_is_the_user_of_the_process_unless_said_otherwise(hf: Holdfast, monk
 def test_a_page_of_the_audit_begins_at_an_id(hf: Holdfast, before: object) -> None:
     with pytest.raises(BadArguments, match="HF1202 audit: before is the id of a record"):
         hf.audit(before=before)  # type: ignore[arg-type]
+
+
+def test_moved_jobs_wake_the_workers_of_their_new_queue(hf: Holdfast) -> None:
+    @hf.task(queue="old")
+    def task(n: int) -> int:
+        return n
+
+    jobs = [task.enqueue(n) for n in range(3)]
+    with working(hf, queues=["new"]) as worker:
+        wait_until(lambda: worker.desk.poller.listening and worker.desk.poller.nothing_due)
+        assert jobs[0].change(queue="new", by="ops") is State.QUEUED
+        assert jobs[0].wait(timeout=10) == 0
+        assert hf.change("state:queued queue:old", queue="new") == Changed(2, 0)
+        assert [job.wait(timeout=10) for job in jobs] == [0, 1, 2]
+    with pytest.raises(Refused, match="it is succeeded, and must be queued or paused"):
+        jobs[0].change(queue="old")
+    with pytest.raises(BadArguments, match="change: queue must be a text"):
+        hf.change("id:1", queue="")

@@ -127,7 +127,7 @@ def _read(terminal: int) -> bytes:
         (["retry", "sate:failed"], "there is no qualifier 'sate', perhaps 'state'"),
         (["set", "1"], "what is to change?"),
         (["set", "priority=3"], "which jobs?"),
-        (["set", "1", "colour=red"], "a job has no 'colour' to change; there are priority"),
+        (["set", "1", "colour=red"], "a job has no 'colour' to change; there are queue, priority"),
         (["set", "1", "priority=x"], "priority=x can't be read"),
         (["set", "1", "priority=900"], "priority must be a whole number from -100 to 100"),
         (["set", "1", "delay=soon"], "delay=soon can't be read"),
@@ -202,3 +202,20 @@ def test_several_states_queues_and_tasks_mean_any_of_them(shell: Shell, kept: St
     assert listed("--state", "failed", "--state", "queued") == [waiting, dead]
     assert listed("--queue", "mail", "--queue", "default") == [waiting, dead]
     assert listed("--task", "greet") == [waiting, dead]
+
+
+def test_jobs_move_to_another_queue(shell: Shell, kept: Store) -> None:
+    ids = [a_queued_job(kept, queue="old") for _ in range(3)]
+    a_queued_job(kept, queue="mail")
+    said = shell("jobs", "set", "queue=mial", ids[0])
+    assert said.stdout == "changed 1 job\n"
+    assert "no job, worker or application knows of queue 'mial'; did you mean 'mail'?" in said.stderr
+    moved = shell("jobs", "set", "queue=mail", "state:queued queue:old,mial", "--yes")
+    assert moved.stdout == "changed 3 jobs\n"
+    assert "knows of" not in moved.stderr
+    assert {kept.reads.get(id).queue for id in ids} == {"mail"}
+    [newest, *_] = shell.json("audit")
+    assert (newest["verb"], newest["what"], newest["parameters"]) == (
+        "change", "state:queued queue:old,mial", {"queue": "mail"},
+    )  # fmt: skip
+    assert "HF1202 change: queue must be a text" in shell("jobs", "set", "queue=", ids[0], code=2).stderr

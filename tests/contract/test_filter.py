@@ -16,6 +16,7 @@ from holdfast.model.outcome import Error
 from holdfast.settings import Settings
 from holdfast.store import reads as find
 from holdfast.store.base import Store
+from holdfast.tasks.options import changes
 from tests.contract.places import at_once, raw
 from tests.factories import BOOM, HOUR, MINUTE, Clock, a_queued_job, a_running_job, claim, new_job, ref
 
@@ -181,9 +182,8 @@ def test_each_verb_acts_on_all_the_filter_means_and_counts_the_rest(
     assert store.operator.bulk("retry", parse("queue:default,other")) == Changed(0, 6)
     assert store.operator.bulk("pause", parse("queue:default")) == Changed(5, 0)
     assert store.operator.bulk("resume", parse("")) == Changed(5, 1)
-    assert store.operator.bulk(
-        "change", parse("queue:other"), priority=7, delay=None, run_at=None, tags=["t"]
-    ) == Changed(1, 0)
+    given = changes(priority=7, tags=["t"])
+    assert store.operator.bulk("change", parse("queue:other"), **given) == Changed(1, 0)
     assert (store.reads.get(other).priority, store.reads.get(other).tags) == (7, ("t",))
     assert store.operator.bulk("cancel", parse(f"id:{failed[0]},{other}"), reason="enough") == Changed(2, 0)
     assert store.reads.get(other).error_message == "enough"

@@ -349,7 +349,7 @@ class Book(Seen):
         return True
 
     def change(self, job: Kept, priority: int | None, delay: float | None, now: datetime) -> bool:
-        if job.state is not Q:
+        if job.state not in (Q, P):
             return False
         job.priority = job.priority if priority is None else priority
         job.run_at = job.run_at if delay is None else now + timedelta(seconds=delay)

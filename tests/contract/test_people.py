@@ -11,6 +11,7 @@ import psycopg
 import pytest
 
 from holdfast.errors import JobNotFound, Refused, StoreError
+from holdfast.model.filter import parse
 from holdfast.model.job import ClaimedJob
 from holdfast.model.lifecycle import State
 from holdfast.settings import Settings
@@ -18,8 +19,21 @@ from holdfast.store import statements
 from holdfast.store.audit import Call
 from holdfast.store.base import Store
 from holdfast.store.postgres.store import PostgresStore
+from holdfast.tasks.options import changes
 from tests.contract.places import at_once, raw, reclaim
-from tests.factories import BOOM, HOUR, LEASE, Clock, a_queued_job, a_running_job, claim, ref
+from tests.factories import (
+    BOOM,
+    HOUR,
+    LEASE,
+    Clock,
+    a_queued_job,
+    a_running_job,
+    claim,
+    claim_as_a_desk,
+    new_job,
+    ref,
+    wants,
+)
 
 
 def test_a_refusal_of_what_has_changed_meanwhile_says_so(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,6 +143,74 @@ def test_priority_due_time_and_tags_of_a_waiting_job_change(store: Store, clock:
     assert [str(job.id) for job in claim(store).jobs] == [id]
 
 
+def test_a_waiting_job_moves_to_another_queue(store: Store, clock: Clock) -> None:
+    first, id = a_queued_job(store, queue="old"), a_queued_job(store, queue="old", delay=HOUR, priority=3)
+    assert store.operator.change(id, queue="new") is State.QUEUED
+    job = store.reads.get(id)
+    assert (job.queue, job.priority, job.run_at) == ("new", 3, clock.now + timedelta(seconds=HOUR))
+    clock.advance(HOUR)
+    assert [str(job.id) for job in claim(store, 2, queues=("old",)).jobs] == [first]
+    assert [(str(job.id), job.queue) for job in claim(store, 2, queues=("new",)).jobs] == [(id, "new")]
+
+
+def test_a_paused_job_moves_and_stays_paused(store: Store, clock: Clock) -> None:
+    id = a_queued_job(store, queue="old")
+    store.operator.pause(id, "for a while", "ops")
+    assert store.operator.change(id, queue="new", delay=60) is State.PAUSED
+    job = store.reads.get(id)
+    assert (job.state, job.queue, job.asked_by, job.asked_why) == (State.PAUSED, "new", "ops", "for a while")
+    assert claim(store).jobs == []
+    store.operator.resume(id)
+    assert claim(store).next_due == pytest.approx(60)
+    clock.advance(60)
+    assert [job.queue for job in claim(store, queues=("new",)).jobs] == ["new"]
+
+
+def test_a_held_job_that_moves_is_held_where_a_pause_means_it_and_free_elsewhere(store: Store) -> None:
+    ids = [a_queued_job(store, queue="old", args=b'{"n":1}') for _ in range(3)]
+    assert store.pauses.add("filter", "queue:old args.n:1").jobs == 3
+    store.operator.change(ids[0], queue="free")
+    store.operator.change(ids[1], queue="old", priority=1)
+    store.pauses.add("filter", "queue:other args.n:1")
+    store.operator.change(ids[2], queue="other")
+    assert [str(job.id) for job in claim_as_a_desk(store, wants(9))[1]] == [ids[0]]
+    assert [store.reads.get(id).held_by for id in ids] == [
+        None, "pause:queue:old args.n:1", "pause:queue:other args.n:1",
+    ]  # fmt: skip
+
+
+def test_a_running_or_finished_job_is_not_moved(store: Store) -> None:
+    held = a_running_job(store, queue="old")
+    with pytest.raises(Refused, match="it is running, and must be queued or paused"):
+        store.operator.change(str(held.id), queue="new")
+    store.attempts.fail(ref(held), BOOM)
+    with pytest.raises(Refused, match="it is failed"):
+        store.operator.change(str(held.id), queue="new")
+    assert store.reads.get(str(held.id)).queue == "old"
+
+
+def test_a_job_that_moves_while_others_claim_runs_once(
+    store: Store, stores: Callable[..., Store], clock: Clock
+) -> None:
+    """Each is moved, or refused because it runs already; none is lost."""
+    own = [stores(clock=clock) for _ in range(3)]
+    list(store.enqueue_many(new_job(queue="old") for _ in range(60)))
+
+    def act(number: int) -> Any:
+        if number == 0:
+            return own[0].operator.bulk("change", parse("queue:old"), **changes(queue="new"))
+        taken = []
+        while jobs := claim(own[number], 7).jobs:
+            taken += [job.id for job in jobs]
+        return taken
+
+    done, *taken = at_once(3, act)
+    taken.append([job.id for job in claim(store, 99).jobs])
+    assert sorted(id for some in taken for id in some) == sorted(int(job.id) for job in store.reads.jobs(limit=99))
+    assert len(store.reads.jobs(parse("queue:new"), limit=99)) == done.changed
+    assert done.changed + done.refused <= 60
+
+
 def test_a_change_of_nothing_changes_nothing(store: Store) -> None:
     id = a_queued_job(store, priority=3, tags=("a",), delay=9)
     before = store.reads.get(id)
@@ -232,6 +314,8 @@ def test_every_return_to_queued_wakes_and_so_do_requests(store: Store, settings:
         assert heard() == "qmail"
         store.operator.change(str(held.id), priority=1)
         assert heard() == "qmail"
+        store.operator.change(str(held.id), queue="news")
+        assert heard() == "qnews", "the workers of its new queue"
         reclaim(store, held.id)
         store.operator.cancel(str(held.id))
         assert heard() == "r"

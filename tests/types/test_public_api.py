@@ -144,7 +144,7 @@ if TYPE_CHECKING:
     # many jobs by one filter, or a queue or a task
     assert_type(hf.retry("state:failed"), Changed)
     assert_type(hf.cancel("state:failed", "ordered twice", by="ops"), Changed)
-    assert_type(hf.change("queue:mail", priority=5, delay=timedelta(hours=1)), Changed)
+    assert_type(hf.change("queue:mail", queue="slow", priority=5, delay=timedelta(hours=1)), Changed)
     assert_type(hf.pause_jobs("queue:mail"), Changed)
     assert_type(hf.resume_jobs("state:paused"), Changed)
     assert_type(hf.pause_queue("mail", until=timedelta(hours=1), reason="provider down", by="ops"), Pause)

@@ -9,9 +9,11 @@ from typing import Any
 
 import click
 
-from holdfast.cli.base import output_option, url_option, who_options
+from holdfast.cli.base import open_app, output_option, url_option, who_options
 from holdfast.cli.job_selection import apply
 from holdfast.cli.jobs import jobs
+from holdfast.cli.pauses import hint_if_unknown
+from holdfast.cli.queues import known_names
 from holdfast.errors import BadArguments
 from holdfast.model.durations import parse_duration
 from holdfast.operations import MOST, share
@@ -115,22 +117,27 @@ def delete(which: tuple[str, ...], **options: Any) -> None:
 @click.argument("which", nargs=-1, required=True)
 @verb_options
 def set_(which: tuple[str, ...], **options: Any) -> None:
-    """Change queued jobs, by ID… or FILTER: priority=5 delay=10m run_at=2030-01-31T12:00Z tags=a,b.
+    """Change jobs that wait, by ID… or FILTER: queue=mail priority=5 delay=10m run_at=2030-01-31T12:00Z tags=a,b.
 
     \b
     Examples:
       holdfast jobs set 47 priority=5 delay=10m
-      holdfast jobs set queue:mail state:queued tags=urgent,paid --yes
+      holdfast jobs set queue=slow 'state:queued queue:mail' --yes
     """
     settings = [word for word in which if re.match(r"\w+=", word)]
     if not settings:
-        raise BadArguments("what is to change? Say priority=5, delay=10m, run_at=2030-01-31T12:00Z or tags=a,b")
+        raise BadArguments(
+            "what is to change? Say queue=mail, priority=5, delay=10m, run_at=2030-01-31T12:00Z, tags=a,b"
+        )
     parameters = changes(**dict(_change(*word.split("=", 1)) for word in settings))
+    if queue := parameters["queue"]:
+        hint_if_unknown("queue", queue, known_names("queue", open_app(options["url"])))
     apply("change", [word for word in which if word not in settings], parameters=parameters, **options)
 
 
 def _change(name: str, value: str) -> tuple[str, Any]:
     read: dict[str, Callable[[str], Any]] = {
+        "queue": str,
         "priority": int,
         "delay": parse_duration,
         "run_at": datetime.fromisoformat,

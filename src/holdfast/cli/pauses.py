@@ -54,10 +54,8 @@ def add_pause_commands(
         app = open_app(url)
         names = None if known is None else known(app)
         PAUSE[kind](app, name, **asked(**options))
-        if names is not None and name not in names:
-            near = nearest(name, names)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            talk(f"no job, worker or application knows of {kind} {name!r}{hint}")
+        if names is not None:
+            hint_if_unknown(kind, name, names)
         talk(f"{kind} {name} is paused. To end the pause: holdfast {GROUPS[kind]} resume {named(name)}")
 
     @group.command("resume", help=resume_help)
@@ -67,6 +65,14 @@ def add_pause_commands(
     def resume_one(name: str, url: str | None, reason: str | None, by: str | None) -> None:
         ended = RESUME[kind](open_app(url), name, reason=reason, by=by)
         talk(f"{kind} {name} is resumed" if ended else f"{kind} {name} was not paused")
+
+
+def hint_if_unknown(kind: str, name: str, names: Collection[str]) -> None:
+    """For a name that is none of these."""
+    if name not in names:
+        near = nearest(name, names)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        talk(f"no job, worker or application knows of {kind} {name!r}{hint}")
 
 
 @cli.command()

@@ -83,7 +83,7 @@ add_pause_commands(
       holdfast queues resume mail
       holdfast queues resume default
     """,
-    lambda app: [row["queue"] for row in summary("queue", app)],
+    lambda app: known_names("queue", app),
 )
 add_pause_commands(
     tasks,
@@ -102,7 +102,7 @@ add_pause_commands(
       holdfast tasks resume audit
       holdfast tasks resume report
     """,
-    lambda app: [row["task"] for row in summary("task", app)],
+    lambda app: known_names("task", app),
 )
 
 
@@ -125,6 +125,11 @@ def show(kind: str, app: Holdfast, output: str) -> None:
     for pause in app.store.pauses.all():
         if pause.kind == "filter" and pause.jobs:
             talk(f"not counted: {held(pause)} held by the pause of {pause.name} (holdfast pauses)")
+
+
+def known_names(kind: str, app: Holdfast) -> list[str]:
+    """The queues, or tasks, that jobs, workers, pauses or the application know of."""
+    return [row[kind] for row in summary(kind, app)]
 
 
 def summary(kind: str, app: Holdfast) -> list[Row]:

@@ -47,6 +47,6 @@ IN_PLACE: dict[str, frozenset[State]] = {
     "checkpoint": frozenset({_R}),
     "progress": frozenset({_R}),
     "step": frozenset({_R}),
-    "change": frozenset({_Q}),
+    "change": frozenset({_Q, _P}),
     "delete": frozenset({_Q, _P, _S, _F, _C}),
 }

@@ -136,13 +136,15 @@ class OperatorVerbs:
         reason: str | None = None,
         by: str | None = None,
         *,
+        queue: str | None = None,
         priority: int | None = None,
         delay: float | None = None,
         run_at: datetime | None = None,
         tags: Sequence[str] | None = None,
     ) -> State:
-        """Change the priority, due time or tags of a queued job."""
-        return self._act("change", job_id, reason, by, priority=priority, delay=delay, run_at=run_at, tags=tags)
+        """Change the queue, priority, due time or tags of a job that is queued or paused."""
+        given = {"queue": queue, "priority": priority, "delay": delay, "run_at": run_at, "tags": tags}
+        return self._act("change", job_id, reason, by, **given)
 
     def delete(
         self, job_id: str, reason: str | None = None, by: str | None = None, *, unfinished: bool = True
@@ -240,7 +242,7 @@ class OperatorVerbs:
                 forget(tx, [row["id"] for row in rows])
             call.record(tx, _done(verb, ids, rows))
         if rows and verb in ("resume", "retry", "change"):
-            self._wakeups.tell([row["queue"] for row in rows])
+            self._wakeups.tell([row["queue"] for row in rows if row["state"] != State.PAUSED])
         if any(row["state"] == State.RUNNING for row in rows):
             self._wakeups.notify(requests=True)
         if verb == "cancel" and (awaited := [row["id"] for row in rows if row["awaited"]]):

@@ -321,6 +321,7 @@ def _cron(where: str, options: TaskOptions) -> dict[str, Any]:
 
 def changes(
     *,
+    queue: str | None = None,
     priority: int | None = None,
     delay: Seconds | None = None,
     run_at: datetime | None = None,
@@ -330,6 +331,7 @@ def changes(
     if delay is not None and run_at is not None:
         raise BadArguments("change: delay and run_at exclude each other")
     return {
+        "queue": None if queue is None else name_of("change: queue", queue),
         "priority": None if priority is None else priority_of("change", priority),
         "delay": None if delay is None else seconds("change: delay", delay),
         "run_at": aware("change: run_at", run_at),

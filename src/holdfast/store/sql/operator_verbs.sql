@@ -19,13 +19,17 @@ update @jobs
 returning id, state, queue, awaited
 
 -- name: change
--- Change priority, due time or tags of a job that waits.
+-- Change queue, priority, due time or tags of a job that waits. A held one that moves to another queue is let go: if a
+-- pause by filter means it there, a desk gives it back as held before it starts, as it does with any job that comes.
 update @jobs
-   set priority = coalesce(:priority, priority),
+   set queue = coalesce(:queue, queue),
+       priority = coalesce(:priority, priority),
        run_at = coalesce(@after(delay), :run_at, run_at),
-       ready_at = case when ready_at is not null then coalesce(@after(delay), :run_at, run_at) end,
+       ready_at = case when ready_at is not null or (held_by is not null and queue <> coalesce(:queue, queue))
+                       then coalesce(@after(delay), :run_at, run_at) end,
+       held_by = case when queue = coalesce(:queue, queue) then held_by end,
        tags = coalesce(:tags, tags)
- where id @any(ids) and state = 'queued'
+ where id @any(ids) and state in ('queued', 'paused')
 returning id, state, queue
 
 -- name: delete
