@@ -9,7 +9,7 @@ from holdfast.model.lifecycle import State
 from holdfast.model.outcome import Error
 from holdfast.store.base import Store
 from tests.cli.shell import Shell
-from tests.factories import a_running_job, ref
+from tests.factories import a_running_job, new_job, ref
 
 AWAY = Error("OSError", "can't reach 10.0.0.1", place="shop.fetch")
 BAD = Error("ValueError", "no such currency: 'X1'", place="shop.pay")
@@ -85,3 +85,48 @@ def test_a_table_shows_the_beginning_of_a_message_on_one_line() -> None:
     assert shown_error("KeyError", "KeyError") == "KeyError"
     assert shown_error("E", "x" * MESSAGE) == "E: " + "x" * MESSAGE
     assert shown_error("E", "x" * 1000) == "E: " + "x" * (MESSAGE - 1) + "…"
+
+
+RUNNERS = """
+import os, signal, time
+from holdfast import Holdfast
+
+hf = Holdfast()
+
+def connect(n: int) -> None:
+    raise ConnectionError(f"10.0.0.{n} is away")
+
+@hf.task(max_attempts=1)
+def shared(n: int) -> None:
+    connect(n)
+
+@hf.task(max_attempts=1)
+async def in_a_loop(n: int) -> None:
+    connect(n)
+
+@hf.task(max_attempts=1, isolation="process")
+def isolated(n: int) -> None:
+    connect(n)
+
+@hf.task(max_attempts=1, isolation="process")
+def crashes(n: int) -> None:
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+@hf.task(max_attempts=1, isolation="process", timeout=0.2)
+def late(n: int) -> None:
+    time.sleep(600)
+"""
+
+
+def test_every_kind_of_runner_stores_the_same_fingerprint(shell: Shell, kept: Store) -> None:
+    (shell.directory / "app.py").write_text(RUNNERS)
+    for processes in ("0", "1"):
+        for task in ("shared", "in_a_loop", "isolated", "crashes", "late"):
+            kept.enqueue(new_job(task, b'{"n":%s}' % processes.encode(), max_attempts=1))
+        shell("drain", "app:hf", HOLDFAST_PROCESSES=processes, HOLDFAST_GRACE="1")
+    found = {tuple(group["tasks"]): group for group in shell.json("jobs", "list", "--by", "error")}
+    assert {tasks: (group["jobs"], group["error_code"]) for tasks, group in found.items()} == {
+        ("in_a_loop", "isolated", "shared"): (6, "ConnectionError"),
+        ("crashes",): (2, "CRASHED"),
+        ("late",): (2, "TIMED_OUT"),
+    }

@@ -12,8 +12,8 @@ from types import FrameType, TracebackType
 from typing import Literal
 
 LENGTH = 10  # hexadecimal digits
-LOOKED_AT = 4_000  # characters of a message
-COMPARED = 400  # of these, once what varies is replaced: a long tail is rarely the cause
+LOOKED_AT = 1_000  # characters of a message: a long tail is rarely the cause
+COMPARED = 300  # of these, once what varies is replaced
 PLACE_LIMIT = 200
 LONG = 40  # characters of a word that no language has: a token, a key, a hash
 
@@ -23,7 +23,7 @@ _PART = r"[\w.@%+~=:-]"  # of a path
 # and backtracks over one word at most, so hostile texts take no longer than others.
 _VARIES = (
     r"(?P<how_far> \(at \d+(?: of \d+)?\))"  # how far a job was when its process was ended
-    r"|\"[^\"\n]*\"(?!\w)|(?<!\w)'[^'\n]*'(?!\w)|`[^`\n]*`|“[^”\n]*”"  # a value, quoted
+    r"|\"[^\"\n]*(?:\"|\Z)|(?<!\w)'[^'\n]*(?:'(?!\w)|\Z)|`[^`\n]*`|“[^”\n]*”"  # a value, quoted; its end may be cut off
     r"|(?<!\w)[A-Za-z][A-Za-z0-9+.-]{0,30}://[^\s'\")>\]]+"  # a URL
     r"|(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+"  # an address of mail
     r"|(?<!\w)[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}(?!\w)"  # a UUID

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
-from itertools import chain
 from typing import Any
 
 from holdfast.errors import JobNotFound
@@ -141,7 +140,7 @@ def arguments(filter: Filter) -> str | None:
     )
 
 
-# Failed jobs by the kind of their error. All failed jobs are counted in an index; a filter reads those it means.
+# Failed jobs by the kind of their error. All of them are counted in an index; with a filter, their rows are read.
 
 FAILED = Filter(states=("failed",))
 
@@ -149,10 +148,11 @@ FAILED = Filter(states=("failed",))
 def error_groups(db: Database, filter: Filter, limit: int) -> list[ErrorGroup]:
     groups: dict[str, list[Row]] = {}
     if filter == FAILED:
-        found = [db.read("error_groups")]
+        found = db.read("error_groups")
     else:
-        found = [db.read("error_groups_of", ids=ids) for ids in chunks(db, filter, STEP)]
-    for row in chain.from_iterable(found):
+        ids = [key_of(id) for id in filter.ids]
+        found = db.read("error_groups_of", every=not ids, ids=ids, **parameters(db, filter))
+    for row in found:
         groups.setdefault(row["error_fingerprint"], []).append(row)
     largest = sorted(groups.values(), key=lambda rows: -sum(row["jobs"] for row in rows))[:limit]
     examples = {row["id"]: row for row in db.read("list", ids=[_newest(rows) for rows in largest])} if largest else {}

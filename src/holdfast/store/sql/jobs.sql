@@ -42,11 +42,12 @@ select error_fingerprint, task, count(*) as jobs, min(failed_at) as first_at, ma
  group by error_fingerprint, task
 
 -- name: error_groups_of
--- The same of these jobs, failed or not.
+-- The same of the jobs that match, failed or not. Looks through all jobs with an error.
 select error_fingerprint, task, count(*) as jobs, min(coalesce(failed_at, started_at, created_at)) as first_at,
        max(coalesce(failed_at, started_at, created_at)) as last_at, max(id) as newest
   from @jobs
- where id @any(ids) and error_fingerprint is not null
+ where error_fingerprint is not null and (:every or id @any(ids))
+   and @matching
  group by error_fingerprint, task
 
 -- name: await
