@@ -138,9 +138,25 @@ def test_full_workers_are_counted_and_what_is_due_before_it_too(store: Store, cl
         a_running_job(store)
     first, second = a_queued_job(store), a_queued_job(store)
     assert codes(why(store, first)) == ["WORKERS_BUSY"]
+    clock.advance(10)
     busy, behind = why(store, second)
     assert (busy.details["running"], busy.details["slots"], busy.blocks) == (2, 2, True)
     assert (behind.code, behind.details["position"], behind.blocks) == (Why.BEHIND, 2, False)
+
+
+def test_full_workers_name_the_job_that_has_run_for_longest(store: Store, clock: Clock) -> None:
+    register(store, "w1", slots=2)
+    register(store, "other", tasks=("scan",))
+    a_running_job(store, task="scan", worker="other", lease=HOUR)
+    clock.advance(5)
+    oldest = a_running_job(store, lease=HOUR)
+    clock.advance(10)
+    a_running_job(store, lease=HOUR)
+    clock.advance(10)
+    busy = only(store, a_queued_job(store))
+    assert f"The oldest is job {oldest.id} (greet), for 20s on w1: holdfast stack {oldest.id}" in busy.text
+    assert busy.details["oldest"] == str(oldest.id)
+    assert (clock.now - busy.details["oldest_since"]).total_seconds() == 20
 
 
 def test_the_position_counts_what_the_workers_that_could_run_it_take_first(store: Store, clock: Clock) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
@@ -66,6 +67,32 @@ def test_the_examination_changes_nothing(healthy: Settings, engine: str) -> None
 @pytest.mark.parametrize("engine", ["postgres"])
 def test_behind_a_pooler_settings_an_examination_works_as_well(healthy: Settings) -> None:
     assert complaints(replace(healthy, prepare=False, listen=False)) == []
+
+
+def test_a_paused_queue_with_due_jobs_is_told_to_be_paused(healthy: Settings, engine: str) -> None:
+    with Holdfast(healthy.url, schema=healthy.schema) as app:
+
+        @app.task(queue="mail")
+        def send() -> None: ...
+
+        with working(app):
+            wait_until(app.store.workers.all)
+            app.pause(queue="mail", by="ops", reason="provider down")
+            assert complaints(healthy) == [], "nothing waits for it"
+            for _ in range(2):
+                send.enqueue()
+            [told] = complaints(healthy)
+            assert (told.code, told.level) == ("HF4207", Level.WARNING)
+            assert told.found.startswith("queue mail is paused by ops (provider down) since ")
+            assert "; 2 due jobs wait, the oldest for " in told.found
+            assert told.fix == "If the reason is gone: holdfast queues resume mail"
+            app.resume(queue="mail")
+            app.pause(task="send", until=timedelta(hours=1))
+            send.enqueue()
+            told = complaints(healthy)[0]
+            assert told.found.startswith("task send is paused since ")
+            assert " until " in told.found
+            assert "holdfast tasks resume send" in told.fix
 
 
 def test_jobs_that_nobody_can_run_are_told(healthy: Settings, engine: str) -> None:

@@ -118,6 +118,11 @@ CODES: dict[str, Entry] = {
         "Remove what is in the way. On PostgreSQL XDG_RUNTIME_DIR can name another place. If the workers run as "
         "another user, run the doctor as that user.",
     ),
+    "HF4207": Entry(
+        "nothing that is due waits for a pause",
+        "Jobs of a paused queue or task wait until someone resumes it, or until the pause ends.",
+        "If the reason is gone, resume it.",
+    ),
     "HF4301": Entry(
         "nothing pins the vacuum horizon",
         "As long as it stays, no vacuum removes the dead rows that claims and completions leave: tables grow, and "

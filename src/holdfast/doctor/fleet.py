@@ -1,16 +1,17 @@
-"""Checks of the workers: queues that none serves, tasks that none has, dead workers and their leases, clocks that
-disagree, and workers of one host that can't notice each other's death."""
+"""Checks of the workers: queues that none serves, tasks that none has, what is paused, dead workers and their leases,
+clocks that disagree, and workers of one host that can't notice each other's death."""
 
 from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 
 from holdfast.doctor.finding import Finding, Thresholds, ok, warning
-from holdfast.model.durations import short_duration
-from holdfast.model.text import plural, to_serve
+from holdfast.model.durations import dated, short_duration
+from holdfast.model.job import Backlog, Pause
+from holdfast.model.text import named, plural, to_serve
 from holdfast.model.why import Unserved, unserved
 from holdfast.settings import Settings
 from holdfast.store.base import Store
@@ -44,6 +45,36 @@ def served(store: Store, settings: Settings, thresholds: Thresholds) -> Iterator
     found = list(unserved(waiting, store.workers.all(), now))
     yield from _some([one for one in found if not one.served], now, "HF4201", "every queue with due jobs is served")
     yield from _some([one for one in found if one.served], now, "HF4202", "every task with due jobs is known")
+
+
+def paused(store: Store, settings: Settings, thresholds: Thresholds) -> Iterator[Finding]:
+    now = store.reads.now()
+    due = [kind for kind in store.reads.waiting() if kind.due_at <= now]
+    found = list(_pauses_with_jobs(store.pauses.all(count=False), due, now))
+    if not found:
+        yield ok("HF4207", "no due job waits for a pause")
+    for pause, waiting in found[:NAMED]:
+        jobs = sum(kind.jobs for kind in waiting)
+        more = "+" * any(kind.more for kind in waiting)
+        told = f"{pause.kind} {pause.name} is paused" + f" by {pause.by}" * bool(pause.by)
+        told += f" ({pause.reason})" * bool(pause.reason)
+        told += f" since {dated(pause.created_at, now)}" + (f" until {dated(pause.until, now)}" if pause.until else "")
+        since = short_duration((now - min(kind.due_at for kind in waiting)).total_seconds())
+        told += f"; {jobs}{more} due {plural('job', jobs)} {'waits' if jobs == 1 else 'wait'}, the oldest for {since}"
+        yield warning("HF4207", told, f"If the reason is gone: holdfast {pause.kind}s resume {named(pause.name)}")
+    if len(found) > NAMED:
+        yield warning("HF4207", f"and {len(found) - NAMED} more of the kind")
+
+
+def _pauses_with_jobs(
+    pauses: Sequence[Pause], due: Sequence[Backlog], now: datetime
+) -> Iterator[tuple[Pause, list[Backlog]]]:
+    """The pauses of queues and tasks that jobs wait for which are due, and those jobs."""
+    for pause in pauses:
+        if pause.kind in ("queue", "task") and (pause.until is None or pause.until > now):
+            waiting = [kind for kind in due if pause.name == (kind.queue if pause.kind == "queue" else kind.task)]
+            if waiting:
+                yield pause, waiting
 
 
 def _some(found: list[Unserved], now: datetime, code: str, fine: str) -> Iterator[Finding]:
@@ -105,5 +136,5 @@ def neighbours(store: Store, settings: Settings, thresholds: Thresholds) -> Iter
 
 Check = Callable[[Store, Settings, Thresholds], Iterator[Finding]]
 CHECKS: tuple[tuple[str, Check], ...] = (
-    ("HF4201", served), ("HF4203", silent), ("HF4204", leases), ("HF4206", neighbours),
+    ("HF4201", served), ("HF4203", silent), ("HF4204", leases), ("HF4206", neighbours), ("HF4207", paused),
 )  # fmt: skip

@@ -43,6 +43,16 @@ class WorkerFacts:
         return self.queues is None or queue in self.queues
 
 
+@dataclass(frozen=True, slots=True)
+class LongestRunning:
+    """Of the jobs that take the slots, the one that has run for longest."""
+
+    id: str
+    task: str
+    worker: str
+    started_at: datetime
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
     """What the database knows about one job at one moment of its own clock."""
@@ -73,6 +83,7 @@ class Facts:
     filter_pauses: tuple[Pause, ...] = ()  # those that match it
     held_by: str | None = None  # what holds it, as the job says
     workers: tuple[WorkerFacts, ...] = ()
+    longest: LongestRunning | None = None  # on the workers that could run it, if all of them are full
     ahead: int | None = None  # jobs due before it, up to POSITIONS; None: not counted
     estimate: float | None = None  # seconds until those are done, at the recent rate
     writing: Holder | None = None  # on SQLite: the process that keeps others from writing
@@ -80,6 +91,12 @@ class Facts:
     @property
     def due(self) -> bool:
         return self.due_at <= self.now
+
+    @property
+    def all_busy(self) -> bool:
+        """Are all workers that could run it full? (False: there is none.)"""
+        able = self.able
+        return bool(able) and all(worker.running >= worker.slots for worker in able)
 
     @property
     def able(self) -> list[WorkerFacts]:

@@ -258,8 +258,8 @@ def _waiting(facts: Facts) -> Iterator[Reason]:
     if not able:
         yield _nobody(facts)
         return
-    if all(worker.running >= worker.slots for worker in able):
-        yield _busy(able)
+    if facts.all_busy:
+        yield _busy(able, facts)
     if runs_isolated(facts.suspicion):
         yield Reason(Why.SUSPECT, MEANINGS[Why.SUSPECT], blocks=False, details={"losses": facts.suspicion})
     if facts.ahead:
@@ -307,13 +307,20 @@ def _nobody(facts: Facts) -> Reason:
     return Reason(Why.NO_HANDLER, text, details={"task": facts.task, "nearest": near, "workers": len(serving)})
 
 
-def _busy(able: Sequence[WorkerFacts]) -> Reason:
+def _busy(able: Sequence[WorkerFacts], facts: Facts) -> Reason:
     running, slots = sum(worker.running for worker in able), sum(worker.slots for worker in able)
     text = (
         f"all slots are taken: {running}/{slots} on {len(able)} {plural('worker', len(able))}; it starts when one is "
         "free, or start another worker"
     )
-    return Reason(Why.WORKERS_BUSY, text, details={"running": running, "slots": slots, "workers": len(able)})
+    told: dict[str, Any] = {"running": running, "slots": slots, "workers": len(able)}
+    oldest = facts.longest
+    if oldest is not None:
+        since = short_duration((facts.now - oldest.started_at).total_seconds())
+        text += f". The oldest is job {oldest.id} ({oldest.task}), for {since} on {oldest.worker}: "
+        text += f"holdfast stack {oldest.id}"
+        told |= {"oldest": oldest.id, "oldest_since": oldest.started_at}
+    return Reason(Why.WORKERS_BUSY, text, details=told)
 
 
 def _behind(ahead: int, estimate: float | None) -> Reason:

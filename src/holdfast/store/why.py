@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from holdfast.errors import JobNotFound
-from holdfast.model.facts import Facts, WorkerFacts
+from holdfast.model.facts import Facts, LongestRunning, WorkerFacts
 from holdfast.model.job import Pause, heard_of
 from holdfast.model.lifecycle import State
 from holdfast.model.pause_filter import PauseFilter, pause_meaning
@@ -27,6 +27,7 @@ from holdfast.store.pauses import standing_filters
 WINDOW = 10_000  # jobs of a queue that a summary reads, of each kind
 PACE_JOBS = 1000  # jobs read to estimate how quickly they are done
 PACE_SPAN = 300.0  # seconds of the past that the estimate is based on
+RUNNING = 1_000  # running jobs, the oldest first, among which that of a full worker is looked for
 PACE_ENOUGH = 5  # finished jobs below which no estimate is made
 
 
@@ -42,6 +43,8 @@ def why(store: Store, job_id: str, *, position: bool = True) -> list[Reason]:
     facts = replace(facts_of(store, rows), writing=store.db.writing())
     if facts.state in (State.QUEUED, State.PAUSED):
         facts = replace(facts, filter_pauses=tuple(_meaning(store, job_id)))
+    if facts.state is State.QUEUED and facts.all_busy:
+        facts = replace(facts, longest=_longest_running(store, {worker.id for worker in facts.able}))
     if position and facts.state is State.QUEUED and facts.due and facts.able:
         facts = _with_position(store, facts, key, rows[0]["due_at"])
     return reasons(facts)
@@ -109,6 +112,15 @@ def facts_of(store: Store, rows: list[Row]) -> Facts:
         workers=tuple(_worker(store, row) for row in rows if _alive(store, row)),
         **values,
     )
+
+
+def _longest_running(store: Store, workers: set[str]) -> LongestRunning | None:
+    ids = [row["id"] for row in store.db.read("running_ids")]
+    for row in store.db.read("running", ids=ids, most=RUNNING) if ids else ():
+        started_at = store.db.codec.moment(row["started_at"])
+        if row["worker"] in workers and started_at is not None:
+            return LongestRunning(str(row["id"]), row["task"], row["worker"], started_at)
+    return None
 
 
 def _pause(store: Store, kind: str, name: str, row: Row) -> Pause | None:
