@@ -32,10 +32,12 @@ if TYPE_CHECKING:
     from holdfast.model.lifecycle import State
     from holdfast.model.retry import Exponential
     from holdfast.redact import Secret
+    from holdfast.tasks.around import AttemptInfo
     from holdfast.tasks.context import JobContext
     from holdfast.tasks.current import JobInfo
 
 __all__ = [
+    "AttemptInfo",
     "BadArguments",
     "BadSettings",
     "Cancel",
@@ -69,6 +71,7 @@ __all__ = [
 # Each name is imported when it is first asked for. All of them together take several times as long as Python takes to
 # start, and a worker is to hear signals before that.
 _HOMES = {
+    "AttemptInfo": "tasks.around",
     "ErrorGroup": "model.job", "Exponential": "model.retry", "Holdfast": "app", "Job": "job",
     "JobContext": "tasks.context", "JobInfo": "tasks.current", "Limits": "model.isolation", "Secret": "redact",
     "State": "model.lifecycle", "content_key": "model.content_key",

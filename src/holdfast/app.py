@@ -25,6 +25,7 @@ from holdfast.model.text import nearest, plural
 from holdfast.settings import load_settings, named_twice, sources, url_outside
 from holdfast.store import open_store, same_database
 from holdfast.store.base import Store
+from holdfast.tasks.around import Wrapper, checked_wrapper
 from holdfast.tasks.context import JobContext
 from holdfast.tasks.current import current_context
 from holdfast.tasks.hooks import ErrorHook, Hook, Hooks, checked_error_hook
@@ -44,6 +45,7 @@ T = TypeVar("T")
 REAL_DATABASE = "HOLDFAST_REAL_DATABASE"  # an environment variable: tests may use the application's database
 H = TypeVar("H", bound=Hook)
 E = TypeVar("E", bound=ErrorHook)
+W = TypeVar("W", bound=Wrapper)
 
 
 class Holdfast:
@@ -160,6 +162,12 @@ class Holdfast:
         None and the exception when a poll fails."""
         self._hooks.error.append(checked_error_hook(hook))
         return hook
+
+    def around_attempt(self, wrapper: W) -> W:
+        """Run this around every attempt: a generator that takes an AttemptInfo and yields once, where the handler runs.
+        The first one declared is the outermost. An asynchronous one goes around asynchronous handlers only."""
+        self._hooks.around.append(checked_wrapper(wrapper))
+        return wrapper
 
     def secrets(self, task: str) -> frozenset[str]:
         """The arguments of a task that must not be shown: marked as Secret, or with a name that says so."""

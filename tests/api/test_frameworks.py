@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import django
+import psycopg
 import pytest
 import sqlalchemy as sa
 from django.conf import settings as django_settings
@@ -19,6 +20,8 @@ from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 from holdfast import BadSettings, Holdfast, JobContext, State
 from holdfast.settings import Settings
+from tests.running import working
+from tests.waiting import PATIENCE, wait_until
 
 
 @pytest.fixture
@@ -247,3 +250,48 @@ def test_success_within_atomic_is_one_commit_with_its_writes(hf: Holdfast, djang
     with django_connection.cursor() as cursor:
         cursor.execute("select count(*) from notes")
         assert cursor.fetchone() == (1,)
+
+
+@pytest.mark.parametrize("engine", ["postgres"])
+@pytest.mark.parametrize("colour", ["sync", "async"])
+@pytest.mark.parametrize("cared_for", [True, False])
+def test_a_connection_that_the_server_ended_costs_one_attempt(
+    make_app: Callable[..., Holdfast], settings: Settings, django_connection: Any, cared_for: bool, colour: str
+) -> None:
+    from asgiref.sync import sync_to_async
+    from django.db import connections
+
+    from holdfast.django import close_connections
+
+    django_connection.settings_dict["CONN_MAX_AGE"] = None
+    app = make_app(threads=1)  # so that all attempts use one connection
+    if cared_for:
+        close_connections(app)
+
+    def query() -> int:
+        with connections["jobs"].cursor() as cursor:
+            cursor.execute("select pg_backend_pid()")
+            return int(cursor.fetchone()[0])
+
+    def end_it() -> None:
+        with psycopg.connect(settings.url, autocommit=True) as admin:
+            admin.execute("select pg_terminate_backend(%s)", [query()])
+
+    def close() -> None:
+        connections["jobs"].close()
+
+    def task(function: Callable[[], Any]) -> Any:
+        async def coroutine() -> Any:
+            return await sync_to_async(function)()
+
+        handler = function if colour == "sync" else coroutine
+        return app.task(name=function.__name__, max_attempts=3, retry=0)(handler)
+
+    endings, queries, closing = task(end_it), task(query), task(close)
+    with working(app):
+        endings.enqueue().wait(PATIENCE)
+        job = queries.enqueue()
+        wait_until(lambda: job.refresh().finished)
+        closing.enqueue().wait(PATIENCE)
+    assert job.state is (State.SUCCEEDED if cared_for else State.FAILED)
+    assert len(job.attempts) == (1 if cared_for else 3)

@@ -43,6 +43,9 @@ def test_every_snippet_on_resources_runs(tmp_path: Path) -> None:
         "a worker starts",
         "fails 3, attempt 1 of 1: ValueError('boom')",
         "a worker stops",
+        "a worker starts",
+        "bill succeeded",
+        "a worker stops",
     ]
 
 

@@ -77,7 +77,7 @@ def test_a_paused_queue_with_due_jobs_is_told_to_be_paused(healthy: Settings, en
 
         with working(app):
             wait_until(app.store.workers.all)
-            app.pause(queue="mail", by="ops", reason="provider down")
+            app.pause_queue("mail", by="ops", reason="provider down")
             assert complaints(healthy) == [], "nothing waits for it"
             for _ in range(2):
                 send.enqueue()
@@ -86,8 +86,8 @@ def test_a_paused_queue_with_due_jobs_is_told_to_be_paused(healthy: Settings, en
             assert told.found.startswith("queue mail is paused by ops (provider down) since ")
             assert "; 2 due jobs wait, the oldest for " in told.found
             assert told.fix == "If the reason is gone: holdfast queues resume mail"
-            app.resume(queue="mail")
-            app.pause(task="send", until=timedelta(hours=1))
+            app.resume_queue("mail")
+            app.pause_task("send", until=timedelta(hours=1))
             send.enqueue()
             told = complaints(healthy)[0]
             assert told.found.startswith("task send is paused since ")

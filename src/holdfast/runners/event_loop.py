@@ -16,7 +16,7 @@ from holdfast.settings import Settings
 from holdfast.store.base import Store
 from holdfast.tasks.attempt import Attempt
 from holdfast.tasks.current import current_context, current_worker
-from holdfast.tasks.hooks import ErrorHook
+from holdfast.tasks.hooks import Hooks
 from holdfast.tasks.task import Task
 
 BATCH = 32  # attempts a slot runs before it yields to the loop
@@ -68,9 +68,9 @@ def _interrupter(slot: ref[Slot], loop: asyncio.AbstractEventLoop) -> Callable[[
 class LoopRunner(InProcessRunner):
     def __init__(
         self, slots: int, tasks: Iterable[Task[..., object]], store: Store, settings: Settings,
-        *, on_error: Sequence[ErrorHook] = (),
+        *, hooks: Hooks | None = None,
     ) -> None:  # fmt: skip
-        super().__init__(slots, tasks, store, settings, on_error=on_error)
+        super().__init__(slots, tasks, store, settings, hooks=hooks)
         self._idle: dict[asyncio.Future[None], None] = {}  # slots that wait: ordered, and quick to remove one from
         self._open_slots: dict[asyncio.Task[None], Slot | None] = {}
         self._closing = False

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec.structs import replace
@@ -35,10 +35,11 @@ from holdfast.runners.base import Finished, Succeeded
 from holdfast.settings import Settings
 from holdfast.store.base import Store
 from holdfast.store.engine import is_cut_off
+from holdfast.tasks.around import Around
 from holdfast.tasks.attempt import Attempt, StopAttempt, emit_errored, job_fields
 from holdfast.tasks.context import JobContext
 from holdfast.tasks.current import current_context, info_of
-from holdfast.tasks.hooks import ErrorHook, call_error_hooks
+from holdfast.tasks.hooks import Hooks, call_error_hooks
 from holdfast.tasks.manifest import TaskInfo
 from holdfast.tasks.options import TaskDefaults
 from holdfast.tasks.signature import UnfitArguments
@@ -178,15 +179,13 @@ def call_handler(handler: Handler, context: JobContext, args: bytes) -> object:
 class Execution:
     """The handlers of a runner, and what surrounds a call of one."""
 
-    def __init__(
-        self, tasks: Iterable[Task[..., object]], store: Store, settings: Settings, on_error: Sequence[ErrorHook] = ()
-    ) -> None:
+    def __init__(self, tasks: Iterable[Task[..., object]], store: Store, settings: Settings, hooks: Hooks) -> None:
         self._handlers: dict[str, Handler] = {
             name: task for task in tasks for name in (task.name, *task.defaults.aliases)
         }
         self._store = store
         self._settings = settings
-        self._on_error = on_error
+        self._hooks = hooks
         self._finished: Finished
         self._succeeded: Succeeded
 
@@ -211,30 +210,54 @@ class Execution:
         context = self._begin(attempt, handler, interrupt)
         if context is None:
             return None
+        around = Around(self._hooks.around, attempt.held) if self._hooks.around else None
         try:
+            if around is not None:
+                around.enter()
             value = call(handler, context, attempt.held.args)
         except BaseException as error:  # noqa: BLE001 - whatever a handler raises is its attempt's outcome
-            self._raised(attempt, handler, error)
+            outcome = self._on_raise(attempt, handler, error)
+            if around is not None:
+                around.leave(outcome, error)
+            self._end(attempt, outcome)
             return error
-        self._returned(attempt, handler, value)
+        if around is None:
+            self._returned(attempt, handler, value)
+        else:
+            outcome = self._on_return(attempt, handler, value)
+            around.leave(outcome, None)
+            self._end(attempt, outcome)
         return None
 
-    async def run_async(self, attempt: Attempt, slot: Slot) -> None:
-        """Run it in this slot of an event loop."""
+    async def run_async(self, attempt: Attempt, slot: Slot) -> BaseException | None:
+        """Run it in this slot of an event loop. Returns what its handler raised."""
         handler = self._handlers[attempt.held.task]
         context = self._begin(attempt, handler, slot.interrupt)
         if context is None:
-            return
+            return None
+        around = Around(self._hooks.around, attempt.held) if self._hooks.around else None
         slot.attempt = attempt
         try:
+            if around is not None:
+                await around.aenter()
             running = handler.run(context, attempt.held.args)
             value = await (running if attempt.timeout is None else slot.limited(attempt, running))
         except BaseException as error:
-            self._raised(attempt, handler, error)
+            outcome = self._on_raise(attempt, handler, error)
+            if around is not None:
+                await around.aleave(outcome, error)
+            self._end(attempt, outcome)
             if isinstance(error, GeneratorExit):  # the slot itself is closed
                 raise
+            return error
         else:
-            self._returned(attempt, handler, value)
+            if around is None:
+                self._returned(attempt, handler, value)
+            else:
+                outcome = self._on_return(attempt, handler, value)
+                await around.aleave(outcome, None)
+                self._end(attempt, outcome)
+            return None
         finally:
             slot.attempt = None
             if slot.task.cancelling():
@@ -265,20 +288,25 @@ class Execution:
         if value is None and attempt.reason is None and not attempt.recorded:
             attempt.end()
             self._succeeded(attempt)
-            return
+        else:
+            self._end(attempt, self._on_return(attempt, handler, value))
+
+    def _on_return(self, attempt: Attempt, handler: Handler, value: object) -> Outcome | None:
         policy, max_result = handler.defaults.retry, self._settings.max_result
         outcome = _decided(attempt, lambda: on_return(attempt, value, policy, max_result=max_result))
         self._report_error(attempt, outcome, None)
-        attempt.end()
-        self._finished(attempt, outcome)
+        return outcome
 
-    def _raised(self, attempt: Attempt, handler: Handler, error: BaseException) -> None:
+    def _on_raise(self, attempt: Attempt, handler: Handler, error: BaseException) -> Outcome | None:
         def decide() -> Outcome | None:
             hide = hiding(attempt.held.args, handler.secrets, self._settings.url)
             return on_raise(attempt, error, handler.defaults.retry, hide)
 
         outcome = _decided(attempt, decide)
         self._report_error(attempt, outcome, error)
+        return outcome
+
+    def _end(self, attempt: Attempt, outcome: Outcome | None) -> None:
         attempt.end()
         self._finished(attempt, outcome)
 
@@ -291,11 +319,11 @@ class Execution:
             return
         emit_errored(attempt.held, outcome)
         unsure = outcome.recorded and error is None  # it may have succeeded
-        if self._on_error and not unsure and outcome.attempt in ("errored", "timed_out"):
+        if self._hooks.error and not unsure and outcome.attempt in ("errored", "timed_out"):
             if outcome.attempt == "timed_out":
                 error = TimeoutError(outcome.error.message)
             error = error or HoldfastError(outcome.error.message)
-            call_error_hooks(self._on_error, info_of(attempt.held), error)
+            call_error_hooks(self._hooks.error, info_of(attempt.held), error)
 
     # ------------------------------------------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from holdfast.settings import Settings
 from holdfast.store.base import Store
 from holdfast.tasks.attempt import Attempt
 from holdfast.tasks.current import current_worker
-from holdfast.tasks.hooks import ErrorHook, Hooks
+from holdfast.tasks.hooks import Hooks
 from holdfast.tasks.manifest import info_of, manifest_of
 from holdfast.tasks.resources import OpenResources, Resource
 from holdfast.tasks.task import Task
@@ -32,7 +32,7 @@ class InProcessRunner:
 
     def __init__(
         self, slots: int, tasks: Iterable[Task[..., object]], store: Store, settings: Settings,
-        *, on_error: Sequence[ErrorHook] = (),
+        *, hooks: Hooks | None = None,
     ) -> None:  # fmt: skip
         self.tasks = list(tasks)
         self.slots = slots
@@ -40,7 +40,7 @@ class InProcessRunner:
         self.manifest = manifest_of(self.tasks)
         self._worker = ""
         self._unstarted = Unstarted()
-        self._execution = Execution(self.tasks, store, settings, on_error)
+        self._execution = Execution(self.tasks, store, settings, hooks or Hooks())
 
     def open(self, worker: str, finished: Finished, succeeded: Succeeded | None = None) -> None:
         """`finished` and `succeeded`: see Execution.open."""
@@ -75,9 +75,9 @@ class InProcessRunner:
 class ThreadRunner(InProcessRunner):
     def __init__(
         self, slots: int, tasks: Iterable[Task[..., object]], store: Store, settings: Settings,
-        *, on_error: Sequence[ErrorHook] = (),
+        *, hooks: Hooks | None = None,
     ) -> None:  # fmt: skip
-        super().__init__(slots, tasks, store, settings, on_error=on_error)
+        super().__init__(slots, tasks, store, settings, hooks=hooks)
         self._calls: queue.SimpleQueue[None] = queue.SimpleQueue()  # one item for each attempt that was added
         self._threads: list[threading.Thread] = []
         self._running: dict[int, Attempt] = {}  # by thread: what it runs, or ran last
@@ -159,11 +159,11 @@ class InProcessGroup:
             # With it comes asyncio, which takes as long to import as all of Holdfast.
             from holdfast.runners.event_loop import LoopRunner
 
-            runner = LoopRunner(settings.concurrency, mine, store, settings, on_error=self._hooks.error)
+            runner = LoopRunner(settings.concurrency, mine, store, settings, hooks=self._hooks)
             self.runners.append(runner)
             self._loop = runner.loop
         if mine := [task for task in here if not task.is_async]:
-            self.runners.append(threads(settings.threads, mine, store, settings, on_error=self._hooks.error))
+            self.runners.append(threads(settings.threads, mine, store, settings, hooks=self._hooks))
         self._stop_hooks: Callable[[float], None] | None = None
 
     def open(self, link: WorkerLink) -> None:

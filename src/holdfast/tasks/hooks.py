@@ -1,5 +1,5 @@
-"""The functions that an application wants called when a worker starts and stops, when an attempt errors, and when a
-poll fails."""
+"""The functions an application wants called when a worker starts and stops, around an attempt, when one errors, and
+when a poll fails."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ import msgspec
 from holdfast import errors, events
 from holdfast.errors import BadSettings, Crashed, HoldfastError, LeaseLost, StoreError
 from holdfast.model.outcome import in_words
+from holdfast.tasks.around import Wrapper
 from holdfast.tasks.current import JobInfo
 from holdfast.tasks.resources import on_loop
 
@@ -35,6 +36,7 @@ class Hooks(msgspec.Struct, frozen=True):
     start: list[Hook] = []
     stop: list[Hook] = []
     error: list[ErrorHook] = []
+    around: list[Wrapper] = []
 
     def started(self, loop: asyncio.AbstractEventLoop | None) -> None:
         """Call the start hooks, in order. One that fails keeps the worker from starting."""

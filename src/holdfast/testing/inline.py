@@ -17,14 +17,13 @@ from typing import Any, TypeVar
 from holdfast.app import Holdfast
 from holdfast.job import Job
 from holdfast.runners.base import WorkerLink
-from holdfast.runners.execution import Handler
+from holdfast.runners.event_loop import Slot
 from holdfast.runners.inprocess import InProcessRunner
 from holdfast.settings import Settings
 from holdfast.store.base import Store
 from holdfast.tasks.attempt import Attempt
-from holdfast.tasks.context import JobContext
 from holdfast.tasks.current import current_worker
-from holdfast.tasks.hooks import ErrorHook
+from holdfast.tasks.hooks import Hooks
 from holdfast.tasks.task import Bound, Task
 from holdfast.worker.desk import Desk
 from holdfast.worker.rescuer import Rescuer
@@ -42,9 +41,10 @@ class CallerRunner(InProcessRunner):
 
     def __init__(
         self, slots: int, tasks: Iterable[Task[..., object]], store: Store, settings: Settings,
-        *, on_error: Sequence[ErrorHook] = (),
+        *, hooks: Hooks | None = None,
     ) -> None:  # fmt: skip
-        super().__init__(1, tasks, store, settings, on_error=on_error)
+        super().__init__(1, tasks, store, settings, hooks=hooks)
+        self._is_async = {name: task.is_async for task in self.tasks for name in (task.name, *task.defaults.aliases)}
         self.raised: dict[str, BaseException | None] = {}
 
     def start(self, attempts: Sequence[Attempt]) -> None:
@@ -63,7 +63,12 @@ class CallerRunner(InProcessRunner):
 
     def _run(self, attempt: Attempt) -> BaseException | None:
         current_worker.set(self._worker)
-        return self._execution.run(attempt, _call)
+        if self._is_async[attempt.held.task]:
+            return _awaited(self._run_async(attempt))
+        return self._execution.run(attempt)
+
+    async def _run_async(self, attempt: Attempt) -> BaseException | None:
+        return await self._execution.run_async(attempt, Slot(asyncio.get_running_loop()))
 
 
 def drain_here(app: Holdfast, worker: str, queues: tuple[str, ...] | None, limit: int) -> None:
@@ -90,18 +95,13 @@ def drain_here(app: Holdfast, worker: str, queues: tuple[str, ...] | None, limit
         group.close(time.monotonic() + 1.0)
 
 
-def _call(handler: Handler, context: JobContext, args: bytes) -> object:
-    value = handler.run(context, args)
-    return _awaited(value) if handler.is_async else value
-
-
-def _awaited(coroutine: Coroutine[Any, Any, object]) -> object:
+def _awaited(coroutine: Coroutine[Any, Any, R]) -> R:
     """Run a coroutine in a loop of its own, on another thread if this one already runs a loop."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
         return asyncio.run(coroutine)
-    answer: list[object] = []
+    answer: list[R] = []
     trouble: list[BaseException] = []
 
     def run() -> None:
@@ -162,7 +162,8 @@ class Inline:
     def run(self, ids: Collection[str]) -> None:
         """Run one attempt of each of these jobs, and of those due before them. Raises what the first of them raised."""
         desk = Desk(NAME, self._app.store, self._app.settings, None)
-        runner = CallerRunner(1, self._app.tasks.values(), self._app.store, self._app.settings)
+        hooks = Hooks(around=self._app._hooks.around)  # what a handler raises is raised here: no error hook is called
+        runner = CallerRunner(1, self._app.tasks.values(), self._app.store, self._app.settings, hooks=hooks)
         runner.open(NAME, desk.ended.finished)
         desk.add(runner)
         wanted = set(ids)
