@@ -263,8 +263,8 @@ GUARANTEES: dict[str, list[Bug]] = {
         bug(
             "progress does not check the fence",
             "store/sql/outcomes.sql",
-            "   set done = :done, total = coalesce(:total, total), note = coalesce(:note, note), rate = :rate, progressed_at = @clock\n where id = :id and state = 'running' and fence = :fence",
-            "   set done = :done, total = coalesce(:total, total), note = coalesce(:note, note), rate = :rate, progressed_at = @clock\n where id = :id and state = 'running'",
+            "   set done = coalesce(:done, done), total = coalesce(:total, total), note = coalesce(:note, note), rate = :rate, progressed_at = @clock\n where id = :id and state = 'running' and fence = :fence",
+            "   set done = coalesce(:done, done), total = coalesce(:total, total), note = coalesce(:note, note), rate = :rate, progressed_at = @clock\n where id = :id and state = 'running'",
             "contract/test_transitions.py::test_a_stale_fence_is_refused_in_every_state_and_changes_nothing",
         ).seen_by("who_lost_a_job_keeps_nothing", "freeze worker", tasks="long along quick aquick"),
         bug(
@@ -399,8 +399,8 @@ GUARANTEES: dict[str, list[Bug]] = {
         bug(
             "success in the handler's transaction does not check the fence",
             "store/sql/outcomes.sql",
-            "       progressed_at = case when cast(:done as bigint) is null then progressed_at else @clock end\n where id = :id and state = 'running' and fence = :fence",
-            "       progressed_at = case when cast(:done as bigint) is null then progressed_at else @clock end\n where id = :id and state = 'running'",
+            "       progressed_at = case when coalesce(cast(:done as text), cast(:total as text), cast(:note as text)) is null then progressed_at else @clock end\n where id = :id and state = 'running' and fence = :fence",
+            "       progressed_at = case when coalesce(cast(:done as text), cast(:total as text), cast(:note as text)) is null then progressed_at else @clock end\n where id = :id and state = 'running'",
             "contract/test_leases.py::test_a_zombie_cannot_record_success_on_its_own_transaction",
         ).seen_by("success_is_of_its_holder", "freeze worker", tasks="late_ledger quick"),
         bug(

@@ -158,7 +158,7 @@ def check_times(attempt: Attempt) -> None:
 def check_progress(attempt: Attempt) -> None:
     if (progress := attempt.progress) is not None:
         done, total, note = progress
-        if not 0 <= done <= 10**15 or not (total is None or 0 <= total <= 10**15):
+        if not all(count is None or 0 <= count <= 10**15 for count in (done, total)):
             raise Broken(f"its progress is {progress}")
         check_text(note, NOTE_LIMIT)
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import threading
+import time
 from collections.abc import AsyncIterator
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
 from holdfast import Holdfast, HoldfastError, JobContext, State
 from holdfast.model.job import ClaimedJob
+from holdfast.model.outcome import Progress
 from holdfast.tasks.attempt import Attempt
 from tests.running import MakeApp, await_state, working
 from tests.waiting import wait_until
@@ -30,6 +34,7 @@ def test_rate_and_time_left_are_told_while_it_runs(hasty: Holdfast) -> None:
     with working(hasty):
         progress = wait_until(lambda: (p := job.progress) and p.rate and p)
         assert progress
+        assert progress.done is not None
         assert 0 < progress.done < 100_000
         assert progress.rate is not None
         assert 1 < progress.rate < 1_000  # it waits 5 ms for each: 200 a second, read at two moments of a busy machine
@@ -56,6 +61,72 @@ def test_the_first_progress_is_written_soon_not_at_the_next_beat(make_app: MakeA
     with working(hf):
         wait_until(lambda: job.progress)
         let_go.set()
+
+
+@pytest.mark.parametrize("colour", ["sync", "async"])
+def test_a_note_alone_is_progress(hasty: Holdfast, colour: str) -> None:
+    let_go = threading.Event()
+
+    def task(ctx: JobContext) -> None:
+        ctx.progress(note="downloading")
+        let_go.wait(20)
+        ctx.progress(note="done")
+
+    async def atask(ctx: JobContext) -> None:
+        await asyncio.to_thread(task, ctx)
+
+    job = hasty.task(name="t")(task if colour == "sync" else atask).enqueue()
+    with working(hasty):
+        seen = wait_until(lambda: job.progress)
+        assert seen
+        assert (seen.done, seen.total, seen.note, seen.rate, seen.fraction) == (None, None, "downloading", None, None)
+        let_go.set()
+        await_state(job, State.SUCCEEDED)
+    last = job.progress
+    assert last is not None
+    assert (last.done, last.note) == (None, "done")
+
+
+def test_a_note_alone_leaves_the_count_as_it_was(hf: Holdfast) -> None:
+    @hf.task(retry=0)
+    def task(ctx: JobContext) -> None:
+        if ctx.attempt == 1:
+            ctx.progress(4, total=10)
+            raise ZeroDivisionError
+        ctx.progress(note="again")
+
+    job = task.enqueue()
+    hf.drain()
+    progress = job.progress
+    assert progress is not None
+    assert (progress.done, progress.total, progress.note) == (4, 10, "again")
+
+
+def test_the_first_report_shows_within_a_second_and_later_ones_about_once_a_second(hf: Holdfast) -> None:
+    written: list[tuple[float, Any]] = []
+    began: list[float] = []
+    original = hf.store.attempts.progress
+
+    def progress(*args: Any) -> tuple[bool, bool]:
+        written.append((time.monotonic(), args[1]))
+        return original(*args)
+
+    @hf.task
+    def task(ctx: JobContext) -> None:
+        began.append(time.monotonic())
+        for n in itertools.count():
+            ctx.progress(n)
+            if len(written) == 3:
+                return
+            time.sleep(0.01)
+
+    job = task.enqueue()
+    with patch.object(hf.store.attempts, "progress", progress), working(hf):
+        await_state(job, State.SUCCEEDED)
+    first, second, third = (at for at, _ in written)
+    assert first - began[0] < 1.0
+    assert second - first >= 0.95
+    assert third - second >= 0.95
 
 
 def test_what_one_call_says_another_does_not_take_back(hasty: Holdfast) -> None:
@@ -188,7 +259,7 @@ def test_progress_that_is_reported_while_it_is_taken_is_not_lost() -> None:
 
     class Reporting(Attempt, kw_only=True, eq=False, gc=False):
         @property
-        def progress(self) -> tuple[int, int | None, str | None] | None:
+        def progress(self) -> Progress | None:
             seen = super().progress
             if self.done == 29:
                 self.done, self.fresh = 30, True

@@ -233,6 +233,8 @@ def described_progress(progress: Progress | None) -> str:
     """`412 of 1,000 (41%), 8.2/s, 74s left, 2s ago: page 412`."""
     if progress is None:
         return ""
+    if progress.done is None:
+        return f"{ago(progress.at)}: {progress.note or f'0 of {progress.total:,}'}"
     words = f"{progress.done:,}"
     if progress.total is not None:
         words += f" of {progress.total:,}"

@@ -104,7 +104,7 @@ class JobRecord(msgspec.Struct, frozen=True):
     @property
     def progress(self) -> Progress | None:
         """How far the work is, if its handler has reported that."""
-        if self.done is None or self.progressed_at is None:
+        if self.progressed_at is None or (self.done, self.total, self.note) == (None, None, None):
             return None
         # The rate of an earlier attempt says nothing about this one.
         fresh = self.state is State.RUNNING and self.started_at is not None and self.progressed_at >= self.started_at
@@ -114,7 +114,7 @@ class JobRecord(msgspec.Struct, frozen=True):
 class Progress(msgspec.Struct, frozen=True):
     """How far a job is: items done, of how many, and a note. `rate`: items a second at present, while it runs."""
 
-    done: int
+    done: int | None
     total: int | None
     note: str | None
     rate: float | None
@@ -122,13 +122,13 @@ class Progress(msgspec.Struct, frozen=True):
 
     @property
     def fraction(self) -> float | None:
-        """From 0 to 1; None: the total is not known."""
-        return min(1.0, self.done / self.total) if self.total else None
+        """From 0 to 1; None: not known."""
+        return min(1.0, self.done / self.total) if self.total and self.done is not None else None
 
     @property
     def seconds_left(self) -> float | None:
         """At the present rate, counted from `at`."""
-        if self.total is None or not self.rate:
+        if self.total is None or self.done is None or not self.rate:
             return None
         return max(0, self.total - self.done) / self.rate
 

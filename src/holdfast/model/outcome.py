@@ -27,7 +27,7 @@ NOT_COMMITTED = "NOT_COMMITTED"  # the handler recorded its success, and its tra
 
 MAX_COUNT = 10**15  # of done, total and pending: a petabyte in bytes; sums of thousands of them still fit
 
-Progress = tuple[int, int | None, str | None]  # done, total, note
+Progress = tuple[int | None, int | None, str | None]  # done, total, note: None is not reported
 
 
 class Error(msgspec.Struct, frozen=True, array_like=True, gc=False):

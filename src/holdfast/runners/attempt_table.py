@@ -196,6 +196,8 @@ class AttemptTable:
         return self._how_far.get(attempt.number, "")
 
 
-def how_far(done: int, total: int | None) -> str:
+def how_far(done: int | None, total: int | None) -> str:
     """The end of a sentence about an attempt that was interrupted."""
+    if done is None:
+        return ""
     return f" (at {done})" if total is None else f" (at {done} of {total})"

@@ -47,7 +47,7 @@ from holdfast.tasks.context import JobContext
 from holdfast.tasks.current import current_worker
 
 CLOSING = 10.0  # seconds to close resources (the worker waits no longer)
-TICK = 0.5  # seconds between reports of progress
+TICK = 0.25  # seconds between reports of progress
 
 
 class IsolatedAttempt(Attempt, kw_only=True, eq=False, gc=False):

@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 NOTES = PART // (4 * NOTE_LIMIT)  # progress reports in one frame: a character takes up to four bytes
 OVERHEAD = 1_000  # bytes of an outcome, besides its result and the texts of its error
 
-Report = tuple[int, int, int | None, str | None]  # an attempt's number, and its progress
+Report = tuple[int, int | None, int | None, str | None]  # an attempt's number, and its progress
 
 
 class WorkerConnection:
@@ -153,7 +153,7 @@ class OutcomeBatches:
                 results += [None] * (len(succeeded) - len(results))
                 results.append(outcome.result)
                 succeeded.append(attempt)
-        reports += [(a.number, *p) for a in succeeded if a.done is not None and (p := a.progress)]
+        reports += [(a.number, *p) for a in succeeded if (p := a.progress)]
         numbers = [attempt.number for attempt in succeeded]
         for number in numbers:
             self._in_flight.pop(number, None)
@@ -177,7 +177,7 @@ def _size(outcome: Outcome | None) -> int:
     return OVERHEAD + len(outcome.result or b"") + 4 * texts
 
 
-TICK = 0.5  # seconds between reports of progress
+TICK = 0.25  # seconds between reports of progress
 SOON = 0.02  # seconds an outcome waits at most for a busy loop
 
 

@@ -63,7 +63,7 @@ class Stop(msgspec.Struct, frozen=True, array_like=True, tag="stop"):
 class Progressed(msgspec.Struct, frozen=True, array_like=True, tag="progressed"):
     """From any process: how far attempts are (done, total, note). `others` saved progress themselves."""
 
-    progress: Annotated[list[tuple[Number, Count, Count | None, Note | None]], Meta(max_length=MARKS)]
+    progress: Annotated[list[tuple[Number, Count | None, Count | None, Note | None]], Meta(max_length=MARKS)]
     others: Numbers = []
 
 

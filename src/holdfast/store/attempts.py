@@ -90,7 +90,7 @@ class Attempts:
         return self._asked_of(ref, "checkpoint", rows)
 
     def progress(
-        self, ref: Ref, done: int, total: int | None, note: str | None, rate: float | None = None
+        self, ref: Ref, done: int | None, total: int | None, note: str | None, rate: float | None = None
     ) -> tuple[bool, bool]:
         """Say how far the work is. Returns (cancel, pause)."""
         rows = self._db.write("progress", id=ref.id, fence=ref.fence, done=done, total=total, note=note, rate=rate)

@@ -150,9 +150,9 @@ class Attempt(msgspec.Struct, eq=False, gc=False):
     def progress(self) -> Progress | None:
         """How far the work is, as it is stored; None: the handler has not said. Secrets are removed here and not where
         progress is reported: a handler may report a million times a second, this is read once."""
-        if self.done is None:
-            return None
         note = self.note
+        if self.done is None and note is None and self.total is None:
+            return None
         if note is not None and self.hide is not None:
             note = self.hide(clean(note[:LOOKED_AT]))[:NOTE_LIMIT]
         return self.done, self.total, note

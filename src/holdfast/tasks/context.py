@@ -98,11 +98,11 @@ class JobContext:
             await writes.awrite(saving_checkpoint(writes, state, pending, done), "a checkpoint")
             writes.attempt.raise_if_stopping(at_shutdown=True)
 
-    def progress(self, done: int, *, total: int | None = None, note: str | None = None) -> None:
-        """Report how far the work is. Cheap: kept in memory, written about once a second by the heartbeat, and at the
-        end with the outcome."""
+    def progress(self, done: int | None = None, *, total: int | None = None, note: str | None = None) -> None:
+        """Report how far the work is; what is left out stays as it was. Cheap: kept in memory. The heartbeat writes the
+        first report within a second, later ones about once a second, and the last one with the outcome."""
         # The same checks as in `check_counts`, which costs more than all the rest: handlers call this in tight loops.
-        if type(done) is not int or not 0 <= done <= MAX_COUNT:
+        if done is not None and (type(done) is not int or not 0 <= done <= MAX_COUNT):
             check_counts(done=done)
             done = int(done)  # a bool, an IntEnum
         if total is not None and (type(total) is not int or not 0 <= total <= MAX_COUNT):
@@ -112,7 +112,8 @@ class JobContext:
             note = checked_note(note)
         attempt = self._attempt
         if attempt is not None:
-            attempt.done = done
+            if done is not None:
+                attempt.done = done
             if total is not None:
                 attempt.total = total
             if note is not None:

@@ -16,7 +16,9 @@ from holdfast.store.base import Ref, Store
 from holdfast.tasks.attempt import Attempt, Speed, emit_lost
 from holdfast.worker.loop import Loop
 
-TICK = 1.0  # seconds between writes of progress, and between checks of timeouts
+TICK = 1.0  # seconds between two writes of one attempt's progress
+IDLE = 0.5  # seconds between two looks whether anything is in flight
+LOOK = 0.25  # seconds between two looks for a first report of progress, and between checks of timeouts
 YOUNG = 1.0  # seconds since the claim, and a quarter of a beat at most, in which a lease need not be renewed
 REQUESTS_EVERY = 0.2  # seconds between two reads of what people ask, however often they may have asked
 
@@ -72,7 +74,7 @@ class Heartbeat:
             # What is claimed from now on has a fresh lease: the first renewal is due an interval later.
             self._next = now + self._every
             self._requested = False
-            return min(TICK, self._every)
+            return min(IDLE, self._every)
         if now >= self._next:
             requested, self._requested = self._requested, False
             # With short jobs everything in flight is new, thousands of them, and gone before the beat ends.
@@ -89,7 +91,7 @@ class Heartbeat:
         self._enforce_timeouts(attempts)
         self._find_stalled(attempts)
         next_at = min(self._next, self._requests_read_at + REQUESTS_EVERY) if self._requested else self._next
-        return min(max(0.01, next_at - time.monotonic()), TICK)
+        return min(max(0.01, next_at - time.monotonic()), LOOK)
 
     # -- leases and requests -------------------------------------------------------------------------------------------
 
@@ -157,12 +159,14 @@ class Heartbeat:
     # -- progress and timeouts -----------------------------------------------------------------------------------------
 
     def _write_progress(self, attempts: list[Attempt]) -> None:
+        now = time.monotonic()
         for attempt in attempts:
             # Once it has ended, its outcome says how far it came.
-            progress = None if attempt.ended else attempt.new_progress()
+            due = attempt.fresh and not attempt.ended and now - attempt.moved >= TICK
+            progress = attempt.new_progress() if due else None
             if progress is None:
                 continue
-            attempt.moved = time.monotonic()
+            attempt.moved = now
             try:
                 cancel, pause = self._store.attempts.progress(
                     Ref(attempt.held.id, attempt.held.fence), *progress, _rate(attempt, progress[0])
@@ -203,7 +207,9 @@ def _ask(attempt: Attempt, *, cancel: bool, pause: bool) -> None:
         attempt.ask("pause")
 
 
-def _rate(attempt: Attempt, done: int) -> float | None:
+def _rate(attempt: Attempt, done: int | None) -> float | None:
+    if done is None:
+        return None
     now = time.monotonic()
     if attempt.speed is None:
         attempt.speed = Speed(now, done)

@@ -343,8 +343,8 @@ class EndedAttempts:
             seconds += attempt.ended - started
             if started - attempt.taken > longest_wait:
                 longest_wait = started - attempt.taken
-            if attempt.done is not None:
-                outcomes[n] = replace(outcomes[n], progress=attempt.progress)
+            if (progress := attempt.progress) is not None:
+                outcomes[n] = replace(outcomes[n], progress=progress)
         slots.prefetch.ended(len(attempts), seconds, longest_wait)
         self._outbox.outcomes += outcomes
 
@@ -362,8 +362,8 @@ class EndedAttempts:
             self._meters.lost += 1
             self._outbox.forget(attempt.held)
             return
-        if attempt.done is not None:
-            outcome = replace(outcome, progress=attempt.progress)
+        if (progress := attempt.progress) is not None:
+            outcome = replace(outcome, progress=progress)
         if outcome.verb == "release" and not attempt.started:
             self._mandate.refund(1)
         if outcome.recorded:

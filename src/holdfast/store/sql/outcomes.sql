@@ -59,13 +59,13 @@ update @jobs set state = 'succeeded', finished_at = @clock, error_code = null, e
        error_fingerprint = null, result = :result,
        done = coalesce(cast(:done as bigint), done), total = coalesce(cast(:total as bigint), total),
        note = coalesce(cast(:note as text), note),
-       progressed_at = case when cast(:done as bigint) is null then progressed_at else @clock end
+       progressed_at = case when coalesce(cast(:done as text), cast(:total as text), cast(:note as text)) is null then progressed_at else @clock end
  where id = :id and state = 'running' and fence = :fence
 returning id
 
 -- name: progress
 -- How far the work has come. Returns what people have asked for meanwhile.
 update @jobs
-   set done = :done, total = coalesce(:total, total), note = coalesce(:note, note), rate = :rate, progressed_at = @clock
+   set done = coalesce(:done, done), total = coalesce(:total, total), note = coalesce(:note, note), rate = :rate, progressed_at = @clock
  where id = :id and state = 'running' and fence = :fence
 returning cancel_requested, pause_requested
