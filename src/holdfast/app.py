@@ -20,6 +20,7 @@ import msgspec
 from holdfast import events, operations, pausing
 from holdfast.errors import UNGUARDED, BadArguments, BadSettings, SchemaOutdated, StoreUnavailable, UnknownTask
 from holdfast.job import Job
+from holdfast.model.cron import CatchUp, CronRecord
 from holdfast.model.job import Enqueued, NewJob, Processed
 from holdfast.model.text import nearest, plural
 from holdfast.settings import load_settings, named_twice, sources, url_outside
@@ -30,8 +31,9 @@ from holdfast.tasks.context import JobContext
 from holdfast.tasks.current import current_context
 from holdfast.tasks.hooks import ErrorHook, Hook, Hooks, checked_error_hook
 from holdfast.tasks.offload import in_thread
-from holdfast.tasks.options import TaskOptions, names_of, task_defaults
+from holdfast.tasks.options import TaskOptions, looked_for, names_of, task_defaults
 from holdfast.tasks.resources import Resource, Use
+from holdfast.tasks.schedules import schedule_of
 from holdfast.tasks.task import AsyncTask, Bound, SyncTask, Task
 from holdfast.waiters import Waiters
 
@@ -328,6 +330,23 @@ class Holdfast:
             yield chunk, tasks
         for task, count in created.items():
             events.emit("enqueued", count=count, task=task, committed=True)
+
+    # -- schedules -----------------------------------------------------------------------------------------------------
+
+    def schedule(
+        self, name: str, bound: Bound[Any], *, cron: str, timezone: str = "UTC", catch_up: CatchUp = "latest"
+    ) -> CronRecord:
+        """Enqueue a task with these arguments at every tick: `hf.schedule("audit", audit.bind(url), cron="0 3 * * *")`.
+        It is stored, and fired by every worker that has the task. The same name again changes it."""
+        made = schedule_of(name, bound, cron=cron, timezone=timezone, catch_up=catch_up, now=self.store.reads.now())
+        declared = name in self.tasks and self.tasks[name].schedule is not None
+        if declared or not self.store.crons.schedule(made):
+            raise BadArguments(f"schedule {name}: a task declares a cron of this name, choose another")
+        return made
+
+    def unschedule(self, name: str) -> bool:
+        """Remove a schedule that was made by `schedule`. Jobs it has enqueued stay. False: there is none."""
+        return self.store.crons.unschedule(looked_for("unschedule: the name", name))
 
     # -- for operators -------------------------------------------------------------------------------------------------
 

@@ -200,7 +200,7 @@ def _checked_limit(verb: str, limit: int) -> None:
 
 
 def crons(app: Holdfast) -> list[CronRecord]:
-    """The crons that the database knows, and those that this application declares, by name."""
+    """The crons that tasks declare and those that `schedule` made, by name."""
     from holdfast.tasks.manifest import cron_of, info_of
 
     known = {cron.name: cron for cron in app.store.crons.all(with_workers=True)}
@@ -212,18 +212,18 @@ def crons(app: Holdfast) -> list[CronRecord]:
 
 def run_cron(app: Holdfast, name: str, *, reason: str | None = None, by: str | None = None) -> Job[Any]:
     """Enqueue a job of this cron now. Its schedule stays as it is."""
-    stored_cron(app, name)
+    cron = stored_cron(app, name)
     id = app.store.crons.run(name, by=by_of("run_cron", by), reason=reason_of("run_cron", reason))
     if id is None:
         raise UnknownTask(f"the cron {name!r} is gone")
-    return Job(app, id, name, created=True)
+    return Job(app, id, cron.task, created=True)
 
 
 def stored_cron(app: Holdfast, name: str) -> CronRecord:
     """The cron of this name, as the database has it. One that only this application declares is stored first."""
     known = {cron.name: cron for cron in crons(app)}
     if name not in known:
-        there = ", ".join(known) or "none"
+        there = ", ".join(list(known)[:20]) or "none"
         raise UnknownTask(f"there is no cron {name!r} in {app.settings.shown_url}; there are: {there}")
     if name not in {cron.name for cron in app.store.crons.all()}:
         app.store.crons.rename(name, app.tasks[name].defaults.aliases)

@@ -20,6 +20,7 @@ from holdfast.settings import Settings
 from holdfast.store import open_store
 from tests.cli.forking import run_holdfast
 from tests.cli.shell import Shell, wait_until
+from tests.contract.test_schedules import schedule
 from tests.factories import BOOM, HOUR, a_queued_job, claim, ref
 
 APP = """
@@ -88,6 +89,8 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
             assert held.id == number
             store.attempts.fail(ref(held), BOOM) if number == 42 else store.attempts.succeed(ref(held))
     store.operator.pause("45")
+    for name, task, args in (("audit-example", "audit", b'{"url":"x"}'), ("report-7", "report", b"{}")):
+        schedule(store, name, task=task, args=args)
     store.close()
     shutil.copy(home / "holdfast.db", home / "jobs.db")  # for the examples that name one
     return home

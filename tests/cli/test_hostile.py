@@ -18,6 +18,7 @@ from holdfast.model.outcome import Error
 from holdfast.store.base import Store
 from tests.cli.shell import Shell
 from tests.cli.tty import terminal
+from tests.contract.test_schedules import schedule
 from tests.factories import claim, ref
 
 HOSTILE = (
@@ -47,14 +48,16 @@ def hostile_rows(store: Store) -> dict[str, str]:
         store.pauses.add(kind, HOSTILE, by=HOSTILE, reason=HOSTILE)
     store.crons.declare(
         CronRecord(
-            name=HOSTILE, expression="0 0 * * *", timezone="UTC", catch_up="latest", queue=HOSTILE, priority=0,
-            max_attempts=3, tags=(HOSTILE,), next_at=datetime(2030, 1, 1, tzinfo=UTC), now=datetime.now(UTC),
+            name=HOSTILE, task=HOSTILE, expression="0 0 * * *", timezone="UTC", catch_up="latest", queue=HOSTILE,
+            priority=0, max_attempts=3, tags=(HOSTILE,), next_at=datetime(2030, 1, 1, tzinfo=UTC),
+            now=datetime.now(UTC),
         )
     )  # fmt: skip
     store.workers.register(
         id=HOSTILE, name=HOSTILE, host=HOSTILE, pid=1, queues=[HOSTILE, "x"], tasks=[HOSTILE + "x"], slots=1, lease=1e6
     )
     store.pauses.add("cron", HOSTILE, by=HOSTILE, reason=HOSTILE)
+    schedule(store, HOSTILE + "made", task=HOSTILE, args=json.dumps({HOSTILE: HOSTILE}).encode())
     return {"failed": failed, "runs": runs, "queued": queued}
 
 

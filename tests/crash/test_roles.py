@@ -84,7 +84,7 @@ delete from {s}.workers
 insert into {s}.attempts (job_id, fence, life, number, outcome, ended_at) values (1, gen_random_uuid(), 1, 1, 'errored', now())
 insert into {s}.steps values (1, 's', 1, 1, now(), '1')
 insert into {s}.pending values (1)
-insert into {s}.crons values ('quick', '* * * * *', 'UTC', 'none', 'default', 0, 3, null, now(), null)
+insert into {s}.crons values ('quick', '* * * * *', 'UTC', 'none', 'default', 0, 3, null, now(), null, 'quick')
 insert into {s}.pauses (kind, name, created_at) values ('queue', 'default', now())
 delete from {s}.pauses
 insert into {s}.stacks (id, job_id, fence, asked_at) values (gen_random_uuid(), 1, gen_random_uuid(), now())

@@ -31,7 +31,7 @@ def test_every_snippet_on_scheduling_runs(tmp_path: Path) -> None:
         "assert [cron.name for cron in hf.crons()] == ['report', 'sweep']\n"
         "assert not any(cron.paused for cron in hf.crons())\n"
     )
-    lines = run("scheduling.md", tmp_path, check).splitlines()
+    _, *lines = run("scheduling.md", tmp_path, check).splitlines()
     assert lines[0].startswith("report 30 6 * * MON-FRI Europe/Berlin [datetime.datetime(")
     assert lines[-1] == "3 pages for the tick of None"
 

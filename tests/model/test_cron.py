@@ -201,8 +201,8 @@ def test_shorthands_are_understood() -> None:
 
 def a_cron(**given: Any) -> CronRecord:
     usual = {
-        "name": "c", "expression": "0 * * * *", "timezone": "UTC", "catch_up": "latest", "queue": "q", "priority": 0,
-        "max_attempts": 3, "tags": (), "next_at": at("2030-01-01T01:00"), "now": at("2030-01-01T00:30"),
+        "name": "c", "task": "c", "expression": "0 * * * *", "timezone": "UTC", "catch_up": "latest", "queue": "q",
+        "priority": 0, "max_attempts": 3, "tags": (), "next_at": at("2030-01-01T01:00"), "now": at("2030-01-01T00:30"),
     }  # fmt: skip
     return CronRecord(**{**usual, **given})
 
@@ -269,8 +269,13 @@ def test_a_clock_that_was_set_back_repeats_no_tick() -> None:
 
 def test_a_job_knows_its_tick_by_its_correlation_id() -> None:
     tick = at("2030-03-31T03:00", "Europe/Berlin")
-    assert tick_of("report", correlation_of("report", tick)) == tick
-    assert tick_of("other", correlation_of("report", tick)) is None
-    assert tick_of("report", "cron:report") is None
+    assert tick_of("report", correlation_of("report", "report", tick)) == tick
+    assert tick_of("other", correlation_of("report", "report", tick)) is None
+    assert tick_of("report", correlation_of("report", "report", None)) is None
+    for name in ("nightly", "a:b@c", "@", "other"):
+        assert tick_of("report", correlation_of(name, "report", tick)) == tick
+        assert tick_of(name, correlation_of(name, "report", tick)) is None
+        assert tick_of("report", correlation_of(name, "report", None)) is None
+    assert tick_of("report", "cron:report:a@2030-01-01") is None
     assert tick_of("report", "cron:report@soon") is None
     assert tick_of("report", None) is None

@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from unittest import mock
 
 import psycopg
+from msgspec.structs import replace
 
 from holdfast.model.cron import CronRecord, Step
 from holdfast.model.filter import Filter
@@ -68,8 +69,8 @@ DUE = datetime(2026, 1, 1, tzinfo=UTC)
 LATER = DUE + timedelta(days=1)
 WAITING, PAUSED, SUCCEEDED, FAILED, BARRED, MEANT = "1", "3", "4", "5", "6", "7"
 CRON = CronRecord(
-    name="tick", expression="0 0 * * *", timezone="UTC", catch_up="none", queue="default", priority=0, max_attempts=3,
-    tags=(), next_at=DUE, now=DUE,
+    name="tick", task="tick", expression="0 0 * * *", timezone="UTC", catch_up="none", queue="default", priority=0,
+    max_attempts=3, tags=(), next_at=DUE, now=DUE,
 )  # fmt: skip
 
 # A job in each state, and a row in every table.
@@ -98,7 +99,8 @@ insert into {{s}}.workers (id, name, host, pid, tasks, slots, lease, started_at,
      values ('w1', 'w1', 'here', 1, '{{greet}}', 1, 20, now(), now());
 insert into {{s}}.pauses (kind, name, created_at) values ('filter', 'queue:meant', now());
 insert into {{s}}.pauses (kind, name, created_at) values ('queue', 'held', now());
-insert into {{s}}.crons values ('tick', '0 0 * * *', 'UTC', 'none', 'default', 0, 3, '{{}}', '{DUE.isoformat()}', null);
+insert into {{s}}.crons
+values ('tick', '0 0 * * *', 'UTC', 'none', 'default', 0, 3, '{{}}', '{DUE.isoformat()}', null, 'tick');
 insert into {{s}}.stacks (id, job_id, fence, asked_at) values ('{QUESTION}', 2, '{FENCE}', now());
 insert into {{s}}.audit (at, by, verb, what, parameters, changed, asked, refused)
      values (now() - interval '90 d', 'ops', 'pause', 'queue:mail', '{{}}', 0, 0, 0);
@@ -225,7 +227,7 @@ VERBS: dict[str, tuple[str, Act]] = {
     ),
     "crons.declare": (RUN, lambda s, _: s.crons.declare(CRON)),
     "crons.rename": (RUN, lambda s, _: s.crons.rename("tock", ["tick"])),
-    "crons.fire": (RUN, lambda s, _: s.crons.fire(CRON, Step(DUE, LATER))),
+    "crons.fire": (RUN, lambda s, _: s.crons.fire([(CRON, Step(DUE, LATER))])),
     "stack_requests.answer": (RUN, lambda s, _: s.stack_requests.answer(2, FENCE, "here")),
     "pauses.let_go": (RUN, lambda s, _: s.pauses.let_go()),
     "pauses.hold_heads": (RUN, lambda s, _: s.pauses.hold_heads()),
@@ -240,6 +242,8 @@ VERBS: dict[str, tuple[str, Act]] = {
     "operator.bulk": (STEER, lambda s, _: s.operator.bulk("cancel", Filter(queues=("default",)))),
     "pauses.add": (STEER, lambda s, _: s.pauses.add("queue", "default")),
     "pauses.drop": (STEER, lambda s, _: s.pauses.drop("queue", "held")),
+    "crons.schedule": (STEER, lambda s, _: s.crons.schedule(replace(CRON, name="made", args=b"{}"))),
+    "crons.unschedule": (STEER, lambda s, _: s.crons.unschedule("made")),
     "crons.run": (STEER, lambda s, _: s.crons.run("tick")),
     "stack_requests.asking": (STEER, _ask_for_stack),
     "db.read": (READ, lambda s, _: s.db.read("get", id=1)),
@@ -260,6 +264,8 @@ VERBS: dict[str, tuple[str, Act]] = {
     "audit.purge": (RUN, lambda s, _: s.audit.purge(kept=1)),
     "pauses.all": (READ, lambda s, _: s.pauses.all()),
     "workers.all": (READ, lambda s, _: s.workers.all()),
+    "crons.next_tick": (READ, lambda s, _: s.crons.next_tick(["greet"], ["tick"])),
+    "crons.due": (READ, lambda s, _: s.crons.due(["greet"], ["tick"], 10)),
     "crons.all": (READ, lambda s, _: s.crons.all(with_workers=True)),
     "reads.jobs": (READ, lambda s, _: s.reads.jobs(Filter(queues=("default",)))),
     "reads.matching": (READ, lambda s, _: list(s.reads.matching(Filter(queues=("default",))))),

@@ -94,11 +94,13 @@ def test_waiting_for_a_tick_costs_no_statement(
 
         monkeypatch.setattr(part, name, call)
 
-    counted(app.store.crons, "all")
+    for name in ("next_tick", "due", "all"):
+        counted(app.store.crons, name)
     counted(app.store, "look")
     with working(app):
         wait_until(lambda: calls["look"] > 5)
-    assert calls["all"] == 2, "before and after it said what it declares"
+    assert calls["next_tick"] == 2, "before and after it said what it declares"
+    assert calls["due"] == calls["all"] == 0
 
 
 def test_a_drain_fires_what_is_due(hf: Holdfast) -> None:
@@ -284,7 +286,9 @@ def test_a_schedule_this_host_can_not_read_is_told_and_keeps_no_other_from_its_t
     strange = replace(the_cron(hf, "a_strange_one"), timezone="Mars/Olympus", next_at=datetime(2020, 1, 1, tzinfo=UTC))
     hf.store.crons.declare(strange)
     set_back(hf, "daily", 86400)
-    worker.crons.step()
+    wait = worker.crons.step()
+    assert wait is not None
+    assert wait > 0, "the other one's next tick is waited for"
     assert [fields["cron"] for fields in heard.of("cron_unknown")] == ["a_strange_one"]
     assert [fields["cron"] for fields in heard.of("fired")] == ["daily"]
 

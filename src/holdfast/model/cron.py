@@ -120,10 +120,12 @@ class Schedule:
 
 
 class CronRecord(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """A stored cron: what to enqueue and when, its newest and its next tick, who paused it, and how many workers
-    declare it (without any, nobody fires it)."""
+    """A stored cron: what to enqueue and when, its newest and its next tick, who paused it, and how many workers fire
+    it: those that declare it or, if `hf.schedule` made it, those that have its task."""
 
     name: str
+    task: str
+    args: bytes | None = None  # JSON; None: its task declares it
     expression: str
     timezone: str
     catch_up: str
@@ -143,6 +145,11 @@ class CronRecord(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def schedule(self) -> Schedule:
         return Schedule(self.expression, self.timezone)
+
+    @property
+    def declared(self) -> bool:
+        """By its task, `@hf.task(cron=…)`; otherwise `hf.schedule` made it."""
+        return self.args is None
 
     @property
     def paused(self) -> bool:
@@ -194,17 +201,20 @@ def cron_tag(name: str) -> str:
     return f"cron:{name}"
 
 
-def correlation_of(name: str, tick: datetime) -> str:
-    """The correlation id of a job that was enqueued for a tick."""
-    return f"{cron_tag(name)}@{tick.astimezone(UTC).isoformat()}"
+def correlation_of(name: str, task: str, tick: datetime | None) -> str:
+    """The correlation id of a job that was enqueued for a tick, or out of turn. It begins with the task's name: a job
+    that another task enqueues under the same id does not take the tick for its own."""
+    cron = cron_tag(task) if name == task else f"{cron_tag(task)}:{name}"
+    return cron if tick is None else f"{cron}@{tick.astimezone(UTC).isoformat()}"
 
 
-def tick_of(name: str, correlation_id: str | None) -> datetime | None:
+def tick_of(task: str, correlation_id: str | None) -> datetime | None:
     """The tick that a job of this task was enqueued for; None: it was enqueued in another way."""
-    prefix = f"{cron_tag(name)}@"
-    if correlation_id is None or not correlation_id.startswith(prefix):
+    prefix = cron_tag(task)
+    if correlation_id is None or not correlation_id.startswith((f"{prefix}@", f"{prefix}:")):
         return None
     try:
-        return datetime.fromisoformat(correlation_id.removeprefix(prefix))
+        tick = datetime.fromisoformat(correlation_id.rpartition("@")[2])
     except ValueError:
         return None
+    return None if tick.tzinfo is None else tick

@@ -25,7 +25,7 @@ from pathlib import Path
 from holdfast.store.columns import Lists
 
 HERE = Path(__file__).parent
-FRAGMENTS = frozenset(["answer", "ended_hold", "given", "lanes", "matching", "straight", "taken"])
+FRAGMENTS = frozenset(["answer", "ended_hold", "first_tick", "given", "lanes", "matching", "straight", "taken"])
 MACROS = {
     # This pause is in force.
     "stands": "({0}.until is null or {0}.until > @now)",
@@ -44,6 +44,10 @@ MACROS = {
     "and ({0}.ready_at is not null or {0}.held_by is not null) and {0}.attempt = 0",
     # It may be claimed ahead of a free slot: never tried, and allowed to be tried again.
     "fresh": "{0}.attempt = 0 and {0}.max_attempts > 1",
+    # A cron, with its pause.
+    "cron_and_pause": "{0}.name, {0}.task, {0}.args, {0}.expression, {0}.timezone, {0}.catch_up, {0}.queue, "
+    "{0}.priority, {0}.max_attempts, {0}.tags, {0}.next_at, {0}.last_at, {1}.created_at as paused_at, "
+    "{1}.until as paused_until, {1}.by as paused_by, {1}.reason as paused_reason, @now as now",
     # The seam between picking and taking: may this picked job be taken? Adopted tables will lock their rows here.
     "passes": "true",
 }

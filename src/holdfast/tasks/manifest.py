@@ -89,8 +89,8 @@ def cron_of(task: TaskInfo, now: datetime) -> CronRecord:
     cron = task.cron
     assert cron is not None
     return CronRecord(
-        name=task.name, expression=cron.expression, timezone=cron.timezone, catch_up=cron.catch_up, queue=task.queue,
-        priority=task.priority, max_attempts=task.max_attempts,
+        name=task.name, task=task.name, expression=cron.expression, timezone=cron.timezone, catch_up=cron.catch_up,
+        queue=task.queue, priority=task.priority, max_attempts=task.max_attempts,
         tags=tuple(dict.fromkeys((*task.tags, cron_tag(task.name)))),
         next_at=Schedule(cron.expression, cron.timezone).after(now), now=now,
     )  # fmt: skip

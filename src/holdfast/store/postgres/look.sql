@@ -17,7 +17,7 @@ select (select extract(epoch from min(expires_at) - @now)::float8 from @leases) 
             select min(ready_at) as at from open_lane
             union all
             select min(until) from paused) upcoming) as next_due,
-       (select extract(epoch from min(next_at) - @now)::float8 from @crons where name = any(:crons)) as next_tick,
+       extract(epoch from (@first_tick) - @now)::float8 as next_tick,
        (select extract(epoch from min(until) - @now)::float8 from paused where kind = 'filter') as next_pause_end,
        exists (select 1 from paused where kind = 'filter') as filter_pauses,
        exists (select 1 from ended_hold) as ended_holds,

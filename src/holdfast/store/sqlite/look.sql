@@ -3,7 +3,7 @@
 with recursive
 @ended_hold
 select (select min(expires_at) from @leases) as next_lease_end,
-       (select min(next_at) from @crons where name in (select value from json_each(:crons))) as next_tick,
+       (@first_tick) as next_tick,
        (select min(until) from @pauses p where @stands(p)) as next_pause_end,
        (select min(until) from @pauses p where @stands(p) and p.kind = 'filter') as next_filter_end,
        exists (select 1 from @pauses p where @stands(p) and p.kind = 'filter') as filter_pauses,

@@ -43,7 +43,10 @@ class SqliteStore(Store):
             with connection.writing() as db:
                 self.db.rows(db, self.db.statements["seen"], {"worker": worker})
             now = self.db.clock()
-            [seen] = self.db.rows(connection.db, self.db.statements["look"], {"crons": list(crons), "worker": worker})
+            [seen] = self.db.rows(
+                connection.db, self.db.statements["look"],
+                {"worker": worker, "tasks": list(tasks), "crons": list(crons)},
+            )  # fmt: skip
             lanes = self.db.readable(connection.db, self.db.statements["open_lanes"], scope)
             misplaced = connection.misplaced()
         upcoming = [lane["ready_at"] for lane in lanes]

@@ -160,9 +160,10 @@ create table @pauses (
     primary key (kind, name)
 );
 
--- One row a cron: what to enqueue, and when. Whoever moves `next_at` on enqueues the job, in the same transaction.
+-- One row a cron: what to enqueue, and when. Whoever moves `next_at` on enqueues the job, in the same transaction. A task
+-- declares a cron of its own name, and its jobs have no arguments; people make the others at run time.
 create table @crons (
-    name         text primary key,               -- of its task
+    name         text primary key,               -- of its task, if that declares it
     expression   text not null,
     timezone     text not null,
     catch_up     text not null check (catch_up in ('none', 'latest', 'all')),
@@ -171,8 +172,11 @@ create table @crons (
     max_attempts integer not null,
     tags         text,
     next_at      text not null,
-    last_at      text                            -- the newest tick that was taken
+    last_at      text,                           -- the newest tick that was taken
+    task         text not null,
+    args         text check (args is null or json_valid(args))  -- null: its task declares it
 );
+create index @crons_next on @crons (task, next_at) where args is not null;
 
 -- Questions where a running handler is, and what its worker told. A row lives for the seconds that somebody waits.
 create table @stacks (
