@@ -53,6 +53,10 @@ class Enqueuers:
         return each * len(times) * 1e9 / (max(ended for _, ended in times) - min(began for began, _ in times))
 
 
+def listen_everywhere(wakeups: Any) -> bytes:
+    return ";".join(f'listen "{channel}"' for channel in (wakeups.channel, *wakeups.channels)).encode()
+
+
 @contextmanager
 def enqueuers() -> Iterator[Enqueuers]:
     """Somebody listens, as a worker would: without that, a notification costs the database less."""
@@ -60,7 +64,7 @@ def enqueuers() -> Iterator[Enqueuers]:
 
     store: Any = hf.store
     with psycopg.connect(hf.settings.url, autocommit=True) as listener, ExitStack() as stack:
-        listener.execute(store.wakeups.listen_everywhere)
+        listener.execute(listen_everywhere(store.wakeups))
         command = [sys.executable, "-m", "bench.enqueue"]
         processes = []
         for _ in range(ENQUEUERS):

@@ -810,7 +810,14 @@ GUARANTEES: dict[str, list[Bug]] = {
             "worker/wakeups.py",
             '            events.emit("listening")\n            self._wakeups.wake()\n',
             '            events.emit("listening")\n',
-            "work/test_wakeup_connection.py::test_whoever_begins_to_listen_looks_for_work_after_that",
+            "work/test_listener.py::test_whoever_begins_to_listen_looks_for_work_after_that",
+        ).unseen("under load something else wakes the workers"),
+        bug(
+            "a worker that listens on other channels does not look for what was said there before",
+            "worker/wakeups.py",
+            '        elif kind == "moved":\n            self._wakeups.look_everywhere()\n',
+            "",
+            "work/test_peers.py::test_whoever_listens_elsewhere_looks_after_that",
         ).unseen("under load something else wakes the workers"),
         bug(
             "a job that returns to the queue wakes nobody",

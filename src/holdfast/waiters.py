@@ -48,7 +48,7 @@ class Waiters:
                     self._thread = None
                     return
             try:
-                self._store().wakeups.listen(self._heard, self._nobody, finished=True)
+                self._store().wakeups.listen(self._received, self._nobody, finished=True)
             except StoreError as error:
                 failed = True  # waiting callers look at intervals
                 if not self._reported:
@@ -59,7 +59,7 @@ class Waiters:
         with self._lock:
             return not self._waiting
 
-    def _heard(self, kind: str, what: str) -> None:
+    def _received(self, kind: str, what: str, turn: int | None) -> None:
         with self._lock:
             self._reported = False
             concerned = [self._waiting.get(what, [])] if kind == "finished" else []

@@ -105,7 +105,7 @@ def test_a_rollback_leaves_no_job_and_no_wake_up(hf: Holdfast, ledger: Ledger) -
     def task() -> None: ...
 
     def listen() -> None:
-        hf.store.wakeups.listen(lambda kind, what: heard.append((kind, what)), stop.is_set)
+        hf.store.wakeups.listen(lambda kind, what, turn: heard.append((kind, what)), stop.is_set)
 
     listener = threading.Thread(target=listen)
     listener.start()

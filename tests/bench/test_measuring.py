@@ -102,7 +102,7 @@ def test_enqueuers_that_shall_not_notify_do_not(target: PostgresTarget, monkeypa
     target.fresh()
     with enqueue.enqueuers() as one, psycopg.connect(target.url, autocommit=True) as listener:
         channel: str = hf.store.wakeups.channel  # type: ignore[attr-defined]
-        listener.execute(hf.store.wakeups.listen_everywhere)  # type: ignore[attr-defined]
+        listener.execute(enqueue.listen_everywhere(hf.store.wakeups))
 
         def heard(*, notify: bool) -> int:
             one.rate(10, notify=notify)

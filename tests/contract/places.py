@@ -16,6 +16,7 @@ from holdfast.model.job import ClaimedJob
 from holdfast.model.lifecycle import State
 from holdfast.settings import Settings
 from holdfast.store.base import Ref, Store
+from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.sqlite.connect import path_of
 from tests.factories import BOOM, LEASE, Clock, a_queued_job, claim, ref
 
@@ -123,3 +124,9 @@ def at_once(n: int, act: Callable[[int], T]) -> list[T]:
 
     with ThreadPoolExecutor(n) as threads:
         return list(threads.map(run, range(n)))
+
+
+def listen_everywhere(store: PostgresStore) -> bytes:
+    """The command with which a connection hears all that workers hear."""
+    channels = (store.wakeups.channel, *store.wakeups.channels)
+    return ";".join(f'listen "{channel}"' for channel in channels).encode()

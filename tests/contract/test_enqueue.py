@@ -17,7 +17,7 @@ from holdfast.settings import Settings
 from holdfast.store.base import Store
 from holdfast.store.postgres.enqueue import CHUNK
 from holdfast.store.postgres.store import PostgresStore
-from tests.contract.places import at_once, open_connection, raw
+from tests.contract.places import at_once, listen_everywhere, open_connection, raw
 from tests.factories import Clock, a_queued_job, claim, new_job
 
 
@@ -230,7 +230,7 @@ def test_sqlites_connection_serves_asynchronous_callers_too(store: Store, connec
 def test_a_rollback_leaves_no_wake_up_and_a_commit_leaves_some(store: Store, settings: Settings) -> None:
     assert isinstance(store, PostgresStore)
     with psycopg.connect(settings.url, autocommit=True) as ear, psycopg.connect(settings.url) as connection:
-        ear.execute(store.wakeups.listen_everywhere)
+        ear.execute(listen_everywhere(store))
         store.enqueue_on(connection, new_job(queue="dropped"))
         connection.rollback()
         store.enqueue_on(connection, new_job(queue="mail"))
@@ -246,7 +246,7 @@ def test_a_rollback_leaves_no_wake_up_and_a_commit_leaves_some(store: Store, set
 def test_our_own_enqueues_wake_after_the_commit(store: Store, settings: Settings) -> None:
     assert isinstance(store, PostgresStore)
     with psycopg.connect(settings.url, autocommit=True) as ear:
-        ear.execute(store.wakeups.listen_everywhere)
+        ear.execute(listen_everywhere(store))
         a_queued_job(store, queue="mail")
         [notice] = ear.notifies(timeout=5, stop_after=1)
         assert notice.payload == 'l["mail", "greet", 0]'

@@ -18,7 +18,7 @@ from holdfast.store.base import Store
 from holdfast.store.columns import COLUMNS
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.sqlite.store import SqliteStore
-from tests.contract.places import at_once, raw
+from tests.contract.places import at_once, listen_everywhere, raw
 from tests.factories import BOOM, HOUR, Clock, a_queued_job, a_running_job, claim, new_job, ref
 
 
@@ -356,7 +356,7 @@ def test_a_retry_by_key_wakes_a_worker(store: Store, settings: Settings, enqueue
     assert isinstance(store, PostgresStore)
     ended_job(store)
     with psycopg.connect(settings.url, autocommit=True) as ear:
-        ear.execute(store.wakeups.listen_everywhere)
+        ear.execute(listen_everywhere(store))
         assert enqueue(store, new_job(key="k", after_failure="retry"))[0].retried
         [notice] = ear.notifies(timeout=5, stop_after=1)
         assert notice.payload == "q"

@@ -20,7 +20,7 @@ from holdfast.store.audit import Call
 from holdfast.store.base import Store
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.tasks.options import changes
-from tests.contract.places import at_once, raw, reclaim
+from tests.contract.places import at_once, listen_everywhere, raw, reclaim
 from tests.factories import (
     BOOM,
     HOUR,
@@ -294,7 +294,7 @@ def test_every_return_to_queued_wakes_and_so_do_requests(store: Store, settings:
     """An insert-only trigger misses jobs that come back."""
     assert isinstance(store, PostgresStore)
     with psycopg.connect(settings.url, autocommit=True) as ear:
-        ear.execute(store.wakeups.listen_everywhere)
+        ear.execute(listen_everywhere(store))
 
         def heard() -> str:
             [notice] = ear.notifies(timeout=5, stop_after=1)

@@ -22,7 +22,7 @@ from holdfast.store import open_store
 from holdfast.store.base import Store
 from holdfast.store.postgres import enqueue as enqueue_connection
 from holdfast.store.postgres.store import PostgresStore
-from tests.contract.places import raw
+from tests.contract.places import listen_everywhere, raw
 from tests.factories import a_queued_job, a_running_job, new_job, wants
 from tests.servers import a_role
 from tests.waiting import wait_until
@@ -165,7 +165,7 @@ def test_a_wake_up_that_failed_behind_its_job_is_sent_again(store: Store, settin
     assert isinstance(store, PostgresStore)
     a_queued_job(store)  # the connection is there
     with psycopg.connect(settings.url, autocommit=True) as listener:
-        listener.execute(store.wakeups.listen_everywhere)
+        listener.execute(listen_everywhere(store))
         with store.enqueueing.pool.use() as post:
             post.failure = ((store.wakeups.channel, "qearlier"), "canceling statement due to lock timeout")
         a_queued_job(store, queue="later")
@@ -185,7 +185,7 @@ def test_who_does_not_know_whether_its_job_was_taken_tells_the_workers(
         raise psycopg.OperationalError("the connection is lost")
 
     with psycopg.connect(settings.url, autocommit=True) as listener:
-        listener.execute(store.wakeups.listen_everywhere)
+        listener.execute(listen_everywhere(store))
         with monkeypatch.context() as patch:
             patch.setattr(enqueue_connection.EnqueueConnection, "enqueue", lose)
             with pytest.raises(OutcomeUnknown):
@@ -196,7 +196,7 @@ def test_who_does_not_know_whether_its_job_was_taken_tells_the_workers(
 def test_a_job_waits_for_whoever_has_the_table_and_workers_hear_of_it_then(store: Store, settings: Settings) -> None:
     assert isinstance(store, PostgresStore)
     with psycopg.connect(settings.url, autocommit=True) as listener, ThreadPoolExecutor(1) as thread:
-        listener.execute(store.wakeups.listen_everywhere)
+        listener.execute(listen_everywhere(store))
         a_queued_job(store)
         [first] = listener.notifies(timeout=10, stop_after=1)  # it may come some time after its job
         assert first.payload == 'l["default", "greet", 0]'

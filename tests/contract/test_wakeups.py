@@ -20,6 +20,7 @@ import pytest
 from holdfast import events
 from holdfast.errors import StoreUnavailable, ValueRefused
 from holdfast.model.lifecycle import State
+from holdfast.model.peers import CHANNELS, Place
 from holdfast.settings import Settings
 from holdfast.store import open_store
 from holdfast.store.base import Store
@@ -34,21 +35,26 @@ from tests.factories import BOOM, LEASE, Clock, a_queued_job, a_running_job, a_w
 from tests.waiting import wait_until
 
 
-class Ear:
+class Listening:
     """A listener on a thread of its own."""
 
-    def __init__(self, store: Store, *, finished: bool = False) -> None:
+    def __init__(self, store: Store, **options: Any) -> None:
         self.heard: queue.Queue[tuple[str, str]] = queue.Queue()
+        self.turns: list[int | None] = []  # of all that was heard
         self.error: BaseException | None = None
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._listen, args=(store, finished))
+        self._thread = threading.Thread(target=self._listen, args=(store, options))
         self._thread.start()
 
-    def _listen(self, store: Store, finished: bool) -> None:
+    def _listen(self, store: Store, options: dict[str, Any]) -> None:
         try:
-            store.wakeups.listen(lambda kind, what: self.heard.put((kind, what)), self._stop.is_set, finished=finished)
+            store.wakeups.listen(self._received, self._stop.is_set, **options)
         except StoreUnavailable as error:
             self.error = error
+
+    def _received(self, kind: str, what: str, turn: int | None) -> None:
+        self.turns.append(turn)
+        self.heard.put((kind, what))
 
     def next(self) -> tuple[str, str]:
         return self.heard.get(timeout=10)
@@ -63,35 +69,35 @@ class Ear:
 
 
 @contextmanager
-def listening(store: Store, *, finished: bool = False) -> Iterator[Ear]:
-    ear = Ear(store, finished=finished)
+def listening(store: Store, **options: Any) -> Iterator[Listening]:
+    listener = Listening(store, **options)
     try:
-        assert ear.next() == ("listening", ""), "first: from now on nothing is missed"
-        yield ear
+        assert listener.next() == ("listening", ""), "first: from now on nothing is missed"
+        yield listener
     finally:
-        ear.close()
+        listener.close()
 
 
 def test_another_handles_job_is_heard(store: Store, stores: Callable[..., Store], engine: str) -> None:
-    with listening(stores()) as ear:
+    with listening(stores()) as listener:
         a_queued_job(store, queue="mail", priority=7)
-        assert ear.next() == {"sqlite": ("changed", ""), "postgres": ("lane", '["mail", "greet", 7]')}[engine]
+        assert listener.next() == {"sqlite": ("changed", ""), "postgres": ("lane", '["mail", "greet", 7]')}[engine]
 
 
 @pytest.mark.parametrize("engine", ["postgres"])
 def test_a_job_that_is_not_due_yet_tells_when_it_is(store: Store, stores: Callable[..., Store]) -> None:
-    with listening(stores()) as ear:
+    with listening(stores()) as listener:
         a_queued_job(store, queue="mail", delay=60)
-        assert ear.next() == ("due", "60.000")
+        assert listener.next() == ("due", "60.000")
         a_queued_job(store, queue="mail", run_at=datetime.now(UTC) + timedelta(hours=1))
-        assert ear.next() == ("queue", "mail"), "how long that is, only the database's clock tells"
+        assert listener.next() == ("queue", "mail"), "how long that is, only the database's clock tells"
 
 
 @pytest.mark.parametrize("engine", ["postgres"])
 def test_names_too_long_for_a_wake_up_are_left_out_of_it(store: Store, stores: Callable[..., Store]) -> None:
-    with listening(stores()) as ear:
+    with listening(stores()) as listener:
         a_queued_job(store, queue="mail", task="t" * 3000)
-        assert ear.next() == ("queue", "mail")
+        assert listener.next() == ("queue", "mail")
 
 
 @pytest.mark.parametrize("engine", ["postgres"])
@@ -102,7 +108,7 @@ def test_however_quickly_jobs_follow_each_other_each_is_heard_of_soon(
     together (docs/decisions/0009); none is stuck."""
     jobs = 400
     told_at: dict[str, float] = {}
-    with listening(stores()) as ear:
+    with listening(stores()) as listener:
 
         def enqueue(who: int) -> None:
             for n in range(jobs // 2):
@@ -115,7 +121,7 @@ def test_however_quickly_jobs_follow_each_other_each_is_heard_of_soon(
             thread.start()
         heard: dict[str, float] = {}
         while len(heard) < jobs:
-            kind, what = ear.next()
+            kind, what = listener.next()
             assert kind == "lane"
             heard[json.loads(what)[0]] = time.monotonic()
         for thread in threads:
@@ -131,10 +137,10 @@ def test_a_rescue_wakes_its_own_worker_and_the_others(
     clock.advance(2 * LEASE)
     wakes: list[float] = []
     watchdog = a_watchdog(store, settings, wakes.append)
-    with listening(stores()) as ear:
+    with listening(stores()) as listener:
         watchdog.catch_up()
         assert store.reads.get(str(held.id)).state is State.QUEUED
-        assert ear.next() == {"sqlite": ("changed", ""), "postgres": ("queue", "mail")}[engine]
+        assert listener.next() == {"sqlite": ("changed", ""), "postgres": ("queue", "mail")}[engine]
     assert wakes == [0.0]
 
 
@@ -144,11 +150,11 @@ def pretend_that_many_enqueue(monkeypatch: pytest.MonkeyPatch, *, rest: float) -
         monkeypatch.setattr(wakeup_rate, name, value)
 
 
-def lanes_heard(ear: Ear, last: str) -> list[str]:
+def lanes_heard(listener: Listening, last: str) -> list[str]:
     """The queues of what was heard, up to that one."""
     heard: list[str] = []
     while not heard or heard[-1] != last:
-        heard.append(json.loads(ear.next()[1])[0])
+        heard.append(json.loads(listener.next()[1])[0])
     return heard
 
 
@@ -157,11 +163,11 @@ def test_where_few_enqueue_each_wake_up_travels_with_its_job(
     store: Store, stores: Callable[..., Store], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(wakeup_rate, "MANY", 1.5)  # however slow the disk, one thread has but one commit under way
-    with listening(stores()) as ear:
+    with listening(stores()) as listener:
         for _ in range(50):
             a_queued_job(store, queue="mail")
         a_queued_job(store, queue="last")
-        assert lanes_heard(ear, "last") == ["mail"] * 50 + ["last"]
+        assert lanes_heard(listener, "last") == ["mail"] * 50 + ["last"]
 
 
 @pytest.mark.parametrize("engine", ["postgres"])
@@ -169,12 +175,12 @@ def test_jobs_that_join_others_wake_nobody(store: Store, stores: Callable[..., S
     """Nothing is new for a worker then: wake-ups for it would look like somebody's idle talk."""
     a_queued_job(store, queue="mail", key="k")
     equal, other = new_job(queue="mail", key="k"), new_job(queue="other")
-    with listening(stores()) as ear:
+    with listening(stores()) as listener:
         assert [answer.created for answers in store.enqueue_many([equal]) for answer in answers] == [False]
         assert [answer.created for answers in store.enqueue_many([equal, equal, other]) for answer in answers] == [
             False, False, True,
         ]  # fmt: skip
-        assert ear.next() == ("queue", "other")
+        assert listener.next() == ("queue", "other")
 
 
 @pytest.mark.parametrize("engine", ["postgres"])
@@ -182,11 +188,11 @@ def test_where_many_enqueue_a_wake_up_serves_for_several_jobs(
     store: Store, stores: Callable[..., Store], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pretend_that_many_enqueue(monkeypatch, rest=5.0)
-    with listening(stores()) as ear:
+    with listening(stores()) as listener:
         for _ in range(100):
             a_queued_job(store, queue="mail")
         a_queued_job(store, queue="last")
-        heard = lanes_heard(ear, "last")
+        heard = lanes_heard(listener, "last")
     # The first three while nobody knew yet, then one in so many; what the last of them left behind is told in the end.
     assert 100 // notify.MOST <= heard.count("mail") <= 100 // notify.MOST + 4
 
@@ -197,15 +203,15 @@ def test_a_busy_lane_does_not_keep_others_from_being_told_of(
 ) -> None:
     pretend_that_many_enqueue(monkeypatch, rest=0.1)
     monkeypatch.setattr(notify, "MOST", 3)
-    with listening(stores()) as ear:
+    with listening(stores()) as listener:
         for queue_name in ("busy", "busy", "busy", "quiet"):  # the last of them rests
             a_queued_job(store, queue=queue_name)
         until = time.monotonic() + 10
         heard: list[str] = []
         while "quiet" not in heard and time.monotonic() < until:
             a_queued_job(store, queue="busy")
-            while not ear.heard.empty():
-                heard.append(json.loads(ear.next()[1])[0])
+            while not listener.heard.empty():
+                heard.append(json.loads(listener.next()[1])[0])
         assert "quiet" in heard
 
 
@@ -225,9 +231,9 @@ def test_one_who_sends_in_the_moment_the_thread_does_spoils_nothing(
                 notifier._waiting[channel, "qsecond"] = None
 
     monkeypatch.setattr(notifier, "_await_answer", and_then_another_sends)
-    with listening(stores()) as ear:
+    with listening(stores()) as listener:
         store.wakeups.notify(["waiting"])
-        assert {ear.next() for _ in range(3)} == {("queue", name) for name in ("first", "second", "waiting")}
+        assert {listener.next() for _ in range(3)} == {("queue", name) for name in ("first", "second", "waiting")}
 
 
 @pytest.mark.parametrize("engine", ["postgres"])
@@ -235,14 +241,14 @@ def test_a_job_that_is_refused_takes_no_others_wake_up_with_it(
     store: Store, stores: Callable[..., Store], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pretend_that_many_enqueue(monkeypatch, rest=0.3)
-    with listening(stores()) as ear:
+    with listening(stores()) as listener:
         for _ in range(4):  # the last of them rests
             a_queued_job(store, queue="mail")
-        told = [ear.next() for _ in range(3)]
+        told = [listener.next() for _ in range(3)]
         monkeypatch.setattr(notify, "MOST", 0)  # so the next one takes it along
         with pytest.raises(ValueRefused):
             store.enqueue(new_job(queue="mail", correlation_id="\0"))
-        assert [*told, ear.next()] == [("lane", '["mail", "greet", 0]')] * 4
+        assert [*told, listener.next()] == [("lane", '["mail", "greet", 0]')] * 4
 
 
 def enqueue_many_and_end(settings: Settings) -> None:
@@ -254,12 +260,12 @@ def enqueue_many_and_end(settings: Settings) -> None:
 def test_a_forked_process_of_multiprocessing_sends_its_wake_ups_before_it_ends(
     store: Store, stores: Callable[..., Store], settings: Settings
 ) -> None:
-    with listening(stores()) as ear:
+    with listening(stores()) as listener:
         child = multiprocessing.get_context("fork").Process(target=enqueue_many_and_end, args=(settings,))
         child.start()
         child.join(20)
         assert child.exitcode == 0
-        assert ear.next() == ("queue", "default")
+        assert listener.next() == ("queue", "default")
 
 
 @pytest.mark.parametrize("engine", ["postgres"])
@@ -276,14 +282,14 @@ def test_however_often_its_thread_starts_a_notifier_is_flushed_once(
 
 
 def test_a_listener_that_is_told_to_stop_stops(store: Store, stores: Callable[..., Store]) -> None:
-    with listening(stores()) as ear:
+    with listening(stores()) as listener:
         pass
-    assert ear.error is None
+    assert listener.error is None
 
 
 @pytest.mark.parametrize("engine", ["postgres"])  # SQLite's listeners see every commit
 def test_who_waits_for_a_job_hears_its_end(store: Store, stores: Callable[..., Store]) -> None:
-    with listening(stores(), finished=True) as ear:
+    with listening(stores(), finished=True) as listener:
         succeeded, failed = a_running_job(store), a_running_job(store)
         unawaited = a_running_job(store)
         cancelled = a_queued_job(store)
@@ -291,11 +297,11 @@ def test_who_waits_for_a_job_hears_its_end(store: Store, stores: Callable[..., S
             store.operator.await_finish(id)
         store.attempts.succeed(ref(unawaited))
         store.attempts.succeed(ref(succeeded))
-        assert ear.next() == ("finished", str(succeeded.id))
+        assert listener.next() == ("finished", str(succeeded.id))
         store.attempts.fail(ref(failed), BOOM)
-        assert ear.next() == ("finished", str(failed.id))
+        assert listener.next() == ("finished", str(failed.id))
         store.operator.cancel(cancelled)
-        assert ear.next() == ("finished", cancelled)
+        assert listener.next() == ("finished", cancelled)
 
 
 @pytest.mark.parametrize("engine", ["postgres"])
@@ -311,11 +317,59 @@ def test_a_listener_whose_connection_breaks_says_so(
         return connection
 
     monkeypatch.setattr(primary, "connect", connect)
-    with listening(stores()) as ear:
+    with listening(stores()) as listener:
         with raw(settings) as sql:
             assert sql("select pg_terminate_backend(?)", opened[0]) == [(True,)]
-        ear.wait()
-        assert isinstance(ear.error, StoreUnavailable)
+        listener.wait()
+        assert isinstance(listener.error, StoreUnavailable)
+
+
+@pytest.mark.parametrize("engine", ["postgres"])
+def test_a_listener_hears_what_concerns_its_place_and_moves_with_it(
+    store: PostgresStore, stores: Callable[..., Store]
+) -> None:
+    places = [Place()]
+    with listening(stores(), place=lambda: places[-1]) as listener:
+
+        def heard() -> list[tuple[str, int | None]]:
+            """What it hears if something is said on each channel, and last on the one for all."""
+            store.wakeups.notifier.send(
+                [*((channel, f"q{number}") for number, channel in enumerate(store.wakeups.channels))]
+            )
+            store.wakeups.notify(["last"])
+            names: list[str] = []
+            before = len(listener.turns)
+            while not names or names[-1] != "last":
+                names.append(listener.next()[1])
+            return list(zip(names, listener.turns[before:], strict=True))
+
+        assert dict(heard()) == {**{str(number): 0 for number in range(CHANNELS)}, "last": None}
+        for place in (Place(1, 3), Place(3, 4)):
+            places.append(place)
+            assert listener.next() == ("moved", "")
+            concerned = {str(number): place.turn(number) for number in place.channels()}
+            assert dict(heard()) == {**concerned, "last": None}
+        assert listener.heard.empty(), "who stays says nothing"
+
+
+@pytest.mark.parametrize("engine", ["postgres"])
+def test_what_comes_while_a_listener_moves_is_heard(
+    store: PostgresStore, stores: Callable[..., Store], settings: Settings
+) -> None:
+    asked, moving = threading.Event(), threading.Event()
+
+    def place() -> Place:
+        if not moving.is_set():
+            return Place()
+        if not asked.is_set():
+            with raw(settings) as sql:
+                sql("select pg_notify(?, 'r')", store.wakeups.channel)
+            asked.set()
+        return Place(1, 3)
+
+    with listening(stores(), place=place) as listener:
+        moving.set()
+        assert {listener.next(), listener.next()} == {("moved", ""), ("requests", "")}
 
 
 @pytest.mark.parametrize("engine", ["postgres"])
@@ -325,10 +379,10 @@ def test_a_place_that_delivers_no_notifications_is_found_out(
     """As behind a pooler: LISTEN works, and nothing ever comes."""
     monkeypatch.setattr(listen, "SELF_CHECK", 0.05)
     monkeypatch.setattr(psycopg.Connection, "notifies", lambda self, **options: iter(()))
-    ear = Ear(stores())
-    ear.wait()
-    assert "does not deliver notifications" in str(ear.error)
-    assert ear.heard.empty()
+    listener = Listening(stores())
+    listener.wait()
+    assert "does not deliver notifications" in str(listener.error)
+    assert listener.heard.empty()
 
 
 @pytest.mark.parametrize("engine", ["postgres"])
@@ -360,23 +414,23 @@ def test_a_connection_that_ends_at_once_costs_a_wake_up_and_no_more(
     store.wakeups.notifier._connect = ended
     unsubscribe = events.subscribe(lambda name, fields: told.put(name), only=["notify_failed"])
     try:
-        with listening(stores()) as ear:
+        with listening(stores()) as listener:
             store.wakeups.notify(["dropped"])
             told.get(timeout=10)
             store.wakeups.notify(["mail"])
-            assert ear.next() == ("queue", "mail")
+            assert listener.next() == ("queue", "mail")
     finally:
         unsubscribe()
 
 
 @pytest.mark.parametrize("engine", ["postgres"])
 def test_schemas_do_not_wake_each_other(store: Store, settings: Settings, stores: Callable[..., Store]) -> None:
-    with listening(stores()) as ear:
+    with listening(stores()) as listener:
         other = open_store(replace(settings, schema="elsewhere"))
         other.wakeups.notify(["theirs"])
         other.close()
         a_queued_job(store, queue="ours")
-        assert ear.next() == ("lane", '["ours", "greet", 0]')
+        assert listener.next() == ("lane", '["ours", "greet", 0]')
 
 
 def test_without_anyone_listening_a_poll_finds_the_job(store: Store, stores: Callable[..., Store]) -> None:

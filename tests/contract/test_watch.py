@@ -110,10 +110,10 @@ def test_another_processs_commit_is_heard_by_its_write(
     synchronous: str,
 ) -> None:  # fmt: skip
     ours = other(OURS, settings.url, synchronous)
-    with listening(stores()) as ear:
+    with listening(stores()) as listener:
         for _ in range(3):
             assert ours.do()
-            assert ear.next() == ("changed", "")
+            assert listener.next() == ("changed", "")
             asleep[0]._next = NEVER
         assert ours.do()  # and it hears that it is to stop
 
@@ -123,7 +123,7 @@ def test_what_others_write_without_us_is_heard_when_they_commit(
 ) -> None:
     """A large transaction writes to the log long before it is committed."""
     theirs = other(THEIRS, settings.url)
-    with listening(stores()) as ear:
+    with listening(stores()) as listener:
         theirs.do("begin")
         log = Path(f"{path_of(settings)}-wal")
         before = log.stat().st_size
@@ -133,9 +133,9 @@ def test_what_others_write_without_us_is_heard_when_they_commit(
             "select 'default', 'greet', json_quote(hex(zeroblob(4000))), datetime(), datetime(), datetime() from s"
         )
         assert log.stat().st_size > before, "it has written, and not committed"
-        assert ear.heard.empty()
+        assert listener.heard.empty()
         theirs.do("commit")
-        assert ear.next() == ("changed", "")
+        assert listener.next() == ("changed", "")
 
 
 def test_a_log_that_begins_anew_is_still_watched(
@@ -143,11 +143,11 @@ def test_a_log_that_begins_anew_is_still_watched(
 ) -> None:
     theirs = other(THEIRS, settings.url)
     a_queued_job(store)
-    with listening(stores()) as ear:
+    with listening(stores()) as listener:
         theirs.do("pragma wal_checkpoint(truncate)")
         assert Path(f"{path_of(settings)}-wal").stat().st_size == 0
         a_queued_job(store)
-        assert ear.next() == ("changed", "")
+        assert listener.next() == ("changed", "")
 
 
 def test_a_file_behind_a_link_is_watched_where_it_is(
@@ -158,9 +158,9 @@ def test_a_file_behind_a_link_is_watched_where_it_is(
     link.symlink_to(path_of(settings))
     linked = open_store(replace(settings, url=f"sqlite:///{link}"))
     try:
-        with listening(linked) as ear:
+        with listening(linked) as listener:
             a_queued_job(store)
-            assert ear.next() == ("changed", "")
+            assert listener.next() == ("changed", "")
     finally:
         linked.close()
     assert [path.name for path in link.parent.iterdir()] == ["link.db"], "nothing of ours is beside the link"
@@ -208,9 +208,9 @@ def test_without_a_watch_the_change_counter_is_polled(
 ) -> None:
     monkeypatch.setattr(watch, "_libc", object)  # as where the system has no such function
     monkeypatch.setattr(watch, "SELDOM", NEVER)
-    with listening(stores()) as ear:
+    with listening(stores()) as listener:
         a_queued_job(store)
-        assert ear.next() == ("changed", "")
+        assert listener.next() == ("changed", "")
 
 
 OUT_OF_DESCRIPTORS = """

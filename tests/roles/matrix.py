@@ -166,12 +166,6 @@ def _trip(store: Store, settings: Settings) -> None:
         trips.recorded()
 
 
-def _tune_in(store: Store, settings: Settings) -> None:
-    ear = store.wakeups.open_ear()
-    assert ear is not None
-    ear.close()
-
-
 def _transaction(store: Store, settings: Settings) -> None:
     with store.db.transaction() as tx:
         tx.rows("unregister", id="w1")
@@ -284,8 +278,7 @@ VERBS: dict[str, tuple[str, Act]] = {
     "wakeups.notify": (ASK, lambda s, _: s.wakeups.notify(["default"])),
     "wakeups.tell": (ASK, lambda s, _: s.wakeups.tell(["default"])),
     "wakeups.hint": (ASK, lambda s, _: s.wakeups.hint("default")),
-    "wakeups.listen": (ASK, lambda s, _: s.wakeups.listen(lambda kind, what: None, lambda: True)),
-    "wakeups.open_ear": (ASK, _tune_in),
+    "wakeups.listen": (ASK, lambda s, _: s.wakeups.listen(lambda kind, what, turn: None, lambda: True)),
     "user_connections.transaction": (ASK, _user_transaction),
 }
 

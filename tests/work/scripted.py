@@ -12,10 +12,9 @@ from typing import Any, cast
 import pytest
 from msgspec.structs import replace
 
-from holdfast.errors import StoreError, StoreUnavailable, ValueRefused
+from holdfast.errors import StoreError, ValueRefused
 from holdfast.model.job import Claimed, ClaimedJob, Wants
 from holdfast.model.outcome import Outcome, returned
-from holdfast.model.peers import Place
 from holdfast.settings import Settings
 from holdfast.store.base import Exchanged, JobId, Store
 from holdfast.tasks.attempt import Attempt
@@ -26,7 +25,7 @@ from holdfast.worker import exchange as patience
 from holdfast.worker import intake as ended_attempts
 from holdfast.worker.desk import Desk
 from holdfast.worker.loop import Bell
-from holdfast.worker.wakeups import Listener, WakeupConnection
+from holdfast.worker.wakeups import Listener
 
 
 class Time:
@@ -42,7 +41,7 @@ class Time:
     def ring(self) -> None:
         self.rung = True
 
-    def wait(self, timeout: float | None = None, beside: int = -1) -> bool:
+    def wait(self, timeout: float | None = None) -> bool:
         if self.rung:
             self.rung = False
             return True
@@ -207,40 +206,6 @@ class Idle:
     def close(self, timeout: float) -> None: ...
 
 
-class ScriptedEar:
-    """Says what it is told to, and goes by the scripted store."""
-
-    def __init__(self, store: Script) -> None:
-        self._store = store
-        self.said: list[tuple[str, str, int | None]] = []
-        self.place: Place | None = None
-        self.broken = False
-        self.closed = False
-        self.used = 0
-
-    def fileno(self) -> int:
-        return -1
-
-    def tune(self, place: Place) -> bool:
-        retuned, self.place = self.place not in (None, place), place
-        return retuned
-
-    def hear(self) -> Iterator[tuple[str, str, int | None]]:
-        if self.broken:
-            raise StoreUnavailable("the connection broke")
-        said, self.said = self.said, []
-        return iter(said)
-
-    @contextmanager
-    def trips(self) -> Iterator[ScriptedTrips]:
-        self.used += 1
-        with self._store.trips() as trips:
-            yield trips
-
-    def close(self) -> None:
-        self.closed = True
-
-
 class Bench:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, slots: int = 2, **settings: Any) -> None:
         self.time = Time()
@@ -251,7 +216,7 @@ class Bench:
         self.desk = Desk("w1", cast(Store, self.store), Settings(**given), None, bell=cast(Bell, self.time))
         self._listener = Listener(
             cast(Store, self.store), self.desk.wakeups, queues=None, requested=lambda: None,
-            listening=lambda listening: None, peers_changed=lambda: None, attend=self.desk.attend,
+            listening=lambda listening: None, peers_changed=lambda: None,
         )  # fmt: skip
         self.runner, self.other = Idle(slots, "greet"), Idle(1, "other")
         self.desk.add(self.runner)
@@ -259,10 +224,6 @@ class Bench:
     def heard(self, kind: str, what: str, turn: int | None = None) -> None:
         """A wake-up arrives."""
         self._listener.received(kind, what, turn)
-
-    def attend(self, ear: ScriptedEar) -> None:
-        """The desk makes its round trips there, and hears there."""
-        self.desk.attend(WakeupConnection(ear, self._listener.received, lambda error: None))
 
     def round(self) -> None:
         """As the worker goes round: a turn, or a wait."""

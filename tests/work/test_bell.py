@@ -1,4 +1,4 @@
-"""Who waits for the bell hears every ring, whenever it comes, and what there is to read beside it."""
+"""Who waits for the bell hears every ring, whenever it comes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import math
 import os
 import threading
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,14 +13,6 @@ import pytest
 from holdfast.worker.loop import Bell
 
 LONG = 20.0  # seconds
-
-
-@pytest.fixture
-def pipe() -> Iterator[tuple[int, int]]:
-    ends = os.pipe()
-    yield ends
-    for end in ends:
-        os.close(end)
 
 
 def test_a_bell_that_rang_before_is_heard_once() -> None:
@@ -109,18 +100,6 @@ def test_thousands_of_rings_from_many_are_never_lost() -> None:
     for thread in threads:
         thread.join(LONG)
     assert not waited
-
-
-def test_something_to_read_beside_the_bell_ends_the_wait(pipe: tuple[int, int]) -> None:
-    bell = Bell()
-    threading.Timer(0.05, lambda: os.write(pipe[1], b"!")).start()
-    began = time.monotonic()
-    assert not bell.wait(LONG, pipe[0]), "it did not ring"
-    assert not bell.wait(LONG, pipe[0]), "there is still something to read"
-    assert time.monotonic() - began < LONG / 2
-    bell.ring()
-    assert bell.wait(LONG, pipe[0])
-    assert not bell.wait(0.01), "nobody asks for it any more"
 
 
 def test_a_bell_leaves_no_descriptors_behind() -> None:

@@ -627,7 +627,6 @@ def test_the_error_hook_hears_of_failed_polls(
             raise errors.pop(0)
 
     monkeypatch.setattr(hf.store, "trips", troubled(hf.store, trouble))
-    monkeypatch.setattr(hf.store.wakeups, "open_ear", lambda: None)  # so all trips go that way
     with working(hf):
         fine.enqueue().wait(timeout=20)
     assert [job for job, _ in told] == [None, None]

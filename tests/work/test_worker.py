@@ -18,7 +18,6 @@ from holdfast import Holdfast, Job, JobContext, State
 from holdfast.errors import HoldfastError, SchemaOutdated, StoreError, StoreUnavailable, ValueRefused
 from holdfast.model.outcome import Outcome
 from holdfast.model.retry import POLL_TRIES
-from holdfast.store.base import Ear
 from holdfast.worker import exchange as patience
 from holdfast.worker import retention
 from holdfast.worker.worker import AFTER_GRACE
@@ -188,7 +187,6 @@ def test_a_poll_error_never_ends_the_worker(
             raise trouble.pop(0)
 
     monkeypatch.setattr(app.store, "trips", troubled(app.store, before))
-    monkeypatch.setattr(app.store.wakeups, "open_ear", lambda: None)  # so all round trips go that way
     with working(app) as worker:
         assert app.find_task("task").enqueue().wait(timeout=20) == "done"
         assert worker.desk.meters.consecutive_errors == 0
@@ -205,7 +203,6 @@ def test_a_value_the_database_refuses_fails_only_its_own_job(
             raise ValueRefused("invalid input syntax")
 
     monkeypatch.setattr(app.store, "trips", troubled(app.store, before))
-    monkeypatch.setattr(app.store.wakeups, "open_ear", lambda: None)  # so all round trips go that way
 
     @app.task
     async def task(text: str) -> str:
@@ -223,16 +220,16 @@ def test_a_deaf_listener_is_repaired_and_polling_goes_on_meanwhile(
 ) -> None:
     app = make_app(poll_base=0.02, poll_max=0.05)
     app.task(name="task")(lambda: "done")
-    open_ear, fail, failed = app.store.wakeups.open_ear, threading.Event(), threading.Event()
+    listen, fail, failed = app.store.wakeups.listen, threading.Event(), threading.Event()
     fail.set()
 
-    def listen() -> Ear | None:
+    def listen_if_possible(*arguments: Any, **options: Any) -> None:
         if fail.is_set():
             failed.set()
             raise StoreUnavailable("the connection broke")
-        return open_ear()
+        listen(*arguments, **options)
 
-    monkeypatch.setattr(app.store.wakeups, "open_ear", listen)
+    monkeypatch.setattr(app.store.wakeups, "listen", listen_if_possible)
     with working(app) as worker:
         failed.wait(20)
         assert not worker.desk.poller.listening

@@ -21,7 +21,7 @@ from holdfast.store.attempts import Attempts
 from holdfast.store.audit import Audit
 from holdfast.store.columns import JobId, Row
 from holdfast.store.crons import Crons
-from holdfast.store.engine import Database, Ear, Schema, Transaction, UserConnections, Wakeups
+from holdfast.store.engine import Database, Schema, Transaction, UserConnections, Wakeups
 from holdfast.store.enqueue_steps import arun_steps, enqueue_steps, run_steps
 from holdfast.store.exchange import Exchange, Exchanged, Ref, Trips, by_verb, exchange, goes_on
 from holdfast.store.operator_verbs import OperatorVerbs, Retention
@@ -31,7 +31,7 @@ from holdfast.store.rescues import Rescues
 from holdfast.store.stack_requests import StackRequests
 from holdfast.store.workers import Workers
 
-__all__ = ["Ear", "Exchanged", "JobId", "Ref", "Row", "Store", "Transaction", "Trips", "by_verb", "goes_on"]
+__all__ = ["Exchanged", "JobId", "Ref", "Row", "Store", "Transaction", "Trips", "by_verb", "goes_on"]
 
 
 class Enqueue(Protocol):

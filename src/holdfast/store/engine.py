@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from threading import Lock
@@ -16,7 +16,6 @@ from holdfast.model.facts import Holder
 from holdfast.model.job import Thing
 from holdfast.model.peers import Place
 from holdfast.store.columns import Codec, JobId, Row
-from holdfast.store.exchange import Trips
 from holdfast.store.statements import Statements
 
 
@@ -83,23 +82,7 @@ class Database(Protocol):
     def close(self) -> None: ...
 
 
-class Ear(Protocol):
-    """A worker's own connection: its trips use it, and wake-ups arrive on it. For one thread."""
-
-    def fileno(self) -> int:
-        """Readable as soon as there may be a wake-up."""
-
-    def tune(self, place: Place) -> bool:
-        """Subscribe to what concerns a worker in this place. False: it is subscribed already."""
-
-    def hear(self) -> Iterator[tuple[str, str, int | None]]:
-        """The wake-ups that arrived: kind and text as in `Wakeups.listen`, and how many workers act on it before this
-        one (None: it is for all at once). Never waits. Raises StoreUnavailable when the connection broke."""
-
-    def trips(self) -> AbstractContextManager[Trips]:
-        """As `Store.trips`. Wake-ups that arrive meanwhile are kept."""
-
-    def close(self) -> None: ...
+Received = Callable[[str, str, int | None], None]
 
 
 class Wakeups(Protocol):
@@ -123,16 +106,19 @@ class Wakeups(Protocol):
         """Notify a few workers of one job, after the commit: it waits in this queue, with this task and priority if
         given, or falls due in so many seconds. Coalesced; never fails."""
 
-    def listen(self, heard: Callable[[str, str], None], stop: Callable[[], bool], *, finished: bool = False) -> None:
-        """Call `heard(kind, text)` for every wake-up until `stop()`; raises StoreUnavailable when the connection
-        breaks. The first call comes once it listens: whoever looks for work then misses nothing. Kinds: `listening`;
+    def listen(
+        self, received: Received, stop: Callable[[], bool], *, finished: bool = False,
+        place: Callable[[], Place] = Place,
+    ) -> None:  # fmt: skip
+        """Call `received(kind, text, turn)` for every wake-up until `stop()`, on a connection of its own; raises
+        StoreUnavailable when that breaks. `turn`: how many workers act on it before this one; None: it is for all at
+        once. The first call comes once it listens: whoever looks for work then misses nothing. Kinds: `listening`;
         `queue` and its name (none: any); `lane` and a due job's queue, task and priority as JSON; `due` and in how many
         seconds one falls due; `requests`; `workers`: some came or left; `finished` and an id; `changed`: something did;
-        `mark`: another listener's, to hear itself by; `other`: anything else."""
+        `moved`: it listens elsewhere, as `place` changed, so look for what was said there before; `mark`: another
+        listener's, to hear itself by; `other`: anything else.
 
-    def open_ear(self) -> Ear | None:
-        """A connection on which trips are made and wake-ups heard, from now on. None: this database has no such thing,
-        so `listen`."""
+        `finished`: listen for jobs that finish, and nothing else. `place`: this worker's among its peers."""
 
     def close(self) -> None: ...
 

@@ -29,7 +29,7 @@ from holdfast.worker.outbox import Outbox, OutcomeEvents, RunnerClaim, expire
 from holdfast.worker.poller import LONGEST as LONGEST_REST
 from holdfast.worker.poller import Claims, Peers, Poller, VainWakeups
 from holdfast.worker.runner_slots import RunnerSlots, SlotTable
-from holdfast.worker.wakeups import WakeupConnection, Wakeups
+from holdfast.worker.wakeups import Wakeups
 
 # What the desk does next: a pure decision. The desk takes a snapshot of its parts, asks `next_step`, and does that.
 # Instants are monotonic, and `now` is one of the values.
@@ -187,20 +187,11 @@ class Desk:
         """Run suspects there, each in a process of its own."""
         self.slots.add_isolated(runner)
 
-    def attend(self, connection: WakeupConnection) -> None:
-        """Make round trips on this connection, and hear wake-ups there. From any thread."""
-        self._exchange.connection = connection
-        self._bell.ring()
-
-    def hang_up(self) -> None:
-        self._exchange.hang_up()
-
     # -- the loop ------------------------------------------------------------------------------------------------------
 
     def turn(self) -> bool:
         """One turn of the loop. False: there was nothing to do, so `wait`."""
-        if self._exchange.hear():
-            self.slots.look_everywhere()
+        self.wakeups.handle()
         self.ended.collect()
         now = time.monotonic()
         self.intake.give_back_late(now)
@@ -222,15 +213,13 @@ class Desk:
 
     def wait(self, longest: float | None = None) -> None:
         """Until an attempt ends, a wake-up arrives, or it is time for something."""
-        self.claims.prepare()
         now = time.monotonic()
         until = deadline(self._state(now), self._timers(), has_peers=self.poller.peers.exist)
         seconds = longest
         if until is not None:
             left = max(0.0, until - now)
             seconds = left if seconds is None else min(seconds, left)
-        connection = self._exchange.connection
-        self._bell.wait(seconds, -1 if connection is None else connection.ear.fileno())
+        self._bell.wait(seconds)
 
     def _state(self, now: float) -> DeskState:
         outbox, leases = self.outbox, self.outbox.spent_leases

@@ -17,7 +17,6 @@ from holdfast.worker.mandate import Mandate, Meters
 from holdfast.worker.outbox import Outbox, OutcomeEvents, RoundTrip, RunnerClaim
 from holdfast.worker.poller import Claims, Poller
 from holdfast.worker.runner_slots import RunnerSlots
-from holdfast.worker.wakeups import WakeupConnection
 
 MANY = 500  # jobs that a claim must bring for the next round trip to depart right behind it
 LONGEST = 0.25  # seconds for which round trips may follow one another before the desk looks around
@@ -50,7 +49,6 @@ class Exchange:
         self._mandate = mandate
         self._meters = meters
         self._events = outcome_events
-        self.connection: WakeupConnection | None = None  # round trips go this way if there is one
 
     def run(self, claim: RunnerClaim | None = None, follow_up: FollowUp | None = None) -> None:
         """Make one round trip, or several that overlap. `follow_up(slots, at_least)`: the next claim, if the desk would
@@ -58,7 +56,7 @@ class Exchange:
         until = time.monotonic() + LONGEST
         under_way: deque[RoundTrip] = deque()
         try:
-            with (self._store if self.connection is None else self.connection.ear).trips() as trips:
+            with self._store.trips() as trips:
                 self._depart(trips, under_way, claim)
                 while under_way:
                     self._arrive(trips, under_way, follow_up, until)
@@ -162,29 +160,6 @@ class Exchange:
         self._outbox.set_aside(trip.outcomes, alone=not trip.claim_unknown)
         if not trip.outcomes:
             self._poller.contended(time.monotonic())
-
-    # -- wake-ups ------------------------------------------------------------------------------------------------------
-
-    def hear(self) -> bool:
-        """Deliver the wake-ups that arrived on our connection. True: it listens to other channels from now on, so look
-        everywhere: something may have been said there before."""
-        connection = self.connection
-        if connection is None:
-            return False
-        try:
-            changed = connection.ear.tune(self._poller.peers.place)
-            for kind, what, turn in connection.ear.hear():
-                connection.received(kind, what, turn)
-        except Exception as error:  # noqa: BLE001 - whoever may notify may send us anything
-            self.hang_up()
-            connection.broke(error)
-            return False
-        return changed
-
-    def hang_up(self) -> None:
-        if self.connection is not None:
-            self.connection.ear.close()
-            self.connection = None
 
 
 def _brought_much(claim: RunnerClaim, claimed: Claimed) -> bool:

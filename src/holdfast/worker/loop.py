@@ -53,7 +53,7 @@ class Loop:
 
 
 class Bell:
-    """Anyone may ring; one thread waits, for the bell or for something to read on another descriptor.
+    """Anyone may ring; one thread waits.
 
     A signal handler may ring, and it interrupts the main thread anywhere, so there can be no lock. Whoever rings sets a
     flag, then writes to a pipe if the other thread sleeps. Whoever waits first says that it sleeps, then checks the
@@ -67,7 +67,6 @@ class Bell:
         os.set_blocking(self._outside, False)
         self._poll = select.poll()
         self._poll.register(self._inside, select.POLLIN)
-        self._beside = -1
 
     def ring(self) -> None:
         self._rung = True
@@ -75,31 +74,21 @@ class Bell:
             with suppress(BlockingIOError):  # the pipe is full, so the other thread wakes anyway
                 os.write(self._outside, b"!")
 
-    def wait(self, timeout: float | None = None, beside: int = -1) -> bool:
-        """Until it rings, or rang since the last wait, or the descriptor `beside` is readable. False: it did not ring
-        within the timeout, nor within LONGEST."""
-        if beside != self._beside:
-            self._watch(beside)
+    def wait(self, timeout: float | None = None) -> bool:
+        """Until it rings, or rang since the last wait. False: it did not ring within the timeout, nor within
+        LONGEST."""
         self._asleep = True
         try:
             if not self._rung:
                 timeout_ms = None if timeout is None else max(0.0, min(timeout, LONGEST)) * 1000
-                for ready, _ in self._poll.poll(timeout_ms):
-                    if ready == self._inside:
-                        os.read(self._inside, 4096)
+                if self._poll.poll(timeout_ms):
+                    os.read(self._inside, 4096)
         finally:
             self._asleep = False
         if not self._rung:
             return False
         self._rung = False  # what rings from here on ends the next wait
         return True
-
-    def _watch(self, beside: int) -> None:
-        if self._beside >= 0:
-            self._poll.unregister(self._beside)
-        if beside >= 0:
-            self._poll.register(beside, select.POLLIN)
-        self._beside = beside
 
     def __del__(self) -> None:
         os.close(self._inside)

@@ -34,7 +34,6 @@ class Claims:
         self._outbox = outbox
         self._mandate = mandate
         self._prefetch = prefetch
-        self._fence = ""  # of the next claim
         self.unknown: list[str] = []  # fences of claims whose reply was lost
 
     def limits(self, slots: RunnerSlots) -> tuple[int, int]:
@@ -55,20 +54,15 @@ class Claims:
         """Could any runner take a job?"""
         return any(not self.is_full(slots) for slots in self._slots)
 
-    def prepare(self) -> None:
-        """Make the next fence while there is nothing else to do: the claim of a lone job comes sooner."""
-        self._fence = self._fence or str(uuid.uuid4())
-
     def make(self, slots: RunnerSlots, at_least: int = 1) -> RunnerClaim | None:
         """For all that this runner can take now; None if that is less than `at_least`."""
         limit, ahead = self.limits(slots)
         if limit + ahead < at_least:
             return None
-        self.prepare()
-        fence, self._fence = self._fence, ""
         wants = Wants(
-            fence=fence, worker=self._worker, tasks=slots.tasks, limit=limit, ahead=ahead, lease=self._lease,
-            queues=self._queues, told=slots.take_lanes(), held=len(self._in_flight), thorough=self._mandate.exhaustive,
+            fence=str(uuid.uuid4()), worker=self._worker, tasks=slots.tasks, queues=self._queues,
+            told=slots.take_lanes(), limit=limit, ahead=ahead, lease=self._lease, held=len(self._in_flight),
+            thorough=self._mandate.exhaustive,
         )  # fmt: skip
         return RunnerClaim(wants, slots)
 

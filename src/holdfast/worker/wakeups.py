@@ -1,14 +1,13 @@
-"""Wake-ups: hints that there may be work. They may come from any thread, and from anyone who can connect to the
-database. So they decide when and where to look, never what to do."""
+"""Wake-ups: hints that there may be work. Anyone who can connect to the database may send them. So they decide when and
+where to look, never what to do."""
 
 from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import lru_cache
-from queue import SimpleQueue
+from functools import lru_cache, partial
 from typing import Annotated
 
 import msgspec
@@ -17,14 +16,19 @@ from holdfast import events
 from holdfast.errors import StoreError
 from holdfast.model.outcome import LONGEST_DELAY as LONGEST
 from holdfast.model.peers import LATE, Place
-from holdfast.store.base import Ear, Store
+from holdfast.store.base import Store
 from holdfast.worker.loop import Bell
 from holdfast.worker.poller import Poller
 from holdfast.worker.runner_slots import FEW, Lane, SlotTable
 
+MOST = 1000  # wake-ups that wait for the desk; instead of more, it looks everywhere
+
 
 class Wakeups:
-    """`turn` in these methods: how many peers act on the same wake-up before this worker (model/peers.py)."""
+    """The desk handles wake-ups of jobs in its own thread, in between round trips; other threads `put` them. The other
+    methods that don't say so may be called from any thread.
+
+    `turn` in these methods: how many peers act on the same wake-up before this worker (model/peers.py)."""
 
     def __init__(self, poller: Poller, slots: SlotTable, bell: Bell) -> None:
         self._poller = poller
@@ -32,6 +36,20 @@ class Wakeups:
         self._vain = poller.vain
         self._slots = slots
         self._bell = bell
+        self._waiting: deque[Callable[[], None]] = deque()
+
+    def put(self, handle: Callable[[], None]) -> None:
+        """Let the desk call this soon."""
+        if len(self._waiting) < MOST:
+            self._waiting.append(handle)
+        else:  # the desk is held up, or this is a flood
+            self._slots.look_everywhere()
+        self._bell.ring()
+
+    def handle(self) -> None:
+        """For the desk's thread: handle those that wait now. More may arrive meanwhile."""
+        for _ in range(len(self._waiting)):
+            self._waiting.popleft()()
 
     def wake(self) -> None:
         """Look for work soon. Safe from a signal handler."""
@@ -39,8 +57,13 @@ class Wakeups:
         self._slots.look_everywhere()
         self._bell.ring()
 
+    def look_everywhere(self) -> None:
+        """Something may have been said where this worker did not listen."""
+        self._slots.look_everywhere()
+        self._bell.ring()
+
     def job_somewhere(self, turn: int | None) -> None:
-        """A job is due in some lane. `turn` is None if all workers were told."""
+        """A job is due in some lane. `turn` is None if all workers were told. For the desk's thread."""
         now = time.monotonic()
         if turn:
             self._poller.look_within(LATE, now)
@@ -51,10 +74,9 @@ class Wakeups:
         elif not turn:
             self._peers.announce_due = True
             self._peers.job_announced(self._slots, now)
-        self._bell.ring()
 
     def job_in_lane(self, queue: str, task: str, priority: int, turn: int = 0) -> None:
-        """A job that is due was enqueued there."""
+        """A job that is due was enqueued there. For the desk's thread."""
         slots = self._slots.for_task(task)
         if slots is None:
             return
@@ -70,7 +92,6 @@ class Wakeups:
             slots.look_everywhere = True  # the list is not emptied while the runner is full
         if not turn:
             self._peers.job_announced([slots], now)
-        self._bell.ring()
 
     def due_in(self, seconds: float, turn: int = 0) -> None:
         """Somebody saw when the next job falls due."""
@@ -79,6 +100,11 @@ class Wakeups:
         at = time.monotonic() + max(0.0, seconds) + (LATE if turn else 0.0)
         self._poller.job_due_at(at, by_wakeup=not turn)
         self._bell.ring()
+
+    @property
+    def place(self) -> Place:
+        """This worker's, among its peers."""
+        return self._peers.place
 
     def peers_changed(self, place: Place) -> None:
         """This worker has another rank among its peers, so other wake-ups concern it."""
@@ -94,9 +120,8 @@ class Wakeups:
         return left > 0
 
 
-# Wakes the desk when the store says that there may be new work. Where the store has a connection for that, the desk
-# itself listens on it while it waits, and this thread only opens it: that takes its time. Losing it costs latency,
-# never correctness.
+# Listens on a thread, and a connection, of its own. Losing the connection costs latency, never correctness: the worker
+# polls until there is another one.
 
 RETRY_DELAYS = (0.5, 1.0, 2.0, 5.0)
 POOLED_DELAY = 60.0  # behind a pooler that drops notifications: that seldom changes, and each try logs a warning
@@ -124,32 +149,19 @@ def seconds_of(text: str) -> float | None:
     return seconds if 0 <= seconds <= LONGEST else None
 
 
-@dataclass(slots=True, frozen=True)
-class WakeupConnection:
-    """A connection on which the desk makes its round trips and hears wake-ups. The listener opens it and lends it to
-    the desk until it breaks."""
-
-    ear: Ear
-    received: Callable[[str, str, int | None], None]  # called for each wake-up
-    broke: Callable[[Exception], None]  # called once
-
-
 class Listener:
     def __init__(
         self, store: Store, wakeups: Wakeups, *, queues: tuple[str, ...] | None, requested: Callable[[], None],
         peers_changed: Callable[[], None], listening: Callable[[bool], None],
-        attend: Callable[[WakeupConnection], None],
     ) -> None:  # fmt: skip
         """`requested`: somebody asked for a pause, a cancel or a stack. `peers_changed`: a worker came or left.
-        `listening`: wake-ups arrive from now on, or no longer. `attend` lends the desk a connection."""
+        `listening`: wake-ups arrive from now on, or no longer."""
         self._store = store
         self._wakeups = wakeups
         self._queues = queues
         self._requested = requested
         self._peers_changed = peers_changed
         self._listening = listening
-        self._attend = attend
-        self._returned = SimpleQueue[Exception | None]()  # why the connection we lent is back; None: we stop
         self._stopping = threading.Event()
         self._failures = 0
         self._reported_unreadable = False
@@ -160,9 +172,9 @@ class Listener:
             self._thread.start()
 
     def stop(self) -> None:
-        """Stop listening. The thread ends by itself: at the next commit or, if there is none, within half a second."""
+        """Stop listening. The thread ends by itself: at the next wake-up, which the worker sends when it unregisters,
+        or within half a second."""
         self._stopping.set()
-        self._returned.put(None)
 
     def join(self, timeout: float) -> None:
         if self._thread.is_alive():
@@ -171,11 +183,7 @@ class Listener:
     def _run(self) -> None:
         while not self._stopping.is_set():
             try:
-                ear = self._store.wakeups.open_ear()
-                if ear is None:
-                    self._store.wakeups.listen(self.received, self._stopping.is_set)
-                else:
-                    self._lend(ear)
+                self._store.wakeups.listen(self.received, self._stopping.is_set, place=lambda: self._wakeups.place)
             except Exception as error:  # noqa: BLE001 - a listener that ended for any reason must listen again
                 if not isinstance(error, StoreError):
                     events.emit("stumbled", part=self._thread.name, error=f"{type(error).__name__}: {error}")
@@ -186,21 +194,11 @@ class Listener:
                 self._stopping.wait(POOLED_DELAY if pooled else delay)
                 self._failures += 1
 
-    def _lend(self, ear: Ear) -> None:
-        """The desk has the connection until it breaks."""
-        if self._stopping.is_set():
-            ear.close()
-            return
-        self._attend(WakeupConnection(ear, self.received, self._returned.put))
-        self.received("listening", "")
-        if (error := self._returned.get()) is not None:
-            raise error
-
     def received(self, kind: str, what: str, turn: int | None = None) -> None:
         """A wake-up arrived. `turn`: how many workers act on it before this one; None: it is for all at once.
 
         Anyone who can connect to the database may send a wake-up. So it is only a hint where to look, and what it says
-        is checked before it reaches a statement. How many looks it can cause is bounded as well (vain_wakeups.py)."""
+        is checked before it reaches a statement. How many looks it can cause is bounded as well (`VainWakeups`)."""
         if kind == "listening":
             # Listen first, then look: nothing that came in between is missed.
             self._failures = 0
@@ -214,21 +212,23 @@ class Listener:
             self._requested()
         elif kind == "workers":
             self._peers_changed()
+        elif kind == "moved":
+            self._wakeups.look_everywhere()
         elif kind == "due":
             seconds = seconds_of(what)
             if seconds is None:
                 self._unreadable()
             else:
-                self._wakeups.due_in(seconds, turn or 0)
+                self._wakeups.put(partial(self._wakeups.due_in, seconds, turn or 0))
         elif kind == "queue":
             if self._queues is None or not what or what in self._queues:
-                self._wakeups.job_somewhere(turn)
+                self._wakeups.put(partial(self._wakeups.job_somewhere, turn))
         elif kind == "lane":
             lane = lane_of(what)
             if lane is None:
                 self._unreadable()
             elif self._queues is None or lane[0] in self._queues:
-                self._wakeups.job_in_lane(*lane, turn or 0)
+                self._wakeups.put(partial(self._wakeups.job_in_lane, *lane, turn or 0))
         elif kind == "other":
             self._unreadable()
 

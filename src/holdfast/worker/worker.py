@@ -176,7 +176,7 @@ class Worker:
         )  # fmt: skip
         self._listener = Listener(
             store, self.desk.wakeups, queues=self._queues, requested=self._heartbeat.requested,
-            peers_changed=lambda: self.watchdog.look_soon(SPREAD), listening=self._listening, attend=self.desk.attend,
+            peers_changed=lambda: self.watchdog.look_soon(SPREAD), listening=self._listening,
         )  # fmt: skip
         self._shutdown = Shutdown(self.id, self.desk, runners, settings.grace)
 
@@ -300,7 +300,6 @@ class Worker:
             events.emit("unavailable", error=str(error), wait=0.0)
         for part in (self.watchdog, self._heartbeat, self._listener):
             part.join(end_by - time.monotonic())
-        self.desk.hang_up()
         if self.desk.idle():
             self._neighbours.leave()
         self._ended.set()

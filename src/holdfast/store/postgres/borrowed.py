@@ -101,7 +101,7 @@ class BorrowedExchange(PostgresExchange):
     def trips(self) -> Iterator[Trip]:
         """The connection is in pipeline mode during a trip and no longer: between two of them it is the user's."""
         with self._db.use() as connection, connection.transaction():
-            trip = self.trip_on(connection)
+            trip = self._open_trip()
             trip.overlaps = False
             try:
                 yield trip

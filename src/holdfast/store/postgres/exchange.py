@@ -345,16 +345,13 @@ class PostgresExchange:
     # -- connections -------------------------------------------------------------------------------------------------
 
     def _open_trip(self) -> Trip:
-        return self.trip_on(self._db.connect())
-
-    def trip_on(self, connection: Connection) -> Trip:
         texts = {verb: self.with_history(verb) for verb in ENDINGS} | {
             name: self._db.statements[name] for name in (*CLAIMS, *SUCCESSES)
         }
         statements = {name: self._db.numbered(text) for name, text in texts.items()}
         self.floors.forget()
         return self._db.begin(
-            connection,
+            self._db.connect(),
             lambda connection: Trip(
                 connection, statements, where=self._db.shown_url, prepare=self._db.settings.prepare,
                 clock=self._db.clock, floors=self.floors, is_recorded=self._is_recorded, open_aside=self._open_aside,

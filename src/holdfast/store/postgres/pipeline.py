@@ -55,14 +55,6 @@ class Pipeline:
                 self._pgconn.send_query_params(self._texts[name], values, result_format=pq.Format.BINARY)
         self._sync()
 
-    def run(self, commands: Iterable[str]) -> None:
-        """Commands without values and results, in one transaction."""
-        body = "".join(f"execute '{command}';" for command in commands)
-        self._pgconn.send_query_params(f"do $$begin {body} end$$".encode(), [])
-        self._sync()
-        self.flush()
-        self.answer()
-
     def _sync(self) -> None:
         self._unread += 1  # first: if we are interrupted in between, nobody must read another's answer
         self._pgconn.pipeline_sync()

@@ -30,7 +30,7 @@ class PostgresStore(Store):
         """`conn`: a connection of the user's, on which everything is done (borrowed.py)."""
         db = PostgresDatabase(settings, clock) if conn is None else BorrowedDatabase(settings, clock, conn)
         exchanging = PostgresExchange(db) if conn is None else BorrowedExchange(db)
-        wakeups = PostgresWakeups(db, exchanging) if conn is None else NoWakeups(db, exchanging)
+        wakeups = PostgresWakeups(db) if conn is None else NoWakeups(db)
         users = PostgresUserConnections(db) if conn is None else BorrowedUserConnections(db)
         super().__init__(
             db, schema=PostgresSchema(db), wakeups=wakeups, user_connections=users,

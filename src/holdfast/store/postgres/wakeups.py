@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 
+import psycopg
 from psycopg import pq
 
 from holdfast.errors import StoreUnavailable
@@ -14,15 +14,13 @@ from holdfast.model.job import NewJob
 from holdfast.model.peers import CHANNELS, TIMES, Place
 from holdfast.settings import Settings
 from holdfast.store.columns import JobId
+from holdfast.store.engine import Received
 from holdfast.store.postgres.connect import Connection, ready, shares_sessions, translated
 from holdfast.store.postgres.database import PostgresDatabase
-from holdfast.store.postgres.exchange import PostgresExchange, Trip
 from holdfast.store.postgres.notify import Notifier, few, lane_wakeup
 
-# Receives notifications of new work. A worker listens on the connection that it claims by: the server process that
-# wakes up to deliver the notification is then awake to serve the claim, and no second one has to wake up.
-
 SELF_CHECK = 5.0  # seconds within which a new listener must receive its own notification
+LOOK_UP = 0.5  # seconds after which a listener looks up from a silent connection: is it to stop, or to move?
 MARK = "s"
 KINDS = {"q": "queue", "l": "lane", "d": "due", "f": "finished", "r": "requests", "w": "workers", MARK: "mark"}
 
@@ -51,15 +49,6 @@ def _deaf(settings: Settings) -> StoreUnavailable:
     )
 
 
-def listen(connection: Connection, heard: Callable[[str, str], None], stop: Callable[[], bool]) -> None:
-    pgconn = connection.pgconn
-    while not stop():
-        for kind, what, _ in wakeups(pgconn):
-            heard(kind, what)
-        if ready(pgconn.socket, timeout=0.5):
-            pgconn.consume_input()
-
-
 def wakeups(pgconn: pq.abc.PGconn) -> Iterator[tuple[str, str, str]]:
     """The notifications that have arrived: their kind, their text, and their channel."""
     while (wakeup := pgconn.notifies()) is not None:
@@ -67,61 +56,42 @@ def wakeups(pgconn: pq.abc.PGconn) -> Iterator[tuple[str, str, str]]:
         yield KINDS.get(payload[:1], "other"), payload[1:], wakeup.relname.decode(errors="replace")
 
 
-class PostgresEar:
-    def __init__(self, trip: Trip, where: str, channels: Sequence[str]) -> None:
-        """`channels`: those for wake-ups that concern a few workers, by number."""
-        self._trip = trip
-        self._where = where
+class FewChannels:
+    """The channels for wake-ups that concern a few workers. A worker listens on those that its place among its peers
+    assigns to it."""
+
+    def __init__(self, pgconn: pq.abc.PGconn, channels: Sequence[str]) -> None:
+        """`channels`: by number."""
+        self._pgconn = pgconn
         self._channels = channels
         self._numbers = {channel: number for number, channel in enumerate(channels)}
         self._place: Place | None = None
-        self._pgconn = trip.connection.pgconn
 
-    def fileno(self) -> int:
-        return self._pgconn.socket
-
-    def tune(self, place: Place) -> bool:
+    def move(self, place: Place) -> bool:
+        """Listen on the channels of this place. False: it does so already."""
         if place == self._place:
             return False
         before = frozenset[int]() if self._place is None else self._place.channels()
         after = place.channels()
-        with translated(self._where, self._trip.connection):
-            self._trip.run(
-                [f'listen "{self._channels[number]}"' for number in after - before]
-                + [f'unlisten "{self._channels[number]}"' for number in before - after]
-            )
+        commands = [f'listen "{self._channels[number]}"' for number in after - before]
+        commands += [f'unlisten "{self._channels[number]}"' for number in before - after]
+        # Not by the driver's `execute`: it takes the notifications that arrive meanwhile.
+        if commands and self._pgconn.exec_(";".join(commands).encode()).status != pq.ExecStatus.COMMAND_OK:
+            raise psycopg.OperationalError(self._pgconn.get_error_message("utf-8"))
         self._place = place
         return True
 
-    def hear(self) -> Iterator[tuple[str, str, int | None]]:
-        if not self._trip.usable():
-            raise StoreUnavailable(f"the connection to {self._where} broke")
-        return self._wakeups()
-
-    def _wakeups(self) -> Iterator[tuple[str, str, int | None]]:
-        for kind, what, channel in wakeups(self._pgconn):
-            number = self._numbers.get(channel)
-            yield kind, what, None if number is None or self._place is None else self._place.turn(number)
-
-    @contextmanager
-    def trips(self) -> Iterator[Trip]:
-        try:
-            yield self._trip
-        finally:
-            self._trip.abandon()
-
-    def close(self) -> None:
-        self._trip.close()
+    def turn(self, channel: str) -> int | None:
+        number = self._numbers.get(channel)
+        return None if number is None or self._place is None else self._place.turn(number)
 
 
 class PostgresWakeups:
-    def __init__(self, db: PostgresDatabase, exchange: PostgresExchange) -> None:
+    def __init__(self, db: PostgresDatabase) -> None:
         self._db = db
-        self._exchange = exchange
         self.can_listen = db.settings.listen
         self.channel = f"holdfast:{db.settings.schema}"
         self.channels = [few(self.channel, number) for number in range(CHANNELS)]
-        self.listen_everywhere = ";".join(f'listen "{name}"' for name in (self.channel, *self.channels)).encode()
         self.notifier = Notifier(db.connect)
 
     def notify(
@@ -161,17 +131,24 @@ class PostgresWakeups:
             return few(self.channel, TIMES), f"d{due_in:.3f}"
         return few(self.channel), "q" + queue if lane is None else lane_wakeup(queue, *lane)
 
-    def listen(self, heard: Callable[[str, str], None], stop: Callable[[], bool], *, finished: bool = False) -> None:
+    def listen(
+        self, received: Received, stop: Callable[[], bool], *, finished: bool = False,
+        place: Callable[[], Place] = Place,
+    ) -> None:  # fmt: skip
         channel = self.channel + ":finished" if finished else self.channel
         with translated(self._db.shown_url), self._connect_listener(channel) as connection:
+            pgconn = connection.pgconn
+            few_channels = FewChannels(pgconn, self.channels)
             if not finished:
-                connection.execute(self.listen_everywhere, prepare=False)
-            heard("listening", "")
-            listen(connection, heard, stop)
-
-    def open_ear(self) -> PostgresEar:
-        trip = self._exchange.trip_on(self._connect_listener(self.channel))
-        return PostgresEar(trip, self._db.shown_url, self.channels)
+                few_channels.move(place())
+            received("listening", "", None)
+            while not stop():
+                for kind, what, channel in wakeups(pgconn):
+                    received(kind, what, few_channels.turn(channel))
+                if ready(pgconn.socket, timeout=LOOK_UP):
+                    pgconn.consume_input()
+                if not finished and few_channels.move(place()):
+                    received("moved", "", None)
 
     def _connect_listener(self, channel: str) -> Connection:
         connection = self._db.primary.connect("holdfast-listener")

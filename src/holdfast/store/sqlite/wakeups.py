@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from holdfast import events
+from holdfast.model.peers import Place
 from holdfast.store.columns import JobId
+from holdfast.store.engine import Received
 from holdfast.store.sqlite.connect import translated
 from holdfast.store.sqlite.database import SqliteDatabase
 
@@ -136,20 +138,20 @@ class SqliteWakeups:
 
     def hint(self, queue: str, lane: tuple[str, int] | None = None, *, due_in: float = 0.0) -> None: ...
 
-    def listen(self, heard: Callable[[str, str], None], stop: Callable[[], bool], *, finished: bool = False) -> None:
+    def listen(
+        self, received: Received, stop: Callable[[], bool], *, finished: bool = False,
+        place: Callable[[], Place] = Place,
+    ) -> None:  # fmt: skip
         with translated(str(self._db.path)), self._db.pool.fresh() as connection:
             seen = _change_counter(connection.db)  # from here on, the log has its file
             with closing(Watch(self._db.path, restless=finished)) as watch:
-                heard("listening", "")
+                received("listening", "", None)
                 while not stop():
                     watch.wait()
                     now = _change_counter(connection.db)
                     if now != seen:
                         seen = now
-                        heard("changed", "")
-
-    def open_ear(self) -> None:
-        """Listening goes by a connection of its own."""
+                        received("changed", "", None)
 
     def close(self) -> None: ...
 
