@@ -58,26 +58,6 @@ def test_values_arrive_as_they_were_given(store: Store) -> None:
     assert (job.expires_at - job.created_at).total_seconds() == pytest.approx(60, abs=0.01)
 
 
-def test_what_jobs_of_a_kind_have_in_common_is_not_mixed_up(
-    store: Store, settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It is encoded once, for so many kinds, where no test moves the clock."""
-    monkeypatch.setattr(enqueue_connection, "KINDS", 3)
-    assert store  # has the schema
-    kinds: list[dict[str, Any]] = [
-        {}, {"queue": "ü"}, {"priority": 5}, {"priority": -5}, {"max_attempts": 1}, {"tags": ("a",)}, {"tags": ("b",)},
-        {"correlation_id": "c"}, {"task": "scan"},
-    ]  # fmt: skip
-    given = [{**kind, "args": f'{{"n": "{n} €"}}'.encode()} for n in range(3) for kind in (*kinds, *kinds[:2])]
-    with closing(open_store(settings)) as real:
-        made = [real.enqueue(new_job(**job)).id for job in given]
-        kept = [real.reads.get(id) for id in made]
-        later = [real.reads.get(real.enqueue(new_job(delay=delay)).id) for delay in (0, 60.0, 0.0)]
-    assert [{name: getattr(job, name) for name in wanted} for job, wanted in zip(kept, given, strict=True)] == given
-    assert {job.queue for job in kept} == {"default", "ü"}
-    assert [round((job.run_at - job.created_at).total_seconds()) for job in later] == [0, 60, 0]
-
-
 def test_a_connection_that_ended_while_nobody_used_it_is_not_used(store: Store, settings: Settings) -> None:
     a_queued_job(store)
 

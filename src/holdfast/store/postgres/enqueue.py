@@ -10,21 +10,20 @@ from itertools import chain, islice
 from typing import Any, cast
 
 import psycopg
-from msgspec.structs import replace
 from psycopg import pq
 
 from holdfast import events
 from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable
 from holdfast.model.job import Enqueued, NewJob
 from holdfast.model.lifecycle import State
-from holdfast.store.columns import kind_of, parameters
+from holdfast.store.columns import parameters
 from holdfast.store.enqueue_steps import asks_for_more, enqueue_steps, run_steps
 from holdfast.store.pool import ConnectionPool
 from holdfast.store.postgres.codec import BEGIN, END, CopyRows
 from holdfast.store.postgres.connect import Connection, translated
 from holdfast.store.postgres.database import PostgresDatabase
 from holdfast.store.postgres.notify import aimed
-from holdfast.store.postgres.pipeline import Pipeline, Values
+from holdfast.store.postgres.pipeline import Pipeline
 from holdfast.store.postgres.session import Unanswered, limited
 from holdfast.store.postgres.wakeups import PostgresWakeups
 
@@ -33,24 +32,14 @@ from holdfast.store.postgres.wakeups import PostgresWakeups
 # result of the wake-up is read when the connection is used next. So workers hear of the job as early as possible, and
 # the job's own transaction contains no NOTIFY, which would make commits queue for one lock.
 
-ARGS = b"[]"  # in place of a job's own
-KINDS = 1000  # of jobs that are remembered at most
-
 # A wake-up waits only briefly for the one lock that all NOTIFYs take: the next job waits behind it. It never waits for
 # the disk, as it writes nothing.
 WAKE = b"select set_config('lock_timeout', '50ms', true), pg_notify($1, $2)"
 
 
 class EnqueueConnection(Pipeline):
-    """`columns`: the parameters of `enqueue` for a job, in order. `fixed`: equal jobs always have equal parameters."""
-
-    def __init__(
-        self, connection: Connection, enqueue: bytes, columns: Callable[[NewJob], list[Any]], *, fixed: bool
-    ) -> None:
+    def __init__(self, connection: Connection, enqueue: bytes) -> None:
         super().__init__(connection, {"enqueue": enqueue, "wake": WAKE})
-        self._columns = columns
-        self._kinds: dict[tuple[object, ...], Values] | None = {} if fixed else None
-        self._args_at = columns(NewJob(task="", args=ARGS)).index(ARGS.decode())
         self._wake_sent = False  # its answer has not been read yet
         self._wakeup = ("", "")  # the last one that was sent
         # Of the last job: seconds until it was committed, and whether its wake-up was sent along.
@@ -65,11 +54,11 @@ class EnqueueConnection(Pipeline):
         """The answer to the last wake-up stays unread: we read it while the server works on the next job."""
         return self._hears() and self.in_order()
 
-    def enqueue(self, job: NewJob, wakeup: tuple[str, str], turn: Callable[[tuple[str, str]], bool]) -> int:
-        """Commit one job and return its id; send the wake-up (its channel and text) behind it, if `turn` allows it.
-        That is asked while the server is already working."""
+    def enqueue(self, values: list[Any], wakeup: tuple[str, str], turn: Callable[[tuple[str, str]], bool]) -> int:
+        """Commit one job, of which these are the values, and return its id; send the wake-up (its channel and text)
+        behind it, if `turn` allows it. That is asked while the server is already working."""
         self.along = False
-        self.send([("enqueue", self._values(job))])
+        self.send([("enqueue", self.encoded(values))])
         sent = time.monotonic()
         if turn(wakeup):
             self.along = True
@@ -84,21 +73,6 @@ class EnqueueConnection(Pipeline):
         if id is None:
             raise StoreError("the database took the job and kept nothing: is there a trigger on the table of jobs?")
         return int.from_bytes(id)
-
-    def _values(self, job: NewJob) -> Values:
-        """Jobs of a kind have everything but their arguments in common: that is encoded once."""
-        if self._kinds is None:
-            return self.encoded(self._columns(job))
-        kind = kind_of(job)
-        common = self._kinds.get(kind)
-        if common is None:
-            common = self.encoded(self._columns(replace(job, args=ARGS)))
-            if len(self._kinds) >= KINDS:
-                self._kinds.clear()
-            self._kinds[kind] = common
-        values = common.copy()
-        values[self._args_at] = job.args
-        return values
 
     def _read_wake_answer(self) -> None:
         """Of the previous job, if a wake-up was sent behind it."""
@@ -204,7 +178,7 @@ class PostgresEnqueue:
         post.connection.deadline = time.monotonic() + seconds if seconds else None
         try:
             with translated(self._db.shown_url, post.connection):
-                id = post.enqueue(job, wakeup, self._wakeups.notifier.turn)
+                id = post.enqueue(self._values(job), wakeup, self._wakeups.notifier.turn)
             self._wakeups.notifier.enqueued(id, post.waited)
             along, failure, post.failure = post.along, post.failure, None
         except BaseException as error:
@@ -229,10 +203,7 @@ class PostgresEnqueue:
 
     def _open(self) -> EnqueueConnection:
         enqueue, _ = self._db.numbered(self._db.statements["enqueue"])
-        fixed = self._db.clock is None
-        return self._db.begin(
-            self._db.connect(), lambda connection: EnqueueConnection(connection, enqueue, self._values, fixed=fixed)
-        )
+        return self._db.begin(self._db.connect(), lambda connection: EnqueueConnection(connection, enqueue))
 
     def enqueue_many(self, jobs: Iterable[NewJob]) -> Iterator[list[Enqueued]]:
         if self._given_up:
