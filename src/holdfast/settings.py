@@ -13,7 +13,7 @@ from typing import Any, get_type_hints
 
 from holdfast.errors import BadSettings
 from holdfast.model.durations import DAY
-from holdfast.model.job import DEFAULT_LEASE
+from holdfast.model.job import DEFAULT_GRACE, DEFAULT_LEASE
 from holdfast.model.retry import PollBackoff
 from holdfast.model.text import checked_name
 from holdfast.redact import scrub
@@ -64,7 +64,7 @@ class Settings:
     """PostgreSQL: prepare statements and set session options; off behind PgBouncer in transaction mode."""
     enqueue_timeout: float = 30.0
     """PostgreSQL: seconds an enqueue waits for the answer before it ends in OutcomeUnknown; 0: as long as it takes."""
-    grace: float = 25.0
+    grace: float = DEFAULT_GRACE
     """Seconds running handlers get to finish at shutdown, or to stop when asked to, before they are ended."""
     quarantine_after: int = 3
     """Crashes in a row after which a job fails as QUARANTINED; 0: never."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import os
+import threading
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -404,3 +405,23 @@ def test_moved_jobs_wake_the_workers_of_their_new_queue(hf: Holdfast) -> None:
         jobs[0].change(queue="old")
     with pytest.raises(BadArguments, match="change: queue must be a text"):
         hf.change("id:1", queue="")
+
+
+def test_a_running_job_says_when_it_will_be_killed(hasty: Holdfast) -> None:
+    ended = threading.Event()
+
+    @hasty.task(timeout=3600)
+    def patient() -> None:
+        ended.wait(60)
+
+    job = patient.enqueue()
+    try:
+        with working(hasty):
+            wait_until(lambda: job.state is State.RUNNING)
+            [leased] = job.why()
+            ended.set()
+    finally:
+        ended.set()
+    assert "and is killed at " in leased.text
+    assert leased.details["kill_at"] - leased.details["stop_at"] == timedelta(seconds=hasty.settings.grace)
+    assert timedelta(minutes=59) < leased.details["stop_at"] - datetime.now(UTC) < timedelta(minutes=61)

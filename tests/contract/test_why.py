@@ -230,6 +230,25 @@ def test_a_running_job_names_its_worker_and_lease_and_what_was_asked(store: Stor
     assert "a worker's watchdog gives it back" in why(store, str(held.id))[0].text
 
 
+def test_a_running_job_says_when_it_has_to_stop_and_when_it_is_killed(store: Store, clock: Clock) -> None:
+    register(store, "w1", tasks=["greet", "slow"], grace=5.0, timeouts={"slow": 30.0})
+    free = only(store, a_running_job(store, lease=HOUR).id)
+    assert "killed" not in free.text
+    assert "kill_at" not in free.details
+    held = a_running_job(store, task="slow", lease=HOUR)
+    started = clock.now
+    clock.advance(10)
+    leased = only(store, held.id)
+    assert [(leased.details[name] - started).total_seconds() for name in ("stop_at", "kill_at")] == [30, 35]
+    assert "; it has to stop at 2030-01-01 00:00:30 UTC (in 20s), and is killed at 2030-01-01 00:00:35" in leased.text
+    store.operator.cancel(str(held.id))
+    leased, asked = why(store, str(held.id))
+    assert (leased.code, asked.code) == (Why.LEASED, Why.CANCEL_REQUESTED)
+    assert [(leased.details[name] - started).total_seconds() for name in ("stop_at", "kill_at")] == [10, 15]
+    store.workers.unregister("w1")
+    assert "killed" not in why(store, str(held.id))[0].text
+
+
 def test_finished_jobs_say_how_they_ended(store: Store) -> None:
     done, failed, cancelled = a_running_job(store), a_running_job(store), a_queued_job(store, delay=HOUR)
     store.attempts.succeed(ref(done))

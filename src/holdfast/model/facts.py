@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 
-from holdfast.model.job import Pause
+from holdfast.model.job import DEFAULT_GRACE, Pause
 from holdfast.model.lifecycle import State
 
 
@@ -38,6 +39,8 @@ class WorkerFacts:
     tasks: tuple[str, ...]
     slots: int
     running: int = 0
+    grace: float = DEFAULT_GRACE  # seconds that a handler has to stop
+    timeouts: Mapping[str, float] = field(default_factory=dict)  # seconds an attempt may run, by task
 
     def serves(self, queue: str) -> bool:
         return self.queues is None or queue in self.queues
@@ -68,6 +71,7 @@ class Facts:
     priority: int = 0
     suspicion: int = 0
     expires_at: datetime | None = None
+    started_at: datetime | None = None
     finished_at: datetime | None = None
     cancel_requested: bool = False
     pause_requested: bool = False
@@ -91,6 +95,21 @@ class Facts:
     @property
     def due(self) -> bool:
         return self.due_at <= self.now
+
+    @property
+    def stop_at(self) -> datetime | None:
+        """When a running job has to stop: its timeout ends, or it was asked to. None: nothing says so."""
+        at = [self.asked_at] if self.asked_at and (self.cancel_requested or self.pause_requested) else []
+        worker = self.held_on
+        timeout = None if worker is None else worker.timeouts.get(self.task)
+        if timeout is not None and self.started_at is not None:
+            at.append(self.started_at + timedelta(seconds=timeout))
+        return min(at, default=None)
+
+    @property
+    def held_on(self) -> WorkerFacts | None:
+        """The live worker that holds it."""
+        return next((worker for worker in self.workers if worker.id == self.holder), None)
 
     @property
     def all_busy(self) -> bool:

@@ -15,6 +15,7 @@ from holdfast.model.peers import Place
 DEFAULT_QUEUE = "default"
 DEFAULT_MAX_ATTEMPTS = 3
 DEFAULT_LEASE = 20.0  # seconds
+DEFAULT_GRACE = 25.0  # seconds that a handler has to stop
 MIN_PRIORITY, MAX_PRIORITY = -100, 100  # larger is sooner
 FOREVER = float("inf")
 AfterFailure = Literal["new", "retry", "return"]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
@@ -185,6 +185,13 @@ def _running(facts: Facts) -> Iterator[Reason]:
     if ends is not None and ends >= facts.now:
         text = f"worker {holder} has it, attempt {facts.attempt} of {facts.max_attempts}"
         text += f"; its lease ends {_at(ends, facts.now)} unless renewed"
+        stop_at, worker = facts.stop_at, facts.held_on
+        if stop_at is not None and worker is not None:
+            kill_at = stop_at + timedelta(seconds=worker.grace)
+            text += (
+                f"; it has to stop {_at(stop_at, facts.now)}, and is killed {_at(kill_at, facts.now)} at the earliest"
+            )
+            told |= {"stop_at": stop_at, "kill_at": kill_at}
         yield Reason(Why.LEASED, text, details=told)
     else:
         ended = "has no lease" if ends is None else f"let its lease run out {_at(ends, facts.now)}"

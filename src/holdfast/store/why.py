@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -91,7 +92,7 @@ def facts_of(store: Store, rows: list[Row]) -> Facts:
     assert now is not None
     due_at = store.db.codec.moment(job["due_at"])
     assert due_at is not None
-    moments = ("expires_at", "finished_at", "lease_ends_at", "asked_at")
+    moments = ("expires_at", "started_at", "finished_at", "lease_ends_at", "asked_at")
     plain = (
         "queue", "task", "attempt", "max_attempts", "priority", "error_code", "error_message", "holder", "asked_by",
         "asked_why", "held_by", "suspicion",
@@ -153,6 +154,8 @@ def _worker(store: Store, row: Row) -> WorkerFacts:
         tasks=store.db.codec.words(row["tasks"]),
         slots=row["slots"],
         running=row["running"] or 0,
+        grace=row["grace"],
+        timeouts=json.loads(row["timeouts"]),
     )
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 
-from holdfast.model.job import DEFAULT_LEASE, WorkerRecord
+from holdfast.model.job import DEFAULT_GRACE, DEFAULT_LEASE, WorkerRecord
 from holdfast.store.columns import known
 from holdfast.store.engine import Database, Wakeups
 
@@ -16,12 +17,15 @@ class Workers:
 
     def register(
         self, *, id: str, name: str, host: str, pid: int, queues: Sequence[str] | None, tasks: Sequence[str],
-        slots: int, crons: Sequence[str] = (), lease: float = DEFAULT_LEASE,
+        slots: int, crons: Sequence[str] = (), lease: float = DEFAULT_LEASE, grace: float = DEFAULT_GRACE,
+        timeouts: Mapping[str, float] | None = None,
     ) -> None:  # fmt: skip
+        """`timeouts`: seconds that an attempt may run, by task; `grace`: seconds it then has to stop."""
         with self._db.transaction() as tx:
             tx.rows(
                 "register", id=id, name=name, host=host, pid=pid, slots=slots, lease=lease, tasks=list(tasks),
-                crons=list(crons), queues=None if queues is None else list(queues),
+                crons=list(crons), queues=None if queues is None else list(queues), grace=grace,
+                timeouts=json.dumps(timeouts or {}),
             )  # fmt: skip
 
     def unregister(self, worker: str) -> None:

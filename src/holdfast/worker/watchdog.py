@@ -7,12 +7,12 @@ A lease that expired does not always mean a dead worker: see rescuer.py."""
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from random import SystemRandom
 
 from holdfast import events
 from holdfast.errors import OutcomeUnknown, SchemaOutdated, StoreError
-from holdfast.model.job import Look
+from holdfast.model.job import DEFAULT_GRACE, Look
 from holdfast.model.peers import Place
 from holdfast.settings import Settings
 from holdfast.store.base import Store
@@ -41,7 +41,7 @@ class Presence:
     def __init__(
         self, store: Store, id: str, *, name: str, host: str, queues: tuple[str, ...] | None, tasks: tuple[str, ...],
         crons: Sequence[str] = (), lease: float, slots: Callable[[], int],
-        is_open: Callable[[], bool],
+        is_open: Callable[[], bool], grace: float = DEFAULT_GRACE, timeouts: Mapping[str, float] | None = None,
     ) -> None:  # fmt: skip
         """`slots`: how many there are. `is_open`: the desk hears wake-ups and has a free slot."""
         self._store = store
@@ -52,6 +52,8 @@ class Presence:
         self._tasks = tasks
         self._crons = tuple(crons)
         self._lease = lease
+        self._grace = grace
+        self._timeouts = timeouts
         self._is_open = is_open
         self._slots = slots
         self._announced = False  # the other workers know that there is one more to wake
@@ -63,6 +65,7 @@ class Presence:
             self._store.workers.register(
                 id=self._id, name=self._name, host=self._host, pid=os.getpid(), queues=self._queues, tasks=self._tasks,
                 slots=self._slots(), crons=self._crons, lease=self._lease,
+                grace=self._grace, timeouts=self._timeouts,
             )  # fmt: skip
 
     def look(self) -> Look:

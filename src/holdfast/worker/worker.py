@@ -165,7 +165,8 @@ class Worker:
         self.crons = Crons(store, runners.tasks, self.desk.wakeups.due_in)
         self._presence = Presence(
             store, self.id, name=self.name, host=host, queues=self._queues, tasks=self.tasks, crons=self.crons.names,
-            lease=settings.lease, slots=lambda: self.slots, is_open=lambda: self.desk.open,
+            lease=settings.lease, slots=lambda: self.slots, is_open=lambda: self.desk.open, grace=settings.grace,
+            timeouts={name: task.timeout for task in runners.tasks for name in task.names if task.timeout is not None},
         )  # fmt: skip
         rescuer = Rescuer(
             self.id, store, quarantine_after=settings.quarantine_after, job_due_in=self.desk.wakeups.due_in

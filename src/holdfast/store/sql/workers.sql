@@ -1,8 +1,8 @@
 -- Workers that have registered.
 
 -- name: register
-insert into @workers (id, name, host, pid, queues, tasks, crons, slots, lease, started_at, seen_at)
-values (:id, :name, :host, :pid, :queues, :tasks, :crons, :slots, :lease, @clock, @clock)
+insert into @workers (id, name, host, pid, queues, tasks, crons, slots, lease, grace, timeouts, started_at, seen_at)
+values (:id, :name, :host, :pid, :queues, :tasks, :crons, :slots, :lease, :grace, :timeouts, @clock, @clock)
 
 -- name: unregister
 delete from @workers where id = :id

@@ -4,13 +4,13 @@
 -- (`cross join` keeps SQLite to that order.)
 select @now as now, n.newest, j.id, j.queue, j.task, j.state, j.attempt, j.max_attempts, j.priority,
        coalesce(j.ready_at, j.run_at) as due_at, j.suspicion, j.expires_at, j.finished_at, j.cancel_requested, j.pause_requested, j.asked_at, j.asked_by, j.asked_why,
-       j.error_code, j.error_message, j.held_by,
+       j.error_code, j.error_message, j.held_by, j.started_at,
        coalesce(l.worker, j.worker) as holder, l.expires_at as lease_ends_at,
        q.created_at as queue_paused_at, q.by as queue_paused_by, q.reason as queue_paused_why,
        q.until as queue_paused_until,
        t.created_at as task_paused_at, t.by as task_paused_by, t.reason as task_paused_why,
        t.until as task_paused_until,
-       w.id as worker_id, w.queues, w.tasks, w.slots, w.lease, w.seen_at,
+       w.id as worker_id, w.queues, w.tasks, w.slots, w.lease, w.grace, w.timeouts, w.seen_at,
        case when (w.queues is null or j.queue in (select value from json_each(w.queues)))
              and j.task in (select value from json_each(w.tasks))
             then (select count(*) from @leases h cross join json_each(h.job_ids) held

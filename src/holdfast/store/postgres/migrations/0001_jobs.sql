@@ -230,6 +230,8 @@ create table @workers (
     crons      text[] not null default '{}',
     slots      integer not null,
     lease      float8 not null,             -- seconds: it is seen at least that often
+    grace      float8 not null default 25,  -- seconds a handler has to stop before its process is ended
+    timeouts   text not null default '{}',  -- a JSON object: seconds an attempt may run, by task
     open       boolean not null default false,  -- it hears wake-ups and had a free slot when it was last seen
     started_at timestamptz not null,
     seen_at    timestamptz not null

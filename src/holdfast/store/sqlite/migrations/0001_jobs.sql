@@ -146,6 +146,8 @@ create table @workers (
     crons      text not null default '[]',
     slots      integer not null,
     lease      real not null,               -- seconds: it is seen at least that often
+    grace      real not null default 25,    -- seconds a handler has to stop before its process is ended
+    timeouts   text not null default '{}',  -- a JSON object: seconds an attempt may run, by task
     started_at text not null,
     seen_at    text not null
 );
