@@ -373,6 +373,7 @@ class Holdfast:
     why = operations.why
     why_queue = operations.why_queue
     stack = operations.stack
+    output = operations.output
     doctor = operations.doctor
     crons = operations.crons
     run_cron = operations.run_cron

@@ -12,6 +12,8 @@ from holdfast.runners.child_setup import forks_are_no_runners, leave, set_up
 
 def main(descriptor: str, setup: str) -> int:
     set_up(setup)
+    for stream in (sys.stdout, sys.stderr):  # its lines can be read while it runs, and outlive a crash
+        stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     from holdfast.app_loader import load_app
     from holdfast.errors import HoldfastError
     from holdfast.runners.isolated_child import IsolatedChild, MainThreadRunner

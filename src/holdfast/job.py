@@ -142,6 +142,10 @@ class Job(Generic[R_co]):
         """Where its handler is right now, while it runs: its calls, or its awaits, without the values of variables."""
         return self._app.stack(self.id, timeout=timeout)
 
+    def output(self, *, timeout: float | timedelta = 10.0) -> str | None:
+        """What it has written to stdout and stderr, if it has a process of its own: so far, or in its last attempt."""
+        return self._app.output(self.id, timeout=timeout)
+
     @property
     def progress(self) -> Progress | None:
         """How far it is: items done, total, note, rate, time left; None if its handler has not reported progress."""

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from holdfast.errors import BadArguments, UnknownTask
+from holdfast.errors import BadArguments, Refused, UnknownTask
 from holdfast.job import Job
 from holdfast.model.audit import AuditRecord
 from holdfast.model.cron import CronRecord
@@ -89,6 +89,16 @@ def stack(app: Holdfast, id: str, *, timeout: Seconds = STACK_TIMEOUT) -> Stack:
     from holdfast.store.stack_requests import ask_for_stack
 
     return ask_for_stack(app.store, str(id), seconds("stack: timeout", timeout))
+
+
+def output(app: Holdfast, id: str, *, timeout: Seconds = STACK_TIMEOUT) -> str | None:
+    """What a job with `isolation="process"` has written to stdout and stderr: so far, while it runs, else in its last
+    attempt. None: nothing. WaitTimeout if its worker does not answer in time."""
+    try:
+        return stack(app, id, timeout=timeout).output
+    except Refused:  # it does not run
+        attempts = app.store.reads.attempts(str(id))
+        return attempts[-1].output if attempts else None
 
 
 def doctor(app: Holdfast) -> list[Finding]:

@@ -39,6 +39,17 @@ def look_around(ctx: JobContext) -> dict[str, Any]:
 
 
 @hf.task(isolation="process", max_attempts=1)
+def talk(path: str, word: Secret[str]) -> str:
+    print(f"the word is {word}")  # not flushed
+    print("on stderr", file=sys.stderr)
+    here(path)
+    while not Path(f"{path}.go").exists():
+        time.sleep(0.02)
+    print("the end")
+    return "done"
+
+
+@hf.task(isolation="process", max_attempts=1)
 def swap_directory(link_to: str) -> str:
     own = Path(os.environ["TMPDIR"])
     own.rmdir()

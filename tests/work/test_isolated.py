@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import subprocess
+import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
-from holdfast import BadSettings, Crashed, Holdfast, JobFailed, JobInfo, State
+from holdfast import BadSettings, Crashed, Holdfast, JobFailed, JobInfo, JobNotFound, State
 from holdfast.runners import isolated_process
 from holdfast.runners.isolated import IsolatedRunner
 from holdfast.runners.linux import process_of
@@ -139,6 +142,39 @@ def test_the_stack_of_a_handler_is_told_from_its_process(hf: Holdfast, tmp_path:
         stack = job.stack(timeout=PATIENCE)
         assert stack.pid == pid
         assert "time.sleep(FOREVER)" in stack.text
+
+
+def test_output_can_be_read_while_it_is_written(hf: Holdfast, tmp_path: Path, settings: Settings) -> None:
+    job = app.talk.enqueue(str(tmp_path / "here"), "tulip-4711")
+    assert job.output() is None
+    with working(hf):
+        pid_at(tmp_path / "here")
+        so_far = "the word is ***\non stderr\n"
+        assert job.output(timeout=PATIENCE) == job.stack(timeout=PATIENCE).output == so_far
+        env = os.environ | {"HOLDFAST_URL": settings.url, "HOLDFAST_SCHEMA": settings.schema}
+        command = [sys.executable, "-m", "holdfast", "jobs", "output", job.id, "--timeout", "60"]
+        shown = subprocess.run(command, env=env, capture_output=True, text=True)
+        assert (shown.returncode, shown.stdout) == (0, so_far)
+        (tmp_path / "here.go").touch()
+        job.wait(timeout=PATIENCE)
+    assert job.output() == job.attempts[-1].output == f"{so_far}the end\n"
+
+
+def test_a_job_that_shares_its_process_has_no_output_of_its_own(make_app: Callable[..., Holdfast]) -> None:
+    other = make_app()
+    held = threading.Event()
+
+    @other.task
+    def waits() -> None:
+        held.wait(PATIENCE)
+
+    job = waits.enqueue()
+    with working(other):
+        await_state(job, State.RUNNING)
+        assert job.output(timeout=PATIENCE) is None
+        held.set()
+    with pytest.raises(JobNotFound):
+        other.output("999")
 
 
 def test_the_database_is_there_only_if_the_task_asked_for_it(hf: Holdfast) -> None:

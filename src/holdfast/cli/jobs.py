@@ -26,12 +26,13 @@ from holdfast.cli.base import (
     url_option,
 )
 from holdfast.errors import BadArguments
-from holdfast.harmless import block
+from holdfast.harmless import block, harmless
 from holdfast.model.durations import short_duration
 from holdfast.model.filter import ALL, STATES, Filter, parse
 from holdfast.model.job import ErrorGroup, JobRecord, Progress, StepRecord
 from holdfast.model.lifecycle import State
 from holdfast.model.text import nearest
+from holdfast.operations import STACK_TIMEOUT
 from holdfast.redact import hide_secrets
 from holdfast.store.reads import WINDOW
 
@@ -188,6 +189,30 @@ def show_job(id: str, output: str, url: str | None) -> None:
     if attempts and attempts[-1].output:
         click.echo(f"output of attempt {attempts[-1].number}:")
         click.echo(block(attempts[-1].output))
+
+
+@jobs.command("output")
+@click.argument("id")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(0),
+    default=STACK_TIMEOUT,
+    show_default=True,
+    help="Seconds to wait for the worker that runs it.",
+)
+@url_option
+def show_output(id: str, timeout: float, url: str | None) -> None:
+    """Print what a job with isolation="process" has written: so far, while it runs, else in its last attempt.
+
+    \b
+    Examples:
+      holdfast jobs output 42
+    """
+    written = open_app(url).output(id, timeout=timeout)
+    if written is None:
+        say(f'job {id} has no output: that is kept of tasks with isolation="process" that write some', err=True)
+    else:
+        click.echo(harmless(written, lines=True), nl=not written.endswith("\n"))
 
 
 def shown_state(job: JobRecord) -> str:

@@ -17,11 +17,13 @@ SEEN = 8_000  # further characters that are searched for secrets
 
 
 class Taken(msgspec.Struct, frozen=True):
-    """A stack as a runner reports it: process, thread and lines. It is stored as text."""
+    """A stack as a runner reports it: process, thread and lines. It is stored as text. The worker adds what an isolated
+    process has written so far."""
 
     pid: Annotated[int, Meta(ge=0, lt=2**31)]
     thread: str
     text: str
+    output: str | None = None
 
     def encoded(self) -> str:
         return msgspec.json.encode(self).decode()
@@ -39,7 +41,7 @@ def taken(text: str) -> Taken:
 @dataclass(frozen=True, slots=True)
 class Stack:
     """Where the handler of a running job was at an instant, without the values of its variables. `text` reads like a
-    traceback: the innermost call comes last."""
+    traceback: the innermost call comes last. `output`: what it had written by then, if it has a process of its own."""
 
     job: str
     task: str
@@ -49,3 +51,4 @@ class Stack:
     thread: str
     taken_at: datetime
     text: str
+    output: str | None = None

@@ -11,7 +11,7 @@ from holdfast.errors import HoldfastError
 from holdfast.model.job import ClaimedJob
 from holdfast.model.outcome import Error, Outcome, Verb, bounded, kept, returned
 from holdfast.model.payload import Unfit, checked
-from holdfast.model.stack import shown, taken
+from holdfast.model.stack import Taken, shown, taken
 from holdfast.redact import Hide, Hiding
 from holdfast.runners.execution import unfit_result
 from holdfast.runners.wire import Garbled, StartFailed
@@ -69,13 +69,14 @@ class Arrivals:
             decided = Outcome(said.verb, held.id, held.fence, said.attempt, delay=delay, error=error)
         return replace(decided, recorded=True) if said.recorded else decided
 
-    def stack(self, held: ClaimedJob, said: str) -> str:
+    def stack(self, held: ClaimedJob, said: str, output: str | None = None) -> str:
+        """`output`: what its process has written, as the worker has read it."""
         try:
             found = taken(said)
         except (ValueError, RecursionError):
             raise Garbled("sent a stack that can't be read") from None
         hide = self.hiding(held)
-        return replace(found, thread=shown(found.thread, hide), text=shown(found.text, hide)).encoded()
+        return Taken(found.pid, shown(found.thread, hide), shown(found.text, hide), output).encoded()
 
     def start_failed(self, said: StartFailed, args: bytes = b"null") -> HoldfastError:
         """The error that kept a process from starting."""

@@ -224,7 +224,8 @@ class IsolatedRunner:
                 self._requests.received(process, message)
             case Stack(_, stack):
                 if process.stack_received():
-                    self._link.stack_taken(process.attempt, self._arrivals.stack(held, stack))
+                    output = process.written(self._settings.url)
+                    self._link.stack_taken(process.attempt, self._arrivals.stack(held, stack, output))
             case Ended(outcome):
                 process.ended(self._arrivals.outcome(held, outcome))
             case StartFailed():

@@ -215,14 +215,17 @@ class IsolatedProcess:
     def outcome(self, end: ExitStatus, url: str) -> Outcome | Crash | None:
         """The process is gone, with everything it started. What follows?"""
         self.channel.close()
-        output = None
         if self.output is not None:
             self.output.close()
-            output = self.output.text(hiding(self.attempt.held.args, (), url))
+        output = self.written(url)
         decided = self._decided(end, output)
         if isinstance(decided, Outcome) and self.attempt.recorded:
             decided = replace(decided, recorded=True)
         return decided if output is None or decided is None else replace(decided, output=output)
+
+    def written(self, url: str) -> str | None:
+        """What it has written so far, without secrets."""
+        return None if self.output is None else self.output.text(hiding(self.attempt.held.args, (), url))
 
     @property
     def reported_error(self) -> bool:

@@ -82,8 +82,9 @@ def ask_for_stack(store: Store, job_id: str, timeout: float) -> Stack:
             if said.answer is not None and said.answered_at is not None:
                 told = taken(said.answer)
                 return Stack(
-                    job_id, job.task, job.attempt, job.worker or "", told.pid, told.thread, said.answered_at, told.text
-                )
+                    job_id, job.task, job.attempt, job.worker or "", told.pid, told.thread, said.answered_at, told.text,
+                    told.output,
+                )  # fmt: skip
             if not said.running:
                 raise _not_running(job_id, said.state)
             if time.monotonic() + wait > deadline:
