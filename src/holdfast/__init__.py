@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         WaitTimeout,
     )
     from holdfast.job import Job
+    from holdfast.model.audit import AuditRecord
     from holdfast.model.content_key import content_key
     from holdfast.model.isolation import Limits
     from holdfast.model.job import ErrorGroup
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AttemptInfo",
+    "AuditRecord",
     "BadArguments",
     "BadSettings",
     "Cancel",
@@ -71,6 +73,7 @@ __all__ = [
 # Each name is imported when it is first asked for. All of them together take several times as long as Python takes to
 # start, and a worker is to hear signals before that.
 _HOMES = {
+    "AuditRecord": "model.audit",
     "AttemptInfo": "tasks.around",
     "ErrorGroup": "model.job", "Exponential": "model.retry", "Holdfast": "app", "Job": "job",
     "JobContext": "tasks.context", "JobInfo": "tasks.current", "Limits": "model.isolation", "Secret": "redact",

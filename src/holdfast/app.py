@@ -352,6 +352,7 @@ class Holdfast:
 
     job = operations.job
     jobs = operations.jobs
+    count = operations.count
     queues = operations.queues
     error_groups = operations.error_groups
     retry = operations.retry

@@ -1,5 +1,5 @@
-"""What operators do with jobs, queues and crons: list, retry, cancel, change, ask why. Each function is a method of
-`Holdfast`; those that pause and resume are in `pausing`. What few of these need is imported when they are called, to
+"""What operators do with jobs, queues and crons: list, count, retry, cancel, change, ask why. Each function is a method
+of `Holdfast`; those that pause and resume are in `pausing`. What few of these need is imported when they are called, to
 keep `import holdfast` quick."""
 
 from __future__ import annotations
@@ -53,6 +53,14 @@ def jobs(
         if value is not None:
             looked_for(f"jobs: {name}", value)
     return app.store.reads.jobs(parse(filter), state=state, queue=queue, task=task, before=before, limit=limit)
+
+
+def count(app: Holdfast, filter: str = "") -> int:
+    """How many jobs match a filter, exactly. It reads every job in the table once, 10,000 ids with each statement, so a
+    million jobs take seconds; with `state:running`, `state:failed` (up to 100,000 of them) or `id:`, only those. Jobs
+    that move meanwhile may be counted as before or after. For a quick overview of any table: `queues`."""
+    _checked_text(filter)
+    return app.store.reads.count(parse(filter))
 
 
 def queues(app: Holdfast) -> list[QueueSummary]:

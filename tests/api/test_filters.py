@@ -17,6 +17,9 @@ def test_jobs_are_found_and_steered_by_one_filter(hf: Holdfast) -> None:
 
     for n in range(5):
         pay.enqueue(n)
+    assert (hf.count(), hf.count("args.n:3"), hf.count("state:failed")) == (5, 1, 0)
+    with pytest.raises(BadArguments, match="HF1203 a filter is a text"):
+        hf.count(None)  # type: ignore[arg-type]
     assert hf.pause_jobs("args.n:0") == Changed(1, 0)
     hf.drain()
     assert [job.id for job in hf.jobs("state:failed error:no_money since:1h", limit=1)] == ["3"]

@@ -219,3 +219,14 @@ def test_jobs_move_to_another_queue(shell: Shell, kept: Store) -> None:
         "change", "state:queued queue:old,mial", {"queue": "mail"},
     )  # fmt: skip
     assert "HF1202 change: queue must be a text" in shell("jobs", "set", "queue=", ids[0], code=2).stderr
+
+
+def test_jobs_are_counted(shell: Shell, kept: Store) -> None:
+    for _ in range(3):
+        a_queued_job(kept, queue="mail")
+    assert shell("jobs", "count").stdout == "3\n"
+    assert shell("jobs", "count", "state:queued", "queue:mail").stdout == "3\n"
+    assert shell.json("jobs", "count", "state:failed") == {"jobs": 0}
+    said = shell("jobs", "count", "queue:mial")
+    assert (said.stdout, "did you mean 'mail'?" in said.stderr) == ("0\n", True)
+    assert "HF1203 there is no qualifier 'sate'" in shell("jobs", "count", "sate:failed", code=2).stderr

@@ -23,6 +23,7 @@ SHAPES = {
     "jobs list": JOB,
     "jobs list state:failed": JOB,
     "jobs list --by error": "id jobs tasks first_at last_at error_code error_message example",
+    "jobs count": "jobs",
     "jobs show 1": JOB + " attempts steps audit",
     "jobs retry state:failed --dry-run": "verb jobs capped",
     "jobs retry 1": "verb changed refused asked",

@@ -170,6 +170,21 @@ def test_more_failures_than_a_page_looks_through_are_walked(store: Store, monkey
     assert store.operator.bulk("retry", parse("state:failed")) == Changed(7, 0)
 
 
+def test_a_count_is_exact_beyond_any_window(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    failed = [a_failed_job(store) for _ in range(7)]
+    running = a_running_job(store, queue="rush")
+    list(store.enqueue_many(new_job(queue="mail") for _ in range(20)))
+    monkeypatch.setattr(find, "STEP", 3)
+    monkeypatch.setattr(find, "WINDOW", 6)
+    assert store.reads.count(parse("")) == 28
+    assert store.reads.count(parse("queue:mail")) == 20
+    assert store.reads.count(parse("state:failed")) == 7, "more of them than are found by their index"
+    assert store.reads.count(parse("state:running")) == 1
+    assert store.reads.count(parse("state:running queue:mail")) == 0
+    ids = ",".join([failed[0], *failed, str(running.id), "4711"])
+    assert store.reads.count(parse(f"id:{ids}")) == 8, "each once"
+
+
 def test_each_verb_acts_on_all_the_filter_means_and_counts_the_rest(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, assert_type
 
-from holdfast import Exponential, Holdfast, Job, JobContext, State
-from holdfast.model.audit import AuditRecord
+from holdfast import AuditRecord, Exponential, Holdfast, Job, JobContext, State
 from holdfast.model.job import Changed, Pause
 from holdfast.model.why import Reason
 from holdfast.tasks.task import AsyncTask, Bound, SyncTask
@@ -142,6 +141,7 @@ if TYPE_CHECKING:
     narrower: Job[str] = plain.enqueue("x")  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]
 
     # many jobs by one filter, or a queue or a task
+    assert_type(hf.count("state:failed"), int)
     assert_type(hf.retry("state:failed"), Changed)
     assert_type(hf.cancel("state:failed", "ordered twice", by="ops"), Changed)
     assert_type(hf.change("queue:mail", queue="slow", priority=5, delay=timedelta(hours=1)), Changed)

@@ -1,4 +1,4 @@
-"""`jobs list` and `jobs show`. The verbs that change jobs are in `job_verbs`."""
+"""`jobs list`, `jobs count` and `jobs show`. The verbs that change jobs are in `job_verbs`."""
 
 from __future__ import annotations
 
@@ -92,6 +92,29 @@ def list_jobs(
         talk(f"there are more: --before {found.next}, or -n for a longer list")
     if not found and before is None:
         hint_at_names(app, wanted)
+
+
+@jobs.command("count")
+@click.argument("filter", nargs=-1)
+@output_option
+@url_option
+def count_jobs(filter: tuple[str, ...], output: str, url: str | None) -> None:
+    """Count jobs exactly: all of them, or those that match a FILTER. Looks through all jobs there are.
+
+    \b
+    Examples:
+      holdfast jobs count state:failed since:1h
+      holdfast jobs count 'task:audit args.user_id:42' -o json
+    """
+    app = open_app(url)
+    wanted = " ".join(filter)
+    found = app.count(wanted)
+    if output == "table":
+        say(str(found))
+    else:
+        print_data([{"jobs": found}], output, one=True)
+    if not found:
+        hint_at_names(app, parse(wanted))
 
 
 def hint_at_names(app: Holdfast, filter: Filter) -> None:

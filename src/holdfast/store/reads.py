@@ -47,6 +47,11 @@ def chunks(db: Database, filter: Filter, size: int) -> Iterator[list[JobId]]:
             yield list(found[start : start + size])
 
 
+def count(db: Database, filter: Filter) -> int:
+    """How many jobs the filter matches, however old."""
+    return sum(len(found) for found, _ in _found(db, filter, LAST, limit=STEP, window=None))
+
+
 def _found(
     db: Database, filter: Filter, top: int, *, limit: int, window: int | None
 ) -> Iterator[tuple[list[int], int | None]]:
@@ -65,7 +70,7 @@ def _found(
 def _few(db: Database, filter: Filter) -> Sequence[int] | None:
     """The ids among which all matches must be, if an index provides them."""
     if filter.ids:
-        return [key_of(id) for id in filter.ids]
+        return list({key_of(id) for id in filter.ids})
     if filter.groups:
         return _indexed(db.read("grouped_ids", groups=list(filter.groups), limit=WINDOW + 1))
     if filter.states == ("running",):
@@ -327,6 +332,10 @@ class Reads:
         """The jobs the filter means, by the kind of their error, the largest groups first. A filter that names no state
         means failed jobs."""
         return error_groups(self._db, filter if filter.states else filter.narrowed(state="failed"), limit)
+
+    def count(self, filter: Filter) -> int:
+        """How many jobs the filter matches. Looks through all of them, a bounded number at a time."""
+        return count(self._db, filter)
 
     def depths(self) -> list[Depth]:
         """How much waits, runs and failed, by queue and task; counted up to a cap."""
