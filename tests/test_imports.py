@@ -27,7 +27,7 @@ MAY_IMPORT = {
     "job": {"errors", "model", "redact", "tasks"},
     "doctor": {"errors", "model", "settings", "store", "tasks", "worker"},
     "waiters": {"errors", "events", "store"},
-    "operations": {"doctor", "errors", "job", "model", "settings", "store", "tasks"},
+    "operations": {"doctor", "errors", "job", "model", "settings", "store", "tasks", "worker"},
     "pausing": {"errors", "job", "model", "operations", "tasks"},
     "app": {
         "errors",

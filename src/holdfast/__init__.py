@@ -24,12 +24,13 @@ if TYPE_CHECKING:
         StoreUnavailable,
         UnknownTask,
         WaitTimeout,
+        WorkerNotFound,
     )
     from holdfast.job import Job
     from holdfast.model.audit import AuditRecord
     from holdfast.model.content_key import content_key
     from holdfast.model.isolation import Limits
-    from holdfast.model.job import ErrorGroup
+    from holdfast.model.job import ErrorGroup, WorkerStatus
     from holdfast.model.lifecycle import State
     from holdfast.model.retry import Exponential
     from holdfast.redact import Secret
@@ -67,6 +68,8 @@ __all__ = [
     "StoreUnavailable",
     "UnknownTask",
     "WaitTimeout",
+    "WorkerNotFound",
+    "WorkerStatus",
     "content_key",
 ]
 
@@ -78,6 +81,7 @@ _HOMES = {
     "ErrorGroup": "model.job", "Exponential": "model.retry", "Holdfast": "app", "Job": "job",
     "JobContext": "tasks.context", "JobInfo": "tasks.current", "Limits": "model.isolation", "Secret": "redact",
     "State": "model.lifecycle", "content_key": "model.content_key",
+    "WorkerStatus": "model.job",
 }  # fmt: skip
 
 if not TYPE_CHECKING:

@@ -375,6 +375,8 @@ class Holdfast:
     why_queue = operations.why_queue
     stack = operations.stack
     output = operations.output
+    workers = operations.workers
+    stop_worker = operations.stop_worker
     doctor = operations.doctor
     crons = operations.crons
     run_cron = operations.run_cron

@@ -37,6 +37,12 @@ class JobNotFound(HoldfastError):
     number = "HF1301"
 
 
+class WorkerNotFound(HoldfastError):
+    """There is no worker of this name or id in this database."""
+
+    number = "HF1331"
+
+
 class Refused(HoldfastError):
     """The job is in a state that does not allow this."""
 

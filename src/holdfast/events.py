@@ -44,6 +44,7 @@ VERBS: dict[str, str] = {
 TEXTS: dict[str, tuple[int, str]] = {
     "worker_started": (logging.INFO, "worker {worker} started: {tasks} on {queues}, {slots}"),
     "unserved": (logging.WARNING, "{many} due jobs (task {task}, queue {queue}) can't run: {because}"),
+    "stop_requested": (logging.INFO, "worker {worker} was asked to stop, by holdfast workers stop or stop_worker()"),
     "worker_stopping": (logging.INFO, "worker {worker} stops: {running} still running, up to {grace:g} s to finish"),
     "worker_stopped": (logging.INFO, "worker {worker} stopped after {processed} jobs"),
     "polled": (logging.DEBUG, "polled: nothing due ({empty_polls} in a row), next look in {wait:.3g} s"),

@@ -4,17 +4,21 @@ keep `import holdfast` quick."""
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from holdfast.errors import BadArguments, Refused, UnknownTask
+from msgspec.structs import asdict
+
+from holdfast.errors import BadArguments, Refused, UnknownTask, WorkerNotFound
 from holdfast.job import Job
 from holdfast.model.audit import AuditRecord
 from holdfast.model.cron import CronRecord
 from holdfast.model.filter import BadFilter, Filter, parse
-from holdfast.model.job import Changed, ErrorGroup, Page, QueueSummary, summed
+from holdfast.model.job import Changed, ErrorGroup, Page, QueueSummary, WorkerStatus, running_by_worker, summed
 from holdfast.model.lifecycle import State
+from holdfast.model.text import nearest
 from holdfast.tasks.options import Seconds, by_of, changes, looked_for, reason_of, seconds
 
 if TYPE_CHECKING:
@@ -212,6 +216,43 @@ def _checked_text(filter: str) -> None:
 def _checked_limit(verb: str, limit: int) -> None:
     if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MOST:
         raise BadArguments(f"{verb}: limit must be a whole number of 1 to {MOST:,}, not {limit!r}")
+
+
+# -- workers ---------------------------------------------------------------------------------------------------------
+
+
+def workers(app: Holdfast) -> list[WorkerStatus]:
+    """The workers of this database, the oldest first: what they serve, how busy they are, and whether they are up,
+    stopping, silent or frozen."""
+    from holdfast.worker.neighbours import living
+
+    now = app.store.reads.now()
+    running = running_by_worker(app.store.reads.depths())
+    found = app.store.workers.all()
+    silent = [worker.id for worker in found if not worker.alive(now)]
+    frozen = living(app.store, app.settings.host or socket.gethostname(), silent)
+    return [
+        WorkerStatus(
+            **asdict(worker), running=running.get(worker.id, 0),
+            state="frozen" if worker.id in frozen else "silent" if worker.id in silent
+            else "up" if worker.stop_requested_at is None else "stopping",
+        )
+        for worker in found
+    ]  # fmt: skip
+
+
+def stop_worker(app: Holdfast, worker: str, *, reason: str | None = None, by: str | None = None) -> list[str]:
+    """Ask a worker to stop in good order, as SIGTERM does, wherever it runs: by its id, or all workers of a name.
+    Returns their ids. They stop within seconds, or with their next look (once a lease) where they don't listen."""
+    looked_for("the name of a worker", worker)
+    who = {"reason": reason_of("stop_worker", reason), "by": by_of("stop_worker", by)}
+    found = app.store.workers.all()
+    ids = [one.id for one in found if worker in (one.id, one.name)]
+    if asked := [id for id in ids if app.store.workers.request_stop(id, **who)]:
+        return asked
+    near = nearest(worker, {name for one in found for name in (one.id, one.name)})
+    there = f"perhaps {near[0]!r}" if near else f"there are {', '.join(one.id for one in found) or 'none'}"
+    raise WorkerNotFound(f"there is no worker {worker!r} in {app.settings.shown_url}; {there}")
 
 
 # -- crons -----------------------------------------------------------------------------------------------------------

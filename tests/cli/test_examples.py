@@ -91,6 +91,8 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     store.operator.pause("45")
     for name, task, args in (("audit-example", "audit", b'{"url":"x"}'), ("report-7", "report", b"{}")):
         schedule(store, name, task=task, args=args)
+    for name in ("web1-812", "web1-813"):
+        store.workers.register(id=f"{name}~1", name=name, host="web1", pid=1, queues=None, tasks=["audit"], slots=1)
     store.close()
     shutil.copy(home / "holdfast.db", home / "jobs.db")  # for the examples that name one
     return home

@@ -32,7 +32,7 @@ SHAPES = {
     "tasks list": "task " + DEPTH,
     "audit": "id at by verb what parameters reason changed asked refused ended_at",
     "pauses": "kind name by reason until since jobs capped",
-    "workers": "id name host pid queues tasks slots lease started_at seen_at crons running",
+    "workers": "id name host pid queues tasks slots lease started_at seen_at crons stop_requested_at state running",
     "config": "name value source",
     "enqueue double n=1 --app app:hf": "id task created state",
     "drain app:hf": "jobs failed attempts",

@@ -96,3 +96,16 @@ def test_leases_do_not_depend_on_the_workers_row(store: Store, clock: Clock) -> 
     clock.advance(LEASE + 1)
     [rescued] = store.rescues.rescue()
     assert rescued.worker == "w1"
+
+
+def test_a_worker_that_is_asked_to_stop_learns_it_by_its_look(store: Store, clock: Clock) -> None:
+    register(store, "w1")
+    register(store, "w2")
+    assert store.workers.request_stop("w1")
+    asked_at = clock.now
+    clock.advance(1)
+    assert store.workers.request_stop("w1"), "asked twice, the first time counts"
+    assert not store.workers.request_stop("w3")
+    assert [worker.stop_requested_at for worker in store.workers.all()] == [asked_at, None]
+    assert [store.workers.stop_requested(id) for id in ("w1", "w2", "w3")] == [True, False, False]
+    assert [store.look(id, ["greet"], None).stop_requested for id in ("w1", "w2")] == [True, False]

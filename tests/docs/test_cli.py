@@ -37,7 +37,7 @@ def test_what_is_shown_can_be_typed(line: str) -> None:
     assert program == "holdfast"
     context: click.Context = click.Context(cli, info_name="holdfast")
     command: click.Command = cli
-    while isinstance(command, click.Group):
+    while isinstance(command, click.Group) and arguments:
         name, found, arguments = command.resolve_command(context, arguments)
         assert found is not None, name
         command = found

@@ -213,6 +213,7 @@ VERBS: dict[str, tuple[str, Act]] = {
         lambda s, _: s.workers.register(id="w2", name="w2", host="here", pid=2, queues=None, tasks=["greet"], slots=1),
     ),
     "workers.unregister": (RUN, lambda s, _: s.workers.unregister("w1")),
+    "workers.request_stop": (RUN, lambda s, _: s.workers.request_stop("w1")),
     "workers.forget": (RUN, lambda s, _: s.workers.forget(0.0)),
     "rescues.rescue": (RUN, lambda s, _: s.rescues.rescue(dead=["w1"])),
     "rescues.crashed": (
@@ -257,6 +258,7 @@ VERBS: dict[str, tuple[str, Act]] = {
     "audit.of_job": (READ, lambda s, _: s.audit.of_job("1")),
     "audit.purge": (RUN, lambda s, _: s.audit.purge(kept=1)),
     "pauses.all": (READ, lambda s, _: s.pauses.all()),
+    "workers.stop_requested": (READ, lambda s, _: s.workers.stop_requested("w1")),
     "workers.all": (READ, lambda s, _: s.workers.all()),
     "crons.next_tick": (READ, lambda s, _: s.crons.next_tick(["greet"], ["tick"])),
     "crons.due": (READ, lambda s, _: s.crons.due(["greet"], ["tick"], 10)),
@@ -293,7 +295,7 @@ PARTS: dict[str, type] = {
 # Of these, what asks the database for nothing, or is what `enqueue_on` and `succeed_on` are made of.
 NO_VERBS = {
     "close", "db.close", "wakeups.close", "shown_url", "db.codec", "db.has_several_hosts", "user_connections.permits",
-    "user_connections.execute_on", "user_connections.aexecute_on",
+    "user_connections.execute_on", "user_connections.aexecute_on", "schema.drop",  # for stores that tests throw away
 }  # fmt: skip
 
 # Every command, what it belongs to, and how it is called in the scene.
@@ -326,6 +328,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "cron run": (STEER, "tick"),
     "workers": (READ, ""),
     "audit": (READ, ""),
+    "workers stop": (RUN, "w1"),
     "pauses": (READ, ""),
     "stack": (STEER, "2 --timeout 0"),
     "top": (READ, "--once"),

@@ -26,6 +26,7 @@ from holdfast.errors import (
     StoreUnavailable,
     UnknownTask,
     WaitTimeout,
+    WorkerNotFound,
 )
 from holdfast.harmless import UNSAFE, block, harmless
 from holdfast.model.durations import relative_to
@@ -42,6 +43,7 @@ EXIT_CODES: tuple[tuple[type[HoldfastError], int], ...] = (
     (BadArguments, 2),
     (UnknownTask, 2),
     (JobNotFound, 3),
+    (WorkerNotFound, 3),
     (Refused, 4),
     (StoreUnavailable, 5),
     (SchemaOutdated, 6),

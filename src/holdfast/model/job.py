@@ -360,7 +360,8 @@ class Look(msgspec.Struct, frozen=True):
     cron fall due; whether there are leases to rescue or queued jobs past their expiry; of pauses by filter, when the
     next one ends and whether there are any (`filter_pauses`); whether jobs are held by something that has ended
     (`ended_holds`); whether the schema has changed under this code and no longer serves it; the worker's place among
-    its peers; and whether the worker is registered at all (`known`): after a failover it may not be."""
+    its peers; whether the worker is registered at all (`known`): after a failover it may not be; and whether people
+    asked it to stop (`stop_requested`)."""
 
     next_lease_end: float | None
     next_due: float | None
@@ -373,6 +374,7 @@ class Look(msgspec.Struct, frozen=True):
     misfit: StoreError | None = None
     place: Place = Place()
     known: bool = True
+    stop_requested: bool = False
 
 
 class Pause(msgspec.Struct, frozen=True):
@@ -421,9 +423,18 @@ class WorkerRecord(msgspec.Struct, frozen=True):
     started_at: datetime
     seen_at: datetime
     crons: tuple[str, ...] = ()
+    stop_requested_at: datetime | None = None
 
     def alive(self, now: datetime) -> bool:
         return heard_of(self.seen_at, self.lease, now)
+
+
+class WorkerStatus(WorkerRecord, frozen=True, kw_only=True):
+    """A worker as people see it. `state`: up; stopping, as was requested; silent: it was not heard of for two leases;
+    frozen: the same, though its process is there, on this host. `running`: how many jobs it runs."""
+
+    state: Literal["up", "stopping", "silent", "frozen"]
+    running: int
 
 
 def heard_of(seen_at: datetime, lease: float, now: datetime) -> bool:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
-from holdfast.model.job import DEFAULT_GRACE, DEFAULT_LEASE, WorkerRecord
+from holdfast.model.job import DEFAULT_GRACE, DEFAULT_LEASE, Changed, WorkerRecord
+from holdfast.store.audit import Call
 from holdfast.store.columns import known
 from holdfast.store.engine import Database, Wakeups
 
@@ -33,6 +34,18 @@ class Workers:
             tx.rows("unregister", id=worker)
         self._wakeups.notify(workers=True)
 
+    def request_stop(self, worker: str, *, reason: str | None = None, by: str | None = None) -> bool:
+        """Ask a worker to stop, wherever it runs. False: there is none of this id."""
+        with self._db.transaction() as tx:
+            found = bool(tx.rows("request_stop", id=worker))
+            if found:
+                Call("stop_worker", worker, by, reason).record(tx, Changed(0, 0, 1))
+        self._wakeups.notify(requests=True)
+        return found
+
+    def stop_requested(self, worker: str) -> bool:
+        return bool(self._db.read("stop_requested", id=worker))
+
     def forget(self, older_than: float) -> None:
         """Workers that were not seen for so many seconds and hold no lease."""
         with self._db.transaction() as tx:
@@ -49,6 +62,7 @@ class Workers:
                     "crons": codec.words(row["crons"]),
                     "started_at": known(codec.moment(row["started_at"])),
                     "seen_at": known(codec.moment(row["seen_at"])),
+                    "stop_requested_at": codec.moment(row["stop_requested_at"]),
                 }
             )
             for row in self._db.read("workers")

@@ -13,7 +13,7 @@ import re
 import stat
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -66,6 +66,21 @@ def meeting_place(store: Store, host: str, *, create: bool = True) -> int | None
             return None
         raise Alone(f"{str(where)!r} can't be used: {getattr(error, 'strerror', None) or error}") from None
     return place
+
+
+def living(store: Store, host: str, workers: Iterable[str]) -> set[str]:
+    """Which of these workers are on this host, with a process that lives. Those of other users can't be seen."""
+    try:
+        place = meeting_place(store, host, create=False)
+    except Alone:
+        return set()
+    if place is None:
+        return set()
+    try:
+        there = set(os.listdir(place))
+        return {worker for worker in workers if worker in there and not _is_free(place, worker)}
+    finally:
+        os.close(place)
 
 
 def _runtime_directory() -> Path:

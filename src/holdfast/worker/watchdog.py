@@ -45,7 +45,7 @@ class Presence:
     ) -> None:  # fmt: skip
         """`slots`: how many there are. `is_open`: the desk hears wake-ups and has a free slot."""
         self._store = store
-        self._id = id
+        self.id = id
         self._name = name
         self._host = host
         self._queues = queues
@@ -63,7 +63,7 @@ class Presence:
     def register(self) -> None:
         if not self.leaving:
             self._store.workers.register(
-                id=self._id, name=self._name, host=self._host, pid=os.getpid(), queues=self._queues, tasks=self._tasks,
+                id=self.id, name=self._name, host=self._host, pid=os.getpid(), queues=self._queues, tasks=self._tasks,
                 slots=self._slots(), crons=self._crons, lease=self._lease,
                 grace=self._grace, timeouts=self._timeouts,
             )  # fmt: skip
@@ -71,7 +71,7 @@ class Presence:
     def look(self) -> Look:
         """Mark the worker present, and read what concerns it."""
         is_open = self._is_open()
-        look = self._store.look(self._id, self._tasks, self._queues, self._crons, open=is_open)
+        look = self._store.look(self.id, self._tasks, self._queues, self._crons, open=is_open)
         if not look.known:
             # A failover lost the row, or another worker took us for dead. Whoever lists workers would miss us.
             self.register()
@@ -83,11 +83,12 @@ class Presence:
         return look
 
     def unregister(self) -> None:
-        self._store.workers.unregister(self._id)
+        self._store.workers.unregister(self.id)
 
 
 SPREAD = 2.0  # seconds over which workers look again when one came or left
 LONGEST = 0.5  # seconds of one wait: if it takes much longer, we were asleep or stopped
+REQUESTS_EVERY = 1.0  # seconds between two reads of whether to stop: on SQLite every commit may be such a request
 AGAIN = 1.0  # seconds after which a look that failed, or left something to do, is repeated
 SLOW = 1.0  # seconds a look may take before we doubt that leases could be renewed meanwhile
 CHANCE = SystemRandom()  # the application may have seeded the common one, and rely on what it yields
@@ -101,8 +102,10 @@ class Watchdog:
     def __init__(
         self, store: Store, settings: Settings, presence: Presence, rescuer: Rescuer, neighbours: Neighbours,
         crons: Crons, trust: Trust, wakeups: Wakeups, *, misfit: Callable[[StoreError], None],
+        stop_requested: Callable[[], None],
     ) -> None:  # fmt: skip
-        """`misfit` is called if the schema no longer serves this code."""
+        """`misfit` is called if the schema no longer serves this code, `stop_requested` if people asked the worker to
+        stop."""
         self._store = store
         self._lease = settings.lease
         self._presence = presence
@@ -111,6 +114,9 @@ class Watchdog:
         self._trust = trust
         self._wakeups = wakeups
         self._misfit = misfit
+        self._stop_requested = stop_requested
+        self._requested = False  # people may have asked for something since the last look
+        self._requests_read_at = 0.0
         self._retention = Retention(store, finished=settings.keep_finished, failed=settings.keep_failed)
         self._neighbour_watch = NeighbourWatch(store, neighbours, rescuer, trust, failed=self._look_now)
         self._loop = Loop("watchdog", self._step)
@@ -148,6 +154,10 @@ class Watchdog:
         self._look_at = now() + within * CHANCE.random()
         self._loop.wake()
 
+    def requested(self) -> None:
+        """People may have asked for something: see soon whether it is that the worker stops."""
+        self._requested = True
+
     def catch_up(self) -> None:
         catch_up(self._store, self._rescuer, self._retention)
 
@@ -165,10 +175,17 @@ class Watchdog:
             self._patiently(self._look)
             if self._presence.place.rank == 0:
                 self._patiently(self._retention.step)
+        if self._requested and began >= self._requests_read_at + REQUESTS_EVERY:
+            self._requested, self._requests_read_at = False, began
+            self._patiently(self._read_requests)
         next_at = self._look_at if self._tick_at is None else min(self._look_at, self._tick_at)
         wait = max(0.0, min(LONGEST, next_at - now()))
         self._step_by = now() + wait
         return wait
+
+    def _read_requests(self) -> None:
+        if self._store.workers.stop_requested(self._presence.id):
+            self._stop_requested()
 
     def _find_primary(self) -> float:
         self._patiently(self._store.db.look_around)
@@ -204,6 +221,8 @@ class Watchdog:
         look = self._read()
         if look.misfit is not None:
             self._misfit(look.misfit)
+        if look.stop_requested:
+            self._stop_requested()
         trusted = self._trust.established
         if look.expired_leases and trusted:
             self._rescuer.rescue_expired()

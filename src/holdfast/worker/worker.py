@@ -173,10 +173,10 @@ class Worker:
         )
         self.watchdog = Watchdog(
             store, settings, self._presence, rescuer, self._neighbours, self.crons, trust, self.desk.wakeups,
-            misfit=self._stop_for,
+            misfit=self._stop_for, stop_requested=self._stop_as_requested,
         )  # fmt: skip
         self._listener = Listener(
-            store, self.desk.wakeups, queues=self._queues, requested=self._heartbeat.requested,
+            store, self.desk.wakeups, queues=self._queues, requested=self._requested,
             peers_changed=lambda: self.watchdog.look_soon(SPREAD), listening=self._listening,
         )  # fmt: skip
         self._shutdown = Shutdown(self.id, self.desk, runners, settings.grace)
@@ -231,6 +231,17 @@ class Worker:
         the grace is over at once. Safe from a signal handler. Returns how often it was called."""
         self._presence.leaving = True
         return self._shutdown.ask()
+
+    def _requested(self) -> None:
+        """People may have asked for something: of a job, or of this worker."""
+        self._heartbeat.requested()
+        self.watchdog.requested()
+
+    def _stop_as_requested(self) -> None:
+        """Once: a second `stop` would end the grace."""
+        if not self._shutdown.asked:
+            events.emit("stop_requested", worker=self.id)
+            self.stop()
 
     def _stop_for(self, misfit: HoldfastError) -> None:
         """Database or application no longer fit this worker: end in good order, and say why."""

@@ -24,5 +24,6 @@ select (select extract(epoch from min(expires_at) - @now)::float8 from @leases) 
        exists (select 1 from @leases where expires_at < @now) as expired_leases,
        exists (select 1 from @jobs j where @expired(j) order by expires_at limit 1) as expired_jobs,
        exists (select 1 from @workers where id = :worker) as known,
+       exists (select 1 from @workers where id = :worker and stop_requested_at is not null) as stop_requested,
        (select version from @meta) as version, (select oldest_code from @meta) as oldest_code,
        (select count(*) from peers where id < :worker) as rank, 1 + (select count(*) from peers) as count

@@ -7,8 +7,16 @@ values (:id, :name, :host, :pid, :queues, :tasks, :crons, :slots, :lease, :grace
 -- name: unregister
 delete from @workers where id = :id
 
+-- name: request_stop
+-- Asked twice, the first time counts.
+update @workers set stop_requested_at = coalesce(stop_requested_at, @clock) where id = :id
+returning id
+
+-- name: stop_requested
+select 1 as requested from @workers where id = :id and stop_requested_at is not null
+
 -- name: workers
-select id, name, host, pid, queues, tasks, crons, slots, lease, started_at, seen_at
+select id, name, host, pid, queues, tasks, crons, slots, lease, started_at, seen_at, stop_requested_at
   from @workers
  order by started_at, id
 

@@ -11,4 +11,5 @@ select (select min(expires_at) from @leases) as next_lease_end,
        exists (select 1 from @jobs j indexed by @jobs_expiring where @expired(j)) as expired_jobs,
        exists (select 1 from ended_hold) as ended_holds,
        exists (select 1 from @workers where id = :worker) as known,
+       exists (select 1 from @workers where id = :worker and stop_requested_at is not null) as stop_requested,
        (select version from @meta) as version, (select oldest_code from @meta) as oldest_code

@@ -62,6 +62,7 @@ class SqliteStore(Store):
             filter_pauses=bool(seen["filter_pauses"]),
             ended_holds=bool(seen["ended_holds"]),
             known=bool(seen["known"]),
+            stop_requested=bool(seen["stop_requested"]),
             misfit=misplaced or misfit("sqlite", self.shown_url, seen["version"], seen["oldest_code"]),
         )
 

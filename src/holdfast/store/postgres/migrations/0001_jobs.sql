@@ -234,7 +234,9 @@ create table @workers (
     timeouts   text not null default '{}',  -- a JSON object: seconds an attempt may run, by task
     open       boolean not null default false,  -- it hears wake-ups and had a free slot when it was last seen
     started_at timestamptz not null,
-    seen_at    timestamptz not null
+    seen_at    timestamptz not null,
+
+    stop_requested_at timestamptz           -- when people asked it to stop
 ) with (fillfactor = 50);
 
 create table @pauses (

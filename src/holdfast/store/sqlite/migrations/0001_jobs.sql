@@ -149,7 +149,9 @@ create table @workers (
     grace      real not null default 25,    -- seconds a handler has to stop before its process is ended
     timeouts   text not null default '{}',  -- a JSON object: seconds an attempt may run, by task
     started_at text not null,
-    seen_at    text not null
+    seen_at    text not null,
+
+    stop_requested_at text                  -- when people asked it to stop
 );
 
 create table @pauses (
