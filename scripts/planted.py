@@ -74,6 +74,7 @@ PROMISES = {
     "hints": "Wake-ups are hints: without them jobs start later, and nothing else changes.",
     "checkpoint": "A checkpoint is there for the next attempt.",
     "retention": "Finished jobs are deleted when their time has come, and no others.",
+    "audit": "What an operator does is recorded with who did it, in the same transaction, or it is not done.",
     "backlog": "A million finished, paused, future or unserved jobs don't slow the others down.",
     "upgrade": "Workers continue through a schema upgrade, or stop and say why.",
     "sqlite": "On SQLite, commits are on disk, and the file is safe from forks, full disks, network file systems and the library's own checkpoint bug.",
@@ -886,6 +887,29 @@ GUARANTEES: dict[str, list[Bug]] = {
             "(state = 'failed' and finished_at < @after(minus_failed)) or finished_at is null",
             "contract/test_retention.py::test_each_kind_is_kept_for_its_time",
         ).seen_by("jobs_move_as_the_lifecycle_says", "kill people", tasks="quick nap"),
+    ],
+    "audit": [
+        bug(
+            "a change is made although it could not be recorded",
+            "store/operator_verbs.py",
+            "            call.record(tx, _done(verb, ids, rows))\n",
+            "        with self._db.transaction() as tx:\n            call.record(tx, _done(verb, ids, rows))\n",
+            "contract/test_audit.py::test_what_can_not_be_recorded_is_not_done",
+        ).unseen("nobody takes the audit table away"),
+        bug(
+            "a call that was refused is not recorded",
+            "store/operator_verbs.py",
+            "            call.record(tx, _done(verb, ids, rows))\n",
+            "            if rows:\n                call.record(tx, _done(verb, ids, rows))\n",
+            "contract/test_audit.py::test_a_request_and_a_refusal_are_told_apart_from_a_change",
+        ).unseen("nobody reads the audit there"),
+        bug(
+            "a bulk verb that was killed looks finished",
+            "store/audit.py",
+            "ended=False)",
+            "ended=True)",
+            "contract/test_audit.py::test_a_bulk_verb_whose_process_was_killed_is_unfinished_and_says_how_far_it_got",
+        ).unseen("nobody reads the audit there"),
     ],
     "backlog": [
         bug(

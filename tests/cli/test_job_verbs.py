@@ -230,3 +230,14 @@ def test_jobs_are_counted(shell: Shell, kept: Store) -> None:
     said = shell("jobs", "count", "queue:mial")
     assert (said.stdout, "did you mean 'mail'?" in said.stderr) == ("0\n", True)
     assert "HF1203 there is no qualifier 'sate'" in shell("jobs", "count", "sate:failed", code=2).stderr
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
+def test_who_pauses_jobs_is_told_that_later_ones_are_not(shell: Shell, kept: Store) -> None:
+    id = a_queued_job(kept, queue="mail", args=b'{"n":1}', tags=("t",))
+    said = shell("jobs", "pause", "state:queued", "queue:mail", "args.n:1", "--yes").stderr
+    assert "jobs enqueued later are not paused; to pause those as well: holdfast pause 'queue:mail args.n:1'" in said
+    shell("jobs", "resume", id)
+    assert "later" not in shell("jobs", "pause", id).stderr
+    shell("jobs", "resume", id)
+    assert "later" not in shell("jobs", "pause", "tag:t", "--yes").stderr, "no pause can be made of a tag"

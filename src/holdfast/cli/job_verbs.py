@@ -8,14 +8,17 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import click
+from msgspec.structs import replace
 
-from holdfast.cli.base import open_app, output_option, url_option, who_options
-from holdfast.cli.job_selection import apply
+from holdfast.cli.base import open_app, output_option, talk, url_option, who_options
+from holdfast.cli.job_selection import apply, selected
 from holdfast.cli.jobs import jobs
 from holdfast.cli.pauses import hint_if_unknown
 from holdfast.cli.queues import known_names
 from holdfast.errors import BadArguments
 from holdfast.model.durations import parse_duration
+from holdfast.model.filter import Filter, text
+from holdfast.model.text import named
 from holdfast.operations import MOST, share
 from holdfast.tasks.options import changes
 
@@ -83,6 +86,10 @@ def pause(which: tuple[str, ...], **options: Any) -> None:
       holdfast jobs pause tag:import state:queued --yes
     """
     apply("pause", which, **options)
+    filter = selected(which)
+    alike = Filter(queues=filter.queues, tasks=filter.tasks, args=filter.args)
+    if alike and replace(filter, states=()) == alike:
+        talk(f"jobs enqueued later are not paused; to pause those as well: holdfast pause {named(text(alike))}")
 
 
 @jobs.command()
