@@ -156,3 +156,24 @@ def test_it_ends_with_its_block() -> None:
                 assert double.enqueue(1).state is State.SUCCEEDED
             assert double.enqueue(1).state is State.SUCCEEDED
         assert double.enqueue(1).state is State.QUEUED
+
+
+def test_a_failed_job_that_an_enqueue_retries_runs_again() -> None:
+    app = Holdfast("sqlite:///never-opened.db")
+    runs: list[int] = []
+
+    @app.task(after_failure="retry")
+    def flaky(n: int) -> None:
+        runs.append(n)
+        if len(runs) < 3:
+            raise Fail("no")
+
+    with testing.store(app, inline=True):
+        enqueuer = flaky.using(key="k")
+        with pytest.raises(Fail):
+            enqueuer.enqueue(1)
+        with pytest.raises(Fail):
+            enqueuer.enqueue(1)
+        [job] = app.enqueue_many([enqueuer.bind(1)])
+        assert app.store.reads.get(job.id).state.value == "succeeded"
+    assert runs == [1, 1, 1]

@@ -56,7 +56,7 @@ def enqueue(
     given = {name: value for name, value in options.items() if value is not None}
     job = found.using(**given).enqueue(**read(found, arguments, document))
     if not job.created:
-        talk(f"job {job.id} has this key already: it is returned")
+        talk(f"job {job.id} has this key already: no new one was enqueued")
     result = {"result": job.wait(timeout)} if wait else {}
     if output == "table":
         click.echo(to_json(result["result"]) if wait else job.id)
