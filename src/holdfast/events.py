@@ -7,18 +7,20 @@ from __future__ import annotations
 
 import logging
 import re
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from holdfast.errors import BadSettings
-from holdfast.harmless import harmless
+from holdfast.harmless import block, harmless
 from holdfast.redact import scrub
 
 Listener = Callable[[str, dict[str, Any]], None]
 
 log = logging.getLogger("holdfast")
 log.addHandler(logging.NullHandler())
+job_log = logging.getLogger("holdfast.jobs")  # one line for each attempt that ended without an error
 
 
 @dataclass(slots=True, eq=False)
@@ -202,10 +204,15 @@ def emit(name: str, /, *, jobs: Callable[[], list[dict[str, Any]]] | None = None
     """Write the event to the log, then call its listeners. `jobs` makes the list of its jobs, and is only called if
     somebody listens. A listener that raises is logged; jobs are not affected."""
     write_log(name, fields)
-    if _subscribed and (listening := _listening(name)):
-        if jobs is not None:
-            fields["jobs"] = jobs()
-        _call(listening, name, fields)
+    listed = jobs is not None and name in JOB_TEXTS and _job_lines.room(fields["count"])
+    listening = _listening(name) if _subscribed else []
+    if not listed and not listening:
+        return
+    made = None if jobs is None else jobs()
+    if listed and made is not None:
+        _job_lines.write(name, made)
+    if listening:
+        _call(listening, name, fields if made is None else {**fields, "jobs": made})
 
 
 def deliver(name: str, fields: dict[str, Any]) -> None:
@@ -233,8 +240,62 @@ def write_log(name: str, fields: dict[str, Any]) -> None:
     if "error" in fields:
         fields["error"] = scrub(fields["error"])
     level, text = TEXTS[name]
+    if name == "worker_stopped":
+        _job_lines.tell_unlisted()
     if log.isEnabledFor(level):
-        log.log(level, harmless(singular(text.format_map(fields))), extra={"holdfast": {"event": name, **fields}})
+        said = singular(text.format_map(fields))
+        if name == "errored" and "seconds" in fields:
+            said += f" ({fields['seconds']:.3f} s)"
+        extra = {"holdfast": {"event": name, **fields}}
+        record = log.makeRecord(log.name, level, __file__, 0, harmless(said), (), None, extra=extra)
+        if traceback := fields.get("traceback"):
+            record.exc_text = block(traceback)  # which formatters write below the line
+        log.handle(record)
+
+
+# event -> what the line of each of its jobs says. (An attempt that errored has its line already.)
+JOB_TEXTS = {
+    "succeeded": "succeeded", "released": "was given back, and is not charged with this attempt",
+    "parked": "was parked, as requested", "stopped": "was stopped",
+}  # fmt: skip
+MOST_LINES = 100  # a second: more are not read, and would take longer than the jobs
+
+
+class _JobLines:
+    """Writes a line for each job, as long as there are few: beyond that, their number once a second."""
+
+    def __init__(self) -> None:
+        self._second = 0
+        self._left = MOST_LINES
+        self._unlisted = 0
+
+    def room(self, count: int) -> bool:
+        """Are lines wanted, and so many possible now?"""
+        if not job_log.isEnabledFor(logging.INFO):
+            return False
+        if (second := int(time.monotonic())) != self._second:
+            self._second, self._left = second, MOST_LINES
+            self.tell_unlisted()
+        if count > self._left:
+            self._unlisted += count
+            return False
+        self._left -= count
+        return True
+
+    def tell_unlisted(self) -> None:
+        many, self._unlisted = self._unlisted, 0
+        if many:
+            job_log.info("%d more jobs ended: too many for a line each", many)
+
+    def write(self, name: str, jobs: list[dict[str, Any]]) -> None:
+        for job in jobs:
+            again = f", attempt {job['attempt']} of {job['max_attempts']}" if job.get("attempt", 1) > 1 else ""
+            took = f" ({job['seconds']:.3f} s)" if "seconds" in job else ""
+            text = f"job {job['job']} ({job.get('task', '?')}) {JOB_TEXTS[name]}{again}{took}"
+            job_log.info("%s", harmless(text), extra={"holdfast": {"event": name, **job}})
+
+
+_job_lines = _JobLines()
 
 
 def singular(text: str) -> str:

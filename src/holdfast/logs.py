@@ -12,6 +12,7 @@ import sys
 from datetime import UTC, datetime
 from typing import Any
 
+from holdfast import events
 from holdfast.harmless import block, harmless
 from holdfast.redact import hide_secrets, scrub
 from holdfast.tasks.current import current_context, current_worker
@@ -60,11 +61,17 @@ class TextFormatter(logging.Formatter):
         record.message = record.getMessage()
         record.asctime = self.formatTime(record)
         text = harmless(hide(self.formatMessage(record)))
+        if hasattr(record, "holdfast") and record.exc_text:
+            return text + "\n" + hide(record.exc_text)  # a traceback, already made harmless
         traced = self.formatException(record.exc_info) if record.exc_info else record.exc_text
         for below in (traced, record.stack_info):
             if below:
                 text += "\n" + block(hide(below))
         return text
+
+    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:
+        """In the host's own time zone, which is named: logs of several hosts are read side by side."""
+        return datetime.fromtimestamp(record.created, UTC).astimezone().isoformat(" ", "milliseconds")
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         line = super().formatMessage(record)
@@ -113,3 +120,5 @@ def to_stderr(verbose: int, form: str) -> None:
     logging.getLogger("psycopg").setLevel(logging.ERROR)  # we report broken connections ourselves
     level = (logging.WARNING, logging.INFO, logging.DEBUG)[min(verbose, 2)]
     logging.getLogger("holdfast").setLevel(level)
+    # Somebody watches: a line for each job.
+    events.job_log.setLevel(logging.INFO if verbose or sys.stderr.isatty() else logging.WARNING)

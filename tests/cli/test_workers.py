@@ -15,6 +15,7 @@ from holdfast import Holdfast, WorkerNotFound
 from holdfast.settings import Settings
 from holdfast.store.base import Store
 from tests.cli.shell import Shell, wait_until
+from tests.cli.tty import terminal
 from tests.factories import a_queued_job
 
 SLOW = """
@@ -111,6 +112,16 @@ def test_a_stopped_process_is_frozen_and_a_killed_one_silent(shell: Shell, kept:
         worker.wait()
         wait_until(lambda: states() == ["silent"])
         assert "is silent, last seen" in shell("workers", "stop", "--all").stderr
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
+def test_on_a_terminal_each_job_has_a_line_and_elsewhere_only_trouble(shell: Shell, kept: Store) -> None:
+    for _ in range(2):
+        a_queued_job(kept, task="double", args=b'{"n":1}')
+    with terminal(shell, "drain", "app:hf", "--jobs", "1", columns=150) as tty:
+        wait_until(lambda: tty.process.poll() is not None)
+        wait_until(lambda: "job 1 (double) succeeded (" in tty.text, tty.text)
+    assert "succeeded" not in shell("drain", "app:hf").stderr
 
 
 def test_a_worker_that_is_not_there_is_refused_with_the_nearest(shell: Shell, kept: Store, app: Holdfast) -> None:

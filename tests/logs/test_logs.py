@@ -10,6 +10,7 @@ import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -240,14 +241,15 @@ def test_a_line_about_another_job_than_the_one_it_is_written_in_names_both(app: 
 def bare_root() -> Iterator[logging.Logger]:
     """The root logger as a fresh process has it; as a block, because pytest adds handlers of its own to each test."""
     root, ours, driver = logging.getLogger(), logging.getLogger("holdfast"), logging.getLogger("psycopg")
-    before = root.handlers[:], root.level, ours.level, driver.level
+    jobs = events.job_log
+    before = root.handlers[:], root.level, ours.level, driver.level, jobs.level
     root.handlers[:] = []
     root.setLevel(logging.WARNING)
     try:
         yield root
     finally:
         root.handlers[:] = before[0]
-        for logger, level in zip((root, ours, driver), before[1:], strict=True):
+        for logger, level in zip((root, ours, driver, jobs), before[1:], strict=True):
             logger.setLevel(level)
 
 
@@ -275,6 +277,89 @@ def test_an_application_that_set_up_logging_itself_keeps_it_unless_json_is_asked
         [handler] = root.handlers
         assert isinstance(handler.formatter, JsonFormatter)
         assert root.level == logging.ERROR
+
+
+@pytest.fixture
+def listed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A line for each job, and the lines of errors."""
+    monkeypatch.setattr(events, "_job_lines", events._JobLines())
+    before = events.job_log.level
+    events.job_log.setLevel(logging.INFO)
+    yield
+    events.job_log.setLevel(before)
+
+
+@pytest.mark.usefixtures("listed")
+@as_text
+def test_each_job_has_a_line_and_an_error_its_traceback_below(app: Holdfast, lines: Lines) -> None:
+    @app.task(max_attempts=2, retry=[0])
+    def shaky(to: str) -> None:
+        if not failed:
+            failed.append(to)
+            raise ConnectionError(f"no answer from {to}")
+
+    failed: list[str] = []
+    good = app.find_task("asend").enqueue("you")
+    bad = shaky.enqueue("db")
+    app.worker().drain()
+    told = [line for line in lines if f"job {good.id} " in line]
+    zone = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}[+-]\d\d:\d\d "
+    assert len(told) == 1
+    assert re.fullmatch(zone + rf"INFO job {good.id} \(asend\) succeeded \(\d+\.\d{{3}} s\)", told[0])
+    error, *below = lines.text()[lines.text().index(f"job {bad.id} (shaky) attempt 1") :].split("\n")
+    assert re.fullmatch(r"job .* reschedule after ConnectionError: no answer from db \(\d+\.\d{3} s\)", error)
+    assert below[0] == "    Traceback (most recent call last):"
+    end = below.index("    ConnectionError: no answer from db")
+    assert any(line.startswith("      File ") and "in shaky" in line for line in below[:end])
+    assert f"job {bad.id} (shaky) succeeded, attempt 2 of 2 (" in lines.text()
+
+
+@pytest.mark.usefixtures("listed")
+@as_json
+def test_as_json_the_line_of_a_job_and_of_an_error_have_these_fields(app: Holdfast, lines: Lines) -> None:
+    job = app.find_task("asend").enqueue("you")
+    app.find_task("login").enqueue("you", pin="p-canary", api_key="k-canary")
+    app.worker().drain()
+    [told] = [line for line in lines.objects() if line["logger"] == "holdfast.jobs" and line["job_id"] == job.id]
+    assert (told["event"], told["task"], told["attempt"], told["level"]) == ("succeeded", "asend", 1, "info")
+    assert 0 <= told["seconds"] < 60
+
+
+@pytest.mark.usefixtures("listed")
+@as_json
+def test_the_traceback_of_an_error_is_a_field_without_secrets(app: Holdfast, lines: Lines) -> None:
+    @app.task(max_attempts=1)
+    def pay(card: Secret[str]) -> None:
+        raise PermissionError(f"{card} was refused")
+
+    pay.enqueue("4111-1111")
+    app.worker().drain()
+    [error] = [line for line in lines.objects() if line.get("event") == "errored"]
+    assert error["traceback"].endswith("PermissionError: *** was refused\n")
+    assert error["seconds"] >= 0
+    assert "4111" not in lines.text()
+
+
+@pytest.mark.usefixtures("listed")
+@as_text
+def test_of_many_jobs_only_the_number_is_told(app: Holdfast, lines: Lines, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events, "time", type("Still", (), {"monotonic": staticmethod(lambda: 5.0)}))
+
+    def jobs(count: int) -> list[dict[str, Any]]:
+        return [{"job": str(n), "task": "send"} for n in range(count)]
+
+    for count in (60, 50, 40, 1):
+        events.emit("succeeded", jobs=partial(jobs, count), count=count, worker="w")
+    assert len(list(lines)) == 100
+    events.emit("worker_stopped", worker="w", processed=151)
+    [last] = list(lines)[100:]
+    assert last.endswith(" INFO 51 more jobs ended: too many for a line each")
+
+
+def test_nobody_who_does_not_watch_pays_for_lines() -> None:
+    events.job_log.setLevel(logging.WARNING)
+    events.emit("succeeded", jobs=lambda: pytest.fail("the list was made"), count=1, worker="w")
+    events.job_log.setLevel(logging.NOTSET)
 
 
 def test_one_is_told_in_the_singular() -> None:

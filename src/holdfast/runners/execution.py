@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -317,7 +318,7 @@ class Execution:
             events.emit("lease_doubted", **job_fields(attempt.held))
         if outcome is None or outcome.error is None or isinstance(error, LeaseLost):
             return
-        emit_errored(attempt.held, outcome)
+        emit_errored(attempt.held, outcome, seconds=time.monotonic() - attempt.started)
         unsure = outcome.recorded and error is None  # it may have succeeded
         if self._hooks.error and not unsure and outcome.attempt in ("errored", "timed_out"):
             if outcome.attempt == "timed_out":

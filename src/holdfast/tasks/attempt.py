@@ -230,13 +230,18 @@ def is_error(outcome: Outcome) -> bool:
     return outcome.error is not None and not outcome.recorded and outcome.verb in ("fail", "reschedule")
 
 
-def emit_errored(held: ClaimedJob, outcome: Outcome, *, worker: str | None = None, log_only: bool = False) -> None:
+def emit_errored(
+    held: ClaimedJob, outcome: Outcome, *, worker: str | None = None, seconds: float | None = None,
+    log_only: bool = False,
+) -> None:  # fmt: skip
     """Report that an attempt errored, if it did. `worker`: the one that decided so, where the handler could not.
-    `log_only`: the listeners were called in the process where it happened."""
+    `seconds`: for how long it ran. `log_only`: the listeners were called in the process where it happened."""
     if not is_error(outcome):
         return
     assert outcome.error is not None
     fields = _error(_fields(held, held.correlated), outcome.verb, outcome.error, worker)
+    if seconds is not None:
+        fields["seconds"] = seconds
     if log_only:
         events.write_log("errored", fields)
     else:
@@ -266,4 +271,6 @@ def _fields(job: ClaimedJob | Rescued, correlation_id: str) -> dict[str, Any]:
 def _error(fields: dict[str, Any], verb: str, error: Error, worker: str | None) -> dict[str, Any]:
     """What `errored` says. `raised`: by the handler; otherwise the worker that reports it is named."""
     said = {"verb": verb, "error_code": error.code, "error": f"{error.code}: {error.message}"}
+    if error.traceback is not None:
+        said["traceback"] = error.traceback
     return {**fields, **said, "raised": worker is None, **({} if worker is None else {"worker": worker})}
