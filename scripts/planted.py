@@ -141,8 +141,8 @@ GUARANTEES: dict[str, list[Bug]] = {
         bug(
             "SQLite: a transaction reads before it has the write lock",
             "store/sqlite/connect.py",
-            '            self.db.execute("begin immediate")\n            try:',
-            '            self.db.execute("begin")\n            try:',
+            '            self._locking("begin immediate")\n            try:',
+            '            self._locking("begin")\n            try:',
             "contract/test_sqlite.py::test_our_transactions_have_the_write_lock_before_they_read",
         ).unseen("the gate or the write lock, whichever is left, still keeps the others out"),
         bug(

@@ -207,7 +207,7 @@ class Holdfast:
             # Not earlier: migrating writes, and the caller may have a transaction open that blocks other writers.
             try:
                 store.schema.migrate()
-            except StoreUnavailable as error:
+            except (StoreUnavailable, BadSettings) as error:
                 raise StoreUnavailable(
                     f"the tables for jobs can't be created now: {error}. "
                     "Call hf.migrate() or `holdfast migrate` before you open a transaction of your own"

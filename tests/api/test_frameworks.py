@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -227,6 +228,28 @@ def test_djangos_atomic_commits_or_rolls_back_the_job(hf: Holdfast, django_conne
     order(fail=False)
     assert len(hf.jobs()) == 1
     assert hf.drain() == 1
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
+def test_conn_forgotten_within_atomic_is_said_at_once(hf: Holdfast, django_connection: Any) -> None:
+    """Django lets other threads use its connections, and has one for each thread: this one is the caller's."""
+
+    @hf.task
+    def task() -> None: ...
+
+    stop = threading.Event()
+    other = threading.Thread(target=stop.wait)
+    other.start()
+    try:
+        with django_transaction.atomic(using=django_connection.alias), django_connection.cursor() as cursor:
+            cursor.execute("insert into notes values ('written')")
+            with pytest.raises(BadSettings, match="HF1112 you have a transaction open"):
+                task.enqueue()
+            task.using(conn=django_connection).enqueue()
+    finally:
+        stop.set()
+        other.join()
+    assert len(hf.jobs()) == 1
 
 
 def test_success_within_atomic_is_one_commit_with_its_writes(hf: Holdfast, django_connection: Any) -> None:

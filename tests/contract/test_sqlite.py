@@ -61,7 +61,7 @@ def test_a_reader_that_pins_the_log_holds_nobody_up(
 ) -> None:
     monkeypatch.setattr(connect, "LOG_LIMIT", 1000)
     monkeypatch.setattr(connect, "LOG_LOOK", 1)
-    monkeypatch.setattr(connect, "CHECKPOINT_BUSY_MS", 10)
+    monkeypatch.setattr(connect, "CHECKPOINT_BUSY", 0.01)
     monkeypatch.setattr(connect, "CHECKPOINT_AGAIN", 0.0)
     reader = sqlite3.connect(connect.path_of(settings))
     reader.execute("begin")

@@ -21,15 +21,17 @@ from urllib.parse import unquote, urlsplit
 from holdfast.errors import BadSettings, SchemaOutdated, StoreError, StoreUnavailable, ValueRefused
 from holdfast.settings import Settings
 from holdfast.store.pool import ConnectionPool
+from holdfast.store.sqlite import own_writer
 from holdfast.store.sqlite.gate import Gate
 
 BUSY = 10.0  # seconds that a writer waits for its turn
+FIRST_TRY = 0.05  # seconds after which a writer finds out whether it waits for its own caller
 CACHE_KIB = 2 * 1024  # thousands of jobs fit; more is not faster, and the process would keep it
 LOG_LIMIT = 4 * 1024 * 1024  # bytes of write-ahead log from which on whoever sees it runs a checkpoint
 LOG_LOOK = 64  # single inserts between two checks of the log's length
 LOG_KEPT = 16 * 1024 * 1024  # bytes that the log keeps when it is restarted
 PLACE_LOOK = 0.01  # seconds between two checks that the file was not replaced, under many single enqueues
-CHECKPOINT_BUSY_MS = 1000
+CHECKPOINT_BUSY = 1.0  # seconds
 CHECKPOINT_AGAIN = 30.0  # seconds before a checkpoint that failed is tried again
 NETWORK_FILE_SYSTEMS = frozenset(
     ["nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "fuse.sshfs", "fuse.glusterfs", "ncpfs"]
@@ -51,7 +53,8 @@ class Connection:
             # Readable by its owner only. (SQLite gives its log the same mode.)
             os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         with translated(str(path)):
-            self.db = sqlite3.connect(path, timeout=BUSY, isolation_level=None, check_same_thread=False)
+            self._busy = BUSY
+            self.db = sqlite3.connect(path, timeout=self._busy, isolation_level=None, check_same_thread=False)
             self.db.execute(f"pragma synchronous = {settings.synchronous}")
             self.db.execute("pragma wal_autocheckpoint = 0")
             self.db.execute(f"pragma cache_size = -{CACHE_KIB}")
@@ -102,7 +105,7 @@ class Connection:
     def writing(self) -> Iterator[sqlite3.Connection]:
         """A write transaction: committed at the end, rolled back by an exception."""
         with self.gate:
-            self.db.execute("begin immediate")
+            self._locking("begin immediate")
             try:
                 yield self.db
                 self.db.execute("commit")
@@ -115,12 +118,39 @@ class Connection:
     def insert(self, text: str, row: tuple[Any, ...]) -> int:
         """One row in a transaction of its own; returns its id. (The statement begins and commits it by itself.)"""
         with self.gate:
-            id = self.db.execute(text, row).lastrowid
+            id = self._locking(text, row).lastrowid
             if self._inserts % LOG_LOOK == 0:
                 self._limit_log()
             self._inserts += 1
         assert id is not None
         return id
+
+    def _locking(self, text: str, row: tuple[Any, ...] = ()) -> sqlite3.Cursor:
+        """Run the statement that takes the write lock. We are through the gate, so only others can have it: users'
+        connections, perhaps one whose transaction our caller has open."""
+        self._wait_for(FIRST_TRY)
+        try:
+            return self.db.execute(text, row)
+        except sqlite3.OperationalError as error:
+            if code_of(error) != sqlite3.SQLITE_BUSY:
+                raise
+        if own_writer.is_this_thread(self.path):
+            raise BadSettings(
+                f"you have a transaction open on {self.path} yourself, and SQLite has one writer: enqueue on it, as in "
+                "task.using(conn=connection).enqueue(…), or commit it first",
+                number="HF1112",
+            )
+        self.be_patient()
+        return self.db.execute(text, row)
+
+    def be_patient(self) -> None:
+        self._wait_for(BUSY)
+
+    def _wait_for(self, seconds: float) -> None:
+        """How long SQLite waits for a lock."""
+        if self._busy != seconds:
+            self.db.execute(f"pragma busy_timeout = {int(seconds * 1000)}")
+            self._busy = seconds
 
     def _log_is_long(self) -> bool:
         """Valid frames of the log have the salt of its header; frames left from before have another."""
@@ -143,11 +173,8 @@ class Connection:
         # still needs: every try makes all writers wait.
         self._checkpoint_after = time.monotonic() + CHECKPOINT_AGAIN
         with suppress(sqlite3.Error):
-            self.db.execute(f"pragma busy_timeout = {CHECKPOINT_BUSY_MS}")
-            try:
-                [(busy, _, _)] = self.db.execute("pragma wal_checkpoint(restart)").fetchall()
-            finally:
-                self.db.execute(f"pragma busy_timeout = {int(BUSY * 1000)}")
+            self._wait_for(CHECKPOINT_BUSY)
+            [(busy, _, _)] = self.db.execute("pragma wal_checkpoint(restart)").fetchall()
             if not busy:
                 self._checkpoint_after = 0.0
 
@@ -281,7 +308,10 @@ def translate(where: str, error: sqlite3.Error) -> StoreError:
             f"the disk with {where} is full: free some space; nothing that was accepted is lost", number="HF3303"
         )
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-        return StoreUnavailable(f"{where}: {error}: another connection is writing", number="HF3302")
+        who = "another connection is writing"
+        if own_writer.is_this_process(Path(where)):
+            who = "another connection of this process is writing; if it is yours, enqueue on it, task.using(conn=…)"
+        return StoreUnavailable(f"{where}: {error}: {who}", number="HF3302")
     if code in TRANSIENT:
         return StoreUnavailable(f"{where}: {error}")
     if code == sqlite3.SQLITE_NOTADB:

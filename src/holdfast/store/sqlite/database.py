@@ -56,11 +56,17 @@ class SqliteDatabase:
         return Connection(self.path, self.settings, self.pool)
 
     def use(self) -> Connection:
+        connection = self.pool.take()
+        connection.be_patient()
+        return connection
+
+    def use_to_write(self) -> Connection:
+        """For whoever does nothing but write, which sets its own patience: a setting less for every enqueue."""
         return self.pool.take()
 
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
-        with self.use() as connection, connection.writing() as db:
+        with self.use_to_write() as connection, connection.writing() as db:
             yield _Transaction(self, db)
 
     def write(self, name: str, /, **parameters: Any) -> list[Row]:

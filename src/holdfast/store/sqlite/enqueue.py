@@ -33,7 +33,7 @@ class SqliteEnqueue:
 
     def enqueue(self, job: NewJob) -> Enqueued:
         _fit(job)
-        with self._db.use() as connection:
+        with self._db.use_to_write() as connection:
             connection.refuse_if_misplaced(PLACE_LOOK)
             if job.key is None:
                 row = row_of(job, self._db.stamp())

@@ -178,7 +178,7 @@ def holder_of(database: Path) -> Holder | None:
         return None
     finally:
         os.close(descriptor)  # releases the lock, if we got it
-    writer = _writer_of(database)
+    writer = writer_of(database)
     if holder is None or writer in (None, holder.pid):
         return holder
     return replace(holder, writer=writer)
@@ -194,7 +194,7 @@ def _noted(descriptor: int) -> Holder | None:
         return None
 
 
-def _writer_of(database: Path) -> int | None:
+def writer_of(database: Path) -> int | None:
     """The process that has SQLite's own write lock, according to the kernel. (We don't test it with a lock of our own:
     closing the file would drop the locks that SQLite has in this process.)"""
     with suppress(OSError, ValueError, IndexError):
