@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -25,10 +25,11 @@ from holdfast.cli.base import (
 )
 from holdfast.errors import HoldfastError
 from holdfast.model.job import Processed
-from holdfast.model.text import plural
+from holdfast.model.text import nearest, plural
 from holdfast.redact import scrub
 from holdfast.settings import load_settings
 from holdfast.signals import Signals, Stopped, signals
+from holdfast.store.base import Store
 from holdfast.tasks.options import names_of
 
 if TYPE_CHECKING:
@@ -125,12 +126,28 @@ def start(
             logs.to_stderr(verbose, pool.settings.log_format)
             store = Holdfast(**asdict(pool.settings), pinned=True).store
             served = None if queues is None else names_of("worker: queues", split(queues))
+            hint_at_queues(store, [task.queue for task in pool.tasks], served)
             group = with_isolation(pool, lambda: named_app(app), store, pool.settings, suspects=True)
             return stopped_by(heard, Worker(store, pool.settings, group, queues=served))
         pool.close(0.0)  # the application's own settings say so
     found = find_app(app, **settings)
     logs.to_stderr(verbose, found.settings.log_format)
+    hint_at_queues(found.store, [task.defaults.queue for task in found.tasks.values()], split(queues))
     return stopped_by(heard, found.worker(split(queues)))
+
+
+def hint_at_queues(store: Store, declared: list[str], served: Iterable[str] | None) -> None:
+    """A queue that nobody knows may have its first job yet to come, or it is misspelled: warn, and serve it."""
+    if served is None:
+        return
+    known = {*declared, *(depth.queue for depth in store.reads.depths())}
+    known.update(*(worker.queues or () for worker in store.workers.all()))
+    for queue in served:
+        if queue not in known:
+            near = nearest(queue, known)
+            talk(
+                f"no task, job or other worker uses queue {queue!r}" + (f"; did you mean {near[0]!r}?" if near else "")
+            )
 
 
 def stopped_by(heard: Signals, worker: Worker) -> Worker:

@@ -41,10 +41,14 @@ def quoted(text: str) -> str:
     return "$'" + harmless(text.replace("\\", "\\\\").replace("'", "\\'")) + "'"
 
 
+def fits_in_a_list(queue: str) -> bool:
+    """Can `-q mail,news` name this queue? Plain SQL may have written any name."""
+    return is_harmless(queue) and "," not in queue and queue == queue.strip()
+
+
 def to_serve(queue: str) -> str:
     """The command that starts a worker for this queue, or for all queues if its name can't be passed as an option."""
-    can_be_given = is_harmless(queue) and "," not in queue and queue == queue.strip()
-    return "holdfast worker APP" + (f" -q {quoted(queue)}" if can_be_given else ", which serves every queue")
+    return "holdfast worker APP" + (f" -q {quoted(queue)}" if fits_in_a_list(queue) else ", which serves every queue")
 
 
 def named(text: str) -> str:

@@ -22,7 +22,7 @@ from holdfast.model.job import (
     AfterFailure,
 )
 from holdfast.model.retry import DEFAULT_RETRY, RetryLike, RetryPolicy, retry_policy
-from holdfast.model.text import checked_name, nearest
+from holdfast.model.text import checked_name, fits_in_a_list, nearest
 
 MAX_NAME = 200  # characters of a task, queue or tag
 MAX_KEY = 1000  # bytes
@@ -118,7 +118,7 @@ def checked_options(defaults: TaskDefaults, options: Options) -> dict[str, Any]:
     if "delay" in options and "run_at" in options:
         raise BadArguments(f"{where}: delay and run_at exclude each other")
     checked = {
-        "queue": name_of(f"{where}: queue", options.get("queue", defaults.queue)),
+        "queue": queue_of(f"{where}: queue", options.get("queue", defaults.queue)),
         "priority": priority_of(where, options.get("priority", defaults.priority)),
         "max_attempts": _whole(where, "max_attempts", options.get("max_attempts", defaults.max_attempts), 1, 10_000),
         "delay": seconds(f"{where}: delay", options.get("delay", 0.0)),
@@ -163,6 +163,17 @@ def after_failure_of(where: str, value: Any) -> AfterFailure:
 def name_of(what: str, value: Any, *, limit: int = MAX_NAME) -> str:
     """A name to keep."""
     return checked_name(what, looked_for(what, value, limit=limit))
+
+
+def queue_of(what: str, value: Any) -> str:
+    """A queue to put jobs into: one that a worker can be told to serve."""
+    queue = name_of(what, value)
+    if not fits_in_a_list(queue):
+        raise BadArguments(
+            f"{what} must have no comma, and no space at its ends, not {queue!r:.80}: `holdfast worker -q mail,news` "
+            "could not name it"
+        )
+    return queue
 
 
 def looked_for(what: str, value: Any, *, limit: int = MAX_NAME) -> str:
@@ -255,7 +266,7 @@ def task_defaults(function: Callable[..., Any], given: TaskOptions) -> TaskDefau
         )
     return TaskDefaults(
         name=name,
-        queue=name_of(f"{where}: queue", given.get("queue", DEFAULT_QUEUE)),
+        queue=queue_of(f"{where}: queue", given.get("queue", DEFAULT_QUEUE)),
         priority=priority_of(where, given.get("priority", 0)),
         max_attempts=_whole(where, "max_attempts", given.get("max_attempts", DEFAULT_MAX_ATTEMPTS), 1, 10_000),
         retry=retry_policy(given.get("retry", DEFAULT_RETRY)),
