@@ -24,11 +24,11 @@ _DECLARED = re.compile(r"^(\w+)\s*(?::[^=\n]+)?=\s*(?:\w+\.)?Holdfast\(", re.MUL
 FILES = 200  # Python files that are searched at most for applications to suggest
 
 
-def open_app(url: str | None) -> Holdfast:
-    """The database to read: the one named, else that of HOLDFAST_APP, else the configured one."""
+def open_app(named: str | None, url: str | None) -> Holdfast:
+    """The database to read: of the application or URL that is named, else of HOLDFAST_APP, else the configured one."""
     from holdfast.store.sqlite.connect import is_there, path_of  # runner processes don't need it
 
-    app = looked_at(None, url)
+    app = looked_at(named, url)
     if app.settings.url.startswith("sqlite") and not is_there(app.settings):
         hint = "name the database with --url or HOLDFAST_URL"
         if there := app.settings.app or suggested_app():

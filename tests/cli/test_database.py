@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import click
 import pytest
 
-from tests.cli.shell import Shell
+from holdfast.cli import cli
+from tests.cli.shell import Shell, wait_until
+from tests.cli.tty import terminal
 
 pytestmark = pytest.mark.parametrize("engine", ["sqlite"])
 
@@ -108,3 +113,90 @@ def test_a_path_that_leads_nowhere_is_one_line(shell: Shell, words: tuple[str, .
     assert words == ("doctor",) or len(done.stderr.splitlines()) == 1, done.stderr
     assert databases(shell) == []
     assert not (shell.directory / ":memory:").exists()
+
+
+# -- commands that look at a database ----------------------------------------------------------------------------------
+
+LOOKING = [
+    ("jobs", "list"), ("queues", "list"), ("tasks", "list"), ("workers",), ("pauses",), ("cron", "list"),
+    ("top", "--once"), ("why", "--queue", "default"), ("queues", "pause", "mail"), ("queues", "resume", "mail"),
+    ("pause", "args.n:1"), ("resume", "args.n:1"), ("jobs", "retry", "state:failed", "--dry-run"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("words", LOOKING, ids=" ".join)
+def test_a_command_looks_at_the_database_of_an_app(bare: Shell, words: tuple[str, ...]) -> None:
+    said = bare(*words, code=2).stderr
+    assert said.startswith(f"HF1109 there is no file {bare.directory}/holdfast.db: name the database with --url or ")
+    assert said.endswith("or the application whose database it is: --app app.py\n")
+    bare("drain", "app.py")
+    bare(*words, "--app", "app.py")
+    assert "HF1151" in bare(*words, "--app", "app.py", code=2, HOLDFAST_URL="sqlite:///other.db").stderr
+    assert databases(bare) == ["code.db"]
+
+
+def test_the_app_that_is_suggested_is_named_fully_where_a_file_has_several(bare: Shell) -> None:
+    (bare.directory / "app.py").write_text(IN_CODE + "other = Holdfast()\n")
+    assert bare("jobs", "list", code=2).stderr.endswith("--app app.py:hf\n")
+    (bare.directory / "app.py").unlink()
+    assert bare("jobs", "list", code=2).stderr.endswith("name the database with --url or HOLDFAST_URL\n")
+
+
+def commands(group: click.Group, *words: str) -> Iterator[tuple[str, click.Command]]:
+    for name, command in group.commands.items():
+        if isinstance(command, click.Group):
+            yield from commands(command, *words, name)
+        else:
+            yield " ".join((*words, name)), command
+
+
+def test_every_command_that_takes_a_url_takes_an_app(shell: Shell) -> None:
+    takes = {name: {parameter.name for parameter in command.params} for name, command in commands(cli)}
+    assert [name for name in takes if "url" in takes[name] and "app" not in takes[name]] == ["bench"]
+
+
+def test_an_empty_list_and_an_error_say_which_database_it_was(shell: Shell) -> None:
+    shell("migrate")
+    line = f"database: {shell.environment['HOLDFAST_URL']}\n"
+    assert shell("jobs", "list").stderr == line
+    assert shell("workers").stderr == line
+    assert shell("jobs", "show", "7", code=3).stderr == f"HF1301 there is no job 7 in {line.removeprefix('database: ')}"
+    said = shell("stack", "7", code=3).stderr
+    assert said.count(shell.environment["HOLDFAST_URL"]) == 1
+    shell("enqueue", "refuse", "n=1", "--app", "app.py")
+    shell("drain", "app.py")
+    assert shell("jobs", "resume", "1", code=4).stderr.endswith(f"must be paused\n{line}")
+    shell("jobs", "delete", "1")
+    assert shell("jobs", "list", "-o", "json").stderr == ""
+    assert line not in shell("jobs", "show", "7", "-o", "json", code=3).stderr
+    shell("enqueue", "double", "n=1", "--app", "app.py")
+    assert shell("jobs", "list").stderr == ""
+
+
+def test_on_a_terminal_every_look_says_which_database_it_is(shell: Shell) -> None:
+    shell("enqueue", "double", "n=1", "--app", "app.py")
+    with terminal(shell, "jobs", "list") as seen:
+        assert seen.process.wait(60) == 0
+        wait_until(lambda: b"double" in seen.raw)
+        assert seen.raw.count(f"database: {shell.environment['HOLDFAST_URL']}".encode()) == 1
+    with terminal(shell, "jobs", "list", "-o", "json") as seen:
+        assert seen.process.wait(60) == 0
+        wait_until(lambda: b"double" in seen.raw)
+        assert b"database:" not in seen.raw
+
+
+# -- queues that nobody knows ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("processes", ["0", "1"])
+def test_a_worker_of_a_queue_that_nobody_knows_is_warned_of_it(shell: Shell, processes: str) -> None:
+    (shell.directory / "app.py").write_text(
+        "from holdfast import Holdfast\nhf = Holdfast()\n@hf.task(queue='mail')\ndef t() -> None: ...\n"
+    )
+    drain = ("drain", "app.py", "-p", processes)
+    assert shell(*drain, "-q", "mial,mail").stderr == (
+        "no task, job or other worker uses queue 'mial'; did you mean 'mail'?\n"
+    )
+    shell("enqueue", "t", "--app", "app.py", "--queue", "mial")
+    assert shell(*drain, "-q", "mial,mail").stderr == ""
+    assert shell(*drain, "-q", "zzz").stderr == "no task, job or other worker uses queue 'zzz'\n"

@@ -8,6 +8,7 @@ from msgspec.structs import asdict
 from holdfast.cli.base import (
     ago,
     cli,
+    database_option,
     open_app,
     output_option,
     plain,
@@ -15,7 +16,6 @@ from holdfast.cli.base import (
     print_table,
     talk,
     to_json,
-    url_option,
 )
 from holdfast.model.audit import AuditRecord
 
@@ -24,7 +24,7 @@ from holdfast.model.audit import AuditRecord
 @click.option("--before", metavar="ID", help="Only what is older than this: the next page.")
 @click.option("-n", "--limit", type=click.IntRange(1, 10_000), default=20, show_default=True)
 @output_option
-@url_option
+@database_option
 def audit(before: str | None, limit: int, output: str, url: str | None) -> None:
     """List what operators did, newest first: when, who, what, why, and the outcome.
 

@@ -14,7 +14,9 @@ from typing import Any
 import click
 import msgspec
 
-from holdfast.app_loader import find_app, open_app
+from holdfast import app_loader
+from holdfast.app import Holdfast
+from holdfast.app_loader import find_app
 from holdfast.errors import (
     BadArguments,
     BadSettings,
@@ -34,8 +36,9 @@ from holdfast.model.job import COUNTED
 from holdfast.redact import scrub
 
 __all__ = [
-    "EXIT_CODES", "Cli", "ago", "app_argument", "cli", "counted", "find_app", "open_app", "output_option", "plain",
-    "print_data", "print_table", "queues_option", "say", "split", "talk", "to_json", "url_option", "who_options",
+    "EXIT_CODES", "Cli", "ago", "app_argument", "cli", "counted", "database_option", "find_app", "open_app",
+    "output_option", "plain", "print_data", "print_table", "queues_option", "say", "split", "talk", "to_json",
+    "url_option", "who_options",
 ]  # fmt: skip
 
 EXIT_CODES: tuple[tuple[type[HoldfastError], int], ...] = (
@@ -52,6 +55,7 @@ EXIT_CODES: tuple[tuple[type[HoldfastError], int], ...] = (
     (HoldfastError, 1),
 )
 INTERRUPTED = 130
+APP, LOOKED_AT = "holdfast.app", "holdfast.looked_at"  # kept in the context of a command
 
 
 class Command(click.Command):
@@ -84,6 +88,8 @@ class Cli(Group):
             return super().invoke(ctx)
         except HoldfastError as error:
             talk(scrub(str(error)))
+            if ctx.meta.get(LOOKED_AT, "") not in str(error):
+                say_database(ctx)
             if ctx.params.get("debug"):
                 click.echo(block("".join(traceback.format_exception(error))), err=True)
             ctx.exit(next(code for kind, code in EXIT_CODES if isinstance(error, kind)))
@@ -106,7 +112,43 @@ def cli(debug: bool) -> None:
 
 # -- options that many commands share ---------------------------------------------------------------------------------
 
-url_option = click.option("--url", help="The database: sqlite:///file.db or postgresql://… [env: HOLDFAST_URL]")
+url_option = click.option(
+    "--url",
+    help="The database: sqlite:///file.db or postgresql://… Wins over HOLDFAST_URL and holdfast.toml; refused if the "
+    "application's code names another.",
+)
+
+
+def database_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options of a command that looks at a database: --url, and --app, which `open_app` finds in the context."""
+
+    def remember(ctx: click.Context, _: click.Parameter, app: str | None) -> None:
+        ctx.meta[APP] = app
+
+    app_option = click.option(
+        "--app", callback=remember, expose_value=False,
+        help="The application whose database it is: module:name or file.py. [env: HOLDFAST_APP]",
+    )  # fmt: skip
+    return app_option(url_option(command))
+
+
+def open_app(url: str | None) -> Holdfast:
+    """The database that a command looks at: that of its --app, its --url or the settings. On a terminal it says which;
+    elsewhere only beside an empty list or an error. Not beside JSON, which programs read."""
+    context = click.get_current_context()
+    found = app_loader.open_app(context.meta.get(APP), url)
+    if context.params.get("output", "table") == "table":
+        context.meta[LOOKED_AT] = found.settings.shown_url
+    if sys.stderr.isatty():
+        say_database(context)
+    return found
+
+
+def say_database(context: click.Context) -> None:
+    if url := context.meta.pop(LOOKED_AT, None):
+        talk(f"database: {url}")
+
+
 output_option = click.option(
     "-o", "--output", type=click.Choice(["table", "json", "jsonl"]), default="table", show_default=True,
     help="How to print the data.",
@@ -174,6 +216,8 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, err: b
     stream = sys.stderr if err else sys.stdout
     # Outside of a terminal, lines are not folded.
     Console(file=stream, highlight=False, width=None if stream.isatty() else 10_000).print(table)
+    if not rows and (context := click.get_current_context(silent=True)):
+        say_database(context)
 
 
 def _shown(cell: Any) -> str:

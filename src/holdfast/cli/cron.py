@@ -12,6 +12,7 @@ from holdfast.app import Holdfast
 from holdfast.cli.base import (
     ago,
     cli,
+    database_option,
     find_app,
     open_app,
     output_option,
@@ -44,7 +45,7 @@ def cron() -> None:
     "--next", "count", type=click.IntRange(1, 100), default=1, show_default=True, help="How many coming ticks to show."
 )
 @output_option
-@url_option
+@database_option
 def list_crons(count: int, output: str, url: str | None) -> None:
     """List crons with their next and their last tick, each in the cron's own time zone.
 
@@ -111,7 +112,7 @@ def add_cron(
 
 @cron.command("remove")
 @click.argument("name")
-@url_option
+@database_option
 def remove_cron(name: str, url: str | None) -> None:
     """Remove the schedule NAME. Jobs that it has enqueued stay. A cron in the code is removed there.
 
@@ -154,7 +155,7 @@ add_pause_commands(
 @cron.command("run")
 @click.argument("name")
 @output_option
-@url_option
+@database_option
 @who_options
 def run_cron(name: str, output: str, url: str | None, reason: str | None, by: str | None) -> None:
     """Enqueue a job of a cron now, whatever its schedule, and print the job's id.

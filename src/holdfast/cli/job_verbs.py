@@ -10,7 +10,7 @@ from typing import Any
 import click
 from msgspec.structs import replace
 
-from holdfast.cli.base import open_app, output_option, talk, url_option, who_options
+from holdfast.cli.base import database_option, open_app, output_option, talk, who_options
 from holdfast.cli.job_selection import apply, selected
 from holdfast.cli.jobs import jobs
 from holdfast.cli.pauses import hint_if_unknown
@@ -29,7 +29,7 @@ def verb_options(command: Command) -> Command:
     """The options that all verbs take."""
     for option in (
         who_options,
-        url_option,
+        database_option,
         output_option,
         click.option("--dry-run", is_flag=True, help="Only say which jobs it would be."),
         click.option("-y", "--yes", is_flag=True, help="Don't ask."),

@@ -15,6 +15,7 @@ from holdfast.cli.audit import outcome
 from holdfast.cli.base import (
     ago,
     cli,
+    database_option,
     open_app,
     output_option,
     plain,
@@ -23,7 +24,6 @@ from holdfast.cli.base import (
     say,
     talk,
     to_json,
-    url_option,
 )
 from holdfast.errors import BadArguments
 from holdfast.harmless import block, harmless
@@ -60,7 +60,7 @@ def jobs() -> None:
 @click.option("--by", type=click.Choice(["error"]), help="Group failed jobs by the kind of their error.")
 @click.option("-n", "--limit", type=click.IntRange(1, 10_000), default=20, show_default=True)
 @output_option
-@url_option
+@database_option
 def list_jobs(
     filter: tuple[str, ...], state: tuple[str, ...], queue: tuple[str, ...], task: tuple[str, ...], before: str | None,
     by: str | None, limit: int, output: str, url: str | None,
@@ -97,7 +97,7 @@ def list_jobs(
 @jobs.command("count")
 @click.argument("filter", nargs=-1)
 @output_option
-@url_option
+@database_option
 def count_jobs(filter: tuple[str, ...], output: str, url: str | None) -> None:
     """Count jobs exactly: all of them, or those that match a FILTER. Looks through all jobs there are.
 
@@ -173,7 +173,7 @@ def shown_error(code: str | None, message: str | None) -> str:
 @jobs.command("show")
 @click.argument("id")
 @output_option
-@url_option
+@database_option
 def show_job(id: str, output: str, url: str | None) -> None:
     """Show one job with its history.
 
@@ -223,7 +223,7 @@ def show_job(id: str, output: str, url: str | None) -> None:
     show_default=True,
     help="Seconds to wait for the worker that runs it.",
 )
-@url_option
+@database_option
 def show_output(id: str, timeout: float, url: str | None) -> None:
     """Print what a job with isolation="process" has written: so far, while it runs, else in its last attempt.
 

@@ -15,12 +15,12 @@ from holdfast.cli.base import (
     ago,
     cli,
     counted,
+    database_option,
     open_app,
     output_option,
     print_data,
     print_table,
     talk,
-    url_option,
     who_options,
 )
 from holdfast.errors import BadArguments
@@ -37,7 +37,7 @@ RESUME = {"queue": Holdfast.resume_queue, "task": Holdfast.resume_task, "cron": 
 def pause_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """The options of a pause, whatever is paused."""
     until = "When it ends by itself: 30m, 1h, 2d, or 2030-01-31T12:00Z. Default: when resumed."
-    return who_options(click.option("--until", help=until)(url_option(command)))
+    return who_options(click.option("--until", help=until)(database_option(command)))
 
 
 def add_pause_commands(
@@ -60,7 +60,7 @@ def add_pause_commands(
 
     @group.command("resume", help=resume_help)
     @click.argument("name", metavar=kind.upper())
-    @url_option
+    @database_option
     @who_options
     def resume_one(name: str, url: str | None, reason: str | None, by: str | None) -> None:
         ended = RESUME[kind](open_app(url), name, reason=reason, by=by)
@@ -101,7 +101,7 @@ def pause(filter: tuple[str, ...], url: str | None, **options: str | None) -> No
 
 @cli.command()
 @click.argument("filter", nargs=-1, required=True)
-@url_option
+@database_option
 @who_options
 def resume(filter: tuple[str, ...], url: str | None, reason: str | None, by: str | None) -> None:
     """End the pause of the jobs that match a FILTER; they continue in their old order.
@@ -122,7 +122,7 @@ def resume(filter: tuple[str, ...], url: str | None, reason: str | None, by: str
 
 @cli.command()
 @output_option
-@url_option
+@database_option
 def pauses(output: str, url: str | None) -> None:
     """List what is paused: queues, tasks, crons, and jobs by their arguments; since when, by whom, why and until when.
 

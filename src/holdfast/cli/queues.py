@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from holdfast.app import Holdfast
-from holdfast.cli.base import cli, counted, open_app, output_option, print_data, print_table, talk, url_option
+from holdfast.cli.base import cli, counted, database_option, open_app, output_option, print_data, print_table, talk
 from holdfast.cli.pauses import add_pause_commands, described, held, pause_data
 from holdfast.model.durations import short_duration
 from holdfast.model.job import COUNTED, Depth
@@ -40,7 +40,7 @@ def tasks() -> None:
 
 @queues.command("list")
 @output_option
-@url_option
+@database_option
 def list_queues(output: str, url: str | None) -> None:
     """Count waiting, running and failed jobs of each queue; no more than 10,000 of a kind are counted.
 
@@ -54,7 +54,7 @@ def list_queues(output: str, url: str | None) -> None:
 
 @tasks.command("list")
 @output_option
-@url_option
+@database_option
 def list_tasks(output: str, url: str | None) -> None:
     """Count waiting, running and failed jobs of each task; no more than 10,000 of a kind are counted.
 

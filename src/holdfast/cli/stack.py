@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 import click
 
-from holdfast.cli.base import cli, open_app, output_option, plain, print_data, say, url_option
+from holdfast.cli.base import cli, database_option, open_app, output_option, plain, print_data, say
 from holdfast.harmless import harmless
 from holdfast.operations import STACK_TIMEOUT
 
@@ -17,7 +17,7 @@ from holdfast.operations import STACK_TIMEOUT
     "--timeout", type=click.FloatRange(0), default=STACK_TIMEOUT, show_default=True, help="Seconds to wait for it."
 )
 @output_option
-@url_option
+@database_option
 def stack(job: str, timeout: float, output: str, url: str | None) -> None:
     """Show where the handler of a running JOB is: its Python stack, as its worker reports it.
 

@@ -8,6 +8,7 @@ import click
 
 from holdfast.cli.base import (
     cli,
+    database_option,
     open_app,
     output_option,
     plain,
@@ -16,7 +17,6 @@ from holdfast.cli.base import (
     say,
     talk,
     to_json,
-    url_option,
 )
 from holdfast.errors import BadSettings
 from holdfast.model.text import plural
@@ -29,7 +29,7 @@ NOT_FOUND = 3  # the same for every command that does not find its job
 @click.argument("job", required=False)
 @click.option("--queue", help="Instead of one job: what the jobs of this queue wait for, counted.")
 @output_option
-@url_option
+@database_option
 @click.pass_context
 def why(ctx: click.Context, job: str | None, queue: str | None, output: str, url: str | None) -> None:
     """Explain why JOB does not run, or what became of it: every reason that applies, in order.

@@ -10,6 +10,7 @@ from msgspec.structs import asdict
 from holdfast.cli.base import (
     ago,
     cli,
+    database_option,
     open_app,
     output_option,
     plain,
@@ -17,7 +18,6 @@ from holdfast.cli.base import (
     print_table,
     say,
     talk,
-    url_option,
     who_options,
 )
 from holdfast.errors import BadSettings
@@ -26,7 +26,7 @@ from holdfast.model.text import plural
 
 @cli.group(invoke_without_command=True)
 @output_option
-@url_option
+@database_option
 @click.pass_context
 def workers(context: click.Context, output: str, url: str | None) -> None:
     """List the workers of this database: what they serve, how busy they are, whether they are up.
@@ -61,7 +61,7 @@ def workers(context: click.Context, output: str, url: str | None) -> None:
 @click.argument("names", nargs=-1, metavar="[WORKER]...")
 @click.option("--all", "everyone", is_flag=True, help="All workers of this database.")
 @who_options
-@url_option
+@database_option
 @click.pass_context
 def stop(
     context: click.Context, /, names: tuple[str, ...], everyone: bool, url: str | None, **who: str | None

@@ -8,7 +8,7 @@ import time
 import click
 
 from holdfast.app import Holdfast
-from holdfast.cli.base import cli, open_app, output_option, queues_option, split, talk, to_json, url_option
+from holdfast.cli.base import cli, database_option, open_app, output_option, queues_option, split, talk, to_json
 from holdfast.cli.top.document import Document, JobRates, document, wait_after
 from holdfast.errors import StoreError
 from holdfast.store.overview import overview
@@ -19,7 +19,7 @@ from holdfast.store.overview import overview
 @click.option("--once", is_flag=True, help="Look once, print it, and end. The default where there is no terminal.")
 @queues_option
 @output_option
-@url_option
+@database_option
 def top(every: float, once: bool, queues: str | None, output: str, url: str | None) -> None:
     """Watch queues, workers, running jobs with their progress, recent failures and pauses.
 
