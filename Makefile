@@ -56,6 +56,11 @@ test-15: $(VENV)/ready-check ## the same on PostgreSQL 15, as Debian's package p
 test-fast: $(VENV)/ready ## the tests that take seconds
 	$(BIN)/python -m pytest -q -n $(RUN_JOBS) --ignore tests/crash --ignore tests/ha --ignore tests/plans --ignore tests/types --ignore tests/docs --ignore tests/bench/test_figures.py
 
+test-pythons: ## the fast tests on Python 3.11 to 3.14, those that are here or that uv can fetch: PYTHONS="3.13" for some
+	$(PYTHON) -m venv build/lock
+	build/lock/bin/python -m pip install --quiet uv
+	build/lock/bin/python -m scripts.pythons $(PYTHONS)
+
 chaos: $(VENV)/ready ## workers under load and faults, judged from outside: MINUTES=10 in all, SEED= to repeat, SLACK=6 beside other work
 	$(BIN)/python -m tests.chaos --minutes $(or $(MINUTES),10) --slack $(or $(SLACK),1) $(if $(SEED),--seed $(SEED))
 
@@ -97,4 +102,4 @@ bench-long: $(VENV)/ready ## also million-row tables, memory and a pinned snapsh
 bench-peers: $(VENV)/ready ## measure other job systems beside ours, in turns: who wins each row (about 20 minutes)
 	$(BIN)/python -m bench.peers
 
-.PHONY: help demo check lock audit sbom chaos chaos-stops mutants mutants-chaos docs test test-15 test-16 test-ha test-fast bench bench-long bench-peers fuzz
+.PHONY: help demo check lock audit sbom chaos chaos-stops mutants mutants-chaos docs test test-15 test-16 test-ha test-fast test-pythons bench bench-long bench-peers fuzz
