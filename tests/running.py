@@ -106,12 +106,12 @@ def heard() -> Iterator[Heard]:
 
 
 def await_state(job: Job[Any], state: State, *, timeout: float = PATIENCE) -> None:
-    wait_until(lambda: job.state is state, f"job {job.id} to be {state}", timeout=timeout)
+    wait_until(lambda: job.refresh().state is state, f"job {job.id} to be {state}", timeout=timeout)
 
 
 def take_over(app: Holdfast, id: str) -> None:
     """Rescue a running job, as another worker does that takes its holder for dead; nobody claims it again."""
-    record = app.job(id).refresh()
+    record = app.job(id).refresh().record
     app.pause_task(record.task)
     # Its holder may be renewing just now: a rescue passes over what is locked.
     [rescued] = wait_until(lambda: app.store.rescues.rescue(by_expiry=False, dead=[record.worker or ""]))

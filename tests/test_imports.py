@@ -24,9 +24,9 @@ MAY_IMPORT = {
     "tasks": {"errors", "events", "model", "redact", "settings", "store"},
     "runners": {"errors", "events", "model", "redact", "settings", "signals", "store", "tasks"},
     "worker": {"errors", "events", "model", "redact", "runners", "settings", "signals", "store", "tasks"},
-    "job": {"errors", "model", "redact", "tasks"},
+    "job": {"errors", "model", "redact", "tasks", "waiters"},
     "doctor": {"errors", "model", "settings", "store", "tasks", "worker"},
-    "waiters": {"errors", "events", "store"},
+    "waiters": {"errors", "events", "model", "store", "tasks"},
     "operations": {"doctor", "errors", "job", "model", "settings", "store", "tasks", "worker"},
     "pausing": {"errors", "job", "model", "operations", "tasks"},
     "app": {

@@ -4,7 +4,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from holdfast.app import Holdfast
+    from holdfast.app import Holdfast, TaskDecorator
+    from holdfast.doctor.finding import Finding, Level
     from holdfast.errors import (
         BadArguments,
         BadSettings,
@@ -29,25 +30,53 @@ if TYPE_CHECKING:
     from holdfast.job import Job
     from holdfast.model.audit import AuditRecord
     from holdfast.model.content_key import content_key
+    from holdfast.model.cron import CronRecord
     from holdfast.model.isolation import Limits
-    from holdfast.model.job import ErrorGroup, WorkerStatus
+    from holdfast.model.job import (
+        AttemptRecord,
+        Changed,
+        ErrorGroup,
+        JobRecord,
+        LastError,
+        Page,
+        Pause,
+        Processed,
+        Progress,
+        QueueSummary,
+        StepRecord,
+        WorkerStatus,
+    )
     from holdfast.model.lifecycle import State
     from holdfast.model.retry import Exponential
+    from holdfast.model.stack import Stack
+    from holdfast.model.why import QueueWhy, Reason, ReasonCount, Why
     from holdfast.redact import Secret
+    from holdfast.settings import Settings
     from holdfast.tasks.around import AttemptInfo
     from holdfast.tasks.context import JobContext
     from holdfast.tasks.current import JobInfo
+    from holdfast.tasks.resources import Resource
+    from holdfast.tasks.task import AsyncTask, Bound, Enqueuer, SyncTask, Task
+    from holdfast.waiters import Updates
+    from holdfast.worker.worker import Worker
 
 __all__ = [
+    "AsyncTask",
     "AttemptInfo",
+    "AttemptRecord",
     "AuditRecord",
     "BadArguments",
     "BadSettings",
+    "Bound",
     "Cancel",
+    "Changed",
     "Crashed",
+    "CronRecord",
+    "Enqueuer",
     "ErrorGroup",
     "Exponential",
     "Fail",
+    "Finding",
     "Holdfast",
     "HoldfastError",
     "Job",
@@ -55,19 +84,40 @@ __all__ = [
     "JobFailed",
     "JobInfo",
     "JobNotFound",
+    "JobRecord",
+    "LastError",
     "LeaseLost",
+    "Level",
     "Limits",
     "NotFinished",
+    "Page",
+    "Pause",
+    "Processed",
+    "Progress",
+    "QueueSummary",
+    "QueueWhy",
+    "Reason",
+    "ReasonCount",
     "Refused",
+    "Resource",
     "Retry",
     "SchemaOutdated",
     "Secret",
+    "Settings",
     "Snooze",
+    "Stack",
     "State",
+    "StepRecord",
     "StoreError",
     "StoreUnavailable",
+    "SyncTask",
+    "Task",
+    "TaskDecorator",
     "UnknownTask",
+    "Updates",
     "WaitTimeout",
+    "Why",
+    "Worker",
     "WorkerNotFound",
     "WorkerStatus",
     "content_key",
@@ -76,13 +126,48 @@ __all__ = [
 # Each name is imported when it is first asked for. All of them together take several times as long as Python takes to
 # start, and a worker is to hear signals before that.
 _HOMES = {
-    "AuditRecord": "model.audit",
+    "AsyncTask": "tasks.task",
     "AttemptInfo": "tasks.around",
-    "ErrorGroup": "model.job", "Exponential": "model.retry", "Holdfast": "app", "Job": "job",
-    "JobContext": "tasks.context", "JobInfo": "tasks.current", "Limits": "model.isolation", "Secret": "redact",
-    "State": "model.lifecycle", "content_key": "model.content_key",
+    "AttemptRecord": "model.job",
+    "AuditRecord": "model.audit",
+    "Bound": "tasks.task",
+    "Changed": "model.job",
+    "CronRecord": "model.cron",
+    "Enqueuer": "tasks.task",
+    "ErrorGroup": "model.job",
+    "Exponential": "model.retry",
+    "Finding": "doctor.finding",
+    "Holdfast": "app",
+    "Job": "job",
+    "JobContext": "tasks.context",
+    "JobInfo": "tasks.current",
+    "JobRecord": "model.job",
+    "LastError": "model.job",
+    "Level": "doctor.finding",
+    "Limits": "model.isolation",
+    "Page": "model.job",
+    "Pause": "model.job",
+    "Processed": "model.job",
+    "Progress": "model.job",
+    "QueueSummary": "model.job",
+    "QueueWhy": "model.why",
+    "Reason": "model.why",
+    "ReasonCount": "model.why",
+    "Resource": "tasks.resources",
+    "Secret": "redact",
+    "Settings": "settings",
+    "Stack": "model.stack",
+    "State": "model.lifecycle",
+    "StepRecord": "model.job",
+    "SyncTask": "tasks.task",
+    "Task": "tasks.task",
+    "TaskDecorator": "app",
+    "Updates": "waiters",
+    "Why": "model.why",
+    "Worker": "worker.worker",
     "WorkerStatus": "model.job",
-}  # fmt: skip
+    "content_key": "model.content_key",
+}
 
 if not TYPE_CHECKING:
 

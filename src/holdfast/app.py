@@ -23,14 +23,14 @@ from holdfast.job import Job
 from holdfast.model.cron import CatchUp, CronRecord
 from holdfast.model.job import Enqueued, NewJob, Processed
 from holdfast.model.text import nearest, plural
-from holdfast.settings import load_settings, named_twice, sources, url_outside
+from holdfast.settings import SettingsArguments, load_settings, named_twice, sources, url_outside
 from holdfast.store import open_store, same_database
 from holdfast.store.base import Store
 from holdfast.tasks.around import Wrapper, checked_wrapper
 from holdfast.tasks.context import JobContext
 from holdfast.tasks.current import current_context
 from holdfast.tasks.hooks import ErrorHook, Hook, Hooks, checked_error_hook
-from holdfast.tasks.offload import in_thread
+from holdfast.tasks.offload import in_thread, notice_loop, twin
 from holdfast.tasks.options import TaskOptions, looked_for, names_of, task_defaults
 from holdfast.tasks.resources import Resource, Use
 from holdfast.tasks.schedules import schedule_of
@@ -57,12 +57,9 @@ class Holdfast:
     in the code; if HOLDFAST_URL or the file then names another one, the first use of the database raises BadSettings.
     `pinned=True` ignores them instead. Further keyword arguments are settings."""
 
-    def __init__(self, url: str | None = None, *, pinned: bool = False, **settings: Any) -> None:
-        try:
-            self.settings = load_settings(url=url, **settings)
-            self.sources = sources(url=url, **settings)
-        except TypeError as error:
-            raise BadSettings(str(error).replace("Settings.__init__()", "Holdfast")) from None
+    def __init__(self, url: str | None = None, *, pinned: bool = False, **settings: Unpack[SettingsArguments]) -> None:
+        self.settings = load_settings(url=url, **settings)
+        self.sources = sources(url=url, **settings)
         if pinned and url is None:
             raise BadSettings("pinned=True makes the URL in the code the only one that counts: it needs a URL")
         self._contested: tuple[str, str, str, str] | None = None  # what `named_twice` takes
@@ -102,7 +99,7 @@ class Holdfast:
         decorator = TaskDecorator(self, cast(TaskOptions, options))
         return decorator if function is None else decorator(function)
 
-    def declare(self, function: Callable[..., Any], options: TaskOptions) -> Task[..., Any]:
+    def _declare(self, function: Callable[..., Any], options: TaskOptions) -> Task[..., Any]:
         defaults = task_defaults(function, options)
         for name in (defaults.name, *defaults.aliases):
             if name in self._names:
@@ -171,7 +168,7 @@ class Holdfast:
         self._hooks.around.append(checked_wrapper(wrapper))
         return wrapper
 
-    def secrets(self, task: str) -> frozenset[str]:
+    def _secrets(self, task: str) -> frozenset[str]:
         """The arguments of a task that must not be shown: marked as Secret, or with a name that says so."""
         return self.find_task(task).secrets if task in self._names else frozenset()
 
@@ -179,7 +176,12 @@ class Holdfast:
 
     @property
     def store(self) -> Store:
-        """The open store. On SQLite the schema is created when first needed; PostgreSQL needs `holdfast migrate`."""
+        """The open store, for code that may block. On SQLite the schema is created when first needed; PostgreSQL needs
+        `holdfast migrate`."""
+        notice_loop(self.settings.sync_in_loop)
+        return self._get_store()
+
+    def _get_store(self) -> Store:
         if self._store is None:
             with self._opening:
                 if self._store is None:
@@ -244,6 +246,7 @@ class Holdfast:
 
     def migrate(self) -> list[str]:
         """Bring the database's schema up to date; returns what was applied."""
+        notice_loop(self.settings.sync_in_loop)
         _refuse_while_importing()
         self.check_url()
         self._refuse_in_tests()
@@ -264,12 +267,21 @@ class Holdfast:
 
     # -- enqueue -----------------------------------------------------------------------------------------------------
 
-    def submit(self, bound: Bound[R]) -> Job[R]:
-        store = self.store
+    def _submit(self, bound: Bound[R]) -> Job[R]:
+        # On the caller's connection it waits as the caller's own statements do: not our business in an event loop.
+        store = self.store if bound.conn is None else self._get_store()
         self._refuse_in_transaction(bound.conn)
         done = store.enqueue(bound.new) if bound.conn is None else store.enqueue_on(bound.conn, bound.new)
-        _emit_enqueued(bound, done)
-        return Job(self, done.id, bound.task.name, created=done.created)
+        return self._enqueued(bound, done)
+
+    def _enqueued(self, bound: Bound[R], done: Enqueued) -> Job[R]:
+        if done.created and events.wanted("enqueued"):
+            # In the caller's own transaction it is not committed yet.
+            events.emit("enqueued", count=1, task=bound.task.name, job=done.id, committed=bound.conn is None)
+        return Job(
+            self, done.id, bound.task.name, created=done.created, state=done.state,
+            commits_later=bound.conn is not None,
+        )  # fmt: skip
 
     def _refuse_in_transaction(self, conn: Any = None) -> None:
         context = current_context.get()
@@ -279,18 +291,20 @@ class Holdfast:
                 number="HF1112",
             )
 
-    async def asubmit(self, bound: Bound[R]) -> Job[R]:
+    async def _asubmit(self, bound: Bound[R]) -> Job[R]:
         if bound.conn is None:
-            return await in_thread(self, self.submit, bound)
+            return await in_thread(self, self._submit, bound)
         self._refuse_in_transaction(bound.conn)
-        done = await self.store.aenqueue_on(bound.conn, bound.new)
-        _emit_enqueued(bound, done)
-        return Job(self, done.id, bound.task.name, created=done.created)
+        store = self._store
+        if store is None:
+            store = await in_thread(self, self._get_store)
+        done = await store.aenqueue_on(bound.conn, bound.new)
+        return self._enqueued(bound, done)
 
     def enqueue_many(self, jobs: Iterable[Bound[R]]) -> list[Job[R]]:
         """Enqueue many jobs, all or none: `hf.enqueue_many(task.bind(x) for x in xs)`."""
         return [
-            Job(self, done.id, task, done.created)
+            Job(self, done.id, task, created=done.created, state=done.state)
             for chunk, tasks in self._stream(jobs)
             for done, task in zip(chunk, tasks, strict=True)
         ]
@@ -298,9 +312,6 @@ class Holdfast:
     def enqueue_stream(self, jobs: Iterable[Bound[Any]]) -> int:
         """Like enqueue_many, for streams too long to return a handle for each; returns how many were enqueued."""
         return sum(len(chunk) for chunk, _ in self._stream(jobs))
-
-    async def aenqueue_many(self, jobs: Iterable[Bound[R]]) -> list[Job[R]]:
-        return await in_thread(self, self.enqueue_many, jobs)
 
     def _stream(self, jobs: Iterable[Bound[Any]]) -> Iterator[tuple[list[Enqueued], list[str]]]:
         self._refuse_in_transaction()
@@ -383,7 +394,7 @@ class Holdfast:
 
     # -- work ----------------------------------------------------------------------------------------------------------
 
-    def runner_group(
+    def _runner_group(
         self, *, isolated: bool = False, threads: type[InProcessRunner] | None = None
     ) -> InProcessGroup:  # fmt: skip
         """What runs this application's handlers in this process, for workers and runner processes. `isolated`: also
@@ -395,7 +406,7 @@ class Holdfast:
             isolated=isolated, threads=threads or ThreadRunner,
         )  # fmt: skip
 
-    def isolated_runner_group(self, task: str, store: Store, threads: type[InProcessRunner]) -> InProcessGroup:
+    def _isolated_runner_group(self, task: str, store: Store, threads: type[InProcessRunner]) -> InProcessGroup:
         """The same for a process that runs one attempt of this task."""
         from holdfast.runners.inprocess import InProcessGroup
 
@@ -404,7 +415,7 @@ class Holdfast:
             threads=threads,
         )  # fmt: skip
 
-    def withhold(self, store: Any) -> None:
+    def _withhold(self, store: Any) -> None:
         """Use this in place of the store, in a process that must not have the database."""
         self._store = store
 
@@ -417,7 +428,7 @@ class Holdfast:
         from holdfast.worker.worker import Worker
 
         served = None if queues is None else names_of("worker: queues", queues)
-        group = with_isolation(self.runner_group(), lambda: reference_of(self), self.store, self.settings)
+        group = with_isolation(self._runner_group(), lambda: reference_of(self), self.store, self.settings)
         return Worker(self.store, self.settings, group, queues=served)
 
     def drain(
@@ -428,7 +439,7 @@ class Holdfast:
         count these."""
         return self.worker(queues).drain(seconds=seconds, jobs=jobs)
 
-    def decode_result(self, task: str, data: bytes | None) -> Any:
+    def _decode_result(self, task: str, data: bytes | None) -> Any:
         if data is None:
             return None
         if task in self._names:
@@ -437,13 +448,52 @@ class Holdfast:
 
     # -- waiting -------------------------------------------------------------------------------------------------------
 
-    def expecting(self, id: str, wake: Callable[[], object]) -> AbstractContextManager[None]:
+    def _expecting(self, id: str, wake: Callable[[], object]) -> AbstractContextManager[None]:
         """Calls `wake` on another thread whenever this job may have finished."""
         return self._hub.expecting(id, wake)
 
     @cached_property
     def _hub(self) -> Waiters:
-        return Waiters(lambda: self.store)
+        return Waiters(self._get_store)
+
+    # -- asynchronous twins --------------------------------------------------------------------------------------------
+
+    amigrate = twin(migrate)
+    aenqueue_many = twin(enqueue_many)
+    aenqueue_stream = twin(enqueue_stream)
+    aschedule = twin(schedule)
+    aunschedule = twin(unschedule)
+    adrain = twin(drain)
+    ajob = twin(job)
+    ajobs = twin(jobs)
+    acount = twin(count)
+    aqueues = twin(queues)
+    aerror_groups = twin(error_groups)
+    aretry = twin(retry)
+    acancel = twin(cancel)
+    adelete = twin(delete)
+    achange = twin(change)
+    apause_queue = twin(pause_queue)
+    apause_task = twin(pause_task)
+    apause_cron = twin(pause_cron)
+    apause_matching = twin(pause_matching)
+    apause_jobs = twin(pause_jobs)
+    aresume_queue = twin(resume_queue)
+    aresume_task = twin(resume_task)
+    aresume_cron = twin(resume_cron)
+    aresume_matching = twin(resume_matching)
+    aresume_jobs = twin(resume_jobs)
+    apauses = twin(pauses)
+    aaudit = twin(audit)
+    awhy = twin(why)
+    awhy_queue = twin(why_queue)
+    astack = twin(stack)
+    aoutput = twin(output)
+    aworkers = twin(workers)
+    astop_worker = twin(stop_worker)
+    adoctor = twin(doctor)
+    acrons = twin(crons)
+    arun_cron = twin(run_cron)
 
     def __repr__(self) -> str:
         return f"<Holdfast {self.settings.shown_url}: {len(self.tasks)} {plural('task', len(self.tasks))}>"
@@ -468,7 +518,7 @@ class TaskDecorator:
     def __call__(self, function: Callable[P, R], /) -> SyncTask[P, R]: ...
 
     def __call__(self, function: Callable[..., Any], /) -> Any:
-        return self._app.declare(function, self._options)
+        return self._app._declare(function, self._options)
 
 
 def _line(frame: FrameType) -> str:
@@ -500,9 +550,3 @@ def _refuse_while_importing() -> None:
             "an application can't use its database or start a worker while it is imported to run its jobs",
             number=UNGUARDED,
         )
-
-
-def _emit_enqueued(bound: Bound[Any], done: Enqueued) -> None:
-    if done.created and events.wanted("enqueued"):
-        # In the caller's own transaction it is not committed yet.
-        events.emit("enqueued", count=1, task=bound.task.name, job=done.id, committed=bound.conn is None)

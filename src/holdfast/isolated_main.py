@@ -32,9 +32,9 @@ def main(descriptor: str, setup: str) -> int:
         app = load_app(run.app)
         app.reconfigure(**run.settings)  # the worker has decided about the database
         if not run.database:
-            app.withhold(NoStore())
+            app._withhold(NoStore())
         store = child.store((lambda: app.store) if run.database else None)
-        child.serve(app.isolated_runner_group(run.held.task, store, MainThreadRunner))
+        child.serve(app._isolated_runner_group(run.held.task, store, MainThreadRunner))
     except HoldfastError as error:
         send(connection, start_failed(error))
         return 1

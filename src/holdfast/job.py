@@ -1,32 +1,20 @@
-"""Job: what an enqueue returns. It knows its id and asks the database for the rest."""
+"""Job: the handle of one job, a snapshot of it."""
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Generator, Sequence
-from contextlib import suppress
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 import msgspec
 
-from holdfast.errors import (
-    BadArguments,
-    HoldfastError,
-    JobFailed,
-    NotFinished,
-    RightMissing,
-    StoreUnavailable,
-    WaitTimeout,
-)
-from holdfast.model.job import AttemptRecord, JobRecord, Progress, StepRecord
-from holdfast.model.lifecycle import State
-from holdfast.model.outcome import Error
+from holdfast.errors import HoldfastError, JobFailed, JobNotFound, NotFinished
+from holdfast.model.job import AttemptRecord, JobRecord, LastError, Progress, StepRecord
+from holdfast.model.lifecycle import FINISHED, State
 from holdfast.redact import MARKS
-from holdfast.tasks.current import in_handler
-from holdfast.tasks.offload import in_thread
+from holdfast.tasks.offload import twin
 from holdfast.tasks.options import by_of, changes, reason_of
+from holdfast.waiters import FIRST_UPDATE_WAIT, FIRST_WAIT, Updates
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
@@ -35,104 +23,108 @@ if TYPE_CHECKING:
 
 R_co = TypeVar("R_co", covariant=True)
 
-FIRST_WAIT, LONGEST_WAIT, GROWTH = 0.02, 2.0, 1.6  # seconds between two reads while no notification arrives
-
 
 class Job(Generic[R_co]):
-    """A job in the database. `id` is text; `created` is False if a job with the same key existed already."""
+    """A job as it was when this handle last read it. Properties never ask the database; `refresh()` does, and so do
+    the other methods. Each method has an asynchronous twin: `arefresh()`, `acancel()`, …; `await job` waits for it.
 
-    __slots__ = ("__weakref__", "_app", "_record", "created", "id", "task")
+    `id` is text; `created` is False if a job with the same key existed already. A handle from an enqueue knows these,
+    `task` and `state`; the rest it knows after a refresh."""
 
-    def __init__(self, app: Holdfast, id: str, task: str, created: bool = True) -> None:
+    __slots__ = ("__weakref__", "_app", "_commits_later", "_record", "_state", "created", "id", "task")
+
+    def __init__(
+        self,
+        app: Holdfast,
+        id: str,
+        task: str,
+        *,
+        created: bool = False,
+        state: State = State.QUEUED,
+        record: JobRecord | None = None,
+        commits_later: bool = False,
+    ) -> None:
         self._app = app
         self.id = id
         self.task = task
         self.created = created
-        self._record: JobRecord | None = None
+        self._state = state
+        self._record = record
+        self._commits_later = commits_later  # it was enqueued in a transaction of the caller's
 
-    def refresh(self) -> JobRecord:
-        """Read the job's row."""
-        self._record = self._app.store.reads.get(self.id)
+    # -- the snapshot --------------------------------------------------------------------------------------------------
+
+    def refresh(self) -> Self:
+        """Read the job again. Returns the handle itself: `job.refresh().state`."""
+        self._read()
+        return self
+
+    def _read(self) -> JobRecord:
+        try:
+            self._record = self._app.store.reads.get(self.id)
+        except JobNotFound as missing:
+            if self._commits_later and self._record is None:
+                hint = "the transaction it was enqueued in (conn=) has not committed yet, or was rolled back"
+                raise JobNotFound(f"{missing.message}: {hint}") from None
+            raise
+        self._state = self._record.state
+        return self._record
+
+    @property
+    def record(self) -> JobRecord:
+        """The job's row: queue, priority, attempt, due time, worker and all the rest."""
+        if self._record is None:
+            raise HoldfastError(
+                f"job {self.id} has been enqueued, and not been read since: call job.refresh() first", number="HF1316"
+            )
         return self._record
 
     @property
     def state(self) -> State:
-        """The state as of now."""
-        return self.refresh().state
+        return self._state
+
+    @property
+    def finished(self) -> bool:
+        """It has succeeded, failed or been cancelled."""
+        return self._state in FINISHED
 
     @property
     def args(self) -> Any:
         """The arguments by name, as they are stored: JSON values."""
-        kept = msgspec.json.decode(self.refresh().args)
+        kept = msgspec.json.decode(self.record.args)
         return {name: value for name, value in kept.items() if name != MARKS} if isinstance(kept, dict) else kept
 
     @property
     def result(self) -> R_co:
-        """What a succeeded job returned; raises JobFailed if it ended otherwise, HoldfastError if it has not ended."""
-        known = self._record
-        # Success is final; a failed or cancelled job may have been retried since.
-        return self._outcome(known if known is not None and known.state is State.SUCCEEDED else self.refresh())
+        """What a succeeded job returned; raises JobFailed if it ended otherwise, NotFinished if it has not ended."""
+        if not self.finished:
+            raise NotFinished(
+                f"job {self.id} was {self.state.value} when it was last read: it had no result yet. Use job.wait(), or "
+                "job.refresh() and look again"
+            )
+        return self._outcome(self.record)
 
     @property
-    def error(self) -> Error | None:
-        """The last error of a job that has not succeeded, if there was one."""
-        record = self.refresh()
-        if not record.error_code:
-            return None
-        code = record.error_code
-        traceback = next((a.traceback for a in reversed(self.attempts) if a.error_code == code), None)
-        return Error(code, record.error_message or "", traceback)
+    def error(self) -> LastError | None:
+        """The last error of a job that has not succeeded, if there was one. Its traceback is kept with the attempt:
+        `job.attempts()[-1].traceback`."""
+        record = self.record
+        return LastError(record.error_code, record.error_message or "") if record.error_code else None
 
     @property
+    def progress(self) -> Progress | None:
+        """How far it is: items done, total, note, rate, time left; None if its handler has not reported progress."""
+        return self.record.progress
+
+    # -- looking -------------------------------------------------------------------------------------------------------
+
     def attempts(self) -> list[AttemptRecord]:
         """The attempts that did not succeed or left output."""
         return self._app.store.reads.attempts(self.id)
 
-    def wait(self, timeout: float | timedelta | None = None) -> R_co:
-        """Wait until the job has finished; returns its result, raises JobFailed or WaitTimeout."""
-        self._refuse_in_handler()
-        patience = _Patience(timeout)
-        woken = threading.Event()
-        self._request_notification()
-        with self._app.expecting(self.id, woken.set):
-            while not ((record := self._read(patience)) and record.finished):
-                if woken.wait(patience.pause(record)):
-                    woken.clear()
-                    patience.renew()
-        return self._outcome(record)
-
-    async def await_(self, timeout: float | timedelta | None = None) -> R_co:  # noqa: ASYNC109 - the same as of `wait`
-        """`wait` without blocking the loop or a thread: thousands may be awaited at once."""
-        self._refuse_in_handler()
-        patience = _Patience(timeout)
-        import asyncio  # slow to import, and many programs never await
-
-        woken, loop = asyncio.Event(), asyncio.get_running_loop()
-        await in_thread(self._app, self._request_notification)
-        with self._app.expecting(self.id, lambda: loop.call_soon_threadsafe(woken.set)):
-            while not ((record := await asyncio.to_thread(self._read, patience)) and record.finished):
-                pause = patience.pause(record)
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(pause):
-                        await woken.wait()
-                    woken.clear()
-                    patience.renew()
-        return self._outcome(record)
-
-    def _request_notification(self) -> None:
-        with suppress(StoreUnavailable, RightMissing):  # unavailable or not permitted: then we read at intervals
-            self._app.store.operator.await_finish(self.id)
-
-    def _read(self, patience: _Patience) -> JobRecord | None:
-        """The job as it is now; None while the database is away, which does not end the wait."""
-        try:
-            return self.refresh()
-        except StoreUnavailable as error:
-            patience.trouble = error
-            return None
-
-    def __await__(self) -> Generator[Any, None, R_co]:
-        return self.await_().__await__()
+    def steps(self) -> list[StepRecord]:
+        """The durable steps (`ctx.step`) that have finished."""
+        return self._app.store.reads.steps(self.id)
 
     def why(self) -> list[Reason]:
         """Why it does not run, or what became of it: every reason that applies, in order."""
@@ -146,21 +138,51 @@ class Job(Generic[R_co]):
         """What it has written to stdout and stderr, if it has a process of its own: so far, or in its last attempt."""
         return self._app.output(self.id, timeout=timeout)
 
-    @property
-    def progress(self) -> Progress | None:
-        """How far it is: items done, total, note, rate, time left; None if its handler has not reported progress."""
-        return self.refresh().progress
+    # -- waiting -------------------------------------------------------------------------------------------------------
 
-    @property
-    def steps(self) -> list[StepRecord]:
-        """The durable steps (`ctx.step`) that have finished."""
-        return self._app.store.reads.steps(self.id)
+    def wait(self, timeout: float | timedelta | None = None) -> R_co:
+        """Wait until the job has finished; returns its result, raises JobFailed or WaitTimeout."""
+        *_, record = self._ending(timeout)
+        return self._outcome(record)
+
+    async def await_(self, timeout: float | timedelta | None = None) -> R_co:  # noqa: ASYNC109 - the same as of `wait`
+        """`wait` without blocking the loop or a thread: thousands may be awaited at once."""
+        record = [record async for record in self._ending(timeout)][-1]
+        return self._outcome(record)
+
+    def __await__(self) -> Generator[Any, None, R_co]:
+        return self.await_().__await__()
+
+    def updates(self, timeout: float | timedelta | None = None) -> Updates[Job[R_co]]:
+        """A snapshot now, and one whenever the job's state or progress changes; the last one has finished. Use it with
+        `for` or `async for`. Raises WaitTimeout if that takes longer than the timeout."""
+        return Updates(
+            self._app, self.id, self._read, _visible, self._snapshot, first=FIRST_UPDATE_WAIT, timeout=timeout
+        )  # fmt: skip
+
+    def _ending(self, timeout: float | timedelta | None) -> Updates[JobRecord]:
+        return Updates(
+            self._app, self.id, self._read, _is_finished, _itself, first=FIRST_WAIT, timeout=timeout
+        )  # fmt: skip
+
+    def _snapshot(self, record: JobRecord) -> Job[R_co]:
+        return Job(self._app, self.id, self.task, created=self.created, state=record.state, record=record)
+
+    def _outcome(self, record: JobRecord) -> R_co:
+        if record.state is State.SUCCEEDED:
+            result: R_co = self._app._decode_result(self.task, record.result)
+            return result
+        why = record.error_message or "no reason was kept"
+        raise JobFailed(f"job {self.id} {record.state.value}: {why}", code=record.error_code, job_id=self.id)
+
+    # -- changing it: each returns its new state -----------------------------------------------------------------------
 
     def pause(self, reason: str | None = None, *, by: str | None = None) -> State:
         """Pause it until `resume`. While it runs this is a request: it parks when its handler next checks."""
         return self._app.store.operator.pause(self.id, reason_of("pause", reason), by_of("pause", by))
 
     def resume(self, reason: str | None = None, *, by: str | None = None) -> State:
+        """Let it be claimed again."""
         return self._app.store.operator.resume(self.id, reason_of("resume", reason), by_of("resume", by))
 
     def cancel(self, reason: str | None = None, *, by: str | None = None) -> State:
@@ -183,6 +205,7 @@ class Job(Generic[R_co]):
         return self._app.store.operator.change(self.id, reason_of("change", reason), by_of("change", by), **checked)
 
     def retry(self, reason: str | None = None, *, by: str | None = None) -> State:
+        """Queue it again after it failed or was cancelled, with its attempts counted from 0."""
         return self._app.store.operator.retry(self.id, reason_of("retry", reason), by_of("retry", by))
 
     def delete(self, reason: str | None = None, *, by: str | None = None) -> State:
@@ -191,55 +214,36 @@ class Job(Generic[R_co]):
             self.id, reason_of("delete", reason), by_of("delete", by), unfinished=False
         )
 
-    def _refuse_in_handler(self) -> None:
-        if in_handler():
-            raise HoldfastError(
-                f"a handler can't wait for job {self.id}: it would occupy a slot that this job may need; "
-                "enqueue a follow-up job instead",
-                number="HF1306",
-            )
-
-    def _outcome(self, record: JobRecord) -> R_co:
-        if record.state is State.SUCCEEDED:
-            result: R_co = self._app.decode_result(self.task, record.result)
-            return result
-        if not record.finished:
-            raise NotFinished(f"job {self.id} is {record.state.value}: it has no result yet (use wait)")
-        why = record.error_message or "no reason was kept"
-        raise JobFailed(f"job {self.id} {record.state.value}: {why}", code=record.error_code, job_id=self.id)
+    arefresh = twin(refresh)
+    aattempts = twin(attempts)
+    asteps = twin(steps)
+    awhy = twin(why)
+    astack = twin(stack)
+    aoutput = twin(output)
+    apause = twin(pause)
+    aresume = twin(resume)
+    acancel = twin(cancel)
+    achange = twin(change)
+    aretry = twin(retry)
+    adelete = twin(delete)
 
     def __repr__(self) -> str:
-        return f"<Job {self.id}: {self.task}>"
+        return f"<Job {self.id}: {self.task}, {self.state.value}>"
 
 
-def _checked(timeout: float | timedelta | None) -> float | None:
-    """In seconds. The rest of a deadline may be negative, which counts as 0."""
-    if isinstance(timeout, timedelta):
-        timeout = timeout.total_seconds()
-    number = isinstance(timeout, int | float) and not isinstance(timeout, bool) and timeout == timeout
-    if timeout is not None and not number:
-        raise BadArguments(f"wait: timeout must be seconds (a number or a timedelta) or None, not {timeout!r:.80}")
-    return None if timeout is None else max(0.0, timeout)
+def handle(app: Holdfast, record: JobRecord) -> Job[Any]:
+    """The handle of a job that has just been read."""
+    return Job(app, record.id, record.task, state=record.state, record=record)
 
 
-class _Patience:
-    """How long to wait between two reads of a job: longer each time unless a wake-up came, never past the deadline."""
+def _visible(record: JobRecord) -> object:
+    """What of a job makes an update when it changes."""
+    return record.state, record.attempt, record.done, record.total, record.note, record.progressed_at
 
-    def __init__(self, timeout: float | timedelta | None) -> None:
-        self._timeout = _checked(timeout)
-        self._deadline = None if self._timeout is None else time.monotonic() + self._timeout
-        self.trouble: StoreUnavailable | None = None  # why the last read failed
-        self.renew()
 
-    def renew(self) -> None:
-        self._next = FIRST_WAIT
+def _is_finished(record: JobRecord) -> object:
+    return record.finished
 
-    def pause(self, record: JobRecord | None) -> float:
-        pause, self._next = self._next, min(self._next * GROWTH, LONGEST_WAIT)
-        if self._deadline is None:
-            return pause
-        left = self._deadline - time.monotonic()
-        if left <= 0:
-            seen = f"job {record.id} is {record.state.value}" if record else f"nothing is known of it: {self.trouble}"
-            raise WaitTimeout(f"{seen} after {self._timeout:g} s; it goes on")
-        return min(pause, left)
+
+def _itself(record: JobRecord) -> JobRecord:
+    return record

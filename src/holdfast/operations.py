@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import asdict
 
 from holdfast.errors import BadArguments, Refused, UnknownTask, WorkerNotFound
-from holdfast.job import Job
+from holdfast.job import Job, handle
 from holdfast.model.audit import AuditRecord
 from holdfast.model.cron import CronRecord
 from holdfast.model.filter import BadFilter, Filter, parse
@@ -36,7 +36,7 @@ STACK_TIMEOUT = 10.0  # seconds; a worker that can't be notified learns of the r
 
 def job(app: Holdfast, id: str) -> Job[Any]:
     """The job with this id."""
-    return Job(app, str(id), app.store.reads.get(str(id)).task, created=False)
+    return handle(app, app.store.reads.get(str(id)))
 
 
 def jobs(
@@ -48,7 +48,7 @@ def jobs(
     task: str | None = None,
     before: str | None = None,
     limit: int = 50,
-) -> Page:
+) -> Page[Job[Any]]:
     """The jobs that match a filter (`"state:failed queue:mail since:1h"`), newest first. `.next` is the id to pass as
     `before` for the next page."""
     _checked_limit("jobs", limit)
@@ -56,7 +56,8 @@ def jobs(
     for name, value in {"queue": queue, "task": task, "before": before}.items():
         if value is not None:
             looked_for(f"jobs: {name}", value)
-    return app.store.reads.jobs(parse(filter), state=state, queue=queue, task=task, before=before, limit=limit)
+    found = app.store.reads.jobs(parse(filter), state=state, queue=queue, task=task, before=before, limit=limit)
+    return Page((handle(app, record) for record in found), cut=found.cut, next=found.next)
 
 
 def count(app: Holdfast, filter: str = "") -> int:

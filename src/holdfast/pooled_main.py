@@ -25,7 +25,7 @@ def main(descriptor: str, setup: str) -> int:
     try:
         app = find_app(configure.app, **configure.settings)
         logs.to_stderr(configure.verbose, app.settings.log_format)
-        PooledChild(connection, app.settings, app.runner_group()).serve()
+        PooledChild(connection, app.settings, app._runner_group()).serve()
     except HoldfastError as error:
         send(connection, start_failed(error))
         return 1

@@ -6,16 +6,16 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, TypedDict, get_type_hints
 
 from holdfast.errors import BadSettings
 from holdfast.model.durations import DAY
 from holdfast.model.job import DEFAULT_GRACE, DEFAULT_LEASE
 from holdfast.model.retry import PollBackoff
-from holdfast.model.text import checked_name
+from holdfast.model.text import checked_name, nearest
 from holdfast.redact import scrub
 
 DEFAULT_URL = "sqlite:///holdfast.db"
@@ -78,6 +78,8 @@ class Settings:
     """Seconds failed jobs are kept."""
     synchronous: str = "full"
     """SQLite: full, or normal (faster; a power cut may forget the last commits), or off (tests)."""
+    sync_in_loop: str = "warn"
+    """What a synchronous verb does in a running event loop, which it blocks: warn, error or allow."""
     worker_name: str = ""
     """What people see a worker called; else WORKER_ID, else host-pid."""
     host: str = ""
@@ -119,6 +121,8 @@ class Settings:
             checked_name(name, getattr(self, name))
         if self.synchronous not in ("full", "normal", "off"):
             raise BadSettings(f"synchronous is {self.synchronous!r}; it can be full, normal or off")
+        if self.sync_in_loop not in ("warn", "error", "allow"):
+            raise BadSettings(f"sync_in_loop is {self.sync_in_loop!r}; it can be warn, error or allow")
         if self.log_format not in ("text", "json"):
             raise BadSettings(f"log_format is {self.log_format!r}; it can be text or json")
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,40}", self.schema):
@@ -133,6 +137,40 @@ class Settings:
     @property
     def backoff(self) -> PollBackoff:
         return PollBackoff(self.poll_base, self.poll_max, self.poll_multiplier, self.poll_grace)
+
+
+class SettingsArguments(TypedDict, total=False):
+    """The settings as arguments of `Holdfast(url, …)`, for editors and type checkers. None counts as not given."""
+
+    app: str | None
+    schema: str | None
+    prefix: str | None
+    lease: float | None
+    heartbeat: float | None
+    concurrency: int | None
+    threads: int | None
+    processes: int | None
+    handler_connections: int | None
+    isolated: int | None
+    poll_base: float | None
+    poll_max: float | None
+    poll_multiplier: float | None
+    poll_grace: int | None
+    after_job_delay: float | None
+    listen: bool | None
+    prepare: bool | None
+    enqueue_timeout: float | None
+    grace: float | None
+    quarantine_after: int | None
+    max_args: int | None
+    max_result: int | None
+    keep_finished: float | None
+    keep_failed: float | None
+    synchronous: str | None
+    sync_in_loop: str | None
+    worker_name: str | None
+    host: str | None
+    log_format: str | None
 
 
 _USER_INFO = r"^([^:/]+://[^:@/]*):.*@"  # up to the last @: a password may hold one, or a /
@@ -188,14 +226,24 @@ def _gathered(
     found, file = _from_file(directory or Path.cwd())
     for name, value in found.items():
         if name not in known:
-            raise BadSettings(f"there is no setting {name!r} (in holdfast.toml or pyproject.toml)", number="HF1102")
+            raise BadSettings(f"{_no_setting(name, known)} (in {file})", number="HF1102")
         values[name] = _converted(name, value, known[name]), file
     for name, text in (os.environ if environment is None else environment).items():
         setting = name.removeprefix("HOLDFAST_").lower()
         if name.startswith("HOLDFAST_") and setting in known:
             values[setting] = _converted(setting, text, known[setting]), name
-    values.update({name: (value, "argument") for name, value in arguments.items() if value is not None})
+    for name, value in arguments.items():
+        if name not in known:
+            raise BadSettings(_no_setting(name, known), number="HF1102")
+        if value is not None:
+            values[name] = value, "argument"
     return values
+
+
+def _no_setting(name: str, known: Iterable[str]) -> str:
+    near = nearest(name, known)
+    hint = f"; did you mean {near[0]}?" if near else "; `holdfast config` lists all"
+    return f"there is no setting {name!r}{hint}"
 
 
 def _from_file(directory: Path) -> tuple[dict[str, Any], str]:

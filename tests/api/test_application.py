@@ -19,7 +19,7 @@ from tests.running import working
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        ({"leese": 3}, "unexpected keyword argument 'leese'"),
+        ({"leese": 3}, "there is no setting 'leese'; did you mean lease"),
         ({"lease": 0}, "lease must be more than 0"),
         ({"lease": -1}, "lease must not be negative"),
         ({"lease": "20"}, "lease must be of type float, and is '20'"),
@@ -153,5 +153,5 @@ def test_it_works_without_prepared_statements_and_without_notifications(make_app
         assert [job.wait(timeout=20) for job in jobs if job is not jobs[3]] == [0, 1, 2, 4, 5]
         assert [task.enqueue(n).wait(timeout=20) for n in (8, 9)] == [8, 9]
         assert not worker.desk.poller.listening
-    assert jobs[3].state is State.FAILED
-    assert [attempt.number for attempt in jobs[3].attempts] == [1, 2]
+    assert jobs[3].refresh().state is State.FAILED
+    assert [attempt.number for attempt in jobs[3].attempts()] == [1, 2]

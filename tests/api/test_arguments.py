@@ -232,7 +232,7 @@ def test_extreme_values_survive_the_database(hf: Holdfast) -> None:
     job = take.enqueue(value)
     assert hf.drain() == 1
     assert got == [value]
-    assert job.result == value
+    assert job.refresh().result == value
 
 
 @pytest.mark.parametrize(

@@ -98,7 +98,7 @@ class Place:
 
 @pytest.fixture
 def place(hf: Holdfast, settings: Settings, stores: Callable[..., Store], clock: Clock) -> Iterator[Place]:
-    hf.withhold(stores(clock=clock))
+    hf._withhold(stores(clock=clock))
     with raw(settings) as database:
         yield Place(hf, database)
 
@@ -110,7 +110,7 @@ def place(hf: Holdfast, settings: Settings, stores: Callable[..., Store], clock:
 @given(drawn=st.lists(st.tuples(calls, options), min_size=1, max_size=8))
 def test_many_are_kept_as_each_would_be(place: Place, drawn: list[Any]) -> None:
     jobs = [place.bound(call, using) for call, using in drawn]
-    alone = [place.app.submit(job) for job in jobs]
+    alone = [place.app._submit(job) for job in jobs]
     expected = place.rows([job.id for job in alone])
     place.clear()
     together = place.app.enqueue_many(jobs)
@@ -131,7 +131,7 @@ def test_instants_of_any_age_are_kept_as_they_would_be_alone(place: Place) -> No
         datetime(2000, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=UTC),
     ]  # fmt: skip
     jobs = [place.bound(("short", (1, 2), {}), {"run_at": moment}) for moment in moments]
-    alone = [place.app.submit(job).id for job in jobs]
+    alone = [place.app._submit(job).id for job in jobs]
     together = [job.id for job in place.app.enqueue_many(jobs)]
     assert place.rows(together) == place.rows(alone)
     place.check()

@@ -24,10 +24,10 @@ def test_handles_come_in_order_and_of_several_tasks(hf: Holdfast) -> None:
     jobs: list[Bound[int] | Bound[str]] = [double.bind(1), shout.bind("a"), double.using(priority=5).bind(2)]
     first, second, third = hf.enqueue_many(jobs)
     assert hf.drain() == 3
-    assert [first.result, second.result, third.result] == [2, "A", 4]
+    assert [first.refresh().result, second.refresh().result, third.refresh().result] == [2, "A", 4]
     assert [first.task, second.task] == ["double", "shout"]
-    assert second.refresh().queue == "texts"
-    assert third.refresh().priority == 5
+    assert second.refresh().record.queue == "texts"
+    assert third.refresh().record.priority == 5
     assert hf.enqueue_many([]) == []
 
 
@@ -41,8 +41,8 @@ def test_a_long_stream_is_kept_in_order_with_its_keys(hf: Holdfast) -> None:
     jobs = hf.enqueue_many((take.using(key=f"k{n}") if n in keyed else take).bind(n) for n in range(count))
     assert len({job.id for job in jobs}) == len(jobs) == count
     for n in (0, 3, CHUNK - 1, CHUNK, CHUNK + 7, count - 1):
-        assert jobs[n].refresh().args == b'{"n":%d}' % n
-        assert jobs[n].refresh().key == (f"k{n}" if n in keyed else None)
+        assert jobs[n].refresh().record.args == b'{"n":%d}' % n
+        assert jobs[n].refresh().record.key == (f"k{n}" if n in keyed else None)
 
 
 def test_the_stream_is_read_as_it_is_kept(hf: Holdfast) -> None:
@@ -82,7 +82,7 @@ def test_equal_keys_are_one_job_and_the_handles_say_so(hf: Holdfast) -> None:
     assert [job.created for job in jobs] == [False, True, False]
     assert jobs[0].id == here.id
     assert jobs[1].id == jobs[2].id
-    assert {job.refresh().args for job in jobs} == {b'{"n":0}', b'{"n":2}'}
+    assert {job.refresh().record.args for job in jobs} == {b'{"n":0}', b'{"n":2}'}
 
 
 def test_many_have_a_transaction_of_their_own(hf: Holdfast) -> None:
@@ -102,4 +102,4 @@ def test_many_from_asynchronous_code(hf: Holdfast) -> None:
     jobs = asyncio.run(hf.aenqueue_many(take.bind(n) for n in range(5)))
     hf.drain()
     assert [job.wait() for job in jobs] == list(range(5))
-    assert {job.state for job in jobs} == {State.SUCCEEDED}
+    assert {job.refresh().state for job in jobs} == {State.SUCCEEDED}

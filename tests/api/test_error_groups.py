@@ -41,7 +41,7 @@ def test_an_incident_with_three_causes_shows_three_groups(hf: Holdfast) -> None:
     assert len(hf.error_groups(limit=1)) == 1
 
     assert hf.retry(f"group:{away.id}", limit=2, spread=timedelta(hours=1)).changed == 2
-    due = [hf.jobs(f"id:{jobs[n].id}")[0].run_at for n in (0, 3)]
+    due = [hf.jobs(f"id:{jobs[n].id}")[0].record.run_at for n in (0, 3)]
     assert 1799 < (due[1] - due[0]).total_seconds() < 1801
     assert [record.id for record in hf.jobs(f"group:{away.id}")] == [jobs[6].id]
 
@@ -85,8 +85,8 @@ def test_a_success_after_an_error_is_in_no_group(hf: Holdfast) -> None:
         return 1
 
     job = task.enqueue()
-    wait_until(lambda: bool(hf.drain()) and job.state == "succeeded")
-    [record] = hf.jobs()
+    wait_until(lambda: bool(hf.drain()) and job.refresh().state == "succeeded")
+    record = hf.jobs()[0].record
     assert (record.error_code, record.error_fingerprint) == (None, None)
     assert hf.error_groups("state:succeeded") == []
 

@@ -23,7 +23,7 @@ def test_jobs_are_found_and_steered_by_one_filter(hf: Holdfast) -> None:
     assert hf.pause_jobs("args.n:0") == Changed(1, 0)
     hf.drain()
     assert [job.id for job in hf.jobs("state:failed error:no_money since:1h", limit=1)] == ["3"]
-    assert hf.jobs("task:pay", state="paused")[0].args == b'{"n":0}'
+    assert hf.jobs("task:pay", state="paused")[0].args == {"n": 0}
     assert hf.resume_jobs("state:paused") == Changed(1, 0)
     assert hf.retry("state:failed") == Changed(2, 0)
     assert hf.cancel("state:queued", "not today") == Changed(3, 0)

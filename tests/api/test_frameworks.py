@@ -92,7 +92,7 @@ def test_sqlalchemy_commits_or_rolls_back_the_job(
                 connection.rollback()
         assert notes(database) == len(hf.jobs()) / 2 == commit
     assert hf.drain() == 2
-    assert [job.result, keyed.result] == ["done", "done"]
+    assert [job.refresh().result, keyed.refresh().result] == ["done", "done"]
 
 
 def test_a_job_alone_is_committed_too(hf: Holdfast, database: sa.Engine) -> None:
@@ -118,8 +118,8 @@ def test_success_on_a_session_is_one_commit_with_its_writes(hf: Holdfast, databa
 
     job = note.enqueue()
     assert hf.drain() == 1
-    assert job.state is State.SUCCEEDED
-    assert job.refresh().result == b'{"noted":2}'
+    assert job.refresh().state is State.SUCCEEDED
+    assert job.refresh().record.result == b'{"noted":2}'
     assert notes(database) == 1
 
 
@@ -138,9 +138,9 @@ def test_an_asynchronous_session_commits_or_rolls_back_the_job(hf: Holdfast, dat
                     AsyncSession(asynchronous) if form == "AsyncSession" else asynchronous.connect() as connection
                 ):
                     await task.using(conn=connection).aenqueue()
-                    assert hf.jobs() == []
+                    assert await hf.ajobs() == []
                     await (connection.commit() if commit else connection.rollback())
-                assert len(hf.jobs()) == commit
+                assert len(await hf.ajobs()) == commit
         finally:
             await asynchronous.dispose()
 
@@ -269,7 +269,7 @@ def test_success_within_atomic_is_one_commit_with_its_writes(hf: Holdfast, djang
 
     job = note.enqueue()
     hf.drain()
-    assert job.state is State.SUCCEEDED
+    assert job.refresh().state is State.SUCCEEDED
     with django_connection.cursor() as cursor:
         cursor.execute("select count(*) from notes")
         assert cursor.fetchone() == (1,)
@@ -316,5 +316,5 @@ def test_a_connection_that_the_server_ended_costs_one_attempt(
         job = queries.enqueue()
         wait_until(lambda: job.refresh().finished)
         closing.enqueue().wait(PATIENCE)
-    assert job.state is (State.SUCCEEDED if cared_for else State.FAILED)
+    assert job.refresh().state is (State.SUCCEEDED if cared_for else State.FAILED)
     assert len(job.attempts) == (1 if cared_for else 3)

@@ -21,7 +21,7 @@ def test_the_stored_name_is_never_the_modules_path(hf: Holdfast) -> None:
     @hf.task(name="mail.send")
     def other() -> None: ...
 
-    assert [inner.enqueue().refresh().task, other.enqueue().refresh().task] == ["inner", "mail.send"]
+    assert [inner.enqueue().refresh().record.task, other.enqueue().refresh().record.task] == ["inner", "mail.send"]
     assert repr(other) == "<Task mail.send: queue default, 3 attempts>"
 
 
@@ -55,8 +55,8 @@ def test_an_alias_runs_jobs_enqueued_under_the_old_name(make_app: Callable[..., 
     old, new = old_name.enqueue(1), new_name.enqueue(2)
     assert after.drain() == 2
     assert sorted(ran) == [1, 2]
-    assert [after.job(old.id).result, new.result] == [2, 4]
-    assert old.refresh().task == "old_name"
+    assert [after.job(old.id).result, new.refresh().result] == [2, 4]
+    assert old.refresh().record.task == "old_name"
     assert after.find_task("older_name") is after.find_task("new_name")
 
 
@@ -68,7 +68,7 @@ def test_jobs_of_unknown_tasks_are_never_claimed_and_never_discarded(hf: Holdfas
     known.enqueue()
     assert hf.drain() == 1
     assert hf.job(stranger).state is State.QUEUED
-    assert hf.job(stranger).refresh().attempt == 0
+    assert hf.job(stranger).refresh().record.attempt == 0
     with pytest.raises(UnknownTask, match="there is no task 'unknown' in this application; declared: known"):
         hf.find_task("unknown")
 
@@ -177,5 +177,5 @@ def test_a_name_has_no_control_characters(hf: Holdfast, char: str) -> None:
 def test_any_other_name_is_taken(hf: Holdfast, name: str) -> None:
     task = hf.task(name=name)(lambda: None)
     job = task.using(queue=name, key=name, tags=[name], correlation_id=name).enqueue()
-    assert (job.refresh().queue, job.refresh().task) == (name, name)
+    assert (job.refresh().record.queue, job.refresh().record.task) == (name, name)
     assert hf.drain() == 1

@@ -28,7 +28,7 @@ def test_a_queued_job_is_paused_and_resumed(hf: Holdfast) -> None:
     assert hf.drain() == 0
     assert job.resume() is State.QUEUED
     assert hf.drain() == 1
-    assert job.result == 1
+    assert job.refresh().result == 1
     with pytest.raises(Refused, match=f"can't resume job {job.id}: it is succeeded, and must be paused"):
         job.resume()
     with pytest.raises(Refused, match=f"can't pause job {job.id}: it is succeeded, and must be queued or running"):
@@ -42,13 +42,14 @@ def test_a_job_is_cancelled_with_a_reason_and_retried(hf: Holdfast) -> None:
 
     job = task.enqueue()
     assert job.cancel("not needed any more") is State.CANCELLED
+    job.refresh()
     assert job.error is not None
     assert (job.error.code, job.error.message) == ("CANCELLED", "not needed any more")
     with pytest.raises(Refused, match="can't cancel"):
         job.cancel()
     assert job.retry() is State.QUEUED
     assert hf.drain() == 1
-    assert job.result == 1
+    assert job.refresh().result == 1
     with pytest.raises(Refused, match="can't retry"):
         job.retry()
 
@@ -64,16 +65,16 @@ def test_a_failed_job_gets_another_life(hf: Holdfast) -> None:
 
     job = task.enqueue()
     assert hf.drain().attempts == 2
-    assert job.state is State.FAILED
+    assert job.refresh().state is State.FAILED
     job.retry()
-    assert (job.refresh().attempt, job.refresh().life) == (0, 2)
+    assert (job.refresh().record.attempt, job.refresh().record.life) == (0, 2)
     hf.drain()
     fails[0] = False
-    assert job.state is State.FAILED
+    assert job.refresh().state is State.FAILED
     job.retry()
     hf.drain()
-    assert job.result == 1
-    assert [(a.life, a.number, a.outcome) for a in job.attempts] == [
+    assert job.refresh().result == 1
+    assert [(a.life, a.number, a.outcome) for a in job.attempts()] == [
         (1, 1, "errored"), (1, 2, "errored"), (2, 1, "errored"), (2, 2, "errored"),
     ]  # fmt: skip
 
@@ -87,7 +88,7 @@ def test_a_queued_job_is_changed(hf: Holdfast) -> None:
 
     first, second = task.enqueue(1), task.enqueue(2)
     assert second.change(priority=10, tags=["urgent"]) is State.QUEUED
-    record = second.refresh()
+    record = second.refresh().record
     assert (record.priority, record.tags) == (10, ("urgent",))
     hf.drain()
     assert order == [2, 1]
@@ -95,7 +96,7 @@ def test_a_queued_job_is_changed(hf: Holdfast) -> None:
     later.change(delay=timedelta(hours=1))
     assert hf.drain() == 0
     later.change(run_at=datetime(2001, 1, 1, tzinfo=UTC))
-    assert later.refresh().run_at == datetime(2001, 1, 1, tzinfo=UTC)
+    assert later.refresh().record.run_at == datetime(2001, 1, 1, tzinfo=UTC)
     assert hf.drain() == 1
     with pytest.raises(Refused, match="can't change job"):
         first.change(priority=1)
@@ -106,14 +107,14 @@ def test_bad_changes_are_refused(hf: Holdfast) -> None:
     def task() -> None: ...
 
     job = task.enqueue()
-    before = job.refresh()
+    before = job.refresh().record
     for bad in (
         {"priority": 101}, {"delay": -1}, {"run_at": datetime(2030, 1, 1)}, {"tags": "text"}, {"tags": ["\x00"]},
         {"delay": 1, "run_at": datetime.now(UTC)},
     ):  # fmt: skip
         with pytest.raises(BadArguments, match="change"):
             job.change(**bad)
-    assert job.refresh() == before
+    assert job.refresh().record == before
 
 
 def test_a_sleeping_worker_notices_a_change_a_retry_and_a_resume(hf: Holdfast) -> None:
@@ -145,7 +146,7 @@ def test_a_job_is_deleted_with_its_history(hf: Holdfast) -> None:
     assert job.delete() is State.FAILED
     with pytest.raises(JobNotFound):
         job.refresh()
-    assert job.attempts == []
+    assert job.attempts() == []
     for verb in (job.delete, job.pause, job.resume, job.cancel, job.retry):
         with pytest.raises(JobNotFound, match=f"there is no job {job.id}"):
             verb()
@@ -183,7 +184,7 @@ def test_a_queue_or_a_task_is_paused_with_who_and_why(hf: Holdfast, kind: str) -
         kind, "held", "operator", "the printer burns", None,
     )  # fmt: skip
     assert hf.drain() == 1
-    assert [job.state for job in jobs] == [State.QUEUED, State.SUCCEEDED]
+    assert [job.refresh().state for job in jobs] == [State.QUEUED, State.SUCCEEDED]
     assert getattr(hf, f"resume_{kind}")("held") is True
     assert getattr(hf, f"resume_{kind}")("held") is False
     assert hf.pauses() == []
@@ -229,7 +230,7 @@ def test_jobs_are_paused_by_their_arguments(hf: Holdfast) -> None:
     )  # fmt: skip
     second = sync.enqueue(42)
     assert hf.drain() == 2
-    assert [job.state for job in (first, second, other, bills)] == [State.QUEUED] * 2 + [State.SUCCEEDED] * 2
+    assert [job.refresh().state for job in (first, second, other, bills)] == [State.QUEUED] * 2 + [State.SUCCEEDED] * 2
     assert "are paused by ana (their API is down) until" in first.why()[0].text
     assert hf.resume_matching("args.customer:42") is False
     assert hf.resume_matching("args.customer:42 task:sync") is True
@@ -248,13 +249,13 @@ def test_the_jobs_there_are_and_those_to_come_are_paused_by_different_calls(hf: 
     now = task.enqueue(1)
     assert hf.pause_jobs("args.n:1") == Changed(1, 0)
     assert hf.pauses() == []
-    assert (task.enqueue(1).state, now.state) == (State.QUEUED, State.PAUSED)
+    assert (task.enqueue(1).state, now.refresh().state) == (State.QUEUED, State.PAUSED)
     assert hf.pause_matching("args.n:1").jobs == 1, "what waits; the paused one is paused by itself"
     later = task.enqueue(1)
     assert hf.drain() == 0
     assert hf.resume_jobs("args.n:1") == Changed(1, 2)
     assert hf.drain() == 0, "the pause of the filter holds it"
-    assert later.state is State.QUEUED
+    assert later.refresh().state is State.QUEUED
     assert hf.resume_matching(args={"n": 1})
     assert hf.drain() == 3
 
@@ -270,7 +271,7 @@ def test_a_pause_by_arguments_ends_by_itself_under_a_worker(hf: Holdfast) -> Non
         began = time.monotonic()
         job, other = task.enqueue(1), task.enqueue(2)
         assert other.wait(timeout=10) == "done"
-        assert job.state is State.QUEUED
+        assert job.refresh().state is State.QUEUED
         assert job.wait(timeout=10) == "done"
         assert time.monotonic() - began >= 0.9
 
@@ -284,7 +285,7 @@ def test_the_end_of_a_pause_wakes_sleeping_workers(hf: Holdfast) -> None:
     job = task.enqueue()
     with working(hf) as worker:
         wait_until(lambda: worker.desk.poller.listening and worker.desk.poller.nothing_due)
-        assert job.state is State.QUEUED
+        assert job.refresh().state is State.QUEUED
         hf.resume_task("task")
         assert job.wait(timeout=10) == "done"
 
@@ -333,7 +334,7 @@ def test_what_was_only_asked_of_running_jobs_is_counted_apart(hf: Holdfast) -> N
     jobs = [task.enqueue() for _ in range(3)]
     hf.store.attempts.claim(wants(2, tasks=["task"]))
     assert hf.cancel("task:task") == Changed(1, 0, 2)
-    assert [job.state for job in jobs] == [State.RUNNING, State.RUNNING, State.CANCELLED]
+    assert [job.refresh().state for job in jobs] == [State.RUNNING, State.RUNNING, State.CANCELLED]
 
 
 def test_every_call_of_an_operator_is_recorded(hf: Holdfast) -> None:
@@ -417,7 +418,7 @@ def test_a_running_job_says_when_it_will_be_killed(hasty: Holdfast) -> None:
     job = patient.enqueue()
     try:
         with working(hasty):
-            wait_until(lambda: job.state is State.RUNNING)
+            wait_until(lambda: job.refresh().state is State.RUNNING)
             [leased] = job.why()
             ended.set()
     finally:

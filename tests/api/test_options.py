@@ -107,7 +107,7 @@ def test_options_of_other_kinds_are_kept_as_plain_values(hf: Holdfast) -> None:
     new = bound.new
     values = [new.priority, new.max_attempts, new.queue, *new.tags, new.correlation_id, new.run_at]
     assert [type(value) for value in values] == [int, int, str, str, str, datetime]
-    record = hf.submit(bound).refresh()
+    record = hf._submit(bound).refresh().record
     assert (record.priority, record.queue, record.tags, record.run_at) == (
         10, "mail", ("mail",), datetime(2031, 2, 3, 4, 5, 6, 7, UTC),
     )  # fmt: skip
@@ -205,10 +205,10 @@ def test_options_are_kept_on_the_job(hf: Holdfast) -> None:
     def task() -> None: ...
 
     soon = datetime(2031, 5, 6, 7, tzinfo=timezone(timedelta(hours=2)))
-    by_default = task.enqueue().refresh()
+    by_default = task.enqueue().refresh().record
     other = task.using(queue="fast", priority=-100, max_attempts=1, tags=["b", "c"], run_at=soon, correlation_id="c-1")
-    given = other.enqueue().refresh()
-    later = task.using(delay=timedelta(hours=1), expires=60, key="k").enqueue().refresh()
+    given = other.enqueue().refresh().record
+    later = task.using(delay=timedelta(hours=1), expires=60, key="k").enqueue().refresh().record
     assert (by_default.queue, by_default.priority, by_default.max_attempts, by_default.tags) == ("slow", 3, 7, ("a",))
     assert abs(by_default.run_at - by_default.created_at) < timedelta(seconds=1)
     assert (given.queue, given.priority, given.max_attempts, given.tags) == ("fast", -100, 1, ("b", "c"))

@@ -13,7 +13,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from holdfast import BadSettings, Holdfast, HoldfastError, JobContext, LeaseLost, State, StoreUnavailable
+from holdfast import BadSettings, Holdfast, HoldfastError, JobContext, JobNotFound, LeaseLost, State, StoreUnavailable
 from holdfast.model.job import ClaimedJob
 from holdfast.settings import Settings
 from holdfast.store.sqlite import connect as sqlite_connect
@@ -80,6 +80,24 @@ def only(hf: Holdfast) -> Any:
 # -- enqueue -----------------------------------------------------------------------------------------------------------
 
 
+def test_a_job_whose_transaction_has_not_committed_is_not_found_for_that_reason(hf: Holdfast, ledger: Ledger) -> None:
+    @hf.task
+    def task() -> None: ...
+
+    with ledger.connect() as connection:
+        kept = task.using(conn=connection).enqueue()
+        connection.commit()
+        job = task.using(conn=connection).enqueue()
+        with pytest.raises(JobNotFound, match=r"\(conn=\) has not committed yet, or was rolled back"):
+            job.refresh()
+    kept.refresh()
+    kept.cancel()
+    kept.delete()
+    with pytest.raises(JobNotFound) as deleted:
+        kept.refresh()
+    assert "conn=" not in str(deleted.value), "it had been there"
+
+
 def test_a_job_enqueued_on_a_transaction_is_there_with_its_commit(hf: Holdfast, ledger: Ledger) -> None:
     @hf.task
     def task(n: int) -> int:
@@ -94,7 +112,7 @@ def test_a_job_enqueued_on_a_transaction_is_there_with_its_commit(hf: Holdfast, 
         connection.commit()
     assert {record.id for record in hf.jobs()} == {job.id, keyed.id}
     assert hf.drain() == 2
-    assert [job.result, keyed.result, ledger.rows] == [1, 2, 1]
+    assert [job.refresh().result, keyed.refresh().result, ledger.rows] == [1, 2, 1]
 
 
 def test_a_rollback_leaves_no_job_and_no_wake_up(hf: Holdfast, ledger: Ledger) -> None:
@@ -120,7 +138,7 @@ def test_a_rollback_leaves_no_job_and_no_wake_up(hf: Holdfast, ledger: Ledger) -
     wait_until(lambda: len(heard) > 1)
     stop.set()
     listener.join()
-    assert [record.queue for record in hf.jobs()] == ["committed"]
+    assert [job.record.queue for job in hf.jobs()] == ["committed"]
     assert job.id not in {record.id for record in hf.jobs(queue="rolled-back")}
     assert ledger.rows == 1
     if not ledger.is_sqlite:  # where each commit is told of once
@@ -175,16 +193,16 @@ def test_an_asynchronous_transaction_is_taken_by_aenqueue(hf: Holdfast, ledger: 
         if ledger.is_sqlite:
             with ledger.connect() as connection:
                 await enqueue_on(connection, commit=False)
-                assert hf.jobs() == []
+                assert await hf.ajobs() == []
                 return await enqueue_on(connection, commit=True)
         async with ledger.aconnect() as connection:
             await enqueue_on(connection, commit=False)
-            assert hf.jobs() == []
+            assert await hf.ajobs() == []
             return await enqueue_on(connection, commit=True)
 
     jobs = asyncio.run(both())
     assert hf.drain() == 2
-    assert [job.result for job in jobs] == [1, 2]
+    assert [job.refresh().result for job in jobs] == [1, 2]
 
 
 def test_a_connection_of_the_wrong_kind_is_refused_in_words(hf: Holdfast, ledger: Ledger) -> None:
@@ -239,10 +257,10 @@ def test_success_on_the_handlers_own_transaction_is_one_commit(hf: Holdfast, led
 
     job = pay.enqueue()
     assert hf.drain() == 1
-    assert job.state is State.SUCCEEDED
-    assert job.refresh().result == b'{"paid":3}'
+    assert job.refresh().state is State.SUCCEEDED
+    assert job.refresh().record.result == b'{"paid":3}'
     assert ledger.rows == 1
-    assert job.attempts == []
+    assert job.attempts() == []
 
 
 def test_the_short_form_commits_effect_and_outcome_together(hf: Holdfast, ledger: Ledger) -> None:
@@ -262,7 +280,7 @@ def test_the_short_form_commits_effect_and_outcome_together(hf: Holdfast, ledger
 
     job, ajob = pay.enqueue(), apay.enqueue()
     assert hf.drain() == 2
-    assert [job.result, ajob.result, ledger.rows] == [{"paid": 4}, {"paid": 5}, 2]
+    assert [job.refresh().result, ajob.refresh().result, ledger.rows] == [{"paid": 4}, {"paid": 5}, 2]
 
 
 def test_success_on_an_asynchronous_transaction(hf: Holdfast, ledger: Ledger) -> None:
@@ -282,7 +300,7 @@ def test_success_on_an_asynchronous_transaction(hf: Holdfast, ledger: Ledger) ->
 
     job = pay.enqueue()
     assert hf.drain() == 1
-    assert [job.result, ledger.rows] == [6, 1]
+    assert [job.refresh().result, ledger.rows] == [6, 1]
 
 
 @pytest.mark.parametrize("form", ["with", "async with", "by hand"])
@@ -306,7 +324,7 @@ def test_an_error_in_the_transaction_rolls_both_back(hf: Holdfast, ledger: Ledge
     handler: Any = {"with": short, "async with": ashort, "by hand": by_hand}[form]
     job = hf.task(max_attempts=1, name="pay")(handler).enqueue()
     hf.drain()
-    assert job.state is State.FAILED
+    assert job.refresh().state is State.FAILED
     assert job.error is not None
     assert job.error.code == "ZeroDivisionError"
     assert ledger.rows == 0
@@ -324,9 +342,9 @@ def test_a_forgotten_commit_is_an_errored_attempt(hf: Holdfast, ledger: Ledger) 
 
     job = pay.enqueue()
     assert hf.drain().attempts == 2
-    assert job.result == 1
+    assert job.refresh().result == 1
     assert ledger.rows == 1
-    [attempt] = job.attempts
+    [attempt] = job.attempts()
     assert (attempt.outcome, attempt.error_code, attempt.number) == ("errored", "NOT_COMMITTED", 1)
 
 
@@ -340,8 +358,8 @@ def test_an_error_after_the_commit_changes_nothing(hf: Holdfast, ledger: Ledger)
 
     job = pay.enqueue()
     hf.drain()
-    assert job.state is State.SUCCEEDED
-    assert [job.refresh().result, ledger.rows] == [b'"paid"', 1]
+    assert job.refresh().state is State.SUCCEEDED
+    assert [job.refresh().record.result, ledger.rows] == [b'"paid"', 1]
 
 
 @pytest.mark.parametrize("form", ["with", "by hand"])
@@ -367,7 +385,7 @@ def test_who_lost_the_lease_writes_nothing(hf: Holdfast, ledger: Ledger, heard: 
     hf.drain()
     assert "roll this transaction back" in str(refused[0])
     assert ledger.rows == 0
-    assert job.state is State.QUEUED
+    assert job.refresh().state is State.QUEUED
     assert [told["job"] for told in heard.of("lease_lost")] == [job.id]
     assert heard.of("errored") == []
 
@@ -381,6 +399,7 @@ def test_a_result_that_can_not_be_kept_rolls_the_transaction_back(hf: Holdfast, 
 
     job = pay.enqueue()
     hf.drain()
+    job.refresh()
     assert job.error is not None
     assert "the result of job" in job.error.message
     assert "NUL" in job.error.message
@@ -497,11 +516,11 @@ def test_a_full_disk_costs_no_attempt(hf: Holdfast, ledger: Ledger, when: str) -
 
     job = pay.enqueue()
     hf.drain()
-    assert job.state is State.QUEUED
-    assert [(one.outcome, one.error_code) for one in job.attempts] == [("released", None)]
+    assert job.refresh().state is State.QUEUED
+    assert [(one.outcome, one.error_code) for one in job.attempts()] == [("released", None)]
     job.change(delay=0)
     hf.drain()
-    assert (job.state, tries) == (State.SUCCEEDED, [1, 1])
+    assert (job.refresh().state, tries) == (State.SUCCEEDED, [1, 1])
     assert ledger.rows == 1
 
 
@@ -526,6 +545,7 @@ def test_another_connection_is_refused_while_a_transaction_keeps_it_from_writing
 
     job = pay.enqueue()
     hf.drain()
+    job.refresh()
     assert job.error is not None
     assert job.error.code == "BadSettings"
     assert len(hf.jobs()) == 1

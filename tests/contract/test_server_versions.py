@@ -29,7 +29,7 @@ def test_postgresql_15_does() -> None:
         jobs = app.enqueue_many(double.bind(n) for n in range(500))
         keyed = double.using(key="k").enqueue(21)
         assert app.drain() == 501
-        assert [job.result for job in (jobs[7], keyed)] == [14, 42]
+        assert [job.refresh().result for job in (jobs[7], keyed)] == [14, 42]
         assert not [finding for finding in examine(app.settings) if finding.level is Level.ERROR]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Any
@@ -11,7 +13,8 @@ import pytest
 
 from bench.embedded import EmbeddedPostgres
 from holdfast import Fail, Holdfast, Job, JobContext, State
-from holdfast.errors import OutcomeUnknown
+from holdfast.errors import OutcomeUnknown, StoreUnavailable
+from holdfast.model.job import JobRecord
 from holdfast.settings import Settings
 from holdfast.store import open_store
 from holdfast.store.postgres.connect import ready
@@ -20,9 +23,10 @@ from holdfast.tasks.attempt import Attempt
 from tests.crash.proxy import Proxy, a_proxy
 from tests.factories import a_queued_job, claim
 from tests.servers import own_postgres
+from tests.waiting import wait_until
 
 USES: dict[str, Callable[[Holdfast, Job[Any]], object]] = {
-    "get": lambda app, job: job.state,
+    "get": lambda app, job: job.refresh().state,
     "list": lambda app, job: app.jobs(limit=5),
     "why": lambda app, job: job.why(),
     "enqueue": lambda app, job: app.tasks["greet"].enqueue(),
@@ -67,6 +71,46 @@ def test_the_first_thing_a_client_does_after_a_restart_succeeds(server: Embedded
         app.close()
 
 
+class Watched(Job[Any]):
+    """Notes the reads that failed."""
+
+    failed = 0
+
+    def _read(self) -> JobRecord:
+        try:
+            return super()._read()
+        except StoreUnavailable:
+            self.failed += 1
+            raise
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_who_follows_a_job_goes_on_when_the_server_is_back(server: EmbeddedPostgres, asynchronous: bool) -> None:
+    app = a_client(server.url, f"followed_{asynchronous}")
+    job = Watched(app, app.tasks["greet"].enqueue().id, "greet")
+    seen: list[State] = []
+
+    def follow() -> None:
+        for update in job.updates(timeout=60):
+            seen.append(update.state)
+
+    async def afollow() -> None:
+        async for update in job.updates(timeout=60):
+            seen.append(update.state)
+
+    following = threading.Thread(target=(lambda: asyncio.run(afollow())) if asynchronous else follow, daemon=True)
+    following.start()
+    wait_until(lambda: seen == [State.QUEUED])
+    server.stop("immediate")
+    wait_until(lambda: job.failed)
+    server.start()
+    app.drain()
+    following.join(60)
+    assert (seen[0], seen[-1]) == (State.QUEUED, State.SUCCEEDED)
+    assert job.result is None
+    app.close()
+
+
 @pytest.fixture
 def proxy(server: EmbeddedPostgres) -> Iterator[Proxy]:
     with a_proxy(server.url) as proxy:
@@ -83,9 +127,9 @@ def test_a_read_whose_reply_was_lost_is_made_again(proxy: Proxy) -> None:
     with a_client(proxy.url, "lost_read") as app:
         job = app.tasks["greet"].enqueue()
         for _ in range(3):
-            assert job.state is State.QUEUED
+            assert job.refresh().state is State.QUEUED
             lose_reply(proxy, b"")
-            assert job.state is State.QUEUED
+            assert job.refresh().state is State.QUEUED
         assert proxy.lost == 3
 
 
@@ -123,7 +167,7 @@ def test_many_whose_commit_went_unanswered_are_looked_up(proxy: Proxy) -> None:
             except OutcomeUnknown:  # the server was still at it when it was looked for
                 continue
             found += 1
-            assert {job.state for job in jobs} == {State.QUEUED}
+            assert {job.refresh().state for job in jobs} == {State.QUEUED}
             assert len(app.jobs(f"tag:round{number}")) == 10
         assert proxy.lost == 6
         assert found

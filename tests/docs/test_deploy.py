@@ -340,7 +340,7 @@ def test_the_roles_of_compose_can_migrate_and_work_and_no_more() -> None:
             job = double.using(key="one").enqueue(21)
             [joined, many] = working.enqueue_many([double.using(key="one", priority=5).bind(21), double.bind(4)])
             assert working.drain() == 2
-            assert (joined.id, job.result, many.result) == (job.id, 42, 8)
+            assert (joined.id, job.refresh().result, many.refresh().result) == (job.id, 42, 8)
         with psycopg.connect(worker, autocommit=True) as db:
             for forbidden in (
                 "alter table holdfast.jobs add column x int", "drop schema holdfast cascade", "create schema mine",

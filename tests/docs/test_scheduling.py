@@ -26,8 +26,8 @@ def run(page: str, tmp_path: Path, check: str) -> str:
 
 def test_every_snippet_on_scheduling_runs(tmp_path: Path) -> None:
     check = (
-        "assert (soon.state, later.result) == ('queued', 'reminded you')\n"
-        "assert (stale.refresh().expires_at - stale.refresh().created_at).total_seconds() == 3600\n"
+        "assert (soon.refresh().state, later.refresh().result) == ('queued', 'reminded you')\n"
+        "assert (stale.refresh().record.expires_at - stale.record.created_at).total_seconds() == 3600\n"
         "assert [cron.name for cron in hf.crons()] == ['report', 'sweep']\n"
         "assert not any(cron.paused for cron in hf.crons())\n"
     )

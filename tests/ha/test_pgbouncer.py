@@ -187,7 +187,7 @@ def holdfast(command: list[str], **environment: str) -> subprocess.CompletedProc
 
 
 @pytest.mark.parametrize("settings", [{}, {"prepare": False, "listen": False}], ids=str)
-def test_statement_mode_is_refused(pool: Pool, schema: str, settings: dict[str, bool]) -> None:
+def test_statement_mode_is_refused(pool: Pool, schema: str, settings: dict[str, Any]) -> None:
     migrated(schema)
     with Holdfast(pool("statement").url, schema=schema, **settings) as app:
 

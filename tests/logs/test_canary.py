@@ -42,7 +42,7 @@ class Refused(Exception):
 @hf.task(max_attempts=2, retry=None)
 def login(ctx: JobContext, user: str, password: str, pin: Secret[str], where: str) -> None:
     ctx.progress(1, total=2, note=f"as {user} with {password}, {pin} at {where}")
-    while hf.job(ctx.job.id).refresh().note is None:  # until the heartbeat has written it
+    while hf.job(ctx.job.id).refresh().record.note is None:  # until the heartbeat has written it
         time.sleep(0.01)
     log.warning("login of %s with %s, %s at %s and %s", user, password, pin, where, DSN)
     try:
@@ -196,12 +196,12 @@ def test_the_canary_is_nowhere_but_in_the_arguments(
     # It was all said, without the secrets.
     assert "usr with *** and *** at https://usr:***@host/x" in said
     assert "login of usr with ***, *** at https://usr:***@host/x and postgresql://usr:***@db.example/app" in said
-    [record] = [record for record in app.jobs() if record.task == "login"]
+    [record] = [job.record for job in app.jobs() if job.task == "login"]
     assert record.error_code == "Refused"
     assert record.note == "as usr with ***, *** at https://usr:***@host/x"
     [*_, attempt] = app.store.reads.attempts(ids[0])
     assert "ConnectionError: can't reach postgresql://usr:***@db.example/app" in (attempt.traceback or "")
-    assert {app.job(id).refresh().error_code for id in ids} == {
+    assert {app.job(id).refresh().record.error_code for id in ids} == {
         "Refused", "NO-***", "CANCELLED", "RETRY", "ValueError", "ExceptionGroup",
     }  # fmt: skip
 

@@ -203,8 +203,8 @@ def test_arguments_are_secret_by_their_mark_or_their_name() -> None:
         api_key: str = "",
     ) -> None: ...  # fmt: skip
 
-    assert hf.secrets("pay") == {"card", "pin", "codes", "api_key"}
-    assert hf.secrets("unknown") == set()
+    assert hf._secrets("pay") == {"card", "pin", "codes", "api_key"}
+    assert hf._secrets("unknown") == set()
 
 
 def test_marks_are_kept_beside_the_arguments_and_handlers_do_not_see_them() -> None:

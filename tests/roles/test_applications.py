@@ -26,7 +26,7 @@ def test_a_worker_can_do_everything_but_migrate(roles: Roles) -> None:
         jobs = app.enqueue_many(task.bind(number) for number in range(5))
         keyed = task.using(key="k").enqueue(9)
         assert app.drain() == 6
-        assert [keyed.result, jobs[4].result] == [9, 4]
+        assert [keyed.refresh().result, jobs[4].refresh().result] == [9, 4]
         jobs[3].retry()
         jobs[3].cancel()
         jobs[3].delete()

@@ -123,7 +123,7 @@ def test_everything_is_done_on_the_connection_and_left_as_it_was(opened: Any, ur
         assert kit.run_due() == []
         kit.advance("5s")
         kit.run_due(expect="succeeded")
-        assert [job.refresh().attempt for job in (outer, one, two)] == [2, 1, 1]
+        assert [job.refresh().record.attempt for job in (outer, one, two)] == [2, 1, 1]
         assert kit.assert_enqueued(count, table="c").id == two.id
         kit.crash(count.enqueue("d"))
         kit.advance("1m")

@@ -9,10 +9,26 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, assert_type
 
-from holdfast import AuditRecord, Exponential, Holdfast, Job, JobContext, State
-from holdfast.model.job import Changed, Pause
-from holdfast.model.why import Reason
-from holdfast.tasks.task import AsyncTask, Bound, SyncTask
+from holdfast import (
+    AsyncTask,
+    AttemptRecord,
+    AuditRecord,
+    Bound,
+    Changed,
+    Exponential,
+    Holdfast,
+    Job,
+    JobContext,
+    JobRecord,
+    LastError,
+    Pause,
+    Processed,
+    QueueSummary,
+    Reason,
+    State,
+    SyncTask,
+)
+from holdfast import Page as PageOf
 
 hf = Holdfast("sqlite:///unused.db")
 
@@ -120,7 +136,12 @@ if TYPE_CHECKING:
     job = plain.enqueue("x")
     assert_type(job.wait(), Page)
     assert_type(job.wait(timeout=3), Page)
+    assert_type(job.refresh(), Job[Page])
     assert_type(job.result, Page)
+    assert_type(job.record, JobRecord)
+    assert_type(job.error, LastError | None)
+    for update in job.updates():
+        assert_type(update, Job[Page])
     assert_type(job.state, State)
     assert_type(job.id, str)
     assert_type(hf.job("1"), Job[Any])
@@ -134,6 +155,19 @@ if TYPE_CHECKING:
         assert_type(await asynchronous("x"), list[str])
         assert_type(await asynchronous_with_context(1), None)
         assert_type(await hf.aenqueue_many(plain.bind(url) for url in "abc"), list[Job[Page]])
+        assert_type(await job.arefresh(), Job[Page])
+        assert_type(await job.acancel("why", by="me"), State)
+        assert_type(await job.aattempts(), list[AttemptRecord])
+        assert_type(await job.await_(3), Page)
+        assert_type(await hf.ajob("1"), Job[Any])
+        assert_type(await hf.ajobs("state:failed", limit=3), PageOf[Job[Any]])
+        assert_type(await hf.aqueues(), list[QueueSummary])
+        assert_type(await hf.adrain(jobs=3), Processed)
+        async for update in job.updates(timeout=3):
+            assert_type(update, Job[Page])
+        await job.acancel(3)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        await job.acancel(whom="me")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+        await hf.ajobs(limit="3")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
         await asynchronous.aenqueue(1)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
     # what a job promises is at least what it is asked for
@@ -163,7 +197,12 @@ if TYPE_CHECKING:
     hf.retry()  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     hf.retry("state:failed", who="ops")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     assert_type(hf.jobs("state:failed since:1h").next, str | None)
-    assert_type(hf.jobs("state:failed")[0].id, str)
+    assert_type(hf.jobs("state:failed")[0], Job[Any])
+
+    # settings are arguments with types
+    Holdfast("sqlite:///unused.db", lease=3.0, sync_in_loop="error", listen=None)
+    Holdfast(leese=3.0)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    Holdfast(lease="3")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
 def test_tasks_are_of_the_kind_of_their_handlers() -> None:

@@ -157,8 +157,8 @@ def test_a_wrapper_that_raises_before_the_yield_is_an_errored_attempt(hf: Holdfa
 
     job = hf.task(name="t", retry=0)(handler if colour == "sync" else coroutine).enqueue()
     hf.drain()
-    assert (job.state, ran, left) == (State.SUCCEEDED, [1], ["rescheduled", "succeeded"])
-    [errored] = job.attempts
+    assert (job.refresh().state, ran, left) == (State.SUCCEEDED, [1], ["rescheduled", "succeeded"])
+    [errored] = job.attempts()
     assert (errored.error_code, errored.error_message) == ("ConnectionError", "refused")
 
 

@@ -220,7 +220,7 @@ def test_a_runner_forgets_what_has_ended(monkeypatch: pytest.MonkeyPatch) -> Non
     """Here in this process, to see what it has in hand."""
     monkeypatch.setattr(child_module, "forks_are_no_runners", lambda *descriptors: None)
     ours, theirs = socket.socketpair()
-    child = PooledChild(theirs, batch_app.hf.settings, batch_app.hf.runner_group())
+    child = PooledChild(theirs, batch_app.hf.settings, batch_app.hf._runner_group())
     thread = threading.Thread(target=child.serve)
     channel, said = Channel(ours), list[ToWorker]()
     with ours, theirs, tempfile.TemporaryFile() as shared:
@@ -249,7 +249,7 @@ def test_what_is_too_much_for_one_frame_comes_in_several() -> None:
         for one in held[:200]
     ]
     ours, theirs = socket.socketpair()
-    child = PooledChild(theirs, batch_app.hf.settings, batch_app.hf.runner_group())
+    child = PooledChild(theirs, batch_app.hf.settings, batch_app.hf._runner_group())
     for one, outcome in zip(held, [*outcomes, *(returned(one, None) for one in held[200:])], strict=True):
         attempt = Attempt(one, number=int(one.id), started=1.0, ended=2.0)
         attempt.done, attempt.note = 1, "\N{PILE OF POO}" * NOTE_LIMIT

@@ -30,8 +30,8 @@ def test_the_context_tells_the_job_the_attempt_and_the_fence(hf: Holdfast) -> No
     assert info.correlation_id == "c-7"
     assert (first, second) == (1, 2)
     assert uuid.UUID(fence) != uuid.UUID(other_fence)
-    assert [attempt.fence for attempt in job.attempts] == [fence]
-    assert job.refresh().fence == other_fence
+    assert [attempt.fence for attempt in job.attempts()] == [fence]
+    assert job.refresh().record.fence == other_fence
     assert shown == f"<JobContext of job {job.id}: task, attempt 1>"
 
 
@@ -49,7 +49,7 @@ def test_a_checkpoint_is_found_by_the_next_attempt(hf: Holdfast) -> None:
     job = crawl.enqueue()
     assert hf.drain().attempts == 3
     assert found == [None, {"seen": [1]}, {"seen": [1, 2]}]
-    record = job.refresh()
+    record = job.refresh().record
     assert (record.state, record.checkpoint) == (State.SUCCEEDED, b'{"seen":[1,2,3]}')
     assert (record.pending, record.done) == (7, 3)
 
@@ -73,7 +73,7 @@ def test_an_asynchronous_handler_saves_without_blocking_its_loop(hf: Holdfast) -
         patch.setattr(type(hf.store.attempts), "checkpoint", noted)
         job = crawl.enqueue()
         hf.drain()
-    assert job.result == [1]
+    assert job.refresh().result == [1]
     assert len(threads) == 1
     assert threads[0] != "holdfast-loop"
 
@@ -88,8 +88,8 @@ def test_a_checkpoint_that_can_not_be_kept_is_an_error_of_the_handler(hf: Holdfa
 
     job = task.enqueue()
     hf.drain()
-    assert job.result == "goes on"
-    assert job.refresh().checkpoint is None
+    assert job.refresh().result == "goes on"
+    assert job.refresh().record.checkpoint is None
 
 
 def test_counts_that_no_column_holds_are_an_error_of_the_handler(hf: Holdfast) -> None:
@@ -107,7 +107,7 @@ def test_counts_that_no_column_holds_are_an_error_of_the_handler(hf: Holdfast) -
 
     job = task.enqueue()
     hf.drain()
-    assert job.result == "goes on"
+    assert job.refresh().result == "goes on"
 
 
 def test_progress_is_written_while_the_handler_runs_the_newest_only(
@@ -131,8 +131,8 @@ def test_progress_is_written_while_the_handler_runs_the_newest_only(
 
     job = task.enqueue()
     with working(hasty):
-        wait_until(lambda: job.refresh().done == 10_000)
-        record = job.refresh()
+        wait_until(lambda: job.refresh().record.done == 10_000)
+        record = job.refresh().record
         let_go.set()
         await_state(job, State.SUCCEEDED)
     assert (record.state, record.total, record.note) == (State.RUNNING, 10_000, "item 9999\N{SYMBOL FOR NULL}")
@@ -155,8 +155,8 @@ def test_track_yields_every_item_and_reports_how_far_it_is(hasty: Holdfast) -> N
     job = task.enqueue()
     with working(hasty):
         half.wait(20)
-        wait_until(lambda: job.refresh().done == 2)
-        assert job.refresh().total == 4
+        wait_until(lambda: job.refresh().record.done == 2)
+        assert job.refresh().record.total == 4
         let_go.set()
         await_state(job, State.SUCCEEDED)
     assert seen == [1, 2, 3, 4, 5, 6]

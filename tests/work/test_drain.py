@@ -49,7 +49,7 @@ def test_a_drain_follows_what_becomes_due_meanwhile(hf: Holdfast) -> None:
     stumbles.enqueue()
     done = hf.drain()
     assert (done, done.attempts, done.failed) == (6 + 1, 6 + 3, 0)
-    assert {record.state for record in hf.jobs()} == {State.SUCCEEDED}
+    assert {job.state for job in hf.jobs()} == {State.SUCCEEDED}
 
 
 def test_a_drain_counts_jobs_that_finished_and_says_how_many_failed_and_in_how_many_attempts(hf: Holdfast) -> None:
@@ -79,7 +79,7 @@ def test_arguments_of_others_that_are_too_deep_fail_their_own_job(hf: Holdfast) 
     _ = hf.store.enqueue(NewJob(task="greet", args=deep, max_attempts=1))
     hf.drain()
     bad = hf.job("2")
-    assert (good.state, bad.state) == (State.SUCCEEDED, State.FAILED)
+    assert (good.refresh().state, bad.refresh().state) == (State.SUCCEEDED, State.FAILED)
     assert bad.error is not None
     assert bad.error.code == "BAD_ARGUMENTS"
 
@@ -94,8 +94,8 @@ def test_arguments_that_are_no_text_fail_their_own_job(hf: Holdfast) -> None:
     with raw(hf.settings) as sql:
         sql("update holdfast_jobs set args = cast(x'7b226e616d65223a22ff227d' as text) where id = ?", bad.id)
     assert hf.drain() == 3
-    assert [job.state for job in good] == [State.SUCCEEDED] * 2
-    assert bad.state is State.FAILED
+    assert [job.refresh().state for job in good] == [State.SUCCEEDED] * 2
+    assert bad.refresh().state is State.FAILED
     assert bad.error is not None
     assert bad.error.code == "BAD_ARGUMENTS"
     assert "utf-8" in bad.error.message
@@ -129,7 +129,7 @@ def test_a_budget_of_jobs_is_kept(make_app: Callable[..., Holdfast], listen: boo
     assert app.drain(jobs=budget) == budget
     assert len(ran) == budget
     assert len(app.jobs(state="queued")) == 12 - budget
-    assert {record.attempt for record in app.jobs(state="queued")} == {0}
+    assert {job.record.attempt for job in app.jobs(state="queued")} == {0}
     assert app.drain(jobs=0) == 0
     assert app.drain(jobs=100) == 12 - budget
 
@@ -172,7 +172,7 @@ def test_a_drain_leaves_other_queues_alone(hf: Holdfast) -> None:
 
     here, there = task.using(queue="here").enqueue(), task.using(queue="there").enqueue()
     assert hf.drain(["here"]) == 1
-    assert [here.state, there.state] == [State.SUCCEEDED, State.QUEUED]
+    assert [here.refresh().state, there.refresh().state] == [State.SUCCEEDED, State.QUEUED]
 
 
 @pytest.mark.parametrize("host", ["here", "elsewhere"])
@@ -196,6 +196,6 @@ def test_a_drain_looks_after_the_jobs_of_one_that_died_before_it(make_app: Calla
     else:
         wait_until(lambda: app.store.look("w", ["task"], None).expired_leases)
     assert app.drain() == 1
-    assert job.result == "done"
-    [lost] = job.attempts
+    assert job.refresh().result == "done"
+    [lost] = job.attempts()
     assert (lost.outcome, lost.worker) == ("crashed", DEAD)

@@ -231,7 +231,7 @@ def test_a_lost_outcome_is_no_success(app: Holdfast, heard: Heard) -> None:
     @app.task
     def thief(ctx: JobContext) -> None:
         app.pause_task("thief")
-        app.store.rescues.rescue(by_expiry=False, dead=[app.job(ctx.job.id).refresh().worker or ""])
+        app.store.rescues.rescue(by_expiry=False, dead=[app.job(ctx.job.id).refresh().record.worker or ""])
 
     thief.enqueue()
     app.drain()
@@ -277,7 +277,7 @@ def test_nothing_is_said_of_single_jobs_when_nobody_listens(monkeypatch: pytest.
     monkeypatch.setattr("holdfast.worker.outbox.job_fields", never)
     assert not events.wanted("succeeded")
     jobs = [by_handler(how)(app) for how in ("succeed", "fail", "reschedule")]
-    assert [job.state for job in jobs] == [State.SUCCEEDED, State.FAILED, State.QUEUED]
+    assert [job.refresh().state for job in jobs] == [State.SUCCEEDED, State.FAILED, State.QUEUED]
 
 
 assert retention.EVERY > 60  # purges in these tests are those that are asked for

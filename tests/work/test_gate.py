@@ -71,8 +71,10 @@ def test_random_schedules_of_threads_and_coroutines_come_to_an_end(
     ended = {int(one.id): one for one in app.jobs(queue="default", limit=500)}
     with closing(sqlite3.connect(path_of(app.settings), timeout=60, isolation_level=None)) as db:
         paid = [n for (n,) in db.execute("select n from paid order by n")]
-    assert paid == sorted(n for n, one in ended.items() if one.task != "save" and one.state is State.SUCCEEDED)
-    assert all(one.state in (State.SUCCEEDED, State.CANCELLED) for one in ended.values())
+    assert paid == sorted(
+        n for n, one in ended.items() if one.task != "save" and one.refresh().state is State.SUCCEEDED
+    )
+    assert all(one.refresh().state in (State.SUCCEEDED, State.CANCELLED) for one in ended.values())
     assert holder_of(path_of(app.settings)) is None
 
 
@@ -156,7 +158,7 @@ def test_a_long_transaction_is_warned_of(
 
     slow, quick = pay.enqueue(0.1), pay.enqueue(0.0)
     app.drain()
-    assert slow.state is quick.state is State.SUCCEEDED
+    assert slow.refresh().state is quick.refresh().state is State.SUCCEEDED
     [told] = heard.of("writers_waited")
     assert (told["job"], told["task"]) == (slow.id, "pay")
     assert told["seconds"] >= 0.1

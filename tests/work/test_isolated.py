@@ -70,7 +70,7 @@ def test_each_attempt_has_a_process_a_group_and_little_environment_of_its_own(hf
         assert not env.keys() & {"HOLDFAST_URL", "DATABASE_URL", "API_TOKEN", "PYTEST_CURRENT_TEST"}
         assert app.hf.settings.url not in str(found)
         assert not Path(env["TMPDIR"]).exists(), "what it put there is gone with it"
-        [attempt] = job.attempts
+        [attempt] = job.attempts()
         assert (attempt.outcome, attempt.output) == ("succeeded", "on stdout\non stderr\n")
     assert seen[0]["pid"] != seen[1]["pid"]
     assert seen[0]["env"]["TMPDIR"] != seen[1]["env"]["TMPDIR"]
@@ -107,22 +107,22 @@ def test_others_of_the_application_go_on_as_before(hf: Holdfast) -> None:
     jobs = [app.plain.enqueue(3), app.adouble.enqueue(4)]
     with working(hf):
         assert [job.wait(timeout=PATIENCE) for job in jobs] == [3, 8]
-    assert jobs[0].attempts == []
-    assert jobs[1].attempts == [], "nothing was written"
+    assert jobs[0].attempts() == []
+    assert jobs[1].attempts() == [], "nothing was written"
 
 
 def test_progress_and_checkpoints_are_kept_without_a_way_to_the_database(hf: Holdfast, tmp_path: Path) -> None:
     job = app.from_checkpoint.enqueue(str(tmp_path / "here"), str(tmp_path / "go"))
     with working(hf):
         pid_at(tmp_path / "here")
-        record = job.refresh()
+        record = job.refresh().record
         assert (record.checkpoint, record.pending) == (b'{"seen":3}', 6)
-        wait_until(lambda: job.refresh().done == 3)
-        record = job.refresh()
+        wait_until(lambda: job.refresh().record.done == 3)
+        record = job.refresh().record
         assert (record.total, record.note) == (9, "a third")
         (tmp_path / "go").touch()
         assert job.wait(timeout=PATIENCE) == {"seen": 3}
-    [errored] = job.attempts
+    [errored] = job.attempts()
     assert (errored.outcome, errored.error_code, errored.error_message) == ("errored", "ValueError", "not yet")
     assert "isolated_app.py" in (errored.traceback or "")
 
@@ -132,7 +132,7 @@ def test_steps_are_kept_without_a_way_to_the_database(hf: Holdfast) -> None:
     with working(hf):
         first, second = job.wait(timeout=PATIENCE)
     assert first != second
-    assert len(job.attempts) == 1
+    assert len(job.attempts()) == 1
 
 
 def test_the_stack_of_a_handler_is_told_from_its_process(hf: Holdfast, tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ def test_output_can_be_read_while_it_is_written(hf: Holdfast, tmp_path: Path, se
         assert (shown.returncode, shown.stdout) == (0, so_far)
         (tmp_path / "here.go").touch()
         job.wait(timeout=PATIENCE)
-    assert job.output() == job.attempts[-1].output == f"{so_far}the end\n"
+    assert job.output() == job.attempts()[-1].output == f"{so_far}the end\n"
 
 
 def test_a_job_that_shares_its_process_has_no_output_of_its_own(make_app: Callable[..., Holdfast]) -> None:
@@ -187,8 +187,8 @@ def test_the_database_is_there_only_if_the_task_asked_for_it(hf: Holdfast) -> No
                 job.wait(timeout=PATIENCE)
         assert served.wait(timeout=PATIENCE) == "recorded"
         assert hf.job(another.wait(timeout=PATIENCE)).wait(timeout=PATIENCE) == 1
-        wait_until(lambda: served.attempts)
-    assert [attempt.output for attempt in served.attempts] == ["before\nafter\n"]
+        wait_until(lambda: served.attempts())
+    assert [attempt.output for attempt in served.attempts()] == ["before\nafter\n"]
 
 
 def test_output_is_capped_and_without_secrets(hf: Holdfast) -> None:
@@ -197,8 +197,8 @@ def test_output_is_capped_and_without_secrets(hf: Holdfast) -> None:
     with working(hf):
         await_state(told, State.CANCELLED, timeout=PATIENCE)
         long.wait(timeout=PATIENCE)
-    assert told.attempts[0].output == "it is ***; DATABASE postgresql://u:***@h/d\n"
-    output = long.attempts[0].output or ""
+    assert told.attempts()[0].output == "it is ***; DATABASE postgresql://u:***@h/d\n"
+    output = long.attempts()[0].output or ""
     assert output.startswith("line 0\nline 1\n")
     assert output.endswith("line 99998\nline 99999\n")
     assert "bytes left out …" in output
@@ -210,8 +210,8 @@ def test_who_writes_without_end_keeps_nobody_busy(hf: Holdfast) -> None:
     with working(hf):
         assert other.wait(timeout=PATIENCE) == 4
         await_state(endless, State.FAILED, timeout=PATIENCE)
-    assert endless.attempts[0].error_code == "TIMED_OUT"
-    assert (endless.attempts[0].output or "").startswith("y\ny\n")
+    assert endless.attempts()[0].error_code == "TIMED_OUT"
+    assert (endless.attempts()[0].output or "").startswith("y\ny\n")
 
 
 # -- how it ends -------------------------------------------------------------------------------------------------------
@@ -222,7 +222,7 @@ def test_a_crash_is_charged_at_once_and_told_in_words(hf: Holdfast, how: str) ->
     job = app.crash.using(max_attempts=1).enqueue(how)
     with working(hf):
         await_state(job, State.FAILED, timeout=PATIENCE)
-    [attempt] = job.attempts
+    [attempt] = job.attempts()
     cause = "exited with status 3" if how == "exit" else f"was ended by {how}"
     assert (attempt.outcome, attempt.error_code) == ("crashed", "CRASHED")
     assert f"its process {cause} (at 4 of 10)" in (attempt.error_message or "")
@@ -236,16 +236,16 @@ def test_three_crashes_in_a_row_quarantine_the_job_and_harm_nobody_else(hf: Hold
         await_state(poison, State.FAILED, timeout=PATIENCE)
         (tmp_path / "go").touch()
         assert bystander.wait(timeout=PATIENCE) == "done"
-    assert poison.refresh().error_code == "QUARANTINED"
-    assert [attempt.outcome for attempt in poison.attempts] == ["crashed"] * 3
-    assert bystander.refresh().attempt == 1
+    assert poison.refresh().record.error_code == "QUARANTINED"
+    assert [attempt.outcome for attempt in poison.attempts()] == ["crashed"] * 3
+    assert bystander.refresh().record.attempt == 1
 
 
 def test_a_memory_bomb_costs_only_its_own_attempt(hf: Holdfast) -> None:
     job = app.hoard.enqueue()
     with working(hf):
         await_state(job, State.FAILED, timeout=PATIENCE)
-    [attempt] = job.attempts
+    [attempt] = job.attempts()
     assert (attempt.outcome, attempt.error_code) == ("errored", "MemoryError")
 
 
@@ -255,7 +255,7 @@ def test_a_handler_out_of_time_is_interrupted_and_may_clean_up(hf: Holdfast, tmp
         for job in jobs:
             await_state(job, State.FAILED, timeout=PATIENCE)
     for job in jobs:
-        [attempt] = job.attempts
+        [attempt] = job.attempts()
         assert (attempt.outcome, attempt.error_code) == ("timed_out", "TIMED_OUT")
         assert attempt.error_message == "it ran longer than its timeout of 1 s"
         assert attempt.output == "cleaned up\n"
@@ -270,7 +270,7 @@ def test_who_does_not_stop_is_killed_with_everything_it_started(hf: Holdfast, tm
         await_state(job, State.FAILED, timeout=PATIENCE)
         assert is_gone(pid)
         assert is_gone(child)
-    [attempt] = job.attempts
+    [attempt] = job.attempts()
     assert (attempt.outcome, attempt.error_message) == (
         "timed_out",
         "it ran longer than its timeout of 1 s, and did not stop when it was told to (at 7)",
@@ -287,7 +287,7 @@ def test_a_frozen_process_is_found_by_its_lack_of_progress(hf: Holdfast, tmp_pat
         os.kill(pid, signal.SIGSTOP)
         assert job.wait(timeout=PATIENCE) == "the second time"
         assert is_gone(pid)
-    [attempt] = job.attempts
+    [attempt] = job.attempts()
     assert (attempt.outcome, attempt.error_code) == ("timed_out", "STALLED")
     assert (attempt.error_message or "").startswith("it made no progress for 2 s")
 
@@ -312,7 +312,7 @@ def test_pause_is_forced_too_and_the_job_resumes_from_its_checkpoint(hf: Holdfas
         assert is_gone(pid)
         job.resume()
         assert job.wait(timeout=PATIENCE) == "was here"
-    assert job.refresh().attempt == 1, "a pause is not charged"
+    assert job.refresh().record.attempt == 1, "a pause is not charged"
 
 
 def test_at_shutdown_what_runs_on_is_released_uncharged_and_no_process_is_left(hf: Holdfast, tmp_path: Path) -> None:
@@ -328,8 +328,8 @@ def test_at_shutdown_what_runs_on_is_released_uncharged_and_no_process_is_left(h
         (tmp_path / "go").touch()
         wait_until(worker._ended.is_set)
         assert all(map(is_gone, pids))
-    assert [job.state for job in jobs] == [State.QUEUED, State.QUEUED, State.SUCCEEDED]
-    assert [job.refresh().attempt for job in jobs] == [0, 0, 1]
+    assert [job.refresh().state for job in jobs] == [State.QUEUED, State.QUEUED, State.SUCCEEDED]
+    assert [job.refresh().record.attempt for job in jobs] == [0, 0, 1]
 
 
 def test_a_signal_to_all_processes_of_a_service_ends_no_attempt(hf: Holdfast, tmp_path: Path) -> None:
@@ -346,7 +346,7 @@ def test_a_process_that_meddles_with_its_line_harms_only_itself(hf: Holdfast) ->
     with working(hf):
         await_state(job, State.FAILED, timeout=PATIENCE)
         assert other.wait(timeout=PATIENCE) == 2
-    [attempt] = job.attempts
+    [attempt] = job.attempts()
     assert (attempt.outcome, attempt.error_code) == ("errored", "GARBLED")
     assert "its process was ended, for it sent what can't be understood" in (attempt.error_message or "")
 
@@ -357,7 +357,7 @@ def test_many_threads_of_an_attempt_can_ask_at_once_and_get_large_answers(hf: Ho
     job = app.in_many_threads.enqueue(threads, size)
     with working(hf):
         assert job.wait(timeout=2 * PATIENCE) == [size] * threads
-    [first] = job.attempts  # the second succeeded
+    [first] = job.attempts()  # the second succeeded
     assert (first.outcome, first.error_code) == ("errored", "ValueError")
 
 
@@ -369,7 +369,7 @@ def test_what_cannot_begin_says_why(hf: Holdfast, monkeypatch: pytest.MonkeyPatc
     job = app.adouble.using(max_attempts=1).enqueue(1)
     with working(hf):
         await_state(job, State.FAILED, timeout=PATIENCE)
-    record = job.refresh()
+    record = job.refresh().record
     assert record.error_code == "NOT_BEGUN"
     assert "its process could not begin: HF1107 there is no module 'tests.work.nowhere'" in (record.error_message or "")
     assert heard.of("errored")
@@ -383,7 +383,7 @@ def test_a_system_without_room_for_a_process_costs_no_attempt(
     with working(hf):
         wait_until(lambda: [e for e in heard.of("unavailable") if "no process could be started" in e["error"]])
         await_state(job, State.QUEUED, timeout=PATIENCE)
-    assert job.refresh().attempt == 0
+    assert job.refresh().record.attempt == 0
 
 
 def test_a_process_that_ends_after_the_runner_was_closed_leaves_no_directory(hf: Holdfast, tmp_path: Path) -> None:

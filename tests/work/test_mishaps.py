@@ -83,8 +83,8 @@ def test_a_result_that_can_t_even_be_looked_at_fails_its_job_and_frees_the_slot(
     bad = app.task(name="deep")(deep if kind == "sync" else adeep).enqueue()
     fine = after.enqueue()
     assert app.drain() == 2
-    assert bad.state is State.FAILED
-    assert fine.result == 1
+    assert bad.refresh().state is State.FAILED
+    assert fine.refresh().result == 1
 
 
 def test_a_handler_that_meets_an_absent_database_is_not_charged(hf: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,8 +101,8 @@ def test_a_handler_that_meets_an_absent_database_is_not_charged(hf: Holdfast, mo
     job = asks.enqueue()
     hf.drain()
     assert tries == [1, 1]
-    assert job.result == "done"
-    assert [attempt.outcome for attempt in job.attempts] == ["released"]
+    assert job.refresh().result == "done"
+    assert [attempt.outcome for attempt in job.attempts()] == ["released"]
 
 
 def test_a_checkpoint_waits_out_an_outage(hf: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,8 +122,8 @@ def test_a_checkpoint_waits_out_an_outage(hf: Holdfast, monkeypatch: pytest.Monk
 
     job = saves.enqueue()
     assert hf.drain() == 1
-    assert job.state is State.SUCCEEDED
-    assert job.refresh().checkpoint == b'{"at":3}'
+    assert job.refresh().state is State.SUCCEEDED
+    assert job.refresh().record.checkpoint == b'{"at":3}'
 
 
 def test_who_waits_for_a_job_waits_out_an_outage(hf: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,7 +154,7 @@ def test_an_error_after_a_committed_success_fails_nothing_and_says_so_to_nobody(
 
     job = late.enqueue()
     hf.drain()
-    assert job.result == 3
+    assert job.refresh().result == 3
     assert heard.of("failed") == []
 
 
@@ -166,7 +166,7 @@ def test_a_transaction_ended_inside_its_block_is_refused(hf: Holdfast) -> None:
 
     job = impatient.enqueue()
     hf.drain()
-    assert job.state is State.FAILED
+    assert job.refresh().state is State.FAILED
 
 
 @sqlite_only
@@ -186,7 +186,7 @@ def test_what_a_handler_sets_on_its_connection_ends_with_it(hf: Holdfast) -> Non
     job = even.enqueue()
     assert job.id == "2"
     assert hf.drain() == 1
-    assert job.result == "fine"
+    assert job.refresh().result == "fine"
 
 
 @sqlite_only
@@ -204,7 +204,7 @@ def test_enqueuing_elsewhere_beside_one_s_own_open_transaction_is_nobody_s_troub
 
     job = tell.enqueue()
     hf.drain()
-    assert job.state is State.SUCCEEDED
+    assert job.refresh().state is State.SUCCEEDED
     assert len(other.jobs()) == 1
     other.close()
 
@@ -289,11 +289,11 @@ def test_one_row_locked_by_someone_stops_nobody_else(hf: Holdfast, monkeypatch: 
         someone.execute(f"select 1 from {table} where id = {locked.id} for update".encode())
         go_on.set()
         jobs = hf.enqueue_many(other.bind() for _ in range(50))
-        wait_until(lambda: all(job.state in FINISHED for job in jobs), timeout=30)
-        assert locked.state is State.RUNNING
+        wait_until(lambda: all(job.refresh().state in FINISHED for job in jobs), timeout=30)
+        assert locked.refresh().state is State.RUNNING
         someone.rollback()
-        wait_until(lambda: locked.state is State.SUCCEEDED, timeout=60)
-    assert [attempt.outcome for attempt in locked.attempts] == []
+        wait_until(lambda: locked.refresh().state is State.SUCCEEDED, timeout=60)
+    assert [attempt.outcome for attempt in locked.attempts()] == []
 
 
 @postgres_only
@@ -303,7 +303,7 @@ def test_a_caller_s_own_kind_of_cursor_does_not_matter(hf: Holdfast) -> None:
 
     with psycopg.connect(hf.settings.url, cursor_factory=psycopg.ClientCursor) as connection:
         job = task.using(conn=connection).enqueue()
-    assert job.state is State.QUEUED
+    assert job.refresh().state is State.QUEUED
 
 
 def test_a_drain_is_not_over_because_one_look_failed(hf: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -341,8 +341,8 @@ def test_a_success_that_came_at_the_end_of_the_grace_is_not_given_back(
     worker.stop()
     worker._shutdown.finish()
     worker._end()
-    assert job.result == 5
-    assert job.attempts == []
+    assert job.refresh().result == 5
+    assert job.attempts() == []
 
 
 def test_odd_calls_are_answered_in_words(hf: Holdfast) -> None:
@@ -413,4 +413,4 @@ def test_a_holder_frozen_in_its_transaction_can_be_rescued(make_app: Callable[..
     wait_until(lambda: app.store.rescues.rescue(by_expiry=False, dead=["frozen"]), timeout=30)
     with pytest.raises(StoreUnavailable):
         frozen.__exit__(None, None, None)  # too late: the server has ended the session
-    assert job.state is State.QUEUED
+    assert job.refresh().state is State.QUEUED

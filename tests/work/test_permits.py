@@ -81,8 +81,8 @@ def test_more_handlers_than_connections_wait_in_line(make_app: Callable[..., Hol
             ).fetchall()
         assert open_now <= 3
         go_on.set()
-        wait_until(lambda: all(job.state is State.SUCCEEDED for job in jobs))
-    assert {job.refresh().attempt for job in jobs} == {1}
+        wait_until(lambda: all(job.refresh().state is State.SUCCEEDED for job in jobs))
+    assert {job.refresh().record.attempt for job in jobs} == {1}
     assert (crowd.most, crowd.entered) == (3, 40)
 
 
@@ -116,10 +116,10 @@ def test_who_waits_for_a_connection_can_be_stopped(
         assert begun.wait(10)
         if how == "cancel":
             second.cancel()
-            wait_until(lambda: second.state is State.CANCELLED)
+            wait_until(lambda: second.refresh().state is State.CANCELLED)
         elif how == "timeout":
-            wait_until(lambda: second.state is State.FAILED)
-            assert second.refresh().error_code == "TIMED_OUT"
+            wait_until(lambda: second.refresh().state is State.FAILED)
+            assert second.refresh().record.error_code == "TIMED_OUT"
         else:
             # As if another worker had taken it over, and this one alone.
             with raw(app.settings) as sql:
@@ -127,9 +127,9 @@ def test_who_waits_for_a_connection_can_be_stopped(
             wait_until(lambda: any(told["job"] == second.id for told in heard.of("lease_lost")))
         assert crowd.entered == 1
         go_on.set()
-        wait_until(lambda: first.state is State.SUCCEEDED)
+        wait_until(lambda: first.refresh().state is State.SUCCEEDED)
         third = hold.enqueue()  # whoever was stopped has left the line
-        wait_until(lambda: third.state is State.SUCCEEDED)
+        wait_until(lambda: third.refresh().state is State.SUCCEEDED)
     assert crowd.entered == 2
 
 
@@ -153,8 +153,8 @@ def test_a_server_that_refuses_connections_is_asked_again(
     hold = declare(app, crowd, go_on, plain=plain)
     job = hold.enqueue()
     with working(app):
-        wait_until(lambda: job.state is State.SUCCEEDED)
-    assert (job.refresh().attempt, len(tried), crowd.entered) == (1, 4, 1)
+        wait_until(lambda: job.refresh().state is State.SUCCEEDED)
+    assert (job.refresh().record.attempt, len(tried), crowd.entered) == (1, 4, 1)
     assert tried[3] - tried[2] > tried[1] - tried[0]
 
 
@@ -177,8 +177,8 @@ def test_a_plain_with_in_a_coroutine_is_refused(make_app: Callable[..., Holdfast
 
     job = pay.enqueue()
     app.drain()
-    assert job.state is State.FAILED
-    assert "async with ctx.transaction()" in (job.refresh().error_message or "")
+    assert job.refresh().state is State.FAILED
+    assert "async with ctx.transaction()" in (job.refresh().record.error_message or "")
 
 
 def test_permits_are_granted_in_order_and_pass_over_who_left(engine: str) -> None:

@@ -30,9 +30,9 @@ def test_rate_and_time_left_are_told_while_it_runs(hasty: Holdfast) -> None:
                 break
 
     job = task.enqueue()
-    assert job.progress is None
+    assert job.refresh().progress is None
     with working(hasty):
-        progress = wait_until(lambda: (p := job.progress) and p.rate and p)
+        progress = wait_until(lambda: (p := job.refresh().progress) and p.rate and p)
         assert progress
         assert progress.done is not None
         assert 0 < progress.done < 100_000
@@ -42,7 +42,7 @@ def test_rate_and_time_left_are_told_while_it_runs(hasty: Holdfast) -> None:
         assert progress.seconds_left == (100_000 - progress.done) / progress.rate
         let_go.set()
         await_state(job, State.SUCCEEDED)
-    done = job.progress
+    done = job.refresh().progress
     assert done is not None
     assert (done.rate, done.seconds_left, done.total) == (None, None, 100_000)
 
@@ -59,7 +59,7 @@ def test_the_first_progress_is_written_soon_not_at_the_next_beat(make_app: MakeA
 
     job = task.enqueue()
     with working(hf):
-        wait_until(lambda: job.progress)
+        wait_until(lambda: job.refresh().progress)
         let_go.set()
 
 
@@ -143,7 +143,7 @@ def test_what_one_call_says_another_does_not_take_back(hasty: Holdfast) -> None:
 
     job = task.enqueue()
     with working(hasty):
-        progress = wait_until(lambda: (p := job.progress) and p.done == 6 and p)
+        progress = wait_until(lambda: (p := job.refresh().progress) and p.done == 6 and p)
         let_go.set()
     assert progress
     assert (progress.total, progress.note) == (10, "begins")
@@ -167,7 +167,7 @@ def test_a_paused_job_shows_how_far_it_came_and_goes_on_counting_there(hf: Holdf
         reached.wait(20)
         job.pause()
         await_state(job, State.PAUSED)
-        progress = job.progress
+        progress = job.refresh().progress
         assert progress is not None
         # Reported since the last beat, or never written before: it was not lost with the attempt.
         assert (progress.done, progress.total, progress.rate) == (413, 1000, None)
@@ -200,7 +200,7 @@ def test_track_goes_through_asynchronous_items_and_stops_between_them(hf: Holdfa
         reached.wait(20)
         job.cancel("enough")
         await_state(job, State.CANCELLED)
-    assert job.refresh().error_message == "enough"
+    assert job.refresh().record.error_message == "enough"
 
 
 def test_a_plain_call_tracks_without_a_job() -> None:
@@ -238,7 +238,7 @@ def test_what_was_reported_last_is_recorded_with_the_outcome(make_app: MakeApp, 
 
     job = hf.task(name="task")(work if colour == "plain" else awork).enqueue()
     hf.drain()
-    progress = job.progress
+    progress = job.refresh().progress
     assert progress is not None
     assert (progress.done, progress.total, progress.note) == (31, 40, "nearly there")
 
@@ -251,7 +251,7 @@ def test_a_checkpoint_that_counts_overrules_what_was_reported_before(hf: Holdfas
 
     job = task.enqueue()
     hf.drain()
-    assert job.refresh().done == 10
+    assert job.refresh().record.done == 10
 
 
 def test_progress_that_is_reported_while_it_is_taken_is_not_lost() -> None:
@@ -289,5 +289,5 @@ def test_a_note_is_cut_and_cleaned_whenever_it_is_passed_on(hf: Holdfast, monkey
 
     job = task.enqueue()
     hf.drain()
-    assert job.state is State.SUCCEEDED
+    assert job.refresh().state is State.SUCCEEDED
     assert seen[0] is None, "how to take secrets out is known before there is a note"

@@ -73,7 +73,7 @@ class Stage:
     def assert_each_ran_once(self) -> None:
         assert self.ran == Counter(range(self.QUICK + 1 + self.FOLLOWERS))
         for job in (self.first, *self.followers):
-            assert (job.state, job.refresh().attempt, job.attempts) == (State.SUCCEEDED, 1, [])
+            assert (job.refresh().state, job.refresh().record.attempt, job.attempts()) == (State.SUCCEEDED, 1, [])
 
 
 @pytest.fixture
@@ -148,7 +148,10 @@ def test_what_was_claimed_ahead_and_can_not_begin_is_run_by_another_worker(stage
         with working(app):
             wait_until(lambda: play.followers_run() == play.FOLLOWERS, "another worker to run them")
         assert time.monotonic() - waited_since < TOO_LATE + 15
-        assert (play.first.state, stuck.desk.in_flight.attempts()[0].held.id) == (State.RUNNING, int(play.first.id))
+        assert (play.first.refresh().state, stuck.desk.in_flight.attempts()[0].held.id) == (
+            State.RUNNING,
+            int(play.first.id),
+        )
         wait_until(lambda: play.running() == 1)
         play.let_go.set()
         play.first.wait(timeout=20)
@@ -164,8 +167,8 @@ def test_what_can_not_begin_is_held_for_a_second_and_not_taken_again(stage: tupl
         polls = stuck.desk.meters.polls
         stuck.desk.wakeups.wake()
         for job in play.followers:
-            record = job.refresh()
-            assert (record.state, record.attempt, job.attempts) == (State.QUEUED, 0, [])
+            record = job.refresh().record
+            assert (record.state, record.attempt, job.attempts()) == (State.QUEUED, 0, [])
         assert stuck.desk.meters.polls == polls
         play.let_go.set()
         for job in play.followers:
@@ -183,13 +186,15 @@ def test_a_worker_that_stops_gives_back_at_once_what_did_not_begin(stage: tuple[
     play.until_claimed_ahead()
     worker.stop()
     wait_until(lambda: play.running() == 1, "what did not begin to be given back")
-    assert play.first.state is State.RUNNING
+    assert play.first.refresh().state is State.RUNNING
     play.let_go.set()
     thread.join(20)
     assert not thread.is_alive()
-    assert (play.first.state, play.first.result) == (State.SUCCEEDED, play.QUICK), "what ran was let finish"
+    assert (play.first.refresh().state, play.first.refresh().result) == (State.SUCCEEDED, play.QUICK), (
+        "what ran was let finish"
+    )
     for job in play.followers:
-        assert (job.state, job.refresh().attempt, job.attempts) == (State.QUEUED, 0, [])
+        assert (job.refresh().state, job.refresh().record.attempt, job.attempts()) == (State.QUEUED, 0, [])
     assert play.followers_run() == 0
     assert app.drain() == play.FOLLOWERS
     play.assert_each_ran_once()
@@ -214,6 +219,6 @@ def test_what_people_ask_of_a_job_claimed_ahead_is_done_without_running_it(
             job.wait(timeout=20)
     assert play.followers_run() == len(others)
     assert play.ran[play.QUICK + 1] == 0
-    record = asked.refresh()
-    assert (record.attempt, asked.attempts) == (0, [])
+    record = asked.refresh().record
+    assert (record.attempt, asked.attempts()) == (0, [])
     assert record.error_code == ("CANCELLED" if verb == "cancel" else None)

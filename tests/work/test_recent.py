@@ -77,5 +77,5 @@ def test_nothing_is_forgotten(hasty: Holdfast, settings: Settings, busy: bool) -
             note.enqueue(n).wait(timeout=20)
         wait_until(lambda: ran[100] and ran[101], timeout=30)
         await_state(later, State.SUCCEEDED)
-    assert {job.state for job in jobs} == {State.SUCCEEDED}
+    assert {job.refresh().state for job in jobs} == {State.SUCCEEDED}
     assert max(ran.values()) == 2, "1 to 99 came twice, no other"

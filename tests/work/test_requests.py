@@ -122,9 +122,9 @@ def test_a_cancel_reaches_a_running_job(hasty: Holdfast, stage: Stage, way: str)
         stage.started.acquire(timeout=20)
         assert job.cancel() is State.RUNNING  # a request, until it takes effect
         await_state(job, State.CANCELLED)
-    record = job.refresh()
+    record = job.refresh().record
     assert (record.error_code, record.error_message) == ("CANCELLED", "cancelled on request")
-    assert [attempt.outcome for attempt in job.attempts] == ["cancelled"]
+    assert [attempt.outcome for attempt in job.attempts()] == ["cancelled"]
     assert len(stage.stopped) == 1
 
 
@@ -137,8 +137,8 @@ def test_a_pause_parks_a_running_job_and_resume_goes_on_from_the_checkpoint(
         stage.started.acquire(timeout=20)
         assert job.pause() is State.RUNNING
         await_state(job, State.PAUSED)
-        assert job.refresh().attempt == 0  # not charged
-        assert [attempt.outcome for attempt in job.attempts] == ["parked"]
+        assert job.refresh().record.attempt == 0  # not charged
+        assert [attempt.outcome for attempt in job.attempts()] == ["parked"]
         stage.again = True
         job.resume()
         assert job.wait(timeout=20) == ("saved on the way out" if way == "should_stop" else "saved")
@@ -189,7 +189,7 @@ def test_a_cancel_outlives_an_attempt_that_errors(hasty: Holdfast) -> None:
         job.cancel()
         let_go.set()
         await_state(job, State.CANCELLED)
-    assert [attempt.error_code for attempt in job.attempts] == ["ZeroDivisionError"]
+    assert [attempt.error_code for attempt in job.attempts()] == ["ZeroDivisionError"]
 
 
 # -- the lease is lost -------------------------------------------------------------------------------------------------
@@ -209,8 +209,8 @@ def test_who_lost_the_lease_is_stopped_and_its_result_dropped(
         assert worker.desk.meters.attempts == 0
     assert [told["job"] for told in heard.of("lease_lost")] == [job.id]
     assert heard.of("errored") == []
-    assert job.state is State.QUEUED
-    assert [attempt.outcome for attempt in job.attempts] == ["crashed"]  # as the rescue saw it
+    assert job.refresh().state is State.QUEUED
+    assert [attempt.outcome for attempt in job.attempts()] == ["crashed"]  # as the rescue saw it
 
 
 def test_a_result_that_comes_after_the_lease_is_lost_is_dropped(hf: Holdfast, heard: Heard) -> None:
@@ -228,8 +228,8 @@ def test_a_result_that_comes_after_the_lease_is_lost_is_dropped(hf: Holdfast, he
         take_over(hf, job.id)
         let_go.set()
         wait_until(lambda: worker.desk.meters.lost == 1)
-    assert job.state is State.QUEUED
-    assert job.refresh().result is None
+    assert job.refresh().state is State.QUEUED
+    assert job.refresh().record.result is None
     assert [told["job"] for told in heard.of("lease_lost")] == [job.id]
 
 
@@ -238,8 +238,8 @@ def test_the_handler_of_a_job_finished_elsewhere_is_stopped(make_app: Callable[.
     job: Job[Any] = app.task(name="task")(stage.coroutine).enqueue()
     with working(app) as worker:
         stage.started.acquire(timeout=20)
-        record = job.refresh()
+        record = job.refresh().record
         assert record.fence is not None
         app.store.attempts.succeed(Ref(int(job.id), record.fence), b'"by someone else"')
         wait_until(lambda: worker.desk.idle())
-    assert job.result == "by someone else"
+    assert job.refresh().result == "by someone else"

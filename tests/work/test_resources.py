@@ -99,9 +99,9 @@ def test_resources_are_opened_once_injected_and_closed_in_reverse_order(hf: Hold
     third = without.enqueue(3)
     assert told == [], "nothing is opened where jobs are only enqueued"
     assert hf.drain() == 3
-    assert (first.result, third.result) == ("pool", 3)
-    assert second.result == "1 browser holdfast-loop pool y session"
-    assert first.refresh().args == b'{"n":1}'
+    assert (first.refresh().result, third.refresh().result) == ("pool", 3)
+    assert second.refresh().result == "1 browser holdfast-loop pool y session"
+    assert first.refresh().record.args == b'{"n":1}'
     opened = [line for line in told if line.startswith("open")]
     assert sorted(opened) == ["open browser with pool", "open pool of 3", "open session", "open settings"]
     assert told.index("open settings") < told.index("open pool of 3") < told.index("open browser with pool")
@@ -131,7 +131,7 @@ def test_an_asynchronous_resource_is_closed_in_the_task_that_opened_it(hf: Holdf
 
     job = task.enqueue()
     hf.drain()
-    assert job.result == "done"
+    assert job.refresh().result == "done"
     assert closed == [True]
 
 
@@ -150,7 +150,7 @@ def test_without_naming_one_the_annotation_says_which(hf: Holdfast) -> None:
 
     job = task.enqueue()
     hf.drain()
-    assert job.result == "by annotation"
+    assert job.refresh().result == "by annotation"
 
 
 # -- what is refused before anything is claimed ------------------------------------------------------------------------
@@ -306,7 +306,7 @@ def test_a_worker_whose_resource_can_not_be_opened_says_so_and_takes_no_job(hf: 
         with pytest.raises(HoldfastError, match=f"the {named[kind]}.*they stay queued.*ConnectionRefusedError: nobody"):
             act()
     assert closed == ["before"] * 2, "what was opened by then is closed"
-    assert (job.state, job.refresh().attempt) == (State.QUEUED, 0)
+    assert (job.refresh().state, job.refresh().record.attempt) == (State.QUEUED, 0)
     assert hf.store.workers.all() == []
 
 
@@ -334,7 +334,7 @@ def test_a_resource_that_can_not_be_closed_is_told_and_the_others_are_closed(hf:
 
     job = task.enqueue()
     assert hf.drain() == 1
-    assert job.result == "firstsecondthird"
+    assert job.refresh().result == "firstsecondthird"
     assert closed == ["first"]
     assert [fields["resource"] for fields in heard.of("resource_stuck")] == ["third", "second"]
 
@@ -487,7 +487,11 @@ def test_the_error_hook_hears_of_every_errored_attempt_and_of_nothing_else(
     }  # fmt: skip
     assert [(number, kind) for number, kind, _ in unfit] == [(1, "HoldfastError")]
     assert len(heard.of("hook_failed")) == len(told), "the hook that failed cost nobody anything"
-    assert [jobs[how].state for how in ("retry", "value", "fine")] == [State.SUCCEEDED, State.FAILED, State.SUCCEEDED]
+    assert [jobs[how].refresh().state for how in ("retry", "value", "fine")] == [
+        State.SUCCEEDED,
+        State.FAILED,
+        State.SUCCEEDED,
+    ]
 
 
 def test_the_error_hook_hears_of_a_timeout(make_app: Callable[..., Holdfast]) -> None:

@@ -115,7 +115,7 @@ def test_x_r6_1_a_full_runner_never_blocks_the_other(make_app: Callable[..., Hol
             started.acquire(timeout=20)
         for _ in range(3):  # one after the other: each needs a poll of its own
             assert free.enqueue().wait(timeout=10) == "done"
-        assert Counter(job.state for job in jobs) == {State.RUNNING: 2, State.QUEUED: 4}
+        assert Counter(job.refresh().state for job in jobs) == {State.RUNNING: 2, State.QUEUED: 4}
         let_go.set()
         for job in jobs:
             job.wait(timeout=20)
@@ -142,7 +142,7 @@ def test_x_r6_1_a_slow_job_never_blocks_the_polling_of_free_slots(
         started.wait(20)
         for n in range(5):
             assert quick.enqueue(n).wait(timeout=10) == n
-        assert held.state is State.RUNNING
+        assert held.refresh().state is State.RUNNING
         let_go.set()
         held.wait(timeout=20)
 
@@ -161,12 +161,12 @@ def test_x_r4_13_no_more_is_claimed_than_can_start_now(make_app: Callable[..., H
         for _ in range(2):
             started.acquire(timeout=20)
         worker.desk.wakeups.wake()
-        assert Counter(job.state for job in jobs) == {State.RUNNING: 2, State.QUEUED: 6}
-        assert {job.refresh().attempt for job in jobs} == {0, 1}
+        assert Counter(job.refresh().state for job in jobs) == {State.RUNNING: 2, State.QUEUED: 6}
+        assert {job.refresh().record.attempt for job in jobs} == {0, 1}
         let_go.set()
         for job in jobs:
             job.wait(timeout=20)
-    assert {job.refresh().attempt for job in jobs} == {1}
+    assert {job.refresh().record.attempt for job in jobs} == {1}
 
 
 def test_one_jobs_failure_never_touches_the_others_of_its_batch(hf: Holdfast) -> None:
@@ -178,7 +178,7 @@ def test_one_jobs_failure_never_touches_the_others_of_its_batch(hf: Holdfast) ->
 
     jobs = [task.enqueue(n) for n in range(30)]
     assert hf.drain() == 30
-    assert [job.state for job in jobs] == [State.SUCCEEDED if n % 3 else State.FAILED for n in range(30)]
+    assert [job.refresh().state for job in jobs] == [State.SUCCEEDED if n % 3 else State.FAILED for n in range(30)]
 
 
 def test_a_coroutine_that_blocks_its_loop_does_not_stop_the_heartbeat(hasty: Holdfast) -> None:
@@ -197,7 +197,7 @@ def test_a_coroutine_that_blocks_its_loop_does_not_stop_the_heartbeat(hasty: Hol
         wait_until(lambda: lease_end(hasty) > before)
         let_go.set()
         assert job.wait(timeout=20) == "done"
-    assert job.refresh().attempt == 1
+    assert job.refresh().record.attempt == 1
 
 
 def lease_end(app: Holdfast) -> Any:
@@ -221,7 +221,7 @@ def test_leases_are_renewed_for_as_long_as_a_handler_runs(hasty: Holdfast) -> No
     job = slow.enqueue()
     with working(hasty), working(hasty):
         assert job.wait(timeout=30) == "done"
-    assert job.attempts == []
+    assert job.attempts() == []
     assert renewals == sorted(renewals)
 
 
@@ -243,7 +243,7 @@ def test_a_runner_that_closes_leaves_no_unfinished_coroutine(
     with working(app):
         await_state(job, State.RUNNING)
     gc.collect()
-    assert job.state is State.QUEUED
+    assert job.refresh().state is State.QUEUED
     assert [record for record in caplog.records if record.name == "asyncio"] == []
 
 
@@ -340,7 +340,7 @@ def test_a_worker_that_ended_leaves_nothing_behind(hf: Holdfast, is_async: bool)
     jobs = [task.enqueue() for _ in range(3)]
     assert hf.drain() == 3
     wait_until(lambda: alive() <= before, "threads to end, and all to be collected")
-    assert [job.state for job in jobs] == [State.SUCCEEDED] * 3
+    assert [job.refresh().state for job in jobs] == [State.SUCCEEDED] * 3
 
 
 def test_a_listener_to_events_that_raises_hurts_nobody(hf: Holdfast, caplog: pytest.LogCaptureFixture) -> None:
@@ -361,7 +361,7 @@ def test_a_listener_to_events_that_raises_hurts_nobody(hf: Holdfast, caplog: pyt
         assert hf.drain() == 2
     finally:
         unsubscribe()
-    assert [job.state for job in jobs] == [State.FAILED, State.SUCCEEDED]
+    assert [job.refresh().state for job in jobs] == [State.FAILED, State.SUCCEEDED]
     assert [text for text in caplog.messages if text.startswith("a listener failed at event")] == [
         "a listener failed at event enqueued; further failures of it are not logged"
     ]

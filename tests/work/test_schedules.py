@@ -52,7 +52,7 @@ def test_workers_take_up_schedules_that_are_made_while_they_run(make_app: Callab
         found = sorted(tick for url in urls for tick in ticks(url))
         assert len(found) == len(set(found)), "no tick has two jobs"
         assert found[-1] - found[0] == timedelta(seconds=len(found) - 1), "and none is missing"
-    assert {(job.priority, job.tags) for job in app.jobs("tag:cron:b")} == {(3, ("x", "cron:b"))}
+    assert {(job.record.priority, job.record.tags) for job in app.jobs("tag:cron:b")} == {(3, ("x", "cron:b"))}
 
 
 def test_a_drain_fires_what_is_due_of_thousands_in_a_few_transactions(

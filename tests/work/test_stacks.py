@@ -75,7 +75,7 @@ def test_a_synchronous_handler_is_seen_from_itself_inwards(hf: Holdfast, held: C
         assert "self.door.wait(30)" in stack.text
         assert (stack.job, stack.task, stack.attempt) == (job.id, "handler", 1)
         assert stack.thread.startswith("holdfast-thread")
-        assert stack.worker == job.refresh().worker
+        assert stack.worker == job.refresh().record.worker
 
 
 def test_a_coroutine_is_followed_to_its_innermost_await(hf: Holdfast, held: ClaimedJob) -> None:
@@ -208,7 +208,7 @@ def test_a_job_that_waits_in_its_worker_for_a_slot_says_so(make_app: MakeApp, he
         wait_until(lambda: worker.desk.poller.listening)
         assert held.started.acquire(timeout=20)
         # Claimed ahead for a slot that seemed about to be free; after a second they are given back.
-        waiting = next(job for job in jobs[41:] if job.state is State.RUNNING)
+        waiting = next(job for job in jobs[41:] if job.refresh().state is State.RUNNING)
         try:
             assert waiting.stack(timeout=20).text == "It has not begun: it waits in its worker for a free slot.\n"
         except Refused as refused:

@@ -30,7 +30,7 @@ def test_an_attempt_without_progress_is_stopped_and_says_why(hasty: Holdfast, ho
     job = hasty.find_task("idle").enqueue()
     with working(hasty):
         await_state(job, State.FAILED)
-    [attempt] = job.attempts
+    [attempt] = job.attempts()
     assert (attempt.outcome, attempt.error_code) == ("timed_out", "STALLED")
     assert attempt.error_message == "it made no progress for 0.5 s"
 

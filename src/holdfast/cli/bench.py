@@ -112,8 +112,8 @@ def rate(count: int, work: Callable[[], Any]) -> float:
 def drained_per_second(hf: Holdfast, jobs: int) -> float:
     """From the first start to the last finish of the newest jobs, by the database's clock."""
     newest = hf.jobs(limit=jobs)
-    started = [job.started_at for job in newest if job.started_at]
-    finished = [job.finished_at for job in newest if job.finished_at]
+    started = [job.record.started_at for job in newest if job.record.started_at]
+    finished = [job.record.finished_at for job in newest if job.record.finished_at]
     return len(newest) / (max(finished) - min(started)).total_seconds()
 
 

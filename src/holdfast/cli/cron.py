@@ -207,7 +207,7 @@ def cron_data(app: Holdfast, one: CronRecord, count: int) -> dict[str, Any]:
         "name": one.name,
         "task": one.task,
         "declared": one.declared,
-        "args": None if one.args is None else hide_secrets(msgspec.json.decode(one.args), app.secrets(one.task)),
+        "args": None if one.args is None else hide_secrets(msgspec.json.decode(one.args), app._secrets(one.task)),
         "expression": one.expression,
         "timezone": one.timezone,
         "catch_up": one.catch_up,

@@ -266,7 +266,7 @@ def step_data(step: StepRecord, job: JobRecord, app: Holdfast) -> dict[str, Any]
 
 def _hidden(value: bytes, job: JobRecord, app: Holdfast) -> Any:
     try:
-        return hide_secrets(msgspec.json.decode(value), app.secrets(job.task))
+        return hide_secrets(msgspec.json.decode(value), app._secrets(job.task))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:  # not written by us
         return f"({len(value):,} bytes that can't be shown: {type(error).__name__})"
 

@@ -115,7 +115,7 @@ class Demo:
 
     def _kill_one(self) -> WorkerRecord | None:
         """Send SIGKILL to the worker that has the most jobs in flight."""
-        holding = Counter(job.worker for job in hf.jobs(state=State.RUNNING, limit=200))
+        holding = Counter(job.record.worker for job in hf.jobs(state=State.RUNNING, limit=200))
         known = {worker.id: worker for worker in hf.store.workers.all()}
         mine = {process.pid for process in self._workers}
         for id, held in holding.most_common():
@@ -136,7 +136,7 @@ class Demo:
     def _enqueue_same_key(self) -> None:
         again = greet.using(key=FIRST, reuse="forever").enqueue("first visitor")
         if not again.created:
-            self._say(f"the same job was enqueued again: its result was there at once, {again.result!r}")
+            self._say(f"the same job was enqueued again: its result was there at once, {again.refresh().result!r}")
 
     def _summary(self) -> int:
         states = self._states()

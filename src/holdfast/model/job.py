@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Literal, get_args
+from typing import Literal, TypeVar, get_args
 
 import msgspec
 
 from holdfast.errors import StoreError
 from holdfast.model.lifecycle import State
 from holdfast.model.peers import Place
+
+T = TypeVar("T")
 
 DEFAULT_QUEUE = "default"
 DEFAULT_MAX_ATTEMPTS = 3
@@ -112,6 +114,13 @@ class JobRecord(msgspec.Struct, frozen=True):
         return Progress(self.done, self.total, self.note, self.rate if fresh else None, self.progressed_at)
 
 
+class LastError(msgspec.Struct, frozen=True):
+    """The last error of a job that has not succeeded."""
+
+    code: str
+    message: str
+
+
 class Progress(msgspec.Struct, frozen=True):
     """How far a job is: items done, of how many, and a note. `rate`: items a second at present, while it runs."""
 
@@ -144,11 +153,11 @@ class StepRecord(msgspec.Struct, frozen=True):
     result: bytes
 
 
-class Page(list[JobRecord]):
+class Page(list[T]):
     """Jobs, newest first. `next`: the id to pass as `before` for the next page, None at the end. `cut`: the page ends
     because enough jobs were searched, not because there are no more."""
 
-    def __init__(self, jobs: Iterable[JobRecord] = (), *, cut: bool = False, next: str | None = None) -> None:
+    def __init__(self, jobs: Iterable[T] = (), *, cut: bool = False, next: str | None = None) -> None:
         super().__init__(jobs)
         self.cut = cut
         self.next = next

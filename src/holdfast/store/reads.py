@@ -22,7 +22,7 @@ CHUNK = 500  # jobs changed in one transaction
 LAST = 2**63 - 1
 
 
-def page(db: Database, filter: Filter, before: str | None, limit: int) -> Page:
+def page(db: Database, filter: Filter, before: str | None, limit: int) -> Page[JobRecord]:
     top = LAST if before is None else key_of(before)
     ids: list[int] = []
     cut, reached = False, None
@@ -314,7 +314,7 @@ class Reads:
         task: str | None = None,
         before: str | None = None,
         limit: int = 50,
-    ) -> Page:
+    ) -> Page[JobRecord]:
         """Newest first; `before` an id is the next page. Looks through a bounded number of jobs, and says if that cut
         it short."""
         return page(self._db, filter.narrowed(state=state, queue=queue, task=task), before, limit)

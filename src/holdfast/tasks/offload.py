@@ -5,19 +5,24 @@ of a transaction does not depend on these either: it gets a new thread."""
 from __future__ import annotations
 
 import os
+import sys
 import threading
-from collections.abc import Awaitable, Callable
+import warnings
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from contextvars import copy_context
-from functools import partial
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 from weakref import WeakKeyDictionary
+
+from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
 P = ParamSpec("P")
 T = TypeVar("T")
+S = TypeVar("S")
 
 THREADS = min(32, (os.cpu_count() or 1) + 4)  # of a store, at most: as many as asyncio's own executor has
 _executors: WeakKeyDictionary[object, Executor] = WeakKeyDictionary()
@@ -39,6 +44,54 @@ async def in_thread(store: object, call: Callable[P, T], /, *args: P.args, **kwa
         executor = _executors.setdefault(store, ThreadPoolExecutor(THREADS, "holdfast-call"))
     loop = asyncio.get_running_loop()
     return await loop.run_in_executor(executor, partial(copy_context().run, call, *args, **kwargs))
+
+
+def twin(verb: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], Coroutine[Any, Any, T]]:
+    """The asynchronous twin of a method of Holdfast or Job: the same call, on a thread. `acancel = twin(cancel)`."""
+    name = verb.__name__
+
+    @wraps(verb)
+    async def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        app = getattr(self, "_app", self)
+        method: Callable[P, T] = getattr(self, name)
+        return await in_thread(app, method, *args, **kwargs)
+
+    call.__name__ = f"a{name}"
+    call.__qualname__ = f"{verb.__qualname__.removesuffix(name)}a{name}"
+    call.__doc__ = f"`{name}` without blocking the event loop. {verb.__doc__}"
+    return call
+
+
+def notice_loop(policy: str) -> None:
+    """Called where a verb is about to wait for the database: complain if an event loop stands still meanwhile."""
+    asyncio = sys.modules.get("asyncio")
+    if asyncio is None or policy == "allow":  # who has a loop has imported it
+        return
+    running = getattr(asyncio, "_get_running_loop", None)  # None: another thread is importing it
+    if running is not None and running() is not None:
+        _complain(policy)
+
+
+def _complain(policy: str) -> None:
+    verb, frame = None, sys._getframe(2)
+    while frame.f_back is not None and (name := frame.f_globals.get("__name__", "")).startswith("holdfast."):
+        if name.startswith("holdfast.testing"):
+            return  # a test looks at its own store
+        verb, frame = frame, frame.f_back
+    if verb is None:
+        return
+    owner, name = type(verb.f_locals.get("self")), verb.f_code.co_name
+    twin = {"wait": "await_", "__iter__": "__aiter__"}.get(name, f"a{name}")
+    if not hasattr(owner, twin):
+        return  # there is no other way to do it
+    what, instead = (name, f"await {twin}(…)") if twin != "__aiter__" else ("updates", "write `async for`")
+    text = f"{what}() blocks the event loop while it waits for the database; {instead} instead"
+    if policy == "error":
+        raise HoldfastError(text, number="HF1317")
+    warnings.warn_explicit(  # shown once for each place in the caller's code
+        text, RuntimeWarning, frame.f_code.co_filename, frame.f_lineno, frame.f_globals.get("__name__"),
+        frame.f_globals.setdefault("__warningregistry__", {}),
+    )  # fmt: skip
 
 
 async def at_once(call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:

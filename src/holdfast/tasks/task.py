@@ -64,11 +64,11 @@ class Enqueuer(Generic[P, R]):
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
         """Store a job. It is durable when this returns (or when the transaction given as `conn` commits)."""
-        return self.task.app.submit(self.bind(*args, **kwargs))
+        return self.task.app._submit(self.bind(*args, **kwargs))
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
         """`enqueue` without blocking the event loop."""
-        return await self.task.app.asubmit(self.bind(*args, **kwargs))
+        return await self.task.app._asubmit(self.bind(*args, **kwargs))
 
     if not TYPE_CHECKING:  # a type checker would take every name for an attribute
 

@@ -30,7 +30,7 @@ def listed(app: Holdfast, records: Sequence[JobRecord], now: datetime) -> str:
 
 def told(app: Holdfast, record: JobRecord, now: datetime) -> str:
     """One job: its call, its queue and its state."""
-    args = hide_secrets(msgspec.json.decode(record.args), app.secrets(record.task))
+    args = hide_secrets(msgspec.json.decode(record.args), app._secrets(record.task))
     call = ", ".join(f"{name}={value!r:.100}" for name, value in args.items()) if isinstance(args, dict) else repr(args)
     holds = "".join(f"; {reason.text}" for reason in blocking(app.why(record.id)) if reason.code in UNSAID)
     return f"job {record.id} {record.task}({call}) in queue {record.queue}: {standing(record, now)}{holds}"

@@ -82,7 +82,7 @@ def drain_here(app: Holdfast, worker: str, queues: tuple[str, ...] | None, limit
     desk = Desk(worker, store, settings, queues)
     desk.mandate.budget = limit
     desk.mandate.exhaustive = True
-    group = app.runner_group(isolated=True, threads=CallerRunner)
+    group = app._runner_group(isolated=True, threads=CallerRunner)
     callers = [runner for runner in group.runners if isinstance(runner, CallerRunner)]
     for runner in group.runners:
         desk.add(runner)
@@ -132,7 +132,7 @@ class Inline:
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        mine = {"submit": self.submit, "enqueue_many": self.enqueue_many, "enqueue_stream": self.enqueue_stream}
+        mine = {"_submit": self.submit, "enqueue_many": self.enqueue_many, "enqueue_stream": self.enqueue_stream}
         before = {name: vars(self._app).get(name) for name in mine}
         vars(self._app).update(mine)
         try:
@@ -145,16 +145,17 @@ class Inline:
                     vars(self._app)[name] = method
 
     def submit(self, bound: Bound[R]) -> Job[R]:
-        job = Holdfast.submit(self._app, bound)
+        job = Holdfast._submit(self._app, bound)
         if bound.conn is None and _begins(bound, job):
             self.run([job.id])
+            job.refresh()
         return job
 
     def enqueue_many(self, jobs: Iterable[Bound[R]]) -> list[Job[R]]:
         given = list(jobs)
         made = Holdfast.enqueue_many(self._app, given)
         self.run([job.id for bound, job in zip(given, made, strict=True) if _begins(bound, job)])
-        return made
+        return [job.refresh() for job in made]
 
     def enqueue_stream(self, jobs: Iterable[Bound[Any]]) -> int:
         return len(self.enqueue_many(jobs))

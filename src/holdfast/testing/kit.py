@@ -18,7 +18,7 @@ import msgspec
 from holdfast import events
 from holdfast.app import Holdfast
 from holdfast.errors import BadArguments, BadSettings, StoreError
-from holdfast.job import Job
+from holdfast.job import Job, handle
 from holdfast.model.job import ClaimedJob, JobRecord, Wants
 from holdfast.model.lifecycle import State
 from holdfast.model.outcome import given_back
@@ -181,7 +181,7 @@ class Kit:
                 worker = f"testing~{uuid.uuid4().hex[:12]}"
                 drain_here(self.app, worker, served, limit)
             else:
-                group = self.app.runner_group(isolated=True)
+                group = self.app._runner_group(isolated=True)
                 working = Worker(self.app.store, self.app.settings, group, queues=served)
                 worker = working.id
                 working.watchdog.catch_up()
@@ -224,7 +224,7 @@ class Kit:
         """All jobs, the oldest first."""
         name = task.task.name if isinstance(task, Enqueuer) else task
         found = self._records(name, None if state is None else _state(state))
-        return [Job(self.app, record.id, record.task, created=False) for record in found]
+        return [handle(self.app, record) for record in found]
 
     def why(self, job: Job[Any]) -> list[str]:
         """What keeps `run_due()` from running this job, as codes of `job.why()`: `["BACKOFF"]`. Empty: nothing. (A
@@ -237,7 +237,7 @@ class Kit:
         newest such job."""
         __tracebackhide__ = True
         if found := self._matching(task, args, kwargs):
-            return Job(self.app, found[-1].id, found[-1].task, created=False)
+            return handle(self.app, found[-1])
         raise AssertionError(f"no job of {_asked(task, args, kwargs)} was enqueued; {self._listed()}")
 
     def assert_not_enqueued(self, task: Enqueuer[..., Any], /, *args: Any, **kwargs: Any) -> None:
