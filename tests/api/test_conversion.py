@@ -389,7 +389,7 @@ def test_a_validation_error_of_the_handlers_own_is_not_taken_for_bad_arguments(h
     job = parse.enqueue()
     hf.drain()
     assert job.refresh().state is State.FAILED  # by its own policy, after the first attempt
-    assert job.refresh().error is not None
+    assert job.error is not None
     assert job.error.code == "ValidationError"
 
 

@@ -62,7 +62,7 @@ def test_a_wrapper_sees_the_job_and_its_outcome(hf: Holdfast, what: str, colour:
     job = hf.task(name="t", retry=60)(raising(error, colour)).enqueue()
     hf.drain()
     assert seen == [("t", 1, {}, None), *([] if error is None else [error]), (outcome, error)]
-    assert job.state in (State.SUCCEEDED, State.QUEUED, State.FAILED, State.CANCELLED)
+    assert job.refresh().state in (State.SUCCEEDED, State.QUEUED, State.FAILED, State.CANCELLED)
 
 
 def test_wrappers_nest_and_share_the_handlers_thread_loop_and_context(hf: Holdfast) -> None:
@@ -192,7 +192,7 @@ def test_a_wrapper_that_raises_after_the_yield_is_logged_and_changes_nothing(
 
     job = hf.task(name="t")(raising(error, colour)).enqueue()
     assert hf.drain() == 1
-    assert job.state is (State.SUCCEEDED if error is None else State.FAILED)
+    assert job.refresh().state is (State.SUCCEEDED if error is None else State.FAILED)
     assert left == ([] if error is None else ["swallowed"]) + ["outer"]
     [failed] = heard.of("hook_failed")
     assert "breaks" in failed["hook"]
@@ -235,7 +235,7 @@ def test_a_cancelled_coroutine_leaves_its_wrappers(hasty: Holdfast) -> None:
 
     job = hangs.enqueue()
     hasty.drain()
-    assert job.state is State.FAILED
+    assert job.refresh().state is State.FAILED
     assert seen == [("failed", "CancelledError")]
 
 
