@@ -19,6 +19,7 @@ from holdfast.model.filter import BadFilter, Filter, parse
 from holdfast.model.job import Changed, ErrorGroup, Page, QueueSummary, WorkerStatus, running_by_worker, summed
 from holdfast.model.lifecycle import State
 from holdfast.model.text import nearest
+from holdfast.tasks.offload import notice_loop
 from holdfast.tasks.options import Seconds, by_of, changes, looked_for, reason_of, seconds
 
 if TYPE_CHECKING:
@@ -118,6 +119,7 @@ def doctor(app: Holdfast) -> list[Finding]:
     """What is wrong with the database, or soon will be, and which checks passed. Changes nothing."""
     from holdfast.doctor import examine
 
+    notice_loop(app.settings.sync_in_loop)
     app.check_url()
     return examine(app.settings)
 

@@ -41,6 +41,8 @@ def test_a_verb_in_a_loop_warns_and_names_its_twin(hf: Holdfast, job: Job[int]) 
         r"updates\(\) blocks .*; write `async for` instead": lambda: list(job.updates(0)),
         r"await ajob\(…\) instead": lambda: hf.job(job.id),
         r"await ajobs\(…\) instead": lambda: hf.jobs(),
+        r"await apause_queue\(…\) instead": lambda: hf.pause_queue("mail"),
+        r"await adoctor\(…\) instead": lambda: hf.doctor(),
         r"await aenqueue_many\(…\) instead": lambda: hf.enqueue_many([double.bind(1)]),
         r"await aenqueue_stream\(…\) instead": lambda: hf.enqueue_stream([double.bind(1)]),
         r"await adrain\(…\) instead": lambda: hf.drain(),

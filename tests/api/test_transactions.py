@@ -559,5 +559,5 @@ def test_what_others_lock_on_your_own_connection_is_told_as_ours(hf: Holdfast, l
     with ledger.connect() as writer, ledger.connect() as other:
         ledger.write(writer)
         other.execute("pragma busy_timeout = 10")
-        with pytest.raises(StoreUnavailable, match="another connection is writing"):
+        with pytest.raises(StoreUnavailable, match="another connection of this process is writing"):
             later.using(conn=other).enqueue()

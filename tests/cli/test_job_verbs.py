@@ -174,8 +174,9 @@ def test_running_jobs_are_counted_as_asked_not_as_cancelled(shell: Shell, kept: 
 def test_names_no_job_has_are_pointed_out(shell: Shell, kept: Store) -> None:
     a_queued_job(kept, queue="mail", task="double")
     said = shell("jobs", "list", "queue:mial", "task:duoble").stderr
-    assert (
-        said == "no job is of queue 'mial'; did you mean 'mail'?\nno job is of task 'duoble'; did you mean 'double'?\n"
+    assert said == (
+        f"database: {shell.environment['HOLDFAST_URL']}\nno job is of queue 'mial'; did you mean 'mail'?\n"
+        "no job is of task 'duoble'; did you mean 'double'?\n"
     )
     assert "did you mean 'mail'?" in shell("jobs", "retry", "queue:mial", "--yes").stderr
     assert "no job is of queue 'zzz'\n" in shell("jobs", "list", "--queue", "zzz").stderr

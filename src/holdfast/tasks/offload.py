@@ -80,7 +80,8 @@ def _complain(policy: str) -> None:
         verb, frame = frame, frame.f_back
     if verb is None:
         return
-    owner, name = type(verb.f_locals.get("self")), verb.f_code.co_name
+    # (Operators' verbs are functions of an `app`, which Holdfast has as methods.)
+    owner, name = type(verb.f_locals.get("self", verb.f_locals.get("app"))), verb.f_code.co_name
     twin = {"wait": "await_", "__iter__": "__aiter__"}.get(name, f"a{name}")
     if not hasattr(owner, twin):
         return  # there is no other way to do it

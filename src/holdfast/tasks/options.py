@@ -342,7 +342,7 @@ def changes(
     if delay is not None and run_at is not None:
         raise BadArguments("change: delay and run_at exclude each other")
     return {
-        "queue": None if queue is None else name_of("change: queue", queue),
+        "queue": None if queue is None else queue_of("change: queue", queue),
         "priority": None if priority is None else priority_of("change", priority),
         "delay": None if delay is None else seconds("change: delay", delay),
         "run_at": aware("change: run_at", run_at),
