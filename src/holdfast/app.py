@@ -190,7 +190,7 @@ class Holdfast:
 
     def _opened(self) -> Store:
         _refuse_while_importing()
-        self.check_url()
+        self._check_url()
         self._refuse_in_tests()
         store = open_store(self.settings)
         try:
@@ -215,7 +215,7 @@ class Holdfast:
                     "Call hf.migrate() or `holdfast migrate` before you open a transaction of your own"
                 ) from None
 
-    def check_url(self) -> None:
+    def _check_url(self) -> None:
         """Raise if the code names one database, and HOLDFAST_URL or a settings file another."""
         if self._contested is not None:
             url, _, other, _ = self._contested
@@ -248,7 +248,7 @@ class Holdfast:
         """Bring the database's schema up to date; returns what was applied."""
         notice_loop(self.settings.sync_in_loop)
         _refuse_while_importing()
-        self.check_url()
+        self._check_url()
         self._refuse_in_tests()
         with closing(open_store(self.settings)) as store:
             return store.schema.migrate()

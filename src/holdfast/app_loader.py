@@ -61,7 +61,7 @@ def find_app(where: str | None, *, url: str | None = None, **settings: Any) -> H
     given = {key: value for key, value in {"url": url, **settings}.items() if value is not None}
     if given:
         app.reconfigure(**given)
-    app.check_url()
+    app._check_url()
     return app
 
 

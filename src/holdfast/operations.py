@@ -120,7 +120,7 @@ def doctor(app: Holdfast) -> list[Finding]:
     from holdfast.doctor import examine
 
     notice_loop(app.settings.sync_in_loop)
-    app.check_url()
+    app._check_url()
     return examine(app.settings)
 
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from holdfast import Holdfast, Secret
 from holdfast.harmless import harmless
+from holdfast.model.text import fits_in_a_list
 from holdfast.settings import Settings
 from holdfast.store.base import Store
 from holdfast.store.postgres.codec import KINDS
@@ -38,7 +39,7 @@ seconds = st.integers(0, 3 * 10**12).map(lambda milliseconds: milliseconds / 100
 options = st.fixed_dictionaries(
     {},
     optional={
-        "queue": names,
+        "queue": names.filter(fits_in_a_list),
         "priority": st.integers(-100, 100),
         "max_attempts": st.integers(1, 10_000),
         "expires": seconds,

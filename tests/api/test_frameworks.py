@@ -317,4 +317,4 @@ def test_a_connection_that_the_server_ended_costs_one_attempt(
         wait_until(lambda: job.refresh().finished)
         closing.enqueue().wait(PATIENCE)
     assert job.refresh().state is (State.SUCCEEDED if cared_for else State.FAILED)
-    assert len(job.attempts) == (1 if cared_for else 3)
+    assert len(job.attempts()) == (1 if cared_for else 3)

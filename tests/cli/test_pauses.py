@@ -33,7 +33,7 @@ def test_jobs_with_certain_arguments_are_paused_shown_and_let_go(shell: Shell, k
     assert "holdfast resume 'task:double args.n:42'" in table
     assert "by ops: a bug, ends in 60m" in table
     assert "since" in table.splitlines()[0]
-    assert re.search(r"task:double args.n:42 +\d+s ago +2 ", table)
+    assert re.search(r"task:double args.n:42 +\d+m?s ago +2 ", table)
     assert "not counted: 2 jobs held by the pause of task:double args.n:42" in shell("queues", "list").stderr
     assert [job["held_by"] for job in shell.json("jobs", "list", f"id:{later}")] == ["pause:task:double args.n:42"]
     assert "queued (paused)" in shell("jobs", "list", f"id:{later}").stdout

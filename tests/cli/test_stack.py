@@ -83,7 +83,7 @@ def test_a_running_handler_is_shown_where_it_is(shell: Shell, kept: Store, task:
         line = {"sync": "crunch_numbers(3)", "coroutine": "await asyncio.sleep(0.02)"}[task]
         assert re.search(rf'app.py", line \d+, in {task}\n    {re.escape(line)}\n', shown)
         data = json.loads(shell("stack", id, "-o", "json").stdout)
-        assert set(data) == {"job", "task", "attempt", "worker", "pid", "thread", "taken_at", "text"}
+        assert set(data) == {"job", "task", "attempt", "worker", "pid", "thread", "taken_at", "text", "output"}
         assert data["job"] == id
         assert data["pid"] in pids
 

@@ -90,7 +90,7 @@ def test_a_paused_queue_with_due_jobs_is_told_to_be_paused(healthy: Settings, en
             app.pause_task("send", until=timedelta(hours=1))
             send.enqueue()
             told = complaints(healthy)[0]
-            assert told.found.startswith("task send is paused since ")
+            assert told.found.startswith("task send is paused by ")
             assert " until " in told.found
             assert "holdfast tasks resume send" in told.fix
 

@@ -18,7 +18,7 @@ from holdfast.tasks.attempt import Attempt
 
 HELD = ClaimedJob(7, "f1", "task", "default", b'{"card": "4111-1111", "$secret": ["card"]}', 1, 3)
 ARRIVALS = Arrivals(max_result=1000, url="postgresql://u:hunter2@h/d")
-FAILED = Outcome("fail", 7, "f1", "errored", error=Error("BOOM", "it broke", "Traceback"))
+FAILED = Outcome("fail", 7, "f1", "errored", error=Error("BOOM", "it broke", "Traceback", "task"))
 
 
 @pytest.mark.parametrize(

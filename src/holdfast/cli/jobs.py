@@ -230,6 +230,7 @@ def show_output(id: str, timeout: float, url: str | None) -> None:
     \b
     Examples:
       holdfast jobs output 42
+      holdfast jobs output 42 --timeout 30
     """
     written = open_app(url).output(id, timeout=timeout)
     if written is None:

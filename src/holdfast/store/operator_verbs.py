@@ -273,7 +273,7 @@ def _retry(tx: Transaction, ids: list[JobId], delays: Mapping[JobId, float] | No
         if delay := (delays or {}).get(row["id"]):
             later.setdefault(delay, []).append(row["id"])
     for delay, put_off in later.items():
-        tx.rows("change", ids=put_off, delay=delay, priority=None, run_at=None, tags=None)
+        tx.rows("change", ids=put_off, queue=None, delay=delay, priority=None, run_at=None, tags=None)
     return rows
 
 

@@ -83,6 +83,8 @@ class SavepointConnection(Connection):
 
     def use_log(self) -> None: ...
 
+    def be_patient(self) -> None: ...  # how long the connection waits for a lock is its owner's business
+
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
         # Where the driver begins transactions by itself, it does so before an insert, and not before a savepoint: that
