@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.errors import StoreUnavailable
 from holdfast.model.job import Claimed, Wants
-from holdfast.worker.poller import ONCE_MORE
+from holdfast.worker.poller import NOT_THERE, ONCE_MORE
 from holdfast.worker.runner_slots import FEW
 from tests.work.scripted import Bench, held
 
@@ -43,11 +43,14 @@ def test_it_looks_where_it_was_told_and_everywhere_a_moment_later(bench: Bench) 
 
 
 def test_it_looks_everywhere_even_if_there_was_nothing_where_it_was_told(bench: Bench) -> None:
+    """And soon: whoever calls `wait` right after an enqueue locks the job for a moment."""
     bench.desk.wakeups.job_in_lane(*HERE)
+    told_at = bench.time.now
     bench.until_idle()
     assert not bench.desk.poller.nothing_due, "it has not looked everywhere"
     bench.next_trip()
     assert asked(bench)[1:] == [(HERE,), ()]
+    assert bench.time.now == pytest.approx(told_at + NOT_THERE)
     assert bench.desk.poller.nothing_due
 
 

@@ -204,6 +204,7 @@ class Peers:
 
 CONTENDED = 0.05  # seconds before the next look if all that is due was locked
 ONCE_MORE = 0.1  # seconds before a look that found less than it wanted is repeated, at all lanes
+NOT_THERE = 0.01  # the same if it was told of a job and found none: whoever begins to wait for one locks it a moment
 SOON = 0.1  # seconds before the next look within which spent leases may wait for it
 
 
@@ -243,7 +244,7 @@ class Poller:
         self.look_at = at if self.look_at is None else min(at, self.look_at)
 
     def job_due_at(self, at: float, *, by_wakeup: bool) -> None:
-        """A job falls due then. During a rest (vain_wakeups.py) that is not believed yet."""
+        """A job falls due then. During a rest (`VainWakeups`) that is not believed yet."""
         at = max(at, self.vain.until)
         if self.due_at is None or at < self.due_at:
             self.due_at, self._due_by_wakeup = at, by_wakeup
@@ -296,7 +297,7 @@ class Poller:
             slots.look_everywhere = True  # polling: again at once while there is work and room
         elif wants.told:
             if claimed.jobs or not slots.only_reserve:
-                self.look_within(ONCE_MORE, now)
+                self.look_within(ONCE_MORE if claimed.jobs else NOT_THERE, now)
         else:
             self._plan_after_full_look(claimed, now)
 

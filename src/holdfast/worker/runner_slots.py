@@ -62,9 +62,10 @@ class Prefetch:
         self._window, self._run_time = FIRST, 0.0
 
     def ahead(self, slots: int) -> int:
-        if not self._run_time:
+        run_time = self._run_time  # once: another thread may ask while the desk sets it to 0
+        if not run_time:
             return 0
-        return min(self._window, int(SOON * slots / self._run_time), int(HEAVIEST / max(1.0, self._weight)))
+        return min(self._window, int(SOON * slots / run_time), int(HEAVIEST / max(1.0, self._weight)))
 
 
 Lane = tuple[str, str, int]  # queue, task, priority

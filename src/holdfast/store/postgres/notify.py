@@ -1,8 +1,8 @@
 """Sends wake-ups after the commit, on a connection of its own, coalesced: however many jobs are enqueued while one
 NOTIFY is in flight, the next carries each queue once. (Inside the transaction, NOTIFY makes commits queue for one
 database-wide lock.) The enqueuing thread sends it at once, without waiting for an answer; a background thread opens the
-connection and sends what has piled up. The wake-up of a single job is sent right behind it (enqueue_connection.py). If
-many processes enqueue, both pause between two wake-ups (wakeup_rate.py). A wake-up is a hint: one that can't be sent
+connection and sends what has piled up. The wake-up of a single job is sent right behind it (enqueue.py). If
+many processes enqueue, both pause between two wake-ups (`WakeupRate`). A wake-up is a hint: one that can't be sent
 is dropped, and polling finds the job."""
 
 from __future__ import annotations
