@@ -165,7 +165,7 @@ def log_lines(path: Path) -> list[Line]:
     found: list[tuple[float, list[str]]] = [(0.0, [])]
     for line in path.read_text(errors="replace").splitlines():
         try:
-            at = datetime.strptime(line[:23], "%Y-%m-%d %H:%M:%S,%f").replace(tzinfo=UTC).timestamp()
+            at = datetime.fromisoformat(line[:29]).timestamp()  # 2026-11-18 13:35:22.973+00:00
         except ValueError:
             found[-1][1].append(line)
         else:

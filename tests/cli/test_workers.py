@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from holdfast import Holdfast, WorkerNotFound
+from holdfast import Holdfast, StoreUnavailable, WorkerNotFound
 from holdfast.settings import Settings
 from holdfast.store.base import Store
 from tests.cli.shell import Shell, wait_until
@@ -94,12 +94,24 @@ def test_a_worker_that_is_not_notified_learns_it_by_its_look(shell: Shell, kept:
         stopped_in_order(worker)
 
 
+def frozen_between_writes(worker: subprocess.Popen[str], kept: Store) -> bool:
+    """Stop its process. Not in the middle of a write: on SQLite nobody could write then."""
+    os.kill(worker.pid, signal.SIGSTOP)
+    try:
+        kept.workers.forget(3600.0)
+    except StoreUnavailable:
+        os.kill(worker.pid, signal.SIGCONT)
+        return False
+    return True
+
+
 def test_a_stopped_process_is_frozen_and_a_killed_one_silent(shell: Shell, kept: Store, app: Holdfast) -> None:
     def states() -> list[str]:
         return [worker.state for worker in app.workers()]
 
     with workers(shell, kept, HOLDFAST_LEASE="0.5") as [worker]:
-        os.kill(worker.pid, signal.SIGSTOP)
+        while not frozen_between_writes(worker, kept):
+            pass
         wait_until(lambda: states() == ["frozen"])
         assert " frozen " in shell("workers").stdout
         said = shell("workers", "stop", "--all").stderr

@@ -333,12 +333,12 @@ def test_a_listener_hears_what_concerns_its_place_and_moves_with_it(
 
         def heard() -> list[tuple[str, int | None]]:
             """What it hears if something is said on each channel, and last on the one for all."""
+            before = len(listener.turns)
             store.wakeups.notifier.send(
                 [*((channel, f"q{number}") for number, channel in enumerate(store.wakeups.channels))]
             )
             store.wakeups.notify(["last"])
             names: list[str] = []
-            before = len(listener.turns)
             while not names or names[-1] != "last":
                 names.append(listener.next()[1])
             return list(zip(names, listener.turns[before:], strict=True))

@@ -77,12 +77,12 @@ def test_a_note_alone_is_progress(hasty: Holdfast, colour: str) -> None:
 
     job = hasty.task(name="t")(task if colour == "sync" else atask).enqueue()
     with working(hasty):
-        seen = wait_until(lambda: job.progress)
+        seen = wait_until(lambda: job.refresh().progress)
         assert seen
         assert (seen.done, seen.total, seen.note, seen.rate, seen.fraction) == (None, None, "downloading", None, None)
         let_go.set()
         await_state(job, State.SUCCEEDED)
-    last = job.progress
+    last = job.refresh().progress
     assert last is not None
     assert (last.done, last.note) == (None, "done")
 
@@ -97,7 +97,7 @@ def test_a_note_alone_leaves_the_count_as_it_was(hf: Holdfast) -> None:
 
     job = task.enqueue()
     hf.drain()
-    progress = job.progress
+    progress = job.refresh().progress
     assert progress is not None
     assert (progress.done, progress.total, progress.note) == (4, 10, "again")
 
