@@ -31,7 +31,7 @@ from holdfast.tasks.context import JobContext
 from holdfast.tasks.current import current_context
 from holdfast.tasks.hooks import ErrorHook, Hook, Hooks, checked_error_hook
 from holdfast.tasks.offload import in_thread, notice_loop, twin
-from holdfast.tasks.options import TaskOptions, looked_for, names_of, task_defaults
+from holdfast.tasks.options import TaskOptions, by_of, looked_for, names_of, reason_of, task_defaults
 from holdfast.tasks.resources import Resource, Use
 from holdfast.tasks.schedules import schedule_of
 from holdfast.tasks.task import AsyncTask, Bound, SyncTask, Task
@@ -345,19 +345,22 @@ class Holdfast:
     # -- schedules -----------------------------------------------------------------------------------------------------
 
     def schedule(
-        self, name: str, bound: Bound[Any], *, cron: str, timezone: str = "UTC", catch_up: CatchUp = "latest"
-    ) -> CronRecord:
+        self, name: str, bound: Bound[Any], *, cron: str, timezone: str = "UTC", catch_up: CatchUp = "latest",
+        reason: str | None = None, by: str | None = None,
+    ) -> CronRecord:  # fmt: skip
         """Enqueue a task with these arguments at every tick: `hf.schedule("audit", audit.bind(url), cron="0 3 * * *")`.
         It is stored, and fired by every worker that has the task. The same name again changes it."""
         made = schedule_of(name, bound, cron=cron, timezone=timezone, catch_up=catch_up, now=self.store.reads.now())
         declared = name in self.tasks and self.tasks[name].schedule is not None
-        if declared or not self.store.crons.schedule(made):
+        reason, by = reason_of("schedule", reason), by_of("schedule", by)
+        if declared or not self.store.crons.schedule(made, reason, by):
             raise BadArguments(f"schedule {name}: a task declares a cron of this name, choose another")
         return made
 
-    def unschedule(self, name: str) -> bool:
+    def unschedule(self, name: str, *, reason: str | None = None, by: str | None = None) -> bool:
         """Remove a schedule that was made by `schedule`. Jobs it has enqueued stay. False: there is none."""
-        return self.store.crons.unschedule(looked_for("unschedule: the name", name))
+        looked_for("unschedule: the name", name)
+        return self.store.crons.unschedule(name, reason_of("unschedule", reason), by_of("unschedule", by))
 
     # -- for operators -------------------------------------------------------------------------------------------------
 

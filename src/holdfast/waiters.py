@@ -123,10 +123,12 @@ class Updates(Generic[T_co]):
             return WaitTimeout(f"nothing is known of job {self._id} after {self._timeout:g} s: {patience.trouble}")
         text = f"job {self._id} is {record.state.value} after {self._timeout:g} s"
         with suppress(StoreError):
+            from holdfast.model.why import Why
             from holdfast.store.why import why
 
-            reasons = why(self._app.store, self._id, position=False)
-            text += ": " + next((reason for reason in reasons if reason.blocks), reasons[0]).text
+            reasons = why(self._app.store, self._id)
+            behind = [reason for reason in reasons if reason.code is Why.BEHIND]
+            text += ": " + next((reason for reason in reasons if reason.blocks), (*behind, *reasons)[0]).text
         return WaitTimeout(text)
 
 

@@ -356,13 +356,15 @@ def test_every_call_of_an_operator_is_recorded(hf: Holdfast) -> None:
         "resume_cron": lambda: hf.resume_cron("task", reason="k", by="ops"),
         "pause_matching": lambda: hf.pause_matching("args.n:1", reason="l", by="ops"),
         "resume_matching": lambda: hf.resume_matching("args.n:1", reason="m", by="ops"),
-        "run_cron": lambda: hf.run_cron("task", reason="n", by="ops"),
+        "schedule": lambda: hf.schedule("nightly", task.bind(), cron="0 3 * * *", reason="n", by="ops"),
+        "unschedule": lambda: hf.unschedule("nightly", reason="o", by="ops"),
+        "run_cron": lambda: hf.run_cron("task", reason="p", by="ops"),
     }
     for call in calls.values():
         call()
     found = hf.audit()[::-1]
     assert [record.verb for record in found] == [*calls]
-    assert "".join(record.reason or "" for record in found) == "abcdefghijklmn"
+    assert "".join(record.reason or "" for record in found) == "abcdefghijklmnop"
     assert {record.by for record in found} == {"ops"}
     assert all(record.ended_at and record.changed == 1 for record in found)
     assert found[-1].parameters == {"job": hf.jobs()[0].id}

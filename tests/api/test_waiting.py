@@ -194,6 +194,16 @@ def test_a_timeout_says_where_the_job_is_and_leaves_it_alone(hf: Holdfast) -> No
     assert job.refresh().state is State.QUEUED
 
 
+def test_a_timeout_says_how_many_are_before_it(hf: Holdfast) -> None:
+    @hf.task
+    def task() -> None: ...
+
+    hf.store.workers.register(id="w~1", name="w", host="h", pid=1, queues=None, tasks=["task"], slots=5)
+    jobs = [task.enqueue() for _ in range(3)]
+    with pytest.raises(WaitTimeout, match=r"is queued after 0 s: 2 jobs due before it"):
+        jobs[-1].wait(timeout=0)
+
+
 def test_waiting_for_what_is_not_there(hf: Holdfast) -> None:
     @hf.task
     def task() -> None: ...

@@ -87,9 +87,10 @@ def list_crons(count: int, output: str, url: str | None) -> None:
 @click.option("--priority", type=int, help="-100 to 100, larger is sooner.")
 @output_option
 @url_option
+@who_options
 def add_cron(
     name: str, task: str, arguments: tuple[str, ...], expression: str, timezone: str, catch_up: Any, app: str | None,
-    document: str | None, queue: str | None, priority: int | None, output: str, url: str | None,
+    document: str | None, queue: str | None, priority: int | None, output: str, url: str | None, **who: str | None,
 ) -> None:  # fmt: skip
     """Make the schedule NAME, or change it: at every tick a job of TASK is enqueued, with these arguments.
 
@@ -103,7 +104,7 @@ def add_cron(
     options: dict[str, Any] = {"queue": queue, "priority": priority}
     given = {option: value for option, value in options.items() if value is not None}
     bound = found.using(**given).bind(**read(found, arguments, document))
-    made = application.schedule(name, bound, cron=expression, timezone=timezone, catch_up=catch_up)
+    made = application.schedule(name, bound, cron=expression, timezone=timezone, catch_up=catch_up, **who)
     if output == "table":
         say(f"{made.name}: next at {local(made.next_at, made)} {made.timezone}")
     else:
@@ -112,8 +113,9 @@ def add_cron(
 
 @cron.command("remove")
 @click.argument("name")
+@who_options
 @database_option
-def remove_cron(name: str, url: str | None) -> None:
+def remove_cron(name: str, url: str | None, **who: str | None) -> None:
     """Remove the schedule NAME. Jobs that it has enqueued stay. A cron in the code is removed there.
 
     \b
@@ -122,7 +124,7 @@ def remove_cron(name: str, url: str | None) -> None:
       holdfast cron remove report-7
     """
     app = open_app(url)
-    if not app.unschedule(name):
+    if not app.unschedule(name, **who):
         declared = any(one.name == name for one in app.crons())
         raise UnknownTask(
             f"the cron {name!r} is declared by its task: remove it from the code, or pause it"

@@ -201,8 +201,9 @@ def show_job(id: str, output: str, url: str | None) -> None:
         result = to_json(step_data(step, record, app)["result"])
         say(f"step {step.name:<11} done {ago(step.ended_at)}: {result[:SHOWN]}")
     for attempt in attempts:
+        life = f" in life {attempt.life}" if record.life > 1 else ""
         why = f": {attempt.error_code}: {attempt.error_message}" if attempt.error_code else ""
-        say(f"attempt {attempt.number:<8} {attempt.outcome} by {attempt.worker} {ago(attempt.ended_at)}{why}")
+        say(f"attempt {attempt.number:<8} {attempt.outcome}{life} by {attempt.worker} {ago(attempt.ended_at)}{why}")
     for call in reversed(calls):
         what = f" {to_json(call.parameters)}" if call.parameters else ""
         why = f": {call.reason}" if call.reason else ""

@@ -28,13 +28,14 @@ class Crons:
         cron of this name."""
         return self._put(cron)
 
-    def schedule(self, cron: CronRecord) -> bool:
-        """Store a cron that people make, or change the one of this name. False: a task declares one of this name."""
-        done = self._put(cron)
+    def schedule(self, cron: CronRecord, reason: str | None = None, by: str | None = None) -> bool:
+        """Store a cron that operators make, or change the one of this name. False: a task declares one of this name."""
+        given = {"task": cron.task, "cron": cron.expression, "timezone": cron.timezone}
+        done = self._put(cron, Call("schedule", cron.name, by, reason, given))
         self._wakeups.notify(workers=True)  # so that they look: its tick may be due before they would
         return done
 
-    def _put(self, cron: CronRecord) -> bool:
+    def _put(self, cron: CronRecord, call: Call | None = None) -> bool:
         with self._db.transaction() as tx:
             rows = tx.rows(
                 "declare_cron", name=cron.name, task=cron.task, args=None if cron.args is None else cron.args.decode(),
@@ -42,14 +43,17 @@ class Crons:
                 priority=cron.priority, max_attempts=cron.max_attempts, tags=list(cron.tags),
                 next_at=self._db.codec.instant(cron.next_at),
             )  # fmt: skip
+            if rows and call is not None:
+                call.record(tx, Changed(1, 0))
         return bool(rows)
 
-    def unschedule(self, name: str) -> bool:
-        """Remove a cron that people made, and its pause. False: there is none of this name."""
+    def unschedule(self, name: str, reason: str | None = None, by: str | None = None) -> bool:
+        """Remove a cron that operators made, and its pause. False: there is none of this name."""
         with self._db.transaction() as tx:
             gone = tx.rows("drop_cron", name=name, declared=False)
             if gone:
                 tx.rows("drop_pause", kind="cron", name=name)
+                Call("unschedule", name, by, reason).record(tx, Changed(1, 0))
         return bool(gone)
 
     def rename(self, name: str, aliases: Iterable[str]) -> None:
