@@ -173,9 +173,10 @@ def test_where_few_enqueue_each_wake_up_travels_with_its_job(
 @pytest.mark.parametrize("engine", ["postgres"])
 def test_jobs_that_join_others_wake_nobody(store: Store, stores: Callable[..., Store]) -> None:
     """Nothing is new for a worker then: wake-ups for it would look like somebody's idle talk."""
-    a_queued_job(store, queue="mail", key="k")
     equal, other = new_job(queue="mail", key="k"), new_job(queue="other")
     with listening(stores()) as listener:
+        a_queued_job(store, queue="mail", key="k")
+        assert lanes_heard(listener, "mail") == ["mail"], "this one is new"
         assert [answer.created for answers in store.enqueue_many([equal]) for answer in answers] == [False]
         assert [answer.created for answers in store.enqueue_many([equal, equal, other]) for answer in answers] == [
             False, False, True,
