@@ -315,6 +315,10 @@ class Holdfast:
 
     def _stream(self, jobs: Iterable[Bound[Any]]) -> Iterator[tuple[list[Enqueued], list[str]]]:
         self._refuse_in_transaction()
+        if isinstance(jobs, Bound):
+            raise BadArguments(
+                "enqueue_many takes several jobs: enqueue_many([task.bind(…), …]); one is task.enqueue(…)"
+            )
         # The store answers in chunks, in the order of the jobs.
         names: list[str] = []
         wanted = events.wanted("enqueued")

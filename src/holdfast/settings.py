@@ -227,11 +227,11 @@ def _gathered(
     for name, value in found.items():
         if name not in known:
             raise BadSettings(f"{_no_setting(name, known)} (in {file})", number="HF1102")
-        values[name] = _converted(name, value, known[name]), file
+        values[name] = _converted(name, value, known[name], file), file
     for name, text in (os.environ if environment is None else environment).items():
         setting = name.removeprefix("HOLDFAST_").lower()
         if name.startswith("HOLDFAST_") and setting in known:
-            values[setting] = _converted(setting, text, known[setting]), name
+            values[setting] = _converted(setting, text, known[setting], name), name
     for name, value in arguments.items():
         if name not in known:
             raise BadSettings(_no_setting(name, known), number="HF1102")
@@ -263,7 +263,7 @@ def _from_file(directory: Path) -> tuple[dict[str, Any], str]:
     return {}, ""
 
 
-def _converted(name: str, value: Any, kind: type) -> Any:
+def _converted(name: str, value: Any, kind: type, place: str) -> Any:
     try:
         if kind is bool:
             words = {"1": True, "true": True, "0": False, "false": False}
@@ -272,4 +272,4 @@ def _converted(name: str, value: Any, kind: type) -> Any:
             raise ValueError(name)
         return kind(value)
     except (ValueError, KeyError, AttributeError, TypeError):
-        raise BadSettings(f"the setting {name} is {value!r}; it must be of type {kind.__name__}") from None
+        raise BadSettings(f"the setting {name} is {value!r} in {place}; it must be of type {kind.__name__}") from None

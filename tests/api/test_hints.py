@@ -64,3 +64,8 @@ def test_the_verbs_of_others_name_enqueue(verb: str) -> None:
 def test_bad_arguments_are_a_value_error() -> None:
     with pytest.raises(ValueError, match="HF1202"):
         untyped.enqueue("1")
+
+
+def test_many_are_several() -> None:
+    with pytest.raises(BadArguments, match=r"enqueue_many takes several jobs, \[task\.bind\(…\), …\]; one is task"):
+        app.enqueue_many(untyped.bind(1))

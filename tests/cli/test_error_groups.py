@@ -49,6 +49,8 @@ def test_groups_are_listed_looked_at_and_retried(shell: Shell, kept: Store) -> N
     due = [kept.reads.get(id).run_at for id in ids[:6]]
     assert [round((at - due[0]).total_seconds()) for at in due] == [0, 100, 200, 300, 400, 500]
     assert [job["id"] for job in shell.json("jobs", "list", "state:failed")] == [ids[6], "1"]
+    assert shell("jobs", "cancel", "--group", BAD.fingerprint).stdout == "cancelled 1 job\n"
+    assert [job["id"] for job in shell.json("jobs", "list", "state:failed")] == [ids[6]]
 
 
 def test_a_group_leaves_out_what_was_dismissed(shell: Shell, kept: Store) -> None:

@@ -87,7 +87,7 @@ def test_yes_and_no_in_the_environment(tmp_path: Path, text: str, value: bool) -
     ("name", "text"), [("LEASE", "soon"), ("CONCURRENCY", "1.5"), ("LISTEN", "maybe"), ("LEASE", "")]
 )
 def test_a_value_of_the_wrong_kind_is_named(tmp_path: Path, name: str, text: str) -> None:
-    with pytest.raises(BadSettings, match=f"the setting {name.lower()} is {text!r}"):
+    with pytest.raises(BadSettings, match=f"the setting {name.lower()} is {text!r} in HOLDFAST_{name}; "):
         load(tmp_path, {f"HOLDFAST_{name}": text})
 
 

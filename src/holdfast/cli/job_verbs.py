@@ -38,9 +38,19 @@ def verb_options(command: Command) -> Command:
     return command
 
 
+group_option = click.option("--group", metavar="ID", help="Only failed jobs of this group of errors.")
+
+
+def _of_group(which: tuple[str, ...], group: str | None) -> tuple[str, ...]:
+    """The words of a filter, narrowed to a group of errors."""
+    if group is None:
+        return which
+    return (*which, f"group:{group}", *["state:failed"] * (not any(word.startswith("state:") for word in which)))
+
+
 @jobs.command()
 @click.argument("which", nargs=-1)
-@click.option("--group", metavar="ID", help="Only failed jobs of this group of errors.")
+@group_option
 @click.option("--limit", type=click.IntRange(1, MOST), help="Only so many, the oldest.")
 @click.option("--spread", metavar="DURATION", help="Due evenly over this time (10m), instead of all at once.")
 @verb_options
@@ -52,8 +62,7 @@ def retry(which: tuple[str, ...], group: str | None, limit: int | None, spread: 
       holdfast jobs retry state:failed queue:mail since:1h --yes
       holdfast jobs retry --group 3f2a9c11ab --limit 10 --spread 10m --dry-run
     """
-    if group is not None:
-        which = (*which, f"group:{group}", *["state:failed"] * (not any(word.startswith("state:") for word in which)))
+    which = _of_group(which, group)
     some = None
     if limit is not None or spread is not None:
         some = share(limit, None if spread is None else _duration("--spread", spread))
@@ -61,9 +70,10 @@ def retry(which: tuple[str, ...], group: str | None, limit: int | None, spread: 
 
 
 @jobs.command()
-@click.argument("which", nargs=-1, required=True)
+@click.argument("which", nargs=-1)
+@group_option
 @verb_options
-def cancel(which: tuple[str, ...], **options: Any) -> None:
+def cancel(which: tuple[str, ...], group: str | None, **options: Any) -> None:
     """Cancel unfinished and failed jobs, and ask running ones to stop: by ID…, or all that match a FILTER.
 
     \b
@@ -71,7 +81,7 @@ def cancel(which: tuple[str, ...], **options: Any) -> None:
       holdfast jobs cancel 43 --reason 'ordered twice'
       holdfast jobs cancel task:report state:queued --dry-run
     """
-    apply("cancel", which, **options)
+    apply("cancel", _of_group(which, group), **options)
 
 
 @jobs.command()

@@ -158,7 +158,7 @@ def print_groups(groups: Sequence[ErrorGroup], output: str) -> None:
         ],
     )  # fmt: skip
     if groups:
-        talk(f"look at one: holdfast jobs list group:{groups[0].id}; retry it: holdfast jobs retry --group …")
+        talk(f"look at one: holdfast jobs list group:{groups[0].id}; then: holdfast jobs retry, or cancel, --group …")
 
 
 def shown_error(code: str | None, message: str | None) -> str:
