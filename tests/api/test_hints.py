@@ -67,5 +67,5 @@ def test_bad_arguments_are_a_value_error() -> None:
 
 
 def test_many_are_several() -> None:
-    with pytest.raises(BadArguments, match=r"enqueue_many takes several jobs, \[task\.bind\(…\), …\]; one is task"):
+    with pytest.raises(BadArguments, match="HF1202 enqueue_many takes several jobs"):
         app.enqueue_many(untyped.bind(1))
