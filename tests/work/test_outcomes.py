@@ -78,6 +78,7 @@ def test_an_error_is_rescheduled_by_the_policy_and_told(hf: Holdfast, colour: st
     assert attempt.traceback is not None
     assert attempt.traceback.rstrip().endswith("ZeroDivisionError: nothing to divide by")
     assert "test_outcomes.py" in attempt.traceback
+    assert "runners" not in attempt.traceback, "it begins in the handler"
     [told] = heard.of("errored")
     assert (told["job"], told["task"], told["attempt"], told["verb"]) == (job.id, "task", 1, "reschedule")
     assert heard.of("failed") == []

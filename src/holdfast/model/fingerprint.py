@@ -79,6 +79,14 @@ def place_of(traceback: TracebackType | None) -> str | None:
     return None if found is None else f"{_module(found)}.{found.f_code.co_qualname}"[:PLACE_LIMIT]
 
 
+def from_users_code(traceback: TracebackType | None) -> TracebackType | None:
+    """Without the calls of ours and of Python's that lead to the user's code; the whole if it never gets there."""
+    first = traceback
+    while first is not None and _origin(first.tb_frame.f_code.co_filename) == "python":
+        first = first.tb_next
+    return first or traceback
+
+
 @lru_cache(4096)
 def _origin(file: str) -> Literal["python", "installed", "own"]:
     """Where code comes from. Ours counts as Python's: neither is the user's."""

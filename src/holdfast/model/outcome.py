@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.errors import Cancel, Fail, Retry, Snooze, Steer
-from holdfast.model.fingerprint import PLACE_LIMIT, fingerprint, place_of
+from holdfast.model.fingerprint import PLACE_LIMIT, fingerprint, from_users_code, place_of
 from holdfast.model.job import ClaimedJob
 from holdfast.model.retry import DEFAULT_RETRY, RetryPolicy
 from holdfast.redact import Hide, scrub
@@ -147,7 +147,7 @@ def stopped(held: ClaimedJob) -> Outcome:
 
 def describe(error: BaseException, code: str, hide: Hide = scrub) -> Error:
     # Without local variables: they may contain what must not be stored (secrets, large objects).
-    traceback = "".join(tb.format_exception(error))
+    traceback = "".join(tb.format_exception(type(error), error, from_users_code(error.__traceback__)))
     return kept(Error(code, _text(error), traceback, place_of(error.__traceback__)), hide)
 
 
