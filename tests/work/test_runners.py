@@ -18,6 +18,7 @@ import pytest
 
 from holdfast import Holdfast, JobContext, State, events
 from holdfast.model.job import ClaimedJob
+from holdfast.model.outcome import Outcome
 from holdfast.runners.event_loop import LoopRunner
 from holdfast.runners.inprocess import ThreadRunner
 from holdfast.tasks.attempt import Attempt
@@ -245,6 +246,35 @@ def test_a_runner_that_closes_leaves_no_unfinished_coroutine(
     gc.collect()
     assert job.refresh().state is State.QUEUED
     assert [record for record in caplog.records if record.name == "asyncio"] == []
+
+
+class AskedAsItBegins(Attempt, kw_only=True, eq=False, gc=False):
+    asked: Any
+
+    def begin(self) -> None:
+        super().begin()
+        self.ask(self.asked)  # as another thread may, between the last look at that and the beginning
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])  # it is not asked
+@pytest.mark.parametrize(("reason", "verb"), [("shutdown", "succeed"), ("cancel", "stop")])
+def test_what_is_asked_at_the_moment_it_begins_counts_as_asked_later(hf: Holdfast, reason: str, verb: str) -> None:
+    """A shutdown leaves it its grace: it is not cancelled, and never charged for that."""
+    outcomes: list[Outcome | None] = []
+
+    async def coroutine() -> int:
+        await asyncio.sleep(0.001)
+        await asyncio.sleep(0.001)
+        return 1
+
+    task: Any = hf.task(name="task")(coroutine)
+    runner = LoopRunner(1, [task], hf.store, hf.settings)
+    runner.open("w", lambda attempt, outcome: outcomes.append(outcome))
+    runner.start([AskedAsItBegins(ClaimedJob(1, "f", "task", "default", b"{}", 1, 3), asked=reason)])
+    [outcome] = wait_until(lambda: outcomes)
+    runner.close(5.0)
+    assert outcome is not None
+    assert (outcome.verb, outcome.error) == (verb, None)
 
 
 @pytest.mark.parametrize("engine", ["sqlite"])  # it is not asked

@@ -279,7 +279,7 @@ class Execution:
         attempt.begin()
         if interrupt is not None:
             attempt.interrupt = interrupt
-            if attempt.reason is not None:
+            if attempt.must_stop:
                 attempt.stop_now()  # requested at the very moment it began
         context = JobContext(attempt, self._store, self._settings, handler.secrets)
         current_context.set(context)
