@@ -34,6 +34,9 @@ $(VENV)/ready-audit: $(VENV)/ready
 demo: $(VENV)/ready ## watch a few thousand jobs survive a killed worker (SQLite, under a minute)
 	$(BIN)/holdfast demo
 
+examples: $(VENV)/ready ## play the scenes of the example applications, each on a fresh SQLite file (half a minute)
+	$(BIN)/python -m examples.claim_check scene
+
 check: $(VENV)/ready-check ## format, lint, types (mypy strict, pyright on the public API)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
@@ -46,6 +49,10 @@ test: $(VENV)/ready-check $(VENV)/ready-audit ## every test, on SQLite and Postg
 test-ha: $(VENV)/ready-check ## past one machine: failover, PgBouncer, silent networks, many workers (PgBouncer is installed with apt if it can be)
 	command -v pgbouncer || ! command -v apt-get || { apt-get update -qq; apt-get install -qq --no-install-recommends pgbouncer; } || true
 	$(BIN)/python -m pytest -q -n 2 tests/ha
+
+test-browser: $(VENV)/ready-check ## the script for web pages and the examples' pages, in a real browser (Chromium is installed with apt if it can be)
+	command -v chromium || command -v google-chrome || ! command -v apt-get || { apt-get update -qq; apt-get install -qq --no-install-recommends chromium; } || true
+	$(BIN)/python -m pytest -q tests/http/test_browser.py tests/examples/claim_check/test_page.py
 
 test-16: $(VENV)/ready-check ## the store, the API and the worker once more, on PostgreSQL 16
 	HOLDFAST_TEST_POSTGRES_VERSION=16 $(BIN)/python -m pytest -q -n $(RUN_JOBS) --dist worksteal tests/contract tests/api tests/work -k postgres
@@ -61,14 +68,17 @@ test-pythons: ## the fast tests on Python 3.11 to 3.14, those that are here or t
 	build/lock/bin/python -m pip install --quiet uv
 	build/lock/bin/python -m scripts.pythons $(PYTHONS)
 
-chaos: $(VENV)/ready ## workers under load and faults, judged from outside: MINUTES=10 in all, SEED= to repeat, SLACK=6 beside other work
+chaos: $(VENV)/ready ## workers under load and faults, judged from outside, and both sides of an adopted table: MINUTES=10 in all, SEED= to repeat, SLACK=6 beside other work
+	$(BIN)/python -m tests.adopt.campaign --seconds $(or $(MINUTES),10)0 $(if $(SEED),--seed $(SEED))
 	$(BIN)/python -m tests.chaos --minutes $(or $(MINUTES),10) --slack $(or $(SLACK),1) $(if $(SEED),--seed $(SEED))
 
 chaos-stops: $(VENV)/ready ## the crash tests with two hundred shutdowns of workers with runner processes (about 20 minutes)
 	HOLDFAST_CHAOS=100 $(BIN)/python -m pytest -q -n $(RUN_JOBS) tests/crash
 
-fuzz: $(VENV)/ready ## a million hostile frames from handlers to their worker: FRAMES=, SEED= to repeat (about 10 minutes)
+fuzz: $(VENV)/ready ## a million hostile frames from handlers to their worker: FRAMES=, SEED= to repeat; thousands of hostile names of tables; 5,000 HTTP requests, REQUESTS= (about 30 minutes)
+	HOLDFAST_NAMES=3000 $(BIN)/python -m pytest -q tests/adopt/test_identifiers.py
 	$(BIN)/python -m tests.fuzz --frames $(or $(FRAMES),1000000) $(if $(SEED),--seed $(SEED))
+	HOLDFAST_FUZZ_REQUESTS=$(or $(REQUESTS),5000) $(BIN)/python -m pytest -q -n $(RUN_JOBS) tests/http/test_openapi.py
 
 mutants: $(VENV)/ready ## plant bugs in copies of the code, one at a time: does the test named for each fail? (about 10 minutes)
 	$(BIN)/python -m scripts.mutants
@@ -102,4 +112,4 @@ bench-long: $(VENV)/ready ## also million-row tables, memory and a pinned snapsh
 bench-peers: $(VENV)/ready ## measure other job systems beside ours, in turns: who wins each row (about 20 minutes)
 	$(BIN)/python -m bench.peers
 
-.PHONY: help demo check lock audit sbom chaos chaos-stops mutants mutants-chaos docs test test-15 test-16 test-ha test-fast test-pythons bench bench-long bench-peers fuzz
+.PHONY: help demo examples check lock audit sbom chaos chaos-stops mutants mutants-chaos docs test test-15 test-16 test-ha test-fast test-pythons bench bench-long bench-peers fuzz

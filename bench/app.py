@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import struct
 import time
@@ -16,18 +17,23 @@ RECORD = struct.Struct("qq")  # when enqueue was called, when the handler was do
 hf = Holdfast()
 
 
-@hf.task
+@hf.task(http=True)
 async def noop(pad: str) -> None:
     pass
+
+
+@hf.task
+async def batch(seconds: float) -> None:
+    await asyncio.sleep(seconds)
 
 
 @hf.task
 async def timed(asked_ns: int) -> None:
     """Notes when it ran. CLOCK_MONOTONIC is one clock for all processes of a host; a line in a file costs the database
     nothing."""
-    os.write(_times(), RECORD.pack(asked_ns, time.monotonic_ns()))
+    os.write(times(), RECORD.pack(asked_ns, time.monotonic_ns()))
 
 
 @cache
-def _times() -> int:
+def times() -> int:
     return os.open(os.environ[TIMES], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)

@@ -21,7 +21,7 @@ from urllib.parse import quote
 from holdfast.errors import BadSettings
 
 VERSIONS = {16: "pginstall", 18: "pginstall18"}  # in the wheel
-SHORT = "/tmp"  # noqa: S108 - directories in it get random names and are made for one user
+SHORT, MEMORY = "/tmp", "/dev/shm"  # noqa: S108 - directories in them get random names and are made for one user
 LONGEST_SOCKET = 103  # bytes of a path that every kernel takes
 # What clients take by default: without TCP it is but a part of the socket's name.
 PORT = int((os.environ.get("PGPORT") or "5432").partition(",")[0])
@@ -42,12 +42,13 @@ class EmbeddedPostgres:
     PostgreSQL refuses to run as root. Started by root it runs as `nobody`, and what `nobody` owns may change under our
     hands: as root we write nothing into its directories."""
 
-    def __init__(self, version: int = 18, *, tcp: bool = False, **settings: str | int) -> None:
+    def __init__(self, version: int = 18, *, tcp: bool = False, in_memory: bool = False, **settings: str | int) -> None:
+        """`in_memory`: its files too, where the system has such a directory. A new schema is a hundred of them."""
         self.version = version
         self.password = secrets.token_hex(16)
         self._tcp = tcp
         self._owner = pwd.getpwnam("nobody") if os.geteuid() == 0 else None
-        self._home = _new_home()
+        self._home = _new_home([MEMORY] if in_memory else ())
         if self._owner:
             self._home.chmod(0o711)  # its user passes through
         self._bin = self._binaries()
@@ -166,10 +167,10 @@ class EmbeddedPostgres:
         )
 
 
-def _new_home() -> Path:
-    """In the temporary directory, unless that is too long for the path of a socket, or has a comma in its name, which
-    parts hosts in a URL."""
-    for base in (tempfile.gettempdir(), SHORT):
+def _new_home(first: Sequence[str] = ()) -> Path:
+    """In one of these or the temporary directory, unless that is too long for the path of a socket, or has a comma in
+    its name, which parts hosts in a URL."""
+    for base in (*first, tempfile.gettempdir(), SHORT):
         longest = f"{base}/holdfast-pg-12345678/s/.s.PGSQL.{PORT}0"
         if len(os.fsencode(longest)) <= LONGEST_SOCKET and "," not in base and _is_safe(base):
             return Path(tempfile.mkdtemp(prefix="holdfast-pg-", dir=base))

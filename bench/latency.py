@@ -9,10 +9,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from bench.app import RECORD, timed
+from bench.app import PAD, RECORD, batch, hf, noop, timed
 from bench.workers import WorkerProcess, all_up, wait_until, working
 
 PICKUP_EVERY = 0.04  # seconds
+BATCH, BATCH_SECONDS = 3000, 0.25  # jobs beside those that somebody waits for, and how long each takes
 SPREAD = 0.618  # of that, by which the calls are moved against each other, so that they keep no step with any poll
 
 
@@ -77,6 +78,22 @@ def under_load(load: Load, rate: float, seconds: float) -> dict[str, float]:
     since = time.monotonic_ns()
     reached = load.steadily(rate, seconds)
     return {"rate": reached, **percentiles(load.took(since), 50, 99)}
+
+
+def run_now(count: int) -> dict[str, float]:
+    """No-ops that somebody waits for, while the worker has a batch to do: from the call to the result."""
+    hf.enqueue_many(batch.bind(BATCH_SECONDS) for _ in range(BATCH))
+    try:
+        noop.run_now(PAD, deadline=60)  # starts the slots
+        took = []
+        for n in range(count):
+            began = time.monotonic()
+            noop.run_now(PAD, deadline=60)
+            took.append(1000 * (time.monotonic() - began))
+            time.sleep(PICKUP_EVERY * (1 + (n * SPREAD) % 1))
+    finally:
+        hf.close()
+    return percentiles(took, 50, 95, 99)
 
 
 def percentiles(took: Sequence[float], *wanted: int) -> dict[str, float]:

@@ -12,6 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from bench.adopted import adopted_drain, adopting, commit_to_start, drain_beside, foreign_insert, leave
 from bench.app import hf
 from bench.bars import Figures, bars, ratios
 from bench.drain import drain, drain_held
@@ -21,8 +22,9 @@ from bench.growth import keys as growth_keys
 from bench.idle import idle
 from bench.importing import import_ms
 from bench.isolated import isolated_job_ms
-from bench.latency import loaded, pickup, under_load
+from bench.latency import loaded, pickup, run_now, under_load
 from bench.memory import stream_memory, worker_memory
+from bench.over_http import over_http
 from bench.progress import progress_call_ns
 from bench.raw import raw_of
 from bench.readings import Readings
@@ -63,6 +65,16 @@ def _measure_engine(target: Target, sizes: Sizes) -> Figures:
         with loaded() as load:
             readings.add("pickup_ms", pickup(load, sizes.pickups))
             readings.add("latency_under_load_ms", under_load(load, sizes.steady_rate, sizes.steady_seconds))
+            readings.add("run_now_ms", run_now(sizes.pickups))
+    for n in range(sizes.rounds):
+        _say(f"{target.engine}: an adopted table, round {n + 1} of {sizes.rounds}")
+        target.fresh()
+        readings.add("drain_native", drain(target, target.fill(sizes.jobs)).rate)
+        readings.add("drain_adopted", adopted_drain(target, sizes.jobs))
+        readings.add("drain_beside_adopted", drain_beside(target, sizes.jobs))
+        readings.add("foreign_insert", foreign_insert(target, sizes.jobs))
+        readings.add("adopted_pickup_ms", commit_to_start(target, sizes.pickups))
+    leave(target)
     seconds = sizes.idle_seconds / (1 if target.engine == "postgres" else 3)  # on SQLite there is only its CPU to read
     _say(f"{target.engine}: an idle worker, for {seconds:g} s")
     target.fresh()
@@ -77,13 +89,16 @@ def _measure_engine(target: Target, sizes: Sizes) -> Figures:
 
 def _long(target: Target, sizes: Sizes, readings: Readings) -> Figures:
     """What takes minutes; null where it isn't asked for."""
-    once: Figures = {"worker_memory": None, "stream_memory": None}
+    once: Figures = {"worker_memory": None, "stream_memory": None, "adopting": None}
     if target.engine == "postgres":
         once["pinned_snapshot"] = None
     if not sizes.long:
         return dict.fromkeys(growth_keys()) | once
     _say(f"{target.engine}: with {sizes.crowd:,} rows")
     growth(target, sizes, readings)
+    _say(f"{target.engine}: adopting {sizes.crowd:,} rows")
+    once["adopting"] = adopting(target, sizes.crowd)
+    leave(target)
     _say(f"{target.engine}: memory over {sizes.crowd:,} jobs")
     target.fresh()
     once["stream_memory"] = stream_memory(sizes.crowd)
@@ -127,6 +142,8 @@ def _round(target: Target, sizes: Sizes, readings: Readings) -> None:
         target.fresh()
         target.settle()
         readings.add(name, work(jobs))
+    target.fresh()
+    readings.add("over_http", over_http(sizes.requests))
 
 
 def _machine() -> dict[str, Any]:

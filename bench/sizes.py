@@ -23,6 +23,11 @@ class Sizes:
         return max(50, self.jobs // 10)
 
     @property
+    def requests(self) -> int:
+        """HTTP requests, one at a time."""
+        return max(20, self.jobs // 20)
+
+    @property
     def bulk(self) -> int:
         """Jobs enqueued together."""
         return self.jobs * 5 // 2

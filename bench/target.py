@@ -58,6 +58,10 @@ class Target(ABC):
         """Run a statement on a connection of our own; `@jobs`, `:name` and `@now` are written as in our .sql files."""
 
     @abstractmethod
+    def connect(self) -> Any:
+        """A connection of another program's, which commits each statement by itself."""
+
+    @abstractmethod
     def settle(self, *, analyse: bool = True) -> None:
         """Have what was written before on disk, so that the next figure doesn't pay for it; PostgreSQL's statistics
         up to date, unless they shall be stale."""
@@ -140,6 +144,9 @@ class SqliteTarget(Target):
         [(page,)] = self.db.execute("pragma page_size").fetchall()
         self.db.execute(f"pragma wal_autocheckpoint = {LOG_LIMIT // page}")  # as often as we do it ourselves
 
+    def connect(self) -> sqlite3.Connection:
+        return sqlite3.connect(self._path, isolation_level=None, timeout=60)
+
     def rows(self, text: str, **parameters: Any) -> list[tuple[Any, ...]]:
         return self.db.execute(self.sql(text), {"now": stored(datetime.now(UTC)), **parameters}).fetchall()
 
@@ -185,6 +192,11 @@ class PostgresTarget(Target):
         self._drop()
         self.use()
         hf.migrate()
+
+    def connect(self) -> psycopg.Connection:
+        import psycopg
+
+        return psycopg.connect(self.url, autocommit=True)
 
     def rows(self, text: str, **parameters: Any) -> list[tuple[Any, ...]]:
         cursor = self.db.execute(self.sql(text).encode(), parameters)

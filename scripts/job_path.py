@@ -429,7 +429,8 @@ def recognised(text: str, known: list[Statement]) -> list[Statement]:
     alike = [statement for statement in known if statement.length > 10 and statement.found_in(text) >= ALIKE]
     if not alike:
         return []
-    best = max(alike, key=lambda statement: statement.length)
+    included = {name for statement in alike for name in statement.includes}
+    best = max(alike, key=lambda statement: (statement.name not in included, statement.length))
     found, left = [best], set(best.includes)
     while fragments := [s for s in alike if s.name in left and s not in found]:
         found += fragments

@@ -44,6 +44,8 @@ def bug(breaks: str, file: str, old: str, new: str, *tests: str) -> Bug:
     return Bug(breaks, (Change(file, old, new),), tests)
 
 
+OVER_HTTP = "the campaign sends nothing over HTTP"
+
 # Each promise by its name: pytest -m 'guarantee(name="fence")' runs the tests behind one.
 PROMISES = {
     "accepted": "An accepted job is never lost: not by a killed worker, a restart or a deployment.",
@@ -67,6 +69,7 @@ PROMISES = {
     "cancel": "After a cancel a waiting job never runs; a running one ends cancelled or succeeded.",
     "transitions": "Every verb moves a job as the table of transitions says, or is refused and changes nothing.",
     "cron": "A cron creates one job per tick, however many workers run and whichever die.",
+    "counted": "Whatever happens to a job is counted once, in counters that survive restarts.",
     "lost_reply": "A lost reply, and sending the same thing again, change nothing.",
     "unknown_task": "A job whose task no worker knows waits; it is never dropped.",
     "shutdown": "A stopping worker finishes what it can within its grace and releases the rest, uncharged.",
@@ -79,7 +82,9 @@ PROMISES = {
     "upgrade": "Workers continue through a schema upgrade, or stop and say why.",
     "sqlite": "On SQLite, commits are on disk, and the file is safe from forks, full disks, network file systems and the library's own checkpoint bug.",
     "plain_sql": "The queue is plain SQL: jobs, errors and history are ordinary columns, and an inserted row is a job.",
+    "adopted": "A row of an adopted table and its job agree, or the difference is known. Neither side waits for the other, and no row is worked twice.",
     "hostile": "Whatever others send or write is a hint or a text: it starts nothing, and neither worker nor terminal obeys it.",
+    "http": "Over HTTP, nobody sees or changes a job without its token or a role; a forged token costs no statement.",
 }
 
 # The bugs that are planted against each promise.
@@ -102,8 +107,8 @@ GUARANTEES: dict[str, list[Bug]] = {
         bug(
             "the lease of a claim does not name its jobs",
             "store/sqlite/exchange.py",
-            '"ids": sorted(ids),',
-            '"ids": sorted(ids)[1:],',
+            '"ids": sorted(ready),',
+            '"ids": sorted(ready)[1:],',
             "contract/test_rescue.py::test_processing_jobs_whose_lease_expired_are_found_and_recovered",
         ).seen_by("everything_ends", "kill worker", tasks="late nap quick aquick"),
         bug(
@@ -680,8 +685,8 @@ GUARANTEES: dict[str, list[Bug]] = {
         bug(
             "a running job can be deleted",
             "store/sql/operator_verbs.sql",
-            "(:unfinished and state <> 'running')",
-            "(:unfinished)",
+            "(:unfinished and state <> 'running' and source is null)",
+            "(:unfinished and source is null)",
             "contract/test_transitions.py::test_what_people_do_moves_a_job_as_the_table_says_or_is_refused",
         ).unseen("nobody deletes unfinished jobs"),
     ],
@@ -727,6 +732,39 @@ GUARANTEES: dict[str, list[Bug]] = {
         )
         .unseen("a worker would have to die between two commits, microseconds apart"),
     ],
+    "counted": [
+        bug(
+            "SQLite: what was folded is folded again",
+            "store/sqlite/rollups.sql",
+            "delete from @deltas where id <= :reached",
+            "delete from @deltas where id < :reached",
+            "contract/test_rollups.py::test_each_fold_is_a_bounded_step",
+            "contract/test_rollups.py::test_folders_that_are_killed_lose_and_repeat_nothing",
+        ).seen_by("what_happened_is_counted", "kill worker", tasks="quick", engine="sqlite"),
+        bug(
+            "SQLite: a success that is told again is counted again",
+            "store/sqlite/rollups.sql",
+            " where id in (select value from json_each(:ids)) and state = 'running' and fence = :fence",
+            " where id in (select value from json_each(:ids)) and fence = :fence",
+            "contract/test_rollups.py::test_what_is_told_again_after_a_lost_reply_is_not_counted_again",
+            "contract/test_rollups.py::test_many_outcomes_of_one_trip_are_counted_each",
+        ).unseen("on SQLite no reply is lost"),
+        bug(
+            "PostgreSQL: a success on the handler's own transaction is not counted",
+            "store/postgres/migrations/0001_jobs.sql",
+            "after update of cancel_requested, held_by, life, total on @jobs",
+            "after update of cancel_requested, held_by, life on @jobs",
+            "contract/test_rollups.py::test_success_on_the_handlers_own_transaction",
+        ).seen_by("what_happened_is_counted", "kill worker", tasks="late_ledger quick"),
+        bug(
+            "PostgreSQL: jobs of one statement are counted as one",
+            "store/postgres/migrations/0001_jobs.sql",
+            "select max(created_at), count(*), left(queue",
+            "select max(created_at), 1, left(queue",
+            "contract/test_rollups.py::test_plain_inserts_of_other_programs",
+            "contract/test_rollups.py::test_many_new_jobs",
+        ).seen_by("what_happened_is_counted", "kill worker", tasks="quick"),
+    ],
     "lost_reply": [
         bug(
             "a claim whose reply was lost is not looked up",
@@ -770,8 +808,8 @@ GUARANTEES: dict[str, list[Bug]] = {
         bug(
             "heartbeats end when a worker begins to stop",
             "worker/worker.py",
-            "                    self.desk.wait()\n            self._shutdown.finish()\n",
-            "                    self.desk.wait()\n            self._heartbeat.stop()\n            self._shutdown.finish()\n",
+            "                    self.desk.wait(BREATH)\n            self._shutdown.finish()\n",
+            "                    self.desk.wait(BREATH)\n            self._heartbeat.stop()\n            self._shutdown.finish()\n",
             "crash/test_shutdown.py::test_leases_are_renewed_while_a_worker_drains",
         ).seen_by("nobody_is_robbed", "term worker", tasks="late long quick aquick"),
         bug(
@@ -892,15 +930,15 @@ GUARANTEES: dict[str, list[Bug]] = {
         bug(
             "a change is made although it could not be recorded",
             "store/operator_verbs.py",
-            "            call.record(tx, _done(verb, ids, rows))\n",
-            "        with self._db.transaction() as tx:\n            call.record(tx, _done(verb, ids, rows))\n",
+            "            call.record(tx, outcome(verb, ids, rows), [",
+            "        with self._db.transaction() as tx:\n            call.record(tx, outcome(verb, ids, rows), [",
             "contract/test_audit.py::test_what_can_not_be_recorded_is_not_done",
         ).unseen("nobody takes the audit table away"),
         bug(
             "a call that was refused is not recorded",
             "store/operator_verbs.py",
-            "            call.record(tx, _done(verb, ids, rows))\n",
-            "            if rows:\n                call.record(tx, _done(verb, ids, rows))\n",
+            "            call.record(tx, outcome(verb, ids, rows), [",
+            "            if rows:\n                call.record(tx, outcome(verb, ids, rows), [",
             "contract/test_audit.py::test_a_request_and_a_refusal_are_told_apart_from_a_change",
         ).unseen("nobody reads the audit there"),
         bug(
@@ -910,6 +948,34 @@ GUARANTEES: dict[str, list[Bug]] = {
             "ended=True)",
             "contract/test_audit.py::test_a_bulk_verb_whose_process_was_killed_is_unfinished_and_says_how_far_it_got",
         ).unseen("nobody reads the audit there"),
+        bug(
+            "a job does not show what a verb on many jobs did to it",
+            "store/audit.py",
+            "        if jobs:\n",
+            "        if not jobs:\n",
+            "contract/test_audit.py::test_a_bulk_verb_is_found_by_each_job_it_changed",
+        ).unseen("nobody reads the audit there"),
+        bug(
+            "nobody carries on a bulk verb whose process was killed",
+            "worker/watchdog.py",
+            "            self._carry_on.begin()",
+            "            pass",
+            "http/test_bulk_calls.py::test_a_worker_carries_on_what_a_killed_server_had_begun",
+        ).unseen("no bulk verbs are killed there"),
+        bug(
+            "a bulk verb that was taken over goes on in its old process, too",
+            "store/sql/bulk_calls.sql",
+            " where id = :id and holder = :holder\nreturning id\n\n-- name: take",
+            " where id = :id and :holder is not null\nreturning id\n\n-- name: take",
+            "contract/test_bulk_calls.py::test_a_holder_that_was_only_slow_does_no_more",
+        ).unseen("no bulk verbs are killed there"),
+        bug(
+            "whoever carries on a bulk verb begins with the first job again",
+            "store/sql/bulk_calls.sql",
+            "reached = coalesce(:reached, reached), ",
+            "",
+            "contract/test_bulk_calls.py::test_a_job_that_failed_again_is_not_retried_twice",
+        ).unseen("no bulk verbs are killed there"),
     ],
     "backlog": [
         bug(
@@ -969,6 +1035,78 @@ GUARANTEES: dict[str, list[Bug]] = {
             "contract/test_enqueue.py::test_a_row_inserted_by_plain_sql_is_a_job",
         ).seen_by("producers_meet_no_error_of_their_own", "kill people", tasks="quick doze"),
     ],
+    "adopted": [
+        bug(
+            "PostgreSQL: a job overwrites what others wrote to its row meanwhile",
+            "store/postgres/adopt/write.sql",
+            "(forced or h.said in ({{shown:n.was}}, {{shown:n.state}}))",
+            "(forced or h.said is not null)",
+            "adopt/test_postgres_rules.py::test_a_request_that_nobody_saw_in_time_still_counts",
+        ).unseen("the campaign adopts no tables"),
+        bug(
+            "PostgreSQL: an outcome waits for a locked row",
+            "store/postgres/adopt/write.sql",
+            "where u.{{id}} = any(array(select n.at from n)) for no key update skip locked",
+            "where u.{{id}} = any(array(select n.at from n)) for no key update",
+            "adopt/test_postgres_foreign.py::test_what_a_locked_row_should_be_told_is_owed_until_it_is_free",
+        ).unseen("the campaign adopts no tables"),
+        bug(
+            "PostgreSQL: a claim waits for a locked table",
+            "store/postgres/adopt/open.sql",
+            "        lock table {{tables}} in row exclusive mode nowait;\n",
+            "",
+            "adopt/test_postgres_foreign.py::test_a_table_that_can_not_be_worked_delays_no_native_job_and_heals",
+        ).unseen("the campaign adopts no tables"),
+        bug(
+            "PostgreSQL: a table that can't be worked stands before native jobs",
+            "store/postgres/adopt/open.sql",
+            "        perform @rest_source({{source}}, now + interval '1 second', sqlerrm);\n",
+            "",
+            "adopt/test_postgres_foreign.py::test_a_table_that_can_not_be_worked_delays_no_native_job_and_heals",
+        ).unseen("the campaign adopts no tables"),
+        bug(
+            "PostgreSQL: a row keeps the arguments it had when its job was made",
+            "store/postgres/adopt/take.sql",
+            "case when r.args::text <> n.args then r.args end",
+            "null::json",
+            "adopt/test_postgres_rules.py::test_arguments_are_the_rows_at_claim",
+        ).unseen("the campaign adopts no tables"),
+        bug(
+            "PostgreSQL: a job is claimed while its row goes on saying that it waits",
+            "store/postgres/adopt/take.sql",
+            "select f.id, f.args from free f join written w on w.at = f.at",
+            "select n.id, null::json from n",
+            "adopt/test_postgres_rules.py::test_counts_are_written_to_a_second_table",
+        ).unseen("the campaign adopts no tables"),
+        bug(
+            "SQLite: a row that can't be taken keeps back all others",
+            "store/sqlite/exchange.py",
+            "if len(ids) > 1:\n                return [id for id in ids if self._take(db, [id], claim)]",
+            "if len(ids) > 1:\n                return []",
+            "adopt/test_sqlite_rules.py::test_a_row_that_its_table_does_not_let_us_take_keeps_no_other_job_back",
+        ).unseen("the campaign adopts no tables"),
+        bug(
+            "PostgreSQL: a renamed column makes foreign writes fail",
+            "store/postgres/adopt/in.sql",
+            "< {{watched_count}} then",
+            "< 0 then",
+            "adopt/test_postgres_foreign.py::test_who_writes_to_a_table_with_a_renamed_column_does_not_fail",
+        ).unseen("the campaign adopts no tables"),
+        bug(
+            "PostgreSQL: a foreign worker is rescued though its row is done",
+            "store/postgres/adopt/lapsed.sql",
+            "found and r.said = 'running' and (r.lease_ends is null",
+            "found and (r.lease_ends is null",
+            "adopt/test_postgres_rules.py::test_a_foreign_worker_that_finished_in_the_meantime_is_not_rescued",
+        ).unseen("the campaign adopts no tables"),
+        bug(
+            "PostgreSQL: the sweep misses jobs whose rows are gone",
+            "store/postgres/adopt/sweep.sql",
+            "reached, strays;\n        if reached is null then",
+            "reached, strays;\n        delete from @inbox;\n        if reached is null then",
+            "adopt/test_postgres_rules.py::test_the_sweep_alone_converges",
+        ).unseen("the campaign adopts no tables"),
+    ],
     "hostile": [
         bug(
             "a worker acts on every vain notification at once",
@@ -1019,6 +1157,134 @@ GUARANTEES: dict[str, list[Bug]] = {
             "    return text\n",
             "model/test_harmless.py::test_nothing_that_is_shown_can_be_obeyed",
         ).unseen("no text of the campaign contains escape sequences"),
+    ],
+    "http": [
+        bug(
+            "job tokens are not checked",
+            "model/token.py",
+            "    if not hmac.compare_digest(data[:_SIGNATURE], _signature(secret, said)):\n",
+            "    if not said:\n",
+            "http/test_tokens.py::test_a_forged_token_is_refused_without_a_statement",
+        ).unseen(OVER_HTTP),
+        bug(
+            "the token of one job opens another",
+            "http/gate.py",
+            '        if claims is None or claims.id != request.path_params["id"]:\n',
+            "        if claims is None:\n",
+            "http/test_tokens.py::test_unknown_wrong_foreign_and_expired_get_the_same_answer",
+        ).unseen(OVER_HTTP),
+        bug(
+            "the token of a job opens the one that has its id after a restore",
+            "http/call.py",
+            "        if self.claims is not None and self.claims.created_at != job.record.created_at:\n",
+            "        if False:\n",
+            "http/test_tokens.py::test_unknown_wrong_foreign_and_expired_get_the_same_answer",
+        ).unseen(OVER_HTTP),
+        bug(
+            "a token never expires",
+            "model/token.py",
+            "    if int(expires) and int(expires) <= now:\n",
+            "    if False:\n",
+            "http/test_tokens.py::test_python_makes_tokens_with_a_scope_and_an_end",
+        ).unseen(OVER_HTTP),
+        bug(
+            "a token that reads can also cancel",
+            "http/gate.py",
+            '        if scope == "control" and claims.scope != "control":\n',
+            "        if False:\n",
+            "http/test_access.py::test_every_role_and_token_at_every_route",
+        ).unseen(OVER_HTTP),
+        bug(
+            "whoever joins a job may cancel it",
+            "http/submit.py",
+            '    return job, job.token("control" if job.created else "read")',
+            '    return job, job.token("control")',
+            "http/test_submit.py::test_who_joined_a_job_can_only_read_it",
+        ).unseen(OVER_HTTP),
+        bug(
+            "a token shows what attempts wrote, although their task does not allow it",
+            "http/status.py",
+            'call.claims is None or "output" in _allowed(call, task)',
+            "True",
+            "http/test_server.py::test_output_comes_with_the_events_for_those_who_may_see_it",
+        ).unseen(OVER_HTTP),
+        bug(
+            "a token cancels jobs of a task that does not allow it",
+            "http/status.py",
+            "    if call.claims is not None and verb not in _allowed(call, job.task):\n",
+            "    if False:\n",
+            "http/test_status.py::test_a_token_steers_only_where_the_task_allows_it",
+        ).unseen(OVER_HTTP),
+        bug(
+            "a role is not checked",
+            "http/gate.py",
+            "        if not suffices(found.role, role):\n",
+            "        if False:\n",
+            "http/test_access.py::test_every_role_and_token_at_every_route",
+        ).unseen(OVER_HTTP),
+        bug(
+            "an API key is not compared",
+            "store/credentials.py",
+            '        if not rows or not hmac.compare_digest(rows[0].pop("digest"), digest_of(text)):\n',
+            '        if not rows or not hmac.compare_digest(rows[0].pop("digest")[:0], digest_of(text)[:0]):\n',
+            "http/test_access.py::test_a_key_that_is_wrong_or_revoked_opens_nothing",
+        ).unseen(OVER_HTTP),
+        bug(
+            "what a proxy forwards counts as from this machine",
+            "http/gate.py",
+            "is_loopback(request.client.host) and not proxied\n",
+            "is_loopback(request.client.host)\n",
+            "http/test_access.py::test_others_are_not_taken_for_this_machine",
+        ).unseen(OVER_HTTP),
+        bug(
+            "a page of another site may submit jobs",
+            "http/gate.py",
+            "        if request.method not in SAFE and not _same_origin(request):\n",
+            "        if False:\n",
+            "http/test_access.py::test_others_are_not_taken_for_this_machine",
+        ).unseen(OVER_HTTP),
+        bug(
+            "tasks that don't say so are reachable",
+            "http/submit.py",
+            "    if task is None or task._defaults.http is None:\n",
+            "    if task is None:\n",
+            "http/test_submit.py::test_only_tasks_that_say_so_are_reachable",
+        ).unseen(OVER_HTTP),
+        bug(
+            "many jobs are changed without a look at how many they are",
+            "http/bulk.py",
+            "        if found.jobs > call.body.expected:\n",
+            "        if False:\n",
+            "http/test_operators.py::test_more_jobs_than_were_seen_are_not_changed",
+        ).unseen(OVER_HTTP),
+        bug(
+            "an answer is not as the API's description says",
+            "http/jobs.py",
+            "page.next, page.cut))\n",
+            "page.next, int(page.cut)))\n",
+            "http/test_openapi.py::test_requests_get_the_answers_that_are_described",
+        ).unseen(OVER_HTTP),
+        bug(
+            "a misspelt parameter of a query is passed over",
+            "http/operator_documents.py",
+            "class JobsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):\n",
+            "class JobsQuery(msgspec.Struct, frozen=True):\n",
+            "http/test_operators.py::test_a_wrong_query_is_refused_and_named",
+        ).unseen(OVER_HTTP),
+        bug(
+            "several drains run in a process at once",
+            "http/drain.py",
+            "    if app in _draining:\n",
+            "    if False:\n",
+            "http/test_drain.py::test_one_drain_at_a_time",
+        ).unseen(OVER_HTTP),
+        bug(
+            "each waiting client reads for itself",
+            "http/watch.py",
+            "in _parts(list(self._waiting), MOST):\n",
+            "in _parts(list(self._waiting), 1):\n",
+            "http/test_status.py::test_thousands_of_waiting_clients_cost_a_few_reads_a_second_and_write_nothing",
+        ).unseen(OVER_HTTP),
     ],
 }
 

@@ -42,7 +42,7 @@ def a_watchdog(
     rescuer = Rescuer(worker, store, quarantine_after=settings.quarantine_after, job_due_in=due_in)
     return Watchdog(
         store, settings, presence, rescuer, Neighbours(None, worker), Crons(store, (), due_in), Trust(settings.lease),
-        cast(Any, Desk()), misfit=lambda error: None, stop_requested=lambda: None,
+        cast(Any, Desk()), misfit=lambda error: None, stop_requested=lambda request: None, adopted=lambda adopted: None,
     )  # fmt: skip
 
 

@@ -28,15 +28,17 @@ def shared_postgres() -> str:
     given = os.environ.get("HOLDFAST_TEST_POSTGRES_URL")
     if given:
         return given
-    server = EmbeddedPostgres(int(os.environ.get("HOLDFAST_TEST_POSTGRES_VERSION", "18")), **FAST)
+    server = EmbeddedPostgres(int(os.environ.get("HOLDFAST_TEST_POSTGRES_VERSION", "18")), in_memory=True, **FAST)
     atexit.register(server.destroy)
     return server.url
 
 
 @contextmanager
-def own_postgres(version: int = 18, *, tcp: bool = False, **settings: str | int) -> Iterator[EmbeddedPostgres]:
+def own_postgres(
+    version: int = 18, *, tcp: bool = False, in_memory: bool = True, **settings: str | int
+) -> Iterator[EmbeddedPostgres]:
     """A server of one's own, to stop and start."""
-    server = EmbeddedPostgres(version, tcp=tcp, **{**FAST, **settings})
+    server = EmbeddedPostgres(version, tcp=tcp, in_memory=in_memory, **{**FAST, **settings})
     try:
         yield server
     finally:

@@ -25,7 +25,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 MAKEFILE = (ROOT / "Makefile").read_text()
 LINES = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if not line.startswith("#")]
 PINS = [Requirement(line) for line in LINES]
-GROUPS = ["test", "peers", "check", "docs", "audit", "install"]
+GROUPS = ["test", "examples", "peers", "check", "docs", "audit", "install"]
 
 needs_pip_audit = pytest.mark.skipif(
     importlib.util.find_spec("pip_audit") is None, reason="the group `audit` is not installed (make audit)"

@@ -7,7 +7,7 @@ import os
 import sys
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import replace
 from functools import cached_property
@@ -17,21 +17,36 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack, 
 
 import msgspec
 
-from holdfast import events, operations, pausing
+from holdfast import api_keys, events, monitoring, operations, pausing, run_now
+from holdfast.adopting import AdoptArguments, Adopted, said_mapping
 from holdfast.errors import UNGUARDED, BadArguments, BadSettings, SchemaOutdated, StoreUnavailable, UnknownTask
 from holdfast.job import Job
+from holdfast.model.access import Authorize, Role
 from holdfast.model.cron import CatchUp, CronRecord
 from holdfast.model.job import Enqueued, NewJob, Processed
+from holdfast.model.mapping import Mapping
+from holdfast.model.presets import PRESETS
 from holdfast.model.text import nearest, plural
-from holdfast.settings import SettingsArguments, load_settings, named_twice, sources, url_outside
+from holdfast.settings import (
+    ARGUMENT,
+    SettingsArguments,
+    dotted,
+    flattened,
+    load_settings,
+    named_twice,
+    sources,
+    url_outside,
+)
 from holdfast.store import open_store, same_database
+from holdfast.store.adopted import SameKey
 from holdfast.store.base import Store
 from holdfast.tasks.around import Wrapper, checked_wrapper
 from holdfast.tasks.context import JobContext
 from holdfast.tasks.current import current_context
-from holdfast.tasks.hooks import ErrorHook, Hook, Hooks, checked_error_hook
+from holdfast.tasks.decorator import TaskDecorator
+from holdfast.tasks.hooks import AlertHook, DoctorCheck, ErrorHook, Hook, Hooks, checked_hook
 from holdfast.tasks.offload import in_thread, notice_loop, twin
-from holdfast.tasks.options import TaskOptions, by_of, looked_for, names_of, reason_of, task_defaults
+from holdfast.tasks.options import NOW_QUEUE, TaskOptions, by_of, looked_for, names_of, reason_of, task_defaults
 from holdfast.tasks.resources import Resource, Use
 from holdfast.tasks.schedules import schedule_of
 from holdfast.tasks.task import AsyncTask, Bound, SyncTask, Task
@@ -45,8 +60,10 @@ P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 REAL_DATABASE = "HOLDFAST_REAL_DATABASE"  # an environment variable: tests may use the application's database
+C = TypeVar("C", bound=DoctorCheck)
 H = TypeVar("H", bound=Hook)
 E = TypeVar("E", bound=ErrorHook)
+A = TypeVar("A", bound=AlertHook)
 W = TypeVar("W", bound=Wrapper)
 
 
@@ -67,11 +84,15 @@ class Holdfast:
         if url is not None and other and not pinned:
             self._contested = url, _line(sys._getframe(1)), other, place
         self.tasks: dict[str, Task[..., Any]] = {}
+        self.adopted: dict[str, Adopted] = {}
         self._names: dict[str, str] = {}  # name or alias -> the task it belongs to
         self._resources: list[Resource[Any]] = []
         self._hooks = Hooks()
+        self._checks: list[DoctorCheck] = []
         self._opening = threading.Lock()
         self._store: Store | None = None
+        self._free_slots = run_now.FreeSlots(lambda: self.worker([NOW_QUEUE]))
+        self._in_kit = False  # of `holdfast.testing`: no worker but the test itself runs jobs
 
     # -- tasks -----------------------------------------------------------------------------------------------------
 
@@ -96,11 +117,16 @@ class Holdfast:
             raise BadSettings(
                 f"@task takes options by name, as in @task(queue=…), not {function!r:.80}", number="HF1111"
             )
-        decorator = TaskDecorator(self, cast(TaskOptions, options))
+        decorator = TaskDecorator(self._declare, cast(TaskOptions, options))
         return decorator if function is None else decorator(function)
 
-    def _declare(self, function: Callable[..., Any], options: TaskOptions) -> Task[..., Any]:
-        defaults = task_defaults(function, options)
+    def _declare(
+        self, function: Callable[..., Any], options: TaskOptions, mapping: Mapping | None = None
+    ) -> Task[..., Any]:
+        preset = dict(self._preset_options)
+        if mapping is not None:
+            preset.pop("max_attempts", None)  # the mapping says that
+        defaults = task_defaults(function, cast(TaskOptions, {**preset, **options}), mapping)
         for name in (defaults.name, *defaults.aliases):
             if name in self._names:
                 raise BadSettings(
@@ -112,6 +138,23 @@ class Holdfast:
         self.tasks[task.name] = task
         self._names.update(dict.fromkeys((defaults.name, *defaults.aliases), defaults.name))
         return task
+
+    @property
+    def _preset_options(self) -> dict[str, Any]:
+        preset = self.settings.preset
+        return PRESETS[preset].task if preset else {}
+
+    def adopt(self, table: str, **mapping: Unpack[AdoptArguments]) -> Adopted:
+        """Work a table of your own as a queue: `audits = hf.adopt("audits", states={…}, heartbeat_at="last_beat")`. The
+        arguments say which of its columns mean what; without any, the settings file does (`[adopt.audits]`). Nothing
+        happens to the table before `holdfast adopt audits`, or `audits.install()`."""
+        made = Adopted(self, said_mapping(table, dict(mapping), _line(sys._getframe(1))))
+        if made.name in self.adopted:
+            raise BadSettings(
+                f"the table {made.name!r} is adopted twice: give one of them another name=…", number="HF1160"
+            )
+        self.adopted[made.name] = made
+        return made
 
     def find_task(self, name: str) -> Task[..., Any]:
         try:
@@ -159,8 +202,19 @@ class Holdfast:
     def on_error(self, hook: E) -> E:
         """Call this with the job and the exception whenever an attempt errors, times out or loses its process, and with
         None and the exception when a poll fails."""
-        self._hooks.error.append(checked_error_hook(hook))
+        self._hooks.error.append(checked_hook("on_error", hook, "the job", "the exception"))
         return hook
+
+    def on_alert(self, hook: A) -> A:
+        """Call this with the Alert whenever one begins, and once more when it ends. Of all workers one calls it."""
+        self._hooks.alert.append(checked_hook("on_alert", hook, "the Alert"))
+        return hook
+
+    def doctor_check(self, check: C) -> C:
+        """Let `holdfast doctor` call this, too. The function returns what is wrong, a sentence each, or nothing: that
+        another program's function is gone, say. It is to change nothing."""
+        self._checks.append(check)
+        return check
 
     def around_attempt(self, wrapper: W) -> W:
         """Run this around every attempt: a generator that takes an AttemptInfo and yields once, where the handler runs.
@@ -234,15 +288,17 @@ class Holdfast:
                 number="HF1116",
             )
 
-    def reconfigure(self, **settings: Any) -> None:
+    def reconfigure(self, *, url: str | None = None, **settings: Unpack[SettingsArguments]) -> None:
         """Change the settings of a declared application. A URL given here is the one that counts."""
+        given = {name: value for name, value in {"url": url, **settings}.items() if value is not None}
+        places = {dotted(*key): ARGUMENT for key in flattened(given)}
         self.close()
-        if "url" in settings:
+        if "url" in given:
             self._contested = None
-        if "lease" in settings:
-            settings.setdefault("heartbeat", 0.0)  # a quarter of the new one
-        self.settings = replace(self.settings, **settings)
-        self.sources |= dict.fromkeys(settings, "argument")
+        if "lease" in given:
+            given.setdefault("heartbeat", 0.0)  # a quarter of the new one
+        self.settings = replace(self.settings, **given)  # type: ignore[arg-type]
+        self.sources |= places
 
     def migrate(self) -> list[str]:
         """Bring the database's schema up to date; returns what was applied."""
@@ -254,7 +310,10 @@ class Holdfast:
             return store.schema.migrate()
 
     def close(self) -> None:
-        """Close the connections to the database, after pending wake-ups have been sent."""
+        """Close the connections to the database, after pending wake-ups have been sent, and after the jobs that run in
+        this process for `run_now` have finished."""
+        self._free_slots.close()
+        self._hub.close()
         if self._store is not None:
             self._store.close()
             self._store = None
@@ -283,6 +342,9 @@ class Holdfast:
             commits_later=bound.conn is not None,
         )  # fmt: skip
 
+    def _submit_row(self, table: Adopted, row: dict[str, Any], same: SameKey, conn: Any) -> Job[Any]:
+        return table._submit(row, same, conn)
+
     def _refuse_in_transaction(self, conn: Any = None) -> None:
         context = current_context.get()
         if context is not None and context.blocks(self.settings, conn):
@@ -300,6 +362,9 @@ class Holdfast:
             store = await in_thread(self, self._get_store)
         done = await store.aenqueue_on(bound.conn, bound.new)
         return self._enqueued(bound, done)
+
+    _run_now = run_now.run_now
+    _arun_now = run_now.arun_now
 
     def enqueue_many(self, jobs: Iterable[Bound[R]]) -> list[Job[R]]:
         """Enqueue many jobs, all or none: `hf.enqueue_many(task.bind(x) for x in xs)`."""
@@ -355,7 +420,7 @@ class Holdfast:
         """Enqueue a task with these arguments at every tick: `hf.schedule("audit", audit.bind(url), cron="0 3 * * *")`.
         It is stored, and fired by every worker that has the task. The same name again changes it."""
         made = schedule_of(name, bound, cron=cron, timezone=timezone, catch_up=catch_up, now=self.store.reads.now())
-        declared = name in self.tasks and self.tasks[name].schedule is not None
+        declared = name in self.tasks and self.tasks[name]._schedule is not None
         reason, by = reason_of("schedule", reason), by_of("schedule", by)
         if declared or not self.store.crons.schedule(made, reason, by):
             raise BadArguments(f"schedule {name}: a task declares a cron of this name, choose another")
@@ -372,11 +437,14 @@ class Holdfast:
     jobs = operations.jobs
     count = operations.count
     queues = operations.queues
+    task_summaries = operations.task_summaries
     error_groups = operations.error_groups
     retry = operations.retry
     cancel = operations.cancel
     delete = operations.delete
     change = operations.change
+    replay = operations.replay
+    preview = operations.preview
     pause_queue = pausing.pause_queue
     pause_task = pausing.pause_task
     pause_cron = pausing.pause_cron
@@ -395,9 +463,35 @@ class Holdfast:
     output = operations.output
     workers = operations.workers
     stop_worker = operations.stop_worker
+    health = monitoring.health
+    metrics = monitoring.metrics
+    alerts = monitoring.alerts
     doctor = operations.doctor
     crons = operations.crons
     run_cron = operations.run_cron
+    create_api_key = api_keys.create_api_key
+    revoke_api_key = api_keys.revoke_api_key
+    api_keys = api_keys.api_keys
+
+    # -- over HTTP -----------------------------------------------------------------------------------------------------
+
+    def asgi(
+        self, authorize: Authorize | None = None, *, open: bool | Role = False, run_now: bool = True
+    ) -> Callable[[Any, Any, Any], Awaitable[None]]:  # fmt: skip
+        """The HTTP API, to be mounted at any path: `app.mount("/jobs", hf.asgi(authorize=…))`. `authorize` gets each
+        request that has no API key and no job token, and returns its Access, or None to refuse it. `open`: the role of
+        whoever is refused; True: "admin". With neither, only API keys and job tokens are let in. `run_now`: jobs that
+        are submitted with `?wait=` run in this process; False: workers run them."""
+        try:
+            from holdfast.http.api import api
+        except ImportError as missing:
+            raise BadSettings(
+                f"the HTTP API needs a package that is missing ({missing.name}): pip install 'holdfast[web]'",
+                number="HF1105",
+            ) from None
+        from holdfast.http.gate import Gate
+
+        return api(self, Gate(self, authorize, open=open), runs_jobs=run_now)
 
     # -- work ----------------------------------------------------------------------------------------------------------
 
@@ -450,7 +544,7 @@ class Holdfast:
         if data is None:
             return None
         if task in self._names:
-            return self.find_task(task).signature.result(data)
+            return self.find_task(task)._signature.result(data)
         return msgspec.json.decode(data)
 
     # -- waiting -------------------------------------------------------------------------------------------------------
@@ -475,11 +569,14 @@ class Holdfast:
     ajobs = twin(jobs)
     acount = twin(count)
     aqueues = twin(queues)
+    atask_summaries = twin(task_summaries)
     aerror_groups = twin(error_groups)
     aretry = twin(retry)
     acancel = twin(cancel)
     adelete = twin(delete)
     achange = twin(change)
+    areplay = twin(replay)
+    apreview = twin(preview)
     apause_queue = twin(pause_queue)
     apause_task = twin(pause_task)
     apause_cron = twin(pause_cron)
@@ -497,35 +594,19 @@ class Holdfast:
     astack = twin(stack)
     aoutput = twin(output)
     aworkers = twin(workers)
+    ahealth = twin(health)
+    ametrics = twin(metrics)
+    aalerts = twin(alerts)
     astop_worker = twin(stop_worker)
     adoctor = twin(doctor)
     acrons = twin(crons)
     arun_cron = twin(run_cron)
+    acreate_api_key = twin(create_api_key)
+    aapi_keys = twin(api_keys)
+    arevoke_api_key = twin(revoke_api_key)
 
     def __repr__(self) -> str:
         return f"<Holdfast {self.settings.shown_url}: {len(self.tasks)} {plural('task', len(self.tasks))}>"
-
-
-class TaskDecorator:
-    """What `@hf.task(…)` returns: turns a function into a task with the same signature, less its context."""
-
-    def __init__(self, app: Holdfast, options: TaskOptions) -> None:
-        self._app = app
-        self._options = options
-
-    @overload
-    def __call__(  # type: ignore[overload-overlap]
-        self, function: Callable[Concatenate[JobContext, P], Coroutine[Any, Any, R]], /
-    ) -> AsyncTask[P, R]: ...
-    @overload
-    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...  # type: ignore[overload-overlap]
-    @overload
-    def __call__(self, function: Callable[Concatenate[JobContext, P], R], /) -> SyncTask[P, R]: ...
-    @overload
-    def __call__(self, function: Callable[P, R], /) -> SyncTask[P, R]: ...
-
-    def __call__(self, function: Callable[..., Any], /) -> Any:
-        return self._app._declare(function, self._options)
 
 
 def _line(frame: FrameType) -> str:

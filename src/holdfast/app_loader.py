@@ -30,20 +30,37 @@ def open_app(named: str | None, url: str | None) -> Holdfast:
 
     app = looked_at(named, url)
     if app.settings.url.startswith("sqlite") and not is_there(app.settings):
-        hint = "name the database with --url or HOLDFAST_URL"
-        if there := app.settings.app or suggested_app():
-            hint += f", or the application whose database it is: --app {quoted(there)}"
-        raise BadSettings(f"there is no file {path_of(app.settings)}: {hint}", number="HF1109")
+        raise _absent(app, path_of(app.settings), "--url" if url else app.sources["url"], _named(named, url))
     with closing(open_store(app.settings)) as store:
         store.schema.check()  # reading creates no schema
     return app
 
 
+def _absent(app: Holdfast, path: Path, place: str, named: str | None) -> BadSettings:
+    """There is no such file. `place`: what names it. `named`: the application, if one was named."""
+    if place == "default" and named:
+        make = f"holdfast migrate {quoted(named)}"
+        hint = f"there is no file {path}, where {named} keeps its jobs: nothing was enqueued yet. To make it: {make}"
+    elif place == "default":
+        hint = f"there is no file {path}: name the database with --url or HOLDFAST_URL"
+        if there := app.settings.app or suggested_app():
+            hint += f", or the application whose database it is: --app {quoted(there)}"
+    else:
+        who = "the application" if place == "argument" else place
+        make = f"holdfast migrate --url {quoted(app.settings.shown_url)}"
+        hint = f"{who} names {app.settings.shown_url}, and there is no file {path}: correct it, or make one: {make}"
+    return BadSettings(hint, number="HF1109")
+
+
 def looked_at(app: str | None, url: str | None) -> Holdfast:
     """The application named on the command line or in the environment, or only a database. The application that a
     directory's holdfast.toml names is not imported: looking at a directory must not run its code."""
-    app = app or (None if url else os.environ.get("HOLDFAST_APP"))
-    return find_app(app, url=url) if app else database_at(url)
+    named = _named(app, url)
+    return find_app(named, url=url) if named else database_at(url)
+
+
+def _named(app: str | None, url: str | None) -> str | None:
+    return app or (None if url else os.environ.get("HOLDFAST_APP"))
 
 
 def database_at(url: str | None) -> Holdfast:
@@ -112,7 +129,11 @@ def load(place: str) -> ModuleType:
             ) from None
         except Exception as error:
             raise _broken(place, error) from error
-    if not path.is_file():
+    try:
+        found = path.is_file()
+    except OSError as error:
+        raise BadSettings(f"{place} can't be read: {error.strerror}", number="HF1107") from None
+    if not found:
         raise BadSettings(f"there is no file {place}; {applications(place)}", number="HF1107")
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None

@@ -6,8 +6,9 @@ to do. A class has the number of its usual case; where it covers several, the co
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any
+
+from holdfast.durations import FORMS, Duration, to_seconds
 
 UNGUARDED = "HF1115"  # an application used the database while it was being imported to run its jobs
 
@@ -109,6 +110,12 @@ class ValueRefused(StoreError):
     number = "HF3005"
 
 
+class ResultMisfit(ValueRefused):
+    """A job's result does not fit the columns of its row in an adopted table."""
+
+    number = "HF3007"
+
+
 class RightMissing(StoreError):
     """The database user, or a row-level policy, does not have the right to do this."""
 
@@ -144,6 +151,22 @@ class WaitTimeout(HoldfastError, TimeoutError):
     number = "HF1305"
 
 
+class RequestRefused(HoldfastError):
+    """An HTTP request can't be answered. `status` is the HTTP status of the answer."""
+
+    number = "HF1501"
+
+    def __init__(self, message: str, *, status: int = 400, number: str | None = None) -> None:
+        super().__init__(message, number=number)
+        self.status = status
+
+
+class ServerUnavailable(HoldfastError):
+    """No answer came from the HTTP API; trying again may help."""
+
+    number = "HF1512"
+
+
 class Crashed(HoldfastError):
     """An attempt ended because its process or its worker died. `on_error` hooks receive it. `code` is the attempt's:
     CRASHED, LOST (other attempts ran in the same process) or QUARANTINED."""
@@ -160,10 +183,13 @@ class Steer(Exception):
 
 
 class Retry(Steer):
-    """Try again after this long (seconds or timedelta). The attempt counts; if it was the last one, the job fails."""
+    """Try again after this long. The attempt counts; if it was the last one, the job fails."""
 
-    def __init__(self, reason: str = "", *, after: float | timedelta | None = None) -> None:
+    code = "RETRY"  # of such an attempt, unless the handler names another
+
+    def __init__(self, reason: str = "", *, after: Duration | None = None, code: str = code) -> None:
         super().__init__(reason or "the handler asked for another attempt")
+        self.code = code
         self.after = _seconds("Retry(after=…)", after)
 
 
@@ -176,9 +202,9 @@ class Fail(Steer):
 
 
 class Snooze(Steer):
-    """Give the job back until later (seconds or timedelta). The attempt does not count."""
+    """Give the job back until later. The attempt does not count."""
 
-    def __init__(self, after: float | timedelta) -> None:
+    def __init__(self, after: Duration) -> None:
         super().__init__(f"snoozed for {after}")
         self.after = _seconds("Snooze(…)", after) or 0.0
 
@@ -193,7 +219,7 @@ class Cancel(Steer):
 def _seconds(what: str, value: Any) -> float | None:
     if value is None:
         return None
-    seconds = value.total_seconds() if isinstance(value, timedelta) else value
-    if not isinstance(seconds, int | float) or not 0 <= seconds < 1e10:
-        raise ValueError(f"{what} needs a delay of 0 or more seconds, a number or a timedelta, not {value!r:.80}")
-    return float(seconds)
+    try:
+        return to_seconds(value)
+    except ValueError:
+        raise ValueError(f"{what} needs a delay of 0 or more {FORMS}, not {value!r:.80}") from None

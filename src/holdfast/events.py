@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.errors import BadSettings
+from holdfast.errors import BadSettings, Retry
 from holdfast.harmless import block, harmless
 from holdfast.redact import scrub
 
@@ -46,9 +46,11 @@ VERBS: dict[str, str] = {
 TEXTS: dict[str, tuple[int, str]] = {
     "worker_started": (logging.INFO, "worker {worker} started: {tasks} on {queues}, {slots}"),
     "unserved": (logging.WARNING, "{many} due jobs (task {task}, queue {queue}) can't run: {because}"),
-    "stop_requested": (logging.INFO, "worker {worker} was asked to stop, by holdfast workers stop or stop_worker()"),
+    # A warning, as workers log no less by default: the log of one that has stopped must say why.
+    "stop_requested": (logging.WARNING, "worker {worker} was asked to stop by {by}: {reason}"),
     "worker_stopping": (logging.INFO, "worker {worker} stops: {running} still running, up to {grace:g} s to finish"),
     "worker_stopped": (logging.INFO, "worker {worker} stopped after {processed} jobs"),
+    "http_failed": (logging.ERROR, "a request over HTTP could not be answered: {error}"),
     "polled": (logging.DEBUG, "polled: nothing due ({empty_polls} in a row), next look in {wait:.3g} s"),
     "enqueued": (logging.DEBUG, "enqueued {count} jobs of {task}"),
     "claimed": (logging.INFO, "claimed {count} jobs"),
@@ -81,10 +83,11 @@ TEXTS: dict[str, tuple[int, str]] = {
         "another server answered, and the job is given back without counting the attempt",
     ),
     "rescued": (logging.INFO, "Recovering stale job {job} (Retry {attempt}/{max_attempts})"),
+    "carrying_on": (logging.INFO, "carrying on with {verb} of {what}, which {by} began in a process that fell silent"),
     "rescued_elsewhere": (logging.INFO, "job {job} was taken back from silent worker {worker}; its state is {state}"),
     "failed": (logging.WARNING, "Job {job} failed permanently"),
     "error_after_success": (logging.WARNING, "job {job} ({task}) had succeeded when its handler raised: {error}"),
-    "errored": (logging.WARNING, "job {job} ({task}) attempt {attempt} of {max_attempts}: {verb} after {error}"),
+    "errored": (logging.WARNING, "job {job} ({task}) attempt {attempt} of {max_attempts} {ended}: {reason}; {next}"),
     "neighbour_died": (logging.WARNING, "worker {worker} on this host has died; its jobs are taken back now"),
     "alone": (
         logging.WARNING,
@@ -157,12 +160,17 @@ TEXTS: dict[str, tuple[int, str]] = {
         "cron {cron}: ticks since {since} were missed and will not be made up for (catch_up={catch_up})",
     ),
     "cron_unknown": (logging.WARNING, "this worker can't fire cron {cron}: {error}"),
+    "table_refused": (logging.ERROR, "the adopted table {source} is not worked here until it is mended: {error}"),
+    "table_doubtful": (logging.WARNING, "the adopted table {source} is worked, but: {error}"),
+    "table_served": (logging.WARNING, "the adopted table {source} is worked again"),
     "resource_stuck": (logging.ERROR, "the resource {resource} was not closed properly: {error}"),
     "hook_failed": (logging.ERROR, "the hook {hook} failed: {error}"),
     "events_dropped": (
         logging.WARNING,
         "{count} events did not reach the application's listeners: they are too slow, or their process died",
     ),
+    "alert_began": (logging.WARNING, "alert: {text}; {advice}"),
+    "alert_ended": (logging.WARNING, "alert over: {text}"),
     "stumbled": (logging.ERROR, "unexpected error in {part}, which continues: {error}"),
     "unknown_request": (logging.WARNING, "job {job} asks for task {task}, which is not declared here"),
 }  # fmt: skip
@@ -200,10 +208,14 @@ def wanted(name: str) -> bool:
     return bool(_subscribed and _listening(name)) or log.isEnabledFor(TEXTS[name][0])
 
 
-def emit(name: str, /, *, jobs: Callable[[], list[dict[str, Any]]] | None = None, **fields: Any) -> None:
-    """Write the event to the log, then call its listeners. `jobs` makes the list of its jobs, and is only called if
-    somebody listens. A listener that raises is logged; jobs are not affected."""
-    write_log(name, fields)
+def emit(
+    name: str, /, *, jobs: Callable[[], list[dict[str, Any]]] | None = None, logged: bool = True, **fields: Any
+) -> None:
+    """Write the event to the log unless another line has said it (`logged`), then call its listeners. `jobs` makes the
+    list of its jobs, and is only called if somebody listens. A listener that raises is logged; jobs are not
+    affected."""
+    if logged:
+        write_log(name, fields)
     listed = jobs is not None and name in JOB_TEXTS and _job_lines.room(fields["count"])
     listening = _listening(name) if _subscribed else []
     if not listed and not listening:
@@ -243,14 +255,31 @@ def write_log(name: str, fields: dict[str, Any]) -> None:
     if name == "worker_stopped":
         _job_lines.tell_unlisted()
     if log.isEnabledFor(level):
-        said = singular(text.format_map(fields))
-        if name == "errored" and "seconds" in fields:
-            said += f" ({fields['seconds']:.3f} s)"
+        said = singular(text.format_map(fields | _how_it_ended(fields) if name == "errored" else fields))
         extra = {"holdfast": {"event": name, **fields}}
         record = log.makeRecord(log.name, level, __file__, 0, harmless(said), (), None, extra=extra)
         if traceback := fields.get("traceback"):
             record.exc_text = block(traceback)  # which formatters write below the line
         log.handle(record)
+
+
+def _how_it_ended(fields: dict[str, Any]) -> dict[str, str]:
+    """What the line of an errored attempt says beyond its fields."""
+    asked = fields["error_code"] == Retry.code
+    ended = "asked for another attempt" if asked else "failed"
+    if "seconds" in fields:
+        ended += f" after {fields['seconds']:.3f} s"
+    match fields["verb"], fields.get("delay"):
+        case "reschedule", float(delay) if delay > 0:
+            follows = f"runs again in {delay:.{1 if delay < 10 else 0}f} s"
+        case "reschedule", _:
+            follows = "runs again at once"
+        case "fail", _:
+            follows = "no attempts are left" if fields["attempt"] >= fields["max_attempts"] else "it is not tried again"
+        case _:
+            follows = "its job is taken back"
+    reason = str(fields["error"])
+    return {"ended": ended, "reason": reason.removeprefix(f"{Retry.code}: ") if asked else reason, "next": follows}
 
 
 # event -> what the line of each of its jobs says. (An attempt that errored has its line already.)

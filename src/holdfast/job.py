@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Generator, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
-import msgspec
-
-from holdfast.errors import HoldfastError, JobFailed, JobNotFound, NotFinished
+from holdfast.durations import Duration
+from holdfast.errors import BadArguments, HoldfastError, JobFailed, JobNotFound, NotFinished
+from holdfast.model.access import SCOPES, Scope
 from holdfast.model.job import AttemptRecord, JobRecord, LastError, Progress, StepRecord
 from holdfast.model.lifecycle import FINISHED, State
-from holdfast.redact import MARKS
+from holdfast.model.record import arguments
 from holdfast.tasks.offload import twin
-from holdfast.tasks.options import by_of, changes, reason_of
+from holdfast.tasks.options import by_of, changes, queue_of, reason_of, seconds
 from holdfast.waiters import FIRST_UPDATE_WAIT, FIRST_WAIT, Updates
 
 if TYPE_CHECKING:
@@ -29,9 +30,9 @@ class Job(Generic[R_co]):
     the other methods. Each method has an asynchronous twin: `arefresh()`, `acancel()`, …; `await job` waits for it.
 
     `id` is text; `created` is False if a job with the same key existed already. A handle from an enqueue knows these,
-    `task` and `state`; the rest it knows after a refresh."""
+    `task` and `state` (and that of a submitted row its `source` and `source_id`); the rest it knows after a refresh."""
 
-    __slots__ = ("__weakref__", "_app", "_commits_later", "_record", "_state", "created", "id", "task")
+    __slots__ = ("__weakref__", "_app", "_commits_later", "_record", "_row", "_state", "created", "id", "task")
 
     def __init__(
         self,
@@ -43,6 +44,7 @@ class Job(Generic[R_co]):
         state: State = State.QUEUED,
         record: JobRecord | None = None,
         commits_later: bool = False,
+        row: tuple[str, str] | None = None,
     ) -> None:
         self._app = app
         self.id = id
@@ -50,6 +52,7 @@ class Job(Generic[R_co]):
         self.created = created
         self._state = state
         self._record = record
+        self._row = row  # the adopted table and the id of its row, from a submission
         self._commits_later = commits_later  # it was enqueued in a transaction of the caller's
 
     # -- the snapshot --------------------------------------------------------------------------------------------------
@@ -89,10 +92,19 @@ class Job(Generic[R_co]):
         return self._state in FINISHED
 
     @property
+    def source(self) -> str | None:
+        """The adopted table whose row it works; None: it is not a row's."""
+        return self._row[0] if self._row is not None else self.record.source
+
+    @property
+    def source_id(self) -> str | None:
+        """The id of that row, as text."""
+        return self._row[1] if self._row is not None else self.record.source_id
+
+    @property
     def args(self) -> Any:
         """The arguments by name, as they are stored: JSON values."""
-        kept = msgspec.json.decode(self.record.args)
-        return {name: value for name, value in kept.items() if name != MARKS} if isinstance(kept, dict) else kept
+        return arguments(self.record.args)
 
     @property
     def result(self) -> R_co:
@@ -116,6 +128,13 @@ class Job(Generic[R_co]):
         """How far it is: items done, total, note, rate, time left; None if its handler has not reported progress."""
         return self.record.progress
 
+    def as_dict(self) -> dict[str, Any]:
+        """What the handle knows, as JSON has it, with secrets hidden: for `json.dumps`, or a web framework. After an
+        enqueue that is id, task, state and `created`; after a refresh all of the record, and its progress."""
+        if self._record is None:
+            return {"id": self.id, "task": self.task, "state": self.state.value, "created": self.created}
+        return self._record.as_dict(self._app._secrets(self.task))
+
     # -- looking -------------------------------------------------------------------------------------------------------
 
     def attempts(self) -> list[AttemptRecord]:
@@ -130,22 +149,34 @@ class Job(Generic[R_co]):
         """Why it does not run, or what became of it: every reason that applies, in order."""
         return self._app.why(self.id)
 
-    def stack(self, *, timeout: float | timedelta = 10.0) -> Stack:
+    def stack(self, *, timeout: Duration = 10.0) -> Stack:
         """Where its handler is right now, while it runs: its calls, or its awaits, without the values of variables."""
         return self._app.stack(self.id, timeout=timeout)
 
-    def output(self, *, timeout: float | timedelta = 10.0) -> str | None:
+    def output(self, *, timeout: Duration = 10.0) -> str | None:
         """What it has written to stdout and stderr, if it has a process of its own: so far, or in its last attempt."""
         return self._app.output(self.id, timeout=timeout)
 
+    def token(self, scope: Scope = "read", *, ttl: Duration | None = None) -> str:
+        """A token for this job over HTTP, which needs no login: to see it ("read"), or also to do what its task allows
+        ("control"). It is valid for `ttl`, or as long as the job is kept. Nothing is stored for it."""
+        from holdfast.model.token import Claims, sign  # slow to import
+
+        if scope not in SCOPES:
+            raise BadArguments(f'token: scope is "read" or "control", not {scope!r:.80}')
+        expires_at = None if ttl is None else int(time.time() + seconds("token: ttl", ttl))
+        record = self._record or self._read()
+        claims = Claims(self.id, record.created_at, scope, expires_at)
+        return sign(self._app.store.credentials.signing_secret(), claims)
+
     # -- waiting -------------------------------------------------------------------------------------------------------
 
-    def wait(self, timeout: float | timedelta | None = None) -> R_co:
+    def wait(self, timeout: Duration | None = None) -> R_co:
         """Wait until the job has finished; returns its result, raises JobFailed or WaitTimeout."""
         *_, record = self._ending(timeout)
         return self._outcome(record)
 
-    async def await_(self, timeout: float | timedelta | None = None) -> R_co:  # noqa: ASYNC109 - the same as of `wait`
+    async def await_(self, timeout: Duration | None = None) -> R_co:  # noqa: ASYNC109 - the same as of `wait`
         """`wait` without blocking the loop or a thread: thousands may be awaited at once."""
         record = [record async for record in self._ending(timeout)][-1]
         return self._outcome(record)
@@ -153,14 +184,14 @@ class Job(Generic[R_co]):
     def __await__(self) -> Generator[Any, None, R_co]:
         return self.await_().__await__()
 
-    def updates(self, timeout: float | timedelta | None = None) -> Updates[Job[R_co]]:
+    def updates(self, timeout: Duration | None = None) -> Updates[Job[R_co]]:
         """A snapshot now, and one whenever the job's state or progress changes; the last one has finished. Use it with
         `for` or `async for`. Raises WaitTimeout if that takes longer than the timeout."""
         return Updates(
             self._app, self.id, self._read, _visible, self._snapshot, first=FIRST_UPDATE_WAIT, timeout=timeout
         )  # fmt: skip
 
-    def _ending(self, timeout: float | timedelta | None) -> Updates[JobRecord]:
+    def _ending(self, timeout: Duration | None) -> Updates[JobRecord]:
         return Updates(
             self._app, self.id, self._read, _is_finished, _itself, first=FIRST_WAIT, timeout=timeout
         )  # fmt: skip
@@ -194,7 +225,7 @@ class Job(Generic[R_co]):
         *,
         queue: str | None = None,
         priority: int | None = None,
-        delay: float | timedelta | None = None,
+        delay: Duration | None = None,
         run_at: datetime | None = None,
         tags: Sequence[str] | None = None,
         reason: str | None = None,
@@ -204,9 +235,10 @@ class Job(Generic[R_co]):
         checked = changes(queue=queue, priority=priority, delay=delay, run_at=run_at, tags=tags)
         return self._app.store.operator.change(self.id, reason_of("change", reason), by_of("change", by), **checked)
 
-    def retry(self, reason: str | None = None, *, by: str | None = None) -> State:
-        """Queue it again after it failed or was cancelled, with its attempts counted from 0."""
-        return self._app.store.operator.retry(self.id, reason_of("retry", reason), by_of("retry", by))
+    def retry(self, reason: str | None = None, *, queue: str | None = None, by: str | None = None) -> State:
+        """Queue it again after it failed or was cancelled, with its attempts counted from 0. `queue`: in another."""
+        into = None if queue is None else queue_of("retry: queue", queue)
+        return self._app.store.operator.retry(self.id, reason_of("retry", reason), by_of("retry", by), queue=into)
 
     def delete(self, reason: str | None = None, *, by: str | None = None) -> State:
         """Delete it and its history, once it has finished."""
@@ -220,6 +252,7 @@ class Job(Generic[R_co]):
     awhy = twin(why)
     astack = twin(stack)
     aoutput = twin(output)
+    atoken = twin(token)
     apause = twin(pause)
     aresume = twin(resume)
     acancel = twin(cancel)

@@ -5,22 +5,49 @@ keep `import holdfast` quick."""
 from __future__ import annotations
 
 import socket
-from collections.abc import Sequence
-from datetime import datetime
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import asdict
+from msgspec.structs import replace as replaced
 
-from holdfast.errors import BadArguments, Refused, UnknownTask, WorkerNotFound
+from holdfast.durations import Duration
+from holdfast.errors import BadArguments, JobNotFound, Refused, UnknownTask, WorkerNotFound
 from holdfast.job import Job, handle
-from holdfast.model.audit import AuditRecord
+from holdfast.model.audit import VERBS, AuditRecord
 from holdfast.model.cron import CronRecord
-from holdfast.model.filter import BadFilter, Filter, parse
-from holdfast.model.job import Changed, ErrorGroup, Page, QueueSummary, WorkerStatus, running_by_worker, summed
+from holdfast.model.filter import BadFilter, Filter, in_state_for, not_in_state_for, parse, text
+from holdfast.model.job import (
+    COUNTED,
+    BulkPreview,
+    Changed,
+    Enqueued,
+    ErrorGroup,
+    Page,
+    QueueSummary,
+    TaskSummary,
+    WorkerStatus,
+    by_queue,
+    by_task,
+    running_by_worker,
+)
 from holdfast.model.lifecycle import State
+from holdfast.model.record import arguments
 from holdfast.model.text import nearest
+from holdfast.store.metrics import drains_of
 from holdfast.tasks.offload import notice_loop
-from holdfast.tasks.options import Seconds, by_of, changes, looked_for, reason_of, seconds
+from holdfast.tasks.options import (
+    MAX_REASON,
+    by_of,
+    changes,
+    looked_for,
+    moment_of,
+    no_such,
+    queue_of,
+    reason_of,
+    seconds,
+)
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
@@ -29,6 +56,8 @@ if TYPE_CHECKING:
     from holdfast.model.why import QueueWhy, Reason
 
 MOST = 1_000_000  # jobs, or calls, in one list
+BULK = ("retry", "cancel", "pause", "resume", "change", "delete")  # verbs that take a filter
+REPLAY = "replay:"  # a tag of a replayed job: which one it repeats
 STACK_TIMEOUT = 10.0  # seconds; a worker that can't be notified learns of the request at its next heartbeat
 
 
@@ -37,7 +66,13 @@ STACK_TIMEOUT = 10.0  # seconds; a worker that can't be notified learns of the r
 
 def job(app: Holdfast, id: str) -> Job[Any]:
     """The job with this id."""
-    return handle(app, app.store.reads.get(str(id)))
+    try:
+        return handle(app, app.store.reads.get(str(id)))
+    except JobNotFound:
+        from holdfast.model.why import not_found
+
+        [reason] = not_found(str(id), app.store.shown_url, app.store.reads.newest() or None)
+        raise JobNotFound(reason.text) from None
 
 
 def jobs(
@@ -70,9 +105,16 @@ def count(app: Holdfast, filter: str = "") -> int:
 
 
 def queues(app: Holdfast) -> list[QueueSummary]:
-    """How many jobs of each queue wait, run and failed, and how much work they have pending, by name. No more than
-    10,000 jobs of a kind are counted, so it costs the same however many there are."""
-    return summed(app.store.reads.depths())
+    """How many jobs of each queue wait, run and failed, how much work they have pending, and when those that are due
+    will be done, by name. No more than 10,000 jobs of a kind are counted, so it costs the same however many there
+    are."""
+    depths = app.store.reads.depths()
+    return by_queue(depths, drains_of(app.store, depths))
+
+
+def task_summaries(app: Holdfast) -> list[TaskSummary]:
+    """The same for each task: those that this application declares, and those that have jobs."""
+    return by_task(app.store.reads.depths(), app.tasks)
 
 
 def error_groups(app: Holdfast, filter: str = "state:failed", *, limit: int = 100) -> list[ErrorGroup]:
@@ -97,7 +139,7 @@ def why_queue(app: Holdfast, queue: str) -> QueueWhy:
     return why_queue(app.store, looked_for("the name of a queue", queue))
 
 
-def stack(app: Holdfast, id: str, *, timeout: Seconds = STACK_TIMEOUT) -> Stack:
+def stack(app: Holdfast, id: str, *, timeout: Duration = STACK_TIMEOUT) -> Stack:
     """Where the handler of a running job is right now, as its worker reports it: its calls, or its awaits, without the
     values of variables. Refused if the job does not run, WaitTimeout if no answer comes in time."""
     from holdfast.store.stack_requests import ask_for_stack
@@ -105,7 +147,7 @@ def stack(app: Holdfast, id: str, *, timeout: Seconds = STACK_TIMEOUT) -> Stack:
     return ask_for_stack(app.store, str(id), seconds("stack: timeout", timeout))
 
 
-def output(app: Holdfast, id: str, *, timeout: Seconds = STACK_TIMEOUT) -> str | None:
+def output(app: Holdfast, id: str, *, timeout: Duration = STACK_TIMEOUT) -> str | None:
     """What a job with `isolation="process"` has written to stdout and stderr: so far, while it runs, else in its last
     attempt. None: nothing. WaitTimeout if its worker does not answer in time."""
     try:
@@ -121,16 +163,42 @@ def doctor(app: Holdfast) -> list[Finding]:
 
     notice_loop(app.settings.sync_in_loop)
     app._check_url()
-    return examine(app.settings)
+    return examine(
+        app.settings, mappings={name: one.mapping for name, one in app.adopted.items()}, own_checks=app._checks
+    )
 
 
-def audit(app: Holdfast, *, before: str | None = None, limit: int = 50) -> list[AuditRecord]:
-    """What operators did, newest first: one record for each call. Pass the id of the last one as `before` for the next
+def audit(
+    app: Holdfast,
+    *,
+    by: str | None = None,
+    verb: str | None = None,
+    what: str | None = None,
+    job: str | None = None,
+    since: datetime | timedelta | str | None = None,
+    before: str | None = None,
+    limit: int = 50,
+) -> list[AuditRecord]:
+    """What operators did, newest first: one record for each call. Only what was done `by` this operator, with this
+    `verb`, to a name or filter that contains `what` (or with parameters that do), to the `job` of this id (alone, or by
+    a call on many jobs), or `since` a time or so long ago. Pass the id of the last record as `before` for the next
     page."""
     _checked_limit("audit", limit)
     if before is not None and not (isinstance(before, str) and before.isascii() and before.isdigit()):
         raise BadArguments(f"audit: before is the id of a record, not {before!r:.80}; pass records[-1].id")
-    return app.store.audit.all(before=before, limit=limit)
+    if verb is not None and verb not in VERBS:
+        raise BadArguments(f"audit: {no_such('verb', [str(verb)], VERBS)}")
+    return app.store.audit.all(
+        by=None if by is None else looked_for("audit: by", by),
+        verb=verb,
+        what="" if what is None else looked_for("audit: what", what, limit=MAX_REASON),
+        job=None if job is None else str(job),
+        since=moment_of("audit: since", since)
+        if not isinstance(since, timedelta | str)
+        else timedelta(seconds=seconds("audit: since", since)),
+        before=before,
+        limit=limit,
+    )
 
 
 # -- change jobs -----------------------------------------------------------------------------------------------------
@@ -142,29 +210,31 @@ def retry(
     reason: str | None = None,
     *,
     limit: int | None = None,
-    spread: Seconds | None = None,
+    spread: Duration | None = None,
+    queue: str | None = None,
     by: str | None = None,
 ) -> Changed:
     """Queue every failed or cancelled job that matches the filter again, with its attempts counted from 0. `limit`:
-    only so many, the oldest. `spread`: due evenly over this time, instead of all at once."""
+    only so many, the oldest. `spread`: due evenly over this time, instead of all at once. `queue`: in another queue."""
+    into = {"queue": None if queue is None else queue_of("retry: queue", queue)}
+    return bulk(app, "retry", filter, reason, by, some=share("retry", limit, spread), **into)
+
+
+def share(verb: str, limit: int | None, spread: Duration | None = None) -> dict[str, Any] | None:
+    """How many jobs, and over which time, checked. None: all of them, at once."""
     if limit is None and spread is None:
-        return bulk(app, "retry", filter, reason, by)
-    which = _some(filter)
-    return app.store.operator.retry_some(
-        which, reason_of("retry", reason), by_of("retry", by), **share(limit, spread)
-    )  # fmt: skip
-
-
-def share(limit: int | None, spread: Seconds | None) -> dict[str, Any]:
-    """How many jobs to retry, and over which time, checked."""
+        return None
     if limit is not None:
-        _checked_limit("retry", limit)
-    return {"limit": limit, "spread": 0.0 if spread is None else seconds("retry: spread", spread)}
+        _checked_limit(verb, limit)
+    return {"limit": limit, "spread": 0.0 if spread is None else seconds(f"{verb}: spread", spread)}
 
 
-def cancel(app: Holdfast, filter: str, reason: str | None = None, *, by: str | None = None) -> Changed:
-    """Cancel every unfinished or failed job that matches the filter. Running ones are asked to stop."""
-    return bulk(app, "cancel", filter, reason, by)
+def cancel(
+    app: Holdfast, filter: str, reason: str | None = None, *, limit: int | None = None, by: str | None = None
+) -> Changed:
+    """Cancel every unfinished or failed job that matches the filter. Running ones are asked to stop. `limit`: only so
+    many, the oldest."""
+    return bulk(app, "cancel", filter, reason, by, some=share("cancel", limit))
 
 
 def delete(app: Holdfast, filter: str, reason: str | None = None, *, by: str | None = None) -> Changed:
@@ -179,7 +249,7 @@ def change(
     *,
     queue: str | None = None,
     priority: int | None = None,
-    delay: Seconds | None = None,
+    delay: Duration | None = None,
     run_at: datetime | None = None,
     tags: Sequence[str] | None = None,
     by: str | None = None,
@@ -190,11 +260,67 @@ def change(
     return bulk(app, "change", filter, reason, by, **given)
 
 
+def replay(
+    app: Holdfast, id: str, args: Mapping[str, Any] | None = None, *, reason: str | None = None, by: str | None = None
+) -> Job[Any]:  # fmt: skip
+    """Enqueue a new job like this one: with its arguments, except for those given here, its queue, priority, attempts,
+    correlation id and tags, and the tag `replay:ID`. It has no key, and the old job stays as it is. The task must be
+    declared in this application, which checks the arguments."""
+    if args is not None and not isinstance(args, Mapping):
+        raise BadArguments(f"replay: args are arguments by name, as in args={{'url': …}}, not {args!r:.80}")
+    old = app.store.reads.get(str(id))
+    kept = arguments(old.args)
+    if old.source is not None:
+        raise Refused(f"can't replay job {old.id}: it works a row of {old.source}; change the row, or retry the job")
+    if not isinstance(kept, dict):
+        raise BadArguments(f"can't replay job {old.id}: its arguments are not an object; enqueue a job of {old.task}")
+    tags = tuple(tag for tag in old.tags if not tag.startswith(REPLAY))
+    options: dict[str, Any] = {"correlation_id": old.correlation_id} if old.correlation_id else {}
+    bound = app.find_task(old.task).using(
+        queue=old.queue, priority=old.priority, max_attempts=old.max_attempts, tags=(*tags, REPLAY + old.id), **options
+    ).bind(**{**kept, **(args or {})})  # fmt: skip
+    made = app.store.operator.replay(
+        old.id, bound.new, reason_of("replay", reason), by_of("replay", by), edited=sorted(args or {})
+    )
+    return app._enqueued(bound, Enqueued(made, True))
+
+
+def preview(app: Holdfast, verb: str, filter: str) -> BulkPreview:
+    """How many jobs a verb (retry, cancel, pause, resume, change, delete) would change now, counted up to 10,000."""
+    if verb not in BULK:
+        raise BadArguments(f"preview: {no_such('verb', [str(verb)], BULK)}")
+    which = _some(filter)
+    if isinstance(which.since, timedelta):
+        which = replaced(which, since=app.store.reads.now() - which.since)
+    able, others = in_state_for(verb, which), not_in_state_for(verb, which)
+    jobs, refused = count_up_to(app, able), count_up_to(app, others)
+    return BulkPreview(
+        verb, text(which), min(jobs, COUNTED), min(refused, COUNTED), capped=max(jobs, refused) > COUNTED
+    )  # fmt: skip
+
+
+def count_up_to(app: Holdfast, filter: Filter | None, most: int = COUNTED) -> int:
+    """How many jobs match; a number above `most` means that there are more. None: no job can match."""
+    if filter is None:
+        return 0
+    found = 0
+    for ids in app.store.reads.matching(filter):
+        found += len(ids)
+        if found > most:
+            break
+    return found
+
+
 def bulk(
-    app: Holdfast, verb: str, filter: str, reason: str | None, by: str | None, **parameters: Any
+    app: Holdfast, verb: str, filter: str, reason: str | None, by: str | None, *, some: dict[str, Any] | None = None,
+    **parameters: Any,
 ) -> Changed:  # fmt: skip
-    """Apply a verb to every job that matches the filter."""
-    return app.store.operator.bulk(verb, _some(filter), reason_of(verb, reason), by_of(verb, by), **parameters)
+    """Apply a verb to every job that matches the filter, or to `some` of them."""
+    which = _some(filter)
+    parameters |= {"reason": reason_of(verb, reason), "by": by_of(verb, by)}
+    if some is None:
+        return app.store.operator.bulk(verb, which, **parameters)
+    return app.store.operator.bulk_some(verb, which, **some, **parameters)
 
 
 def _count(what: str, number: int) -> int:
@@ -236,7 +362,7 @@ def workers(app: Holdfast) -> list[WorkerStatus]:
     frozen = living(app.store, app.settings.host or socket.gethostname(), silent)
     return [
         WorkerStatus(
-            **asdict(worker), running=running.get(worker.id, 0),
+            **asdict(worker), running=running.get(worker.id, 0), healthy=worker.polls_well(now),
             state="frozen" if worker.id in frozen else "silent" if worker.id in silent
             else "up" if worker.stop_requested_at is None else "stopping",
         )
@@ -266,7 +392,7 @@ def crons(app: Holdfast) -> list[CronRecord]:
     from holdfast.tasks.manifest import cron_of, info_of
 
     known = {cron.name: cron for cron in app.store.crons.all(with_workers=True)}
-    mine = [task for task in app.tasks.values() if task.schedule is not None and task.name not in known]
+    mine = [task for task in app.tasks.values() if task._schedule is not None and task.name not in known]
     now = app.store.reads.now() if mine else None
     known |= {task.name: cron_of(info_of(task), now) for task in mine if now is not None}
     return [known[name] for name in sorted(known)]
@@ -288,7 +414,7 @@ def stored_cron(app: Holdfast, name: str) -> CronRecord:
         there = ", ".join(list(known)[:20]) or "none"
         raise UnknownTask(f"there is no cron {name!r} in {app.settings.shown_url}; there are: {there}")
     if name not in {cron.name for cron in app.store.crons.all()}:
-        app.store.crons.rename(name, app.tasks[name].defaults.aliases)
+        app.store.crons.rename(name, app.tasks[name]._defaults.aliases)
         app.store.crons.declare(known[name])
         known = {cron.name: cron for cron in app.store.crons.all()}
     return known[name]

@@ -12,12 +12,12 @@ from holdfast.model.cron import goes_on_at
 from holdfast.model.job import Changed, Pause
 from holdfast.model.pause_filter import meant, pause_name
 from holdfast.operations import bulk, stored_cron
-from holdfast.tasks.options import aware, by_of, looked_for, name_of, reason_of, seconds
+from holdfast.tasks.options import by_of, looked_for, moment_of, name_of, reason_of, seconds
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
 
-Until = datetime | timedelta
+Until = datetime | timedelta | str  # a moment, or a duration from now: "2h"
 
 
 def pauses(app: Holdfast) -> list[Pause]:
@@ -104,9 +104,9 @@ def _pause(
     app: Holdfast, kind: str, name: str, reason: str | None, until: Until | None, by: str | None
 ) -> Pause:  # fmt: skip
     by, reason = by_of("pause", by), reason_of("pause", reason)
-    if isinstance(until, timedelta):
+    if isinstance(until, timedelta | str):
         return app.store.pauses.add(kind, name, by=by, reason=reason, delay=seconds("pause: until", until))
-    until = aware("pause: until", until)
+    until = moment_of("pause: until", until)
     if until is not None and until <= app.store.reads.now():
         raise BadArguments(f"pause: until {until.isoformat()} is past: a pause needs an end that lies ahead")
     return app.store.pauses.add(kind, name, by=by, reason=reason, until=until)

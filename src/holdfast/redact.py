@@ -83,7 +83,7 @@ _BEARER = r"(?i)\b(bearer)\s+[A-Za-z0-9._~+/=-]{16,}"  # shorter ones are words 
 _KNOWN = (
     r"(?<![\w-])(?:eyJ[\w-]{5,}\.[\w-]{5,}\.[\w-]{5,}|gh[opsru]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}"
     r"|xox[abeprs]-[\w-]{10,}|[rs]k_(?:live|test)_[A-Za-z0-9]{10,}|sk-(?=[\w-]{0,200}\d)[\w-]{20,}|A(?:KI|SI)A[A-Z0-9]{16}"
-    r"|AIza[\w-]{30,}|npm_[A-Za-z0-9]{30,}|pypi-[\w-]{20,}|hf_[A-Za-z0-9]{30,}|SG\.[\w-]{16,}\.[\w-]{16,}"
+    r"|AIza[\w-]{30,}|npm_[A-Za-z0-9]{30,}|pypi-[\w-]{20,}|hf_[A-Za-z0-9]{30,}|hf[jk]_[\w-]{20,}|SG\.[\w-]{16,}\.[\w-]{16,}"
     r"|dop_v1_[a-f0-9]{32,}|whsec_[A-Za-z0-9+/=]{16,}|ya29\.[\w-]{16,})|(?<=hooks\.slack\.com/services/)\S{8,}"
 )
 _WRITTEN_OUT = r"\\(?:[nrtfvab]|x[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4})(?=[\w-])"

@@ -11,7 +11,16 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from holdfast import events
-from holdfast.errors import BadArguments, HoldfastError, RightMissing, StoreError, StoreUnavailable, WaitTimeout
+from holdfast.durations import FORMS, Duration, to_seconds
+from holdfast.errors import (
+    BadArguments,
+    BadSettings,
+    HoldfastError,
+    RightMissing,
+    StoreError,
+    StoreUnavailable,
+    WaitTimeout,
+)
 from holdfast.model.job import JobRecord
 from holdfast.store.base import Store
 from holdfast.tasks.current import in_handler
@@ -23,6 +32,7 @@ if TYPE_CHECKING:
 T_co = TypeVar("T_co", covariant=True)
 
 FIRST_WAIT, LONGEST_WAIT, GROWTH = 0.02, 2.0, 1.6  # seconds between two reads while no notification arrives
+CLOSING = 2.0  # seconds that a close waits for the listener at most
 FIRST_UPDATE_WAIT = 0.25  # the same for updates: only the last one is notified
 
 
@@ -40,7 +50,7 @@ class Updates(Generic[T_co]):
         show: Callable[[JobRecord], T_co],
         *,
         first: float,
-        timeout: float | timedelta | None,
+        timeout: Duration | None,
     ) -> None:
         self._app = app
         self._id = id
@@ -58,11 +68,14 @@ class Updates(Generic[T_co]):
         seen: object = None
         with self._app._expecting(self._id, woken.set):
             while True:
+                abandoned = self._nothing_runs()  # before the read: what ran until now may have finished the job
                 record = self._read(patience)
                 if record is not None and (now := self._changed(record)) != seen:
                     seen = now
                     patience.renew()
                     yield self._show(record)
+                elif abandoned:
+                    raise self._timed_out(patience, record)
                 if record is not None and record.finished:
                     return
                 pause = patience.pause()
@@ -82,11 +95,14 @@ class Updates(Generic[T_co]):
         seen: object = None
         with self._app._expecting(self._id, lambda: loop.call_soon_threadsafe(woken.set)):
             while True:
+                abandoned = self._app._in_kit and await asyncio.to_thread(self._nothing_runs)
                 record = await asyncio.to_thread(self._read, patience)
                 if record is not None and (now := self._changed(record)) != seen:
                     seen = now
                     patience.renew()
                     yield self._show(record)
+                elif abandoned:
+                    raise await asyncio.to_thread(self._timed_out, patience, record)
                 if record is not None and record.finished:
                     return
                 pause = patience.pause()
@@ -107,8 +123,13 @@ class Updates(Generic[T_co]):
             )
 
     def _request_notification(self) -> None:
-        with suppress(StoreUnavailable, RightMissing):  # unavailable or not permitted: then we read at intervals
+        try:
             self._app.store.operator.await_finish(self._id)
+        except (StoreUnavailable, RightMissing):  # unavailable or not permitted: then we read at intervals
+            pass
+        except BadSettings:  # SQLite: the caller has a transaction open
+            self._read_job()  # if the job was enqueued in it, this says that it has not committed yet
+            raise
 
     def _read(self, patience: _Patience) -> JobRecord | None:
         """The job as it is now; None while the database is away."""
@@ -118,18 +139,31 @@ class Updates(Generic[T_co]):
             patience.trouble = error
             return None
 
-    def _timed_out(self, patience: _Patience, record: JobRecord | None) -> WaitTimeout:
-        if record is None:
-            return WaitTimeout(f"nothing is known of job {self._id} after {self._timeout:g} s: {patience.trouble}")
-        text = f"job {self._id} is {record.state.value} after {self._timeout:g} s"
-        with suppress(StoreError):
-            from holdfast.model.why import Why
-            from holdfast.store.why import why
+    def _nothing_runs(self) -> bool:
+        """Would this wait never end? In the test kit, jobs only run while the test calls `run_due()`."""
+        return self._app._in_kit and self._timeout is None and not self._app.store.workers.all()
 
-            reasons = why(self._app.store, self._id)
-            behind = [reason for reason in reasons if reason.code is Why.BEHIND]
-            text += ": " + next((reason for reason in reasons if reason.blocks), (*behind, *reasons)[0]).text
+    def _timed_out(self, patience: _Patience, record: JobRecord | None) -> WaitTimeout:
+        after = "" if self._timeout is None else f" after {self._timeout:g} s"
+        if record is None:
+            return WaitTimeout(f"nothing is known of job {self._id}{after}: {patience.trouble}")
+        text = f"job {self._id} is {record.state.value}{after}"
+        with suppress(StoreError):
+            text += f": {self._obstacle()}"
+        if self._app._in_kit:
+            text += ". In the test kit, jobs run when the test calls kit.run_due(): call it before you wait"
         return WaitTimeout(text)
+
+    def _obstacle(self) -> str:
+        from holdfast.model.why import Why
+        from holdfast.store.why import why
+
+        reasons = why(self._app.store, self._id)
+        if self._app._in_kit:  # where run_due() is the worker
+            reasons = [one for one in reasons if one.code not in (Why.NO_WORKER, Why.NO_HANDLER)]
+        behind = [reason for reason in reasons if reason.code is Why.BEHIND]
+        shown = next((reason for reason in reasons if reason.blocks), next(iter((*behind, *reasons)), None))
+        return "it is due" if shown is None else shown.text
 
 
 class _Patience:
@@ -153,14 +187,16 @@ class _Patience:
         return min(pause, left) if left > 0 else None
 
 
-def _checked(timeout: float | timedelta | None) -> float | None:
+def _checked(timeout: Duration | None) -> float | None:
     """In seconds. The rest of a deadline may be negative, which counts as 0."""
     if isinstance(timeout, timedelta):
         timeout = timeout.total_seconds()
-    number = isinstance(timeout, int | float) and not isinstance(timeout, bool) and timeout == timeout
-    if timeout is not None and not number:
-        raise BadArguments(f"wait: timeout must be seconds (a number or a timedelta) or None, not {timeout!r:.80}")
-    return None if timeout is None else max(0.0, timeout)
+    if isinstance(timeout, int | float) and not isinstance(timeout, bool) and timeout == timeout:
+        return max(0.0, timeout)
+    try:
+        return None if timeout is None else to_seconds(timeout)
+    except ValueError:
+        raise BadArguments(f"wait: timeout must be {FORMS}, or None; not {timeout!r:.80}") from None
 
 
 class Waiters:
@@ -190,6 +226,15 @@ class Waiters:
                 self._waiting[id].remove(wake)
                 if not self._waiting[id]:
                     del self._waiting[id]
+
+    def close(self) -> None:
+        """Wait until the listener has closed its connection, so that this process may fork. While somebody still waits
+        it stays, and where the database does not answer it may take longer."""
+        if os.getpid() == self._pid:
+            with self._lock:
+                thread = None if self._waiting else self._thread
+            if thread is not None:
+                thread.join(CLOSING)
 
     def _listen(self) -> None:
         failed = False

@@ -22,7 +22,7 @@ from tests.running import working
         ({"leese": 3}, "there is no setting 'leese'; did you mean lease"),
         ({"lease": 0}, "lease must be more than 0"),
         ({"lease": -1}, "lease must not be negative"),
-        ({"lease": "20"}, "lease must be of type float, and is '20'"),
+        ({"lease": "20"}, "lease must be 0 or more seconds, a timedelta, or text such as .* and is '20'"),
         ({"lease": True}, "lease must be of type float, and is True"),
         ({"lease": 20, "heartbeat": 10}, "a lease needs at least 3 heartbeats"),
         ({"concurrency": 0}, "concurrency must be 1 or more"),
@@ -32,11 +32,27 @@ from tests.running import working
         ({"prefix": ""}, "must be a plain name"),
         ({"synchronous": "never"}, "it can be full, normal or off"),
         ({"poll_base": float("nan")}, "poll_base must not be negative"),
+        ({"queue": {}}, "there is no setting 'queue'; did you mean queues"),
+        ({"queues": ["mail"]}, r"queues must be settings by queue, and is \['mail'\]: write queues="),
+        ({"queues": {"mail": 5}}, "queues must be settings by queue"),
+        ({"queues": {"mail,news": {}}}, "queues: 'mail,news' can't be the name of a queue"),
+        ({"queues": {"\x1b[2J": {}}}, r"queues: '\\x1b\[2J' can't be the name of a queue"),
+        ({"queues": {"": {}}}, "queues: '' can't be the name of a queue"),
+        (
+            {"queues": {"mail": {"lease": 5}}},
+            "there is no setting 'queues.mail.lease': of its own a queue can have poll_",
+        ),
+        ({"queues": {"mail": {"poll_max": "5"}}}, "queues.mail.poll_max must be 0 or more seconds, .* and is '5'"),
+        ({"queues": {"mail": {"poll_grace": 1.5}}}, "queues.mail.poll_grace must be of type int, and is 1.5"),
+        ({"queues": {"mail": {"poll_base": -1}}}, "queues.mail.poll_base must not be negative"),
+        ({"queues": {"mail": {"claim_size": 10**6}}}, "queues.mail.claim_size must be at most 100,000"),
     ],
 )
 def test_bad_settings_are_refused_in_words(given: dict[str, Any], why: str) -> None:
     with pytest.raises(BadSettings, match=why):
         Holdfast("sqlite:///never-opened.db", **given)
+    with pytest.raises(BadSettings, match=why):
+        Holdfast("sqlite:///never-opened.db").reconfigure(**given)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +110,7 @@ def test_the_url_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch, tmp
     assert (Holdfast().settings.url, Holdfast().settings.heartbeat) == ("sqlite:///from-environment.db", 10)
     assert Holdfast("sqlite:///given.db", lease=20).settings.lease == 20
     monkeypatch.setenv("HOLDFAST_LEASE", "long")
-    with pytest.raises(BadSettings, match="the setting lease is 'long'"):
+    with pytest.raises(BadSettings, match=r"lease must be 0 or more seconds, .* and is 'long'"):
         Holdfast()
 
 

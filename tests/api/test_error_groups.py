@@ -98,7 +98,11 @@ def test_a_success_after_an_error_is_in_no_group(hf: Holdfast) -> None:
         (lambda hf: hf.error_groups(limit=0), BadArguments, "limit must be a whole number of 1 to"),
         (lambda hf: hf.error_groups("group:x"), BadFilter, "names no group of errors"),
         (lambda hf: hf.retry("state:failed", limit=True), BadArguments, "retry: limit must be a whole number"),
-        (lambda hf: hf.retry("state:failed", spread="10m"), BadArguments, "retry: spread must be 0 or more seconds"),
+        (
+            lambda hf: hf.retry("state:failed", spread="often"),
+            BadArguments,
+            "retry: spread must be 0 or more seconds",
+        ),
         (lambda hf: hf.retry("state:failed", spread=-1), BadArguments, "retry: spread must be 0 or more seconds"),
         (lambda hf: hf.retry("", limit=1), BadFilter, "would match every job"),
     ],

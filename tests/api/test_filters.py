@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from holdfast import BadArguments, Fail, Holdfast
@@ -32,7 +34,7 @@ def test_jobs_are_found_and_steered_by_one_filter(hf: Holdfast) -> None:
 
 
 def test_a_bulk_verb_wants_a_filter_that_says_something(hf: Holdfast) -> None:
-    for verb in (hf.retry, hf.cancel, hf.delete, hf.change, hf.pause_jobs, hf.resume_jobs):
+    for verb in (hf.retry, hf.cancel, hf.delete, partial(hf.change, priority=1), hf.pause_jobs, hf.resume_jobs):
         with pytest.raises(BadArguments, match="HF1203 an empty filter would match every job"):
             verb(" ")
         with pytest.raises(BadArguments, match="no qualifier 'sate'"):

@@ -52,7 +52,7 @@ def test_properties_never_ask_the_database(
         "listed": list(hf.jobs()),
         "refreshed": [job.refresh() for job in done.values()],
     }
-    assert PROPERTIES == ["args", "error", "finished", "progress", "record", "result", "state"]
+    assert PROPERTIES == ["args", "error", "finished", "progress", "record", "result", "source", "source_id", "state"]
 
     def asked(app: Holdfast) -> None:
         raise AssertionError("a property asked the database")
@@ -171,7 +171,7 @@ def test_who_stops_looking_at_updates_is_forgotten(hf: Holdfast, done: dict[str,
 def test_every_method_that_asks_the_database_has_a_twin(hf: Holdfast, done: dict[str, Job[Any]]) -> None:
     methods = {name for name, value in vars(Job).items() if inspect.isfunction(value) and not name.startswith("_")}
     sync = {name for name in methods if not inspect.iscoroutinefunction(getattr(Job, name))}
-    assert {f"a{name}" for name in sync - {"wait", "updates"}} == methods - sync - {"await_"}
+    assert {f"a{name}" for name in sync - {"wait", "updates", "as_dict"}} == methods - sync - {"await_"}
 
     async def use() -> None:
         job = done["queued"]

@@ -52,7 +52,7 @@ def test_an_unknown_option_names_the_nearest_and_lists_all() -> None:
         app.task(**{"retries": 3})(lambda: None)  # type: ignore[call-overload]
 
 
-@pytest.mark.parametrize("verb", ["delay", "apply_async", "send", "defer"])
+@pytest.mark.parametrize("verb", ["delay", "apply_async", "send", "defer", "schedule"])
 def test_the_verbs_of_others_name_enqueue(verb: str) -> None:
     for task in (untyped, untyped.using(delay=1)):
         with pytest.raises(AttributeError, match=rf"no attribute '{verb}'; a job is enqueued with \.enqueue\(…\)"):

@@ -37,7 +37,7 @@ def test_a_verb_in_a_loop_warns_and_names_its_twin(hf: Holdfast, job: Job[int]) 
         r"await aenqueue\(…\) instead$": lambda: double.using(delay=1).enqueue(1),
         r"await arefresh\(…\) instead": lambda: job.refresh(),
         r"await acancel\(…\) instead": lambda: job.cancel(),
-        r"await await_\(…\) instead": lambda: job.wait(0),
+        r"wait\(\) blocks .*; write `await job` instead": lambda: job.wait(0),
         r"updates\(\) blocks .*; write `async for` instead": lambda: list(job.updates(0)),
         r"await ajob\(…\) instead": lambda: hf.job(job.id),
         r"await ajobs\(…\) instead": lambda: hf.jobs(),

@@ -74,7 +74,7 @@ def test_jobs_of_unknown_tasks_are_never_claimed_and_never_discarded(hf: Holdfas
 
 
 def test_a_worker_of_an_application_without_tasks_is_refused(hf: Holdfast) -> None:
-    with pytest.raises(BadSettings, match="declares no tasks"):
+    with pytest.raises(BadSettings, match=r"declares no tasks.*: import the modules that declare your tasks"):
         hf.worker()
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import BadSettings, Holdfast, testing
+from holdfast.app_loader import load_app
 from holdfast.errors import StoreError
 
 IN_CODE = "sqlite:///code.db"
@@ -128,5 +129,7 @@ def test_a_directory_that_the_user_may_not_enter_is_named(directory: Path) -> No
             with pytest.raises(StoreError, match=r"HF3301 .*jobs.db can't be reached: Permission denied"):
                 use(hf)
         assert "Permission denied" in hf.doctor()[0].found
+        with pytest.raises(BadSettings, match=r"HF1107 .*app.py can't be read: Permission denied"):
+            load_app(f"{closed}/app.py")
     finally:
         os.seteuid(0)

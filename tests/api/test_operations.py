@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import getpass
 import os
+import re
 import threading
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
-from holdfast import BadArguments, Fail, Holdfast, Job, JobNotFound, Refused, State
+from holdfast import BadArguments, Fail, Holdfast, Job, JobNotFound, Refused, Secret, State, UnknownTask
+from holdfast.model.audit import VERBS
 from holdfast.model.job import Changed
 from tests.factories import wants
 from tests.running import working
@@ -47,7 +50,8 @@ def test_a_job_is_cancelled_with_a_reason_and_retried(hf: Holdfast) -> None:
     assert (job.error.code, job.error.message) == ("CANCELLED", "not needed any more")
     with pytest.raises(Refused, match="can't cancel"):
         job.cancel()
-    assert job.retry() is State.QUEUED
+    assert job.retry(queue="slow") is State.QUEUED
+    assert job.refresh().record.queue == "slow"
     assert hf.drain() == 1
     assert job.refresh().result == 1
     with pytest.raises(Refused, match="can't retry"):
@@ -315,6 +319,13 @@ def test_a_job_is_forgotten_only_when_it_has_finished(hf: Holdfast) -> None:
         (lambda hf, job: hf.jobs(limit="5"), "HF1202 jobs: limit must be a whole number"),
         (lambda hf, job: hf.pause_queue("a", reason=7), "HF1202 pause: reason must be a text"),
         (lambda hf, job: hf.pause_queue("a", by=7), "HF1202 pause: by must be a text"),
+        (
+            lambda hf, job: hf.pause_queue("a", until=60),
+            r"HF1202 pause: until must be a timedelta: timedelta\(seconds=60\)",
+        ),
+        (lambda hf, job: hf.pause_queue("a", until="soon"), "HF1202 pause: until must be"),
+        (lambda hf, job: job.change(), "HF1202 change: what is to change"),
+        (lambda hf, job: hf.change("task:task", reason="why"), "HF1202 change: what is to change"),
     ],
 )
 def test_values_that_are_none_are_refused_in_our_words(
@@ -358,16 +369,43 @@ def test_every_call_of_an_operator_is_recorded(hf: Holdfast) -> None:
         "resume_matching": lambda: hf.resume_matching("args.n:1", reason="m", by="ops"),
         "schedule": lambda: hf.schedule("nightly", task.bind(), cron="0 3 * * *", reason="n", by="ops"),
         "unschedule": lambda: hf.unschedule("nightly", reason="o", by="ops"),
+        "replay": lambda: hf.replay(job.id, reason="q", by="ops"),
         "run_cron": lambda: hf.run_cron("task", reason="p", by="ops"),
     }
+    elsewhere = {"delete", "stop_worker", "create_api_key", "revoke_api_key"}  # tried in other tests
+    tables = {"adopt", "suspend_table", "resume_table", "undo_table"}
+    assert {*calls, *elsewhere, *tables} == set(VERBS)
     for call in calls.values():
         call()
     found = hf.audit()[::-1]
     assert [record.verb for record in found] == [*calls]
-    assert "".join(record.reason or "" for record in found) == "abcdefghijklmnop"
+    assert "".join(record.reason or "" for record in found) == "abcdefghijklmnoqp"
     assert {record.by for record in found} == {"ops"}
     assert all(record.ended_at and record.changed == 1 for record in found)
     assert found[-1].parameters == {"job": hf.jobs()[0].id}
+    assert hf.audit(job=hf.jobs()[0].id) == [found[-1]], "the job that it enqueued"
+    assert [record.verb for record in hf.audit(by="ops", what="MAIL", since=timedelta(minutes=5))] == [
+        "resume_queue", "pause_queue",
+    ]  # fmt: skip
+    assert [record.verb for record in hf.audit(job=job.id, verb="retry")] == ["retry"], "by a filter"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "complaint"),
+    [
+        ({"verb": "retri"}, r"HF1202 audit: there is no verb retri \(did you mean retry\?\); there are adopt, cancel"),
+        ({"since": 60}, r"since must be a timedelta: timedelta\(seconds=60\), or a datetime with a time zone"),
+        ({"since": datetime(2030, 1, 1)}, "HF1202 audit: since must be a datetime with a time zone"),
+        ({"by": ""}, "HF1202 audit: by must be a text"),
+        ({"what": 7}, "HF1202 audit: what must be a text"),
+        ({"job": "state:failed"}, "HF1301 there is no job 'state:failed'"),
+    ],
+)  # fmt: skip
+def test_a_question_to_the_audit_that_means_nothing_is_refused(
+    hf: Holdfast, wanted: dict[str, Any], complaint: str
+) -> None:
+    with pytest.raises((BadArguments, JobNotFound), match=complaint):
+        hf.audit(**wanted)
 
 
 def test_who_is_the_user_of_the_process_unless_said_otherwise(hf: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -428,3 +466,73 @@ def test_a_running_job_says_when_it_will_be_killed(hasty: Holdfast) -> None:
     assert "and is killed at " in leased.text
     assert leased.details["kill_at"] - leased.details["stop_at"] == timedelta(seconds=hasty.settings.grace)
     assert timedelta(minutes=59) < leased.details["stop_at"] - datetime.now(UTC) < timedelta(minutes=61)
+
+
+def test_a_job_is_replayed_with_other_arguments(hf: Holdfast) -> None:
+    @hf.task(max_attempts=1)
+    def pay(to: str, cents: int, card: Secret[str] = "") -> str:
+        if to == "nobody":
+            raise Fail("who?")
+        return f"{to} {cents} {card}"
+
+    options: dict[str, Any] = {"queue": "bank", "priority": 7, "tags": ["vip"], "correlation_id": "c1"}
+    old = pay.using(key="k", **options).enqueue("nobody", 5, card="4111")
+    hf.drain()
+    new = hf.replay(old.id, {"to": "you"}, reason="a typo", by="ops")
+    assert new.created
+    record = new.refresh().record
+    assert (record.queue, record.priority, record.correlation_id, record.key) == ("bank", 7, "c1", None)
+    assert record.tags == ("vip", f"replay:{old.id}")
+    hf.drain()
+    assert new.refresh().result == "you 5 4111"
+    assert old.refresh().state is State.FAILED
+    assert hf.replay(new.id).refresh().record.tags == ("vip", f"replay:{new.id}")
+    [call] = hf.audit(job=old.id)
+    assert (call.verb, call.what, call.by, call.reason) == ("replay", f"id:{old.id}", "ops", "a typo")
+    assert call.parameters == {"job": new.id, "edited": ["to"]}, "names only: a value may be secret"
+
+
+def test_a_replay_that_can_t_work_enqueues_nothing(hf: Holdfast) -> None:
+    @hf.task
+    def task(n: int) -> None: ...
+
+    id = task.enqueue(1).id
+    for wrong in ({"n": "x"}, {"m": 1}, {"self": 1}, [1]):
+        with pytest.raises(BadArguments):
+            hf.replay(id, wrong)  # type: ignore[arg-type]
+    with pytest.raises(JobNotFound):
+        hf.replay("99")
+    del hf.tasks["task"], hf._names["task"]
+    with pytest.raises(UnknownTask, match="there is no task 'task' in this application"):
+        hf.replay(id)
+    assert hf.count() == 1
+    assert hf.audit() == []
+
+
+def test_a_preview_counts_and_names_the_same_jobs_later_on(hf: Holdfast) -> None:
+    @hf.task
+    def task() -> None: ...
+
+    jobs = [task.enqueue() for _ in range(5)]
+    jobs[0].cancel()
+    found = hf.preview("cancel", "task:task since:1h")
+    assert (found.verb, found.jobs, found.refused, found.capped) == ("cancel", 4, 1, False)
+    assert re.fullmatch(r'task:task since:"20.*\+00:00"', found.filter)
+    assert hf.cancel(found.filter) == Changed(4, 1)
+    assert hf.preview("retry", "state:queued").jobs == 0
+    for verb, filter in (("explode", "id:1"), ("retry", ""), ("retry", "nonsense")):
+        with pytest.raises(BadArguments):
+            hf.preview(verb, filter)
+
+
+def test_tasks_are_summed_up_also_without_jobs(hf: Holdfast) -> None:
+    @hf.task
+    def idle() -> None: ...
+
+    @hf.task
+    def busy() -> None: ...
+
+    busy.enqueue()
+    busy.using(queue="other", delay=60).enqueue()
+    found = [(task.task, task.due, task.scheduled) for task in hf.task_summaries()]
+    assert found == [("busy", 1, 1), ("idle", 0, 0)]

@@ -22,7 +22,7 @@ def plain(n: int = 0) -> None: ...
 
 
 BAD: list[tuple[dict[str, Any], str]] = [
-    ({"delay": -1}, "delay must be 0 or more seconds .*, not -1"),
+    ({"delay": -1}, "delay must be 0 or more seconds, .*, not -1"),
     ({"delay": timedelta(seconds=-1)}, "delay must be 0 or more"),
     ({"delay": float("nan")}, "delay must be 0 or more"),
     ({"delay": float("inf")}, "delay must be 0 or more"),
@@ -131,7 +131,7 @@ def test_options_of_other_kinds_are_kept_as_plain_values(hf: Holdfast) -> None:
         ({"retry": [1, -1]}, "a delay must be 0 or more"),
         ({"retry": []}, "retry="),
         ({"retry": True}, "retry=True"),
-        ({"retry": "often"}, "retry='often'"),
+        ({"retry": "often"}, "retry: a delay must be 0 or more seconds, .*, not 'often'"),
         ({"reuse": "always"}, "reuse must be 0 or more"),
         ({"aliases": "old"}, "aliases must be a list of texts"),
         ({"tags": "urgent"}, "tags must be a list of texts"),
@@ -188,7 +188,7 @@ def test_what_a_task_says_about_its_process_is_announced() -> None:
 
 def test_what_is_written_for_retry_becomes_a_policy() -> None:
     def policy(retry: Any) -> Any:
-        return Holdfast("sqlite:///never-opened.db").task(name="t", retry=retry)(plain.function).defaults.retry
+        return Holdfast("sqlite:///never-opened.db").task(name="t", retry=retry)(plain.function)._defaults.retry
 
     def custom(attempt: int, error: BaseException) -> float:
         return 1.0
@@ -208,7 +208,7 @@ def test_options_are_kept_on_the_job(hf: Holdfast) -> None:
     by_default = task.enqueue().refresh().record
     other = task.using(queue="fast", priority=-100, max_attempts=1, tags=["b", "c"], run_at=soon, correlation_id="c-1")
     given = other.enqueue().refresh().record
-    later = task.using(delay=timedelta(hours=1), expires=60, key="k").enqueue().refresh().record
+    later = task.using(delay=timedelta(hours=1), expires=7200, key="k").enqueue().refresh().record
     assert (by_default.queue, by_default.priority, by_default.max_attempts, by_default.tags) == ("slow", 3, 7, ("a",))
     assert abs(by_default.run_at - by_default.created_at) < timedelta(seconds=1)
     assert (given.queue, given.priority, given.max_attempts, given.tags) == ("fast", -100, 1, ("b", "c"))
@@ -217,7 +217,7 @@ def test_options_are_kept_on_the_job(hf: Holdfast) -> None:
     assert given.correlation_id == "c-1"
     assert (later.run_at - later.created_at).total_seconds() == pytest.approx(3600, abs=5)
     assert later.expires_at is not None
-    assert (later.expires_at - later.created_at).total_seconds() == pytest.approx(60, abs=5)
+    assert (later.expires_at - later.created_at).total_seconds() == pytest.approx(7200, abs=5)
     assert later.key == "k"
     assert {record.state for record in (by_default, given, later)} == {State.QUEUED}
 
@@ -267,3 +267,16 @@ def test_bad_names_for_queues_and_states_are_refused(hf: Holdfast) -> None:
     with pytest.raises(BadArguments, match="until must be 0 or more"):
         hf.pause_queue("a", until=timedelta(seconds=-1))
     assert hf.pauses() == []
+
+
+def test_a_job_that_expires_before_it_is_due_is_refused() -> None:
+    app = Holdfast("sqlite:///never-opened.db")
+
+    @app.task
+    def task() -> None: ...
+
+    for delay, expires in (("1s", "0.5s"), (60, 60)):
+        with pytest.raises(BadArguments, match=r"expires=.* is over when delay=.* is, so the job could never"):
+            task.using(delay=delay, expires=expires)
+    task.using(delay="1s", expires="2s")
+    task.using(expires=0)

@@ -90,6 +90,10 @@ def test_a_job_whose_transaction_has_not_committed_is_not_found_for_that_reason(
         job = task.using(conn=connection).enqueue()
         with pytest.raises(JobNotFound, match=r"\(conn=\) has not committed yet, or was rolled back"):
             job.refresh()
+        with pytest.raises(JobNotFound, match=r"\(conn=\) has not committed yet, or was rolled back"):
+            job.wait(timeout=5)
+        with pytest.raises(JobNotFound, match="the transaction that enqueued it has not committed, or was rolled back"):
+            hf.job(job.id)
     kept.refresh()
     kept.cancel()
     kept.delete()

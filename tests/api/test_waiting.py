@@ -47,6 +47,16 @@ def test_wait_returns_the_result(hf: Holdfast) -> None:
         assert asyncio.run(_awaited(add.enqueue(3, 4))) == 7
 
 
+def test_a_process_may_fork_once_the_application_is_closed(hf: Holdfast) -> None:
+    @hf.task
+    def never() -> None: ...
+
+    with pytest.raises(WaitTimeout):
+        never.enqueue().wait(timeout=0.2)
+    hf.close()
+    assert "holdfast-waiting" not in {thread.name for thread in threading.enumerate()}
+
+
 async def _awaited(job: Job[Any]) -> Any:
     return await job
 

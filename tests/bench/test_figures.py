@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bench import enqueue, growth, idle, latency, pinned, target, workers
+from bench import adopted, enqueue, growth, idle, latency, pinned, target, workers
 from bench.__main__ import main
 from bench.bars import LIMITS, RATIOS
 from bench.embedded import EmbeddedPostgres
@@ -25,10 +25,11 @@ TINY = Sizes(
 QUICK = {
     "raw_cycle", "raw_insert", "raw_copy", "enqueue_one", "enqueue_bulk", "drain", "drain_held", "drain_two_workers",
     "drain_in_worker", "drain_one_process", "drain_two_processes", "isolated_job_ms",
-    "pickup_ms", "latency_under_load_ms", "idle_statements_per_minute", "idle_cpu_percent", "rss_mb",
-    "progress_call_ns", "import_ms",
+    "pickup_ms", "latency_under_load_ms", "run_now_ms", "idle_statements_per_minute", "idle_cpu_percent", "rss_mb",
+    "progress_call_ns", "import_ms", "drain_native", "drain_adopted", "drain_beside_adopted", "foreign_insert",
+    "adopted_pickup_ms", "over_http",
 }  # fmt: skip
-LONG = {"worker_memory", "stream_memory"} | {
+LONG = {"worker_memory", "stream_memory", "adopting"} | {
     f"{figure}_{where}"
     for figure in ("drain", "enqueue_one", "enqueue_bulk", "claim_ms")
     for kind in ("finished", "queued", "both", "unserved")
@@ -42,13 +43,14 @@ MAY_BE_NOTHING = {"idle_statements_per_minute", "idle_cpu_percent"}
 @pytest.fixture(autouse=True)
 def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """The figures mean nothing here, so nothing needs to settle, and no disk to be waited for."""
+    monkeypatch.setattr(adopted, "QUIET_WRITES", 20)
     monkeypatch.setattr(idle, "SETTLE", 0.1)
     monkeypatch.setattr(growth, "PAIRS", 1)
     monkeypatch.setattr(latency, "PICKUP_EVERY", 0.01)
     monkeypatch.setattr(pinned, "PROBE_EVERY", 0.01)
     monkeypatch.setattr(workers, "LOOK_EVERY", 0.02)
     monkeypatch.setattr(enqueue, "ENQUEUERS", 4)
-    monkeypatch.setattr(target, "EmbeddedPostgres", lambda: EmbeddedPostgres(18, **FAST))
+    monkeypatch.setattr(target, "EmbeddedPostgres", lambda: EmbeddedPostgres(18, in_memory=True, **FAST))
 
 
 @pytest.mark.parametrize(("engine", "rounds"), [("sqlite", 2), ("postgres", 1)])

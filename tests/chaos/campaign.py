@@ -27,7 +27,8 @@ BACKLOG = 150  # unfinished jobs at which producers wait
 PATIENCE = 180.0  # seconds after the last fault until we give up on what has not ended; the bar is lower
 SOON = 40.0  # the same where one rule is all we want to know about
 LOOK = 4.0  # seconds between two looks whether that rule is broken already
-AT_THE_END = ("everything_ends", "everything_settles", "nothing_is_left_behind")  # before that they mean nothing
+# Before that they mean nothing.
+AT_THE_END = ("everything_ends", "everything_settles", "nothing_is_left_behind", "what_happened_is_counted")
 
 
 @dataclass

@@ -12,7 +12,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from tests.chaos.evidence import FINISHED, Asked, Evidence, Version, instant
+from tests.chaos.evidence import FINISHED, Asked, Evidence, Happening, Version, instant
 from tests.chaos.kinds import CRASHES, KINDS, Kind
 
 EPSILON = 0.02  # seconds: what is told in milliseconds, by two clocks of one machine
@@ -768,6 +768,60 @@ def nothing_is_left_behind(history: History) -> Iterator[Violation]:
 
 
 @rule
+def what_happened_is_counted(history: History) -> Iterator[Violation]:
+    """Once, for ever, by minute and by hour."""
+    expected = Counter(_happenings(history))
+    for grain, counted in (history.evidence.counted or {}).items():
+        for one in sorted({*expected, *counted}):
+            if one.what != "lost_claim" and counted[one] != expected[one]:  # those leave no trace in jobs
+                name = f"by {grain}, {one.what} {one.detail} of {one.task} in {one.queue}"
+                text = f"{name}: {counted[one]}, not {expected[one]}"
+                yield Violation("what_happened_is_counted", text)
+
+
+def _happenings(history: History) -> Iterator[Happening]:
+    for versions in history.jobs.values():
+        if versions[0].op == "insert":
+            yield _happening(versions[0], "enqueued")
+    for before, after in history.steps():
+        if before.state == after.state:
+            continue
+        if after.state in FINISHED:
+            told = {"failed": after.row["error_code"] or "", "cancelled": before.state}
+            yield _happening(after, after.state, told.get(after.state, ""))
+        if before.finished and after.state != "cancelled":
+            yield _happening(after, "restarted", before.state)
+    for claim in history.all_claims():
+        yield _happening(claim.taken, "started")
+        yield _happening(claim.taken, "wait")
+        if claim.ended is None or claim.ended.op == "delete":
+            continue
+        rescued = claim.outcome in ("crashed", "lost")
+        again = claim.ended.state in ("queued", "paused")
+        failed = claim.outcome in ("errored", "timed_out")
+        if rescued:
+            yield _happening(claim.taken, "rescued")
+        elif again and failed:
+            yield _happening(claim.taken, "retried", str(claim.taken.attempt))
+        elif again:
+            yield _happening(claim.taken, "released")
+        if not rescued and (failed or not again) and not _was_released(claim):
+            yield _happening(claim.taken, "run")
+        if (rescued or failed) and (again or claim.ended.state == "failed"):
+            yield _happening(claim.taken, "error")
+
+
+def _was_released(claim: Claim) -> bool:
+    """Given back, and cancelled because people had asked for that."""
+    assert claim.ended is not None
+    return claim.ended.attempt < claim.taken.attempt
+
+
+def _happening(version: Version, what: str, detail: str = "") -> Happening:
+    return Happening(str(version.row["queue"]), version.task, what, detail)
+
+
+@rule
 def workers_end_as_asked(history: History) -> Iterator[Violation]:
     """Killed by us, or with status 0 after SIGTERM; with 5 where the database was away when it started."""
     at_work = {event["name"] for event in history.evidence.events if event["what"] == "at work"}
@@ -811,7 +865,7 @@ def producers_meet_no_error_of_their_own(history: History) -> Iterator[Violation
 def the_log_tells_the_truth(history: History) -> Iterator[Violation]:
     name = "the_log_tells_the_truth"
     for line in history.evidence.log:
-        if found := re.search(r"job (\d+) \(\w+\) attempt (\d+) of \d+: \w+ after NOT_COMMITTED", line.text):
+        if found := re.search(r"job (\d+) \(\w+\) attempt (\d+) of \d+ failed.*: NOT_COMMITTED", line.text):
             job, attempt = found[1], int(found[2])
             if any(v.state == "succeeded" and v.attempt == attempt for v in history.jobs.get(job, [])):
                 yield Violation(name, f"{line.worker}: {line.text[:200]}", job)
@@ -827,8 +881,10 @@ def workers_meet_no_error_of_their_own(history: History) -> Iterator[Violation]:
     for line in history.evidence.log:
         unexpected = "unexpected error in " in line.text
         if "Traceback (most recent call last)" in line.text or unexpected or "Fatal Python error" in line.text:
-            if re.search(r" job \d+ \(\w+\) attempt \d+ of \d+: ", line.text.splitlines()[0]):
+            if re.search(r" job \d+ \(\w+\) attempt \d+ of \d+ failed", line.text.splitlines()[0]):
                 continue  # what a handler raised is shown with its traceback
-            if "in poison_segv" in line.text:
+            # A dump is written piece by piece: lines of other processes may come between it and the handler's name.
+            dumped = [line, *(o for o in history.evidence.log if o.worker == line.worker and 0 <= o.at - line.at < 5)]
+            if any("in poison_segv" in part.text for part in dumped):
                 continue
             yield Violation("workers_meet_no_error_of_their_own", f"{line.worker}: {line.text[-700:]}")

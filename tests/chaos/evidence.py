@@ -4,6 +4,7 @@ Holdfast: tables are read by their documented columns, everything else from logs
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,6 +21,8 @@ TABLES = {  # read when all is over
         "error_message",
     ),
     "steps": ("job_id", "name", "life", "attempt", "ended_at", "result"),
+    "rollups": ("grain", "queue", "task", "what", "detail", "n"),
+    "deltas": ("queue", "task", "what", "detail", "n", "began", "waited_ms", "ran_ms", "rescued", "origin", "error"),
 }  # fmt: skip
 LEDGER = "select job, fence, attempt, token from chaos_ledger"
 FINISHED = ("succeeded", "failed", "cancelled")
@@ -31,6 +34,15 @@ class Database(Protocol):
     def rows(self, sql: str) -> list[tuple[Any, ...]]: ...
 
     def table(self, name: str) -> str: ...
+
+
+class Happening(NamedTuple):
+    """Something that is counted."""
+
+    queue: str
+    task: str
+    what: str
+    detail: str = ""
 
 
 class Version(NamedTuple):
@@ -100,6 +112,7 @@ class Evidence:
     workers: list[dict[str, Any]] = field(default_factory=list)
     events: list[dict[str, Any]] = field(default_factory=list)  # of the fleet: starts, ends, faults
     log: list[Line] = field(default_factory=list)
+    counted: dict[str, Counter[Happening]] | None = None  # by grain
     left: list[int] = field(default_factory=list)  # processes that live on when all is over
 
     @property
@@ -135,8 +148,27 @@ def gather(database: Database, home: Path, left: list[int]) -> Evidence:
         workers=tables["workers"],
         events=read(home / "events.jsonl"),
         log=[line for path in sorted(home.glob("worker-*.log")) for line in log_lines(path)],
+        counted=counted(tables["rollups"], tables["deltas"]),
         left=left,
     )  # fmt: skip
+
+
+def counted(rollups: list[dict[str, Any]], deltas: list[dict[str, Any]]) -> dict[str, Counter[Happening]]:
+    """What the counters say, by grain: of histograms only how much is in them, and of errors how many there were."""
+    found: dict[str, Counter[Happening]] = {grain: Counter() for grain in ("minute", "hour", "total")}
+    for row in rollups:
+        detail = "" if row["what"] in ("wait", "run", "error") else row["detail"]
+        found[row["grain"]][Happening(row["queue"], row["task"], row["what"], detail)] += row["n"]
+    for row in deltas:  # not folded yet
+        for what, detail, there in (
+            (row["what"], row["detail"], row["what"]), ("started", "", row["began"]),
+            ("restarted", row["origin"], row["origin"]),
+            ("rescued", "", row["rescued"]), ("error", "", row["error"]),
+            ("wait", "", row["waited_ms"] is not None), ("run", "", row["ran_ms"] is not None),
+        ):  # fmt: skip
+            for grain in found if there else ():
+                found[grain][Happening(row["queue"], row["task"], what, detail)] += row["n"]
+    return found
 
 
 def _table(database: Database, name: str) -> list[dict[str, Any]]:

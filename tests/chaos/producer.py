@@ -96,7 +96,7 @@ class Producer:
             options["key"] = f"key-{dice.randrange(KEYS)}"
         if name == "expiring":
             options["expires"] = round(dice.uniform(0.2, 3.0), 2)
-            options["delay"] = round(dice.choice([0, 0, 0.5, 2.0]), 2)
+            options["delay"] = dice.choice([0, 0, round(options["expires"] / 2, 2)])
         elif dice.random() < 0.15:
             options["delay"] = round(dice.uniform(0.1, 4.0), 2)
         if dice.random() < 0.2:

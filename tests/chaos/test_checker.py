@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.chaos.checker import RULES, History, judge
-from tests.chaos.evidence import Asked, Evidence, Line, Version
+from tests.chaos.evidence import Asked, Evidence, Happening, Line, Version
 from tests.chaos.liveness import BARS, measure
 from tests.chaos.report import shortest, timeline
 
@@ -157,6 +158,11 @@ def test_a_history_in_order_is_not_accused() -> None:
 
 # Each breaks the rule that it is named after.
 BROKEN: dict[str, list[Callable[[], Story]]] = {
+    "what_happened_is_counted": [
+        lambda: _counted(enqueued=1, started=1, wait=1, run=1),
+        lambda: _counted(enqueued=2, started=1, wait=1, run=1, succeeded=1),
+        lambda: _counted(enqueued=1, started=1, wait=1, run=1, succeeded=1, rescued=1),
+    ],
     "an_acknowledged_job_exists": [lambda: Story().asked("quick", "p-1", ids=["1"])],
     "what_was_not_kept_is_not_there": [
         lambda: Story().asked("quick", "p-1", how="rollback", answer="fail").job(asked=False).claim().succeed()
@@ -283,7 +289,7 @@ BROKEN: dict[str, list[Callable[[], Story]]] = {
     ],
     "the_log_tells_the_truth": [
         lambda: _with_ledger(Story().job(task="ledger").claim().succeed(), "a").logged(
-            "WARNING job 1 (ledger) attempt 1 of 3: reschedule after NOT_COMMITTED: so it seems"
+            "WARNING job 1 (ledger) attempt 1 of 3 failed after 0.120 s: NOT_COMMITTED: so it seems; runs again in 1 s"
         ),
         lambda: Story().job().claim().succeed().logged("WARNING job 1 was taken over by another worker; …"),
     ],
@@ -397,6 +403,18 @@ def _slow_rescues() -> Story:
         story.event("over", number=number).later(6).give_back("lost", "a", job, run_at=moment(START)).claim("b", job)
         story.succeed("b", job).later(20)
     return story
+
+
+def _counted(**counts: int) -> Story:
+    """A job that succeeded, and what the counters say."""
+    story = Story().job().claim().succeed()
+    counted = Counter({Happening("default", "quick", what): n for what, n in counts.items()})
+    story.evidence.counted = {"minute": counted, "total": counted}
+    return story
+
+
+def test_counts_of_all_that_happened_break_no_rule() -> None:
+    assert "what_happened_is_counted" not in _counted(enqueued=1, started=1, wait=1, run=1, succeeded=1).broken()
 
 
 def _served() -> Story:

@@ -56,6 +56,35 @@ def test_a_job_shows_what_was_done_to_it(shell: Shell, kept: Store) -> None:
     assert "1 changed: urgent" in shown
     [call] = shell.json("jobs", "show", id)["audit"]
     assert (call["verb"], call["by"]) == ("change", "ops")
+    other = a_queued_job(kept)
+    shell("jobs", "pause", "state:queued", "--yes", "--by", "ops", "--reason", "provider down")
+    for shown in (shell("jobs", "show", one).stdout for one in (id, other)):
+        assert "tags" not in shown, "it has none"
+        assert "operator         pause by ops" in shown
+        assert "2 changed (state:queued): provider down" in shown
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
+def test_the_audit_is_searched_by_who_verb_target_job_and_time(shell: Shell, kept: Store) -> None:
+    id, other = a_queued_job(kept), a_queued_job(kept)
+    shell("jobs", "pause", "state:queued", "--yes", "--by", "ops")
+    shell("jobs", "cancel", other, "--by", "dev")
+    shell("queues", "pause", "mail", "--by", "dev")
+    for words, verbs in {
+        ("--by", "dev"): ["pause_queue", "cancel"],
+        ("--verb", "pause"): ["pause"],
+        ("--what", "mail"): ["pause_queue"],
+        ("--job", id): ["pause"],
+        ("--job", other, "--by", "dev"): ["cancel"],
+        ("--since", "1h"): ["pause_queue", "cancel", "pause"],
+        ("--since", "2999-01-31"): [],
+    }.items():
+        assert [row["verb"] for row in shell.json("audit", *words)] == verbs, words
+    assert "there are more" not in shell("audit", "--by", "ops", "-n", "1").stderr, (
+        "there are, but not of this operator"
+    )
+    assert "since:yesterday is no time" in shell("audit", "--since", "yesterday", code=2).stderr
+    assert "'pasue' is not one of 'pause'" in shell("audit", "--verb", "pasue", code=2).stderr
 
 
 @pytest.mark.parametrize("engine", ["sqlite"])

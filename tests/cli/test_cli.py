@@ -99,6 +99,7 @@ def test_migrate_says_what_it_did_once(tmp_path: Path) -> None:
         (["worker", "app:other"], 2, "no Holdfast application called 'other'; found: hf"),
         (["jobs", "show", "99"], 3, "there is no job 99"),
         (["jobs", "show", "x"], 3, "ids here are numbers"),
+        (["jobs", "show", "state:failed"], 3, "ids that match: holdfast jobs list state:failed"),
         (["jobs", "list", "--state", "odd"], 2, "Invalid value for '--state'"),
         (["jobs", "list", "--url", "mysql://x"], 2, "is not one of sqlite:///"),
         (["jobs", "list", "--url", "postgresql+psycopg://h/d"], 2, "leave out +psycopg, as in postgresql://"),
@@ -142,3 +143,19 @@ def test_an_application_that_ends_itself_is_told_as_it_was(shell: Shell, kept: S
     (shell.directory / "ends.py").write_text(f"import sys\n{end}\n")
     said = shell("worker", "ends:hf", code=2).stderr
     assert f"its runner process {told} while it was imported" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        (("drain", "app.py"), "--seconds"), (("enqueue", "greet", "--wait"), "--timeout"),
+        (("stack", "1"), "--timeout"), (("jobs", "output", "1"), "--timeout"), (("top", "--once"), "--every"),
+    ],
+)  # fmt: skip
+def test_options_that_are_durations_take_text(shell: Shell, words: tuple[str, ...], option: str) -> None:
+    wrong = shell(*words, option, "soon", code=2).stderr
+    assert f"HF1202 {option} soon is no duration: write 90 (seconds), 90s, 10m or 1h" in wrong
+    for right in ("5", "1m 30s", "500ms"):
+        assert "is no duration" not in shell.any(*words, option, right).stderr
+    if option == "--every":
+        assert "--every 100ms is too short: 0.2s is the least" in shell(*words, option, "100ms", code=2).stderr

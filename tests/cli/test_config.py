@@ -30,16 +30,46 @@ def test_each_value_says_where_it_came_from(shell: Shell) -> None:
     assert found["grace"] == (7.0, "HOLDFAST_GRACE")
     assert found["concurrency"] == (100, "default")
     assert found["url"] == ("postgresql://me:***@db/x?sslpassword=***", "HOLDFAST_URL")
-    assert set(found) == set(Settings.__dataclass_fields__)
+    assert set(found) == set(Settings.__dataclass_fields__) - {"queues"}, "of queues, what is set"
     assert sources(shell, "--url", "sqlite:///x.db")["url"] == ("sqlite:///x.db", "argument")
     (shell.directory / "holdfast.toml").write_text("lease = 40\n")
     assert sources(shell)["lease"] == (40.0, "holdfast.toml")
     assert "s3cret" not in shell("config").stdout
 
 
+def test_what_a_queue_sets_for_itself_says_where_it_came_from(shell: Shell) -> None:
+    (shell.directory / "pyproject.toml").write_text(
+        "[tool.holdfast.queues.mail]\npoll_max = 5\nclaim_size = 9\n[tool.holdfast.queues.'a.b']\npoll_grace = 1\n"
+    )
+    (shell.directory / "app.py").write_text(
+        "from holdfast import Holdfast\nhf = Holdfast(queues={'mail': {'claim_size': 3}, 'news': {'poll_max': 60}})\n"
+    )
+    found = sources(shell, "app:hf")
+    assert {name: said for name, said in found.items() if name.startswith("queues")} == {
+        "queues.mail.poll_max": (5.0, "pyproject.toml"),
+        "queues.mail.claim_size": (3, "argument"),
+        "queues.a.b.poll_grace": (1, "pyproject.toml"),
+        "queues.news.poll_max": (60, "argument"),
+    }
+    assert found["poll_max"] == (15.0, "default")
+    assert "queues.mail.poll_max" in shell("config", "app:hf").stdout
+    assert shell("config", HOLDFAST_QUEUES="mail").stderr == "HOLDFAST_QUEUES is no setting, and changes nothing\n"
+
+
 def test_a_variable_that_sets_nothing_is_pointed_out(shell: Shell) -> None:
-    said = shell("config", HOLDFAST_CONCURENCY="3").stderr
-    assert said == "HOLDFAST_CONCURENCY is no setting; perhaps HOLDFAST_CONCURRENCY?\n"
+    said = shell("config", HOLDFAST_CONCURENCY="3", HOLDFAST_SERVICE_PORT_HTTP="80").stderr.splitlines()
+    assert said == [
+        "HOLDFAST_CONCURENCY is no setting, and changes nothing; did you mean HOLDFAST_CONCURRENCY?",
+        "HOLDFAST_SERVICE_PORT_HTTP is no setting, and changes nothing",
+    ]
+
+
+def test_every_command_points_out_a_misspelled_setting_once(shell: Shell, kept: Store) -> None:
+    shell.environment |= {"HOLDFAST_LEES": "30", "HOLDFAST_SERVICE_PORT_HTTP": "80"}
+    for words in (("jobs", "list", "-o", "json"), ("drain", "app:hf"), ("queues", "pause", "mail")):
+        said = shell(*words).stderr.splitlines()
+        about = [line for line in said if "HOLDFAST_" in line]
+        assert about == ["HOLDFAST_LEES is no setting, and changes nothing; did you mean HOLDFAST_LEASE?"], words
 
 
 def test_what_the_application_sets_is_an_argument(shell: Shell) -> None:
@@ -87,6 +117,13 @@ def test_the_application_is_found(shell: Shell, line: str, where: str | None) ->
 def test_a_wrong_name_lists_what_was_found(shell: Shell, name: str, said: str) -> None:
     (shell.directory / "two.py").write_text("from holdfast import Holdfast\na = Holdfast()\nb = Holdfast()\n")
     assert said in shell("drain", name, code=2).stderr
+
+
+def test_commands_that_take_an_application_also_know_it_by_option(shell: Shell) -> None:
+    for command in (["migrate"], ["drain"], ["config"], ["doctor"]):
+        assert shell(*command, "--app", "app:hf").returncode == 0
+    assert "HF1107" in shell("drain", "--app", "ap:hf", code=2).stderr
+    assert "two applications are named" in shell("drain", "app:hf", "--app", "two.py", code=2).stderr
 
 
 def test_what_the_application_lacks_is_not_called_a_wrong_name(shell: Shell) -> None:

@@ -142,6 +142,39 @@ def test_the_app_that_is_suggested_is_named_fully_where_a_file_has_several(bare:
     assert bare("jobs", "list", code=2).stderr.endswith("name the database with --url or HOLDFAST_URL\n")
 
 
+@pytest.mark.parametrize(
+    ("place", "words", "environment"),
+    [
+        ("HOLDFAST_URL", ("jobs", "list"), {"HOLDFAST_URL": "sqlite:///gone.db"}),
+        ("--url", ("jobs", "list", "--url", "sqlite:///gone.db"), {}),
+        ("holdfast.toml", ("jobs", "list"), {}),
+        ("the application", ("jobs", "list", "--app", "app.py"), {}),
+    ],
+)
+def test_a_file_that_is_not_there_is_told_with_who_names_it(
+    bare: Shell, place: str, words: tuple[str, ...], environment: dict[str, str]
+) -> None:
+    if place == "holdfast.toml":
+        (bare.directory / "holdfast.toml").write_text('url = "sqlite:///gone.db"\n')
+    name = "code.db" if place == "the application" else "gone.db"
+    assert bare(*words, code=2, **environment).stderr == (
+        f"HF1109 {place} names sqlite:///{name}, and there is no file {bare.directory}/{name}: correct it, or make "
+        f"one: holdfast migrate --url sqlite:///{name}\n"
+    )
+    assert databases(bare) == []
+
+
+def test_an_app_that_has_no_database_yet_is_told_how_to_make_it(bare: Shell) -> None:
+    (bare.directory / "app.py").write_text("from holdfast import Holdfast\nhf = Holdfast()\n")
+    for words, environment in ((("--app", "app.py"), {}), ((), {"HOLDFAST_APP": "app.py"})):
+        assert bare("jobs", "list", *words, code=2, **environment).stderr == (
+            f"HF1109 there is no file {bare.directory}/holdfast.db, where app.py keeps its jobs: nothing was enqueued "
+            "yet. To make it: holdfast migrate app.py\n"
+        )
+    bare("migrate", "app.py")
+    bare("jobs", "list", "--app", "app.py")
+
+
 def commands(group: click.Group, *words: str) -> Iterator[tuple[str, click.Command]]:
     for name, command in group.commands.items():
         if isinstance(command, click.Group):
@@ -200,3 +233,37 @@ def test_a_worker_of_a_queue_that_nobody_knows_is_warned_of_it(shell: Shell, pro
     shell("enqueue", "t", "--app", "app.py", "--queue", "mial")
     assert shell(*drain, "-q", "mial,mail").stderr == ""
     assert shell(*drain, "-q", "zzz").stderr == "no task, job or other worker uses queue 'zzz'\n"
+
+
+@pytest.mark.parametrize("processes", ["0", "1"])
+def test_a_queue_that_only_the_settings_name_is_pointed_out(shell: Shell, processes: str) -> None:
+    (shell.directory / "app.py").write_text(
+        "from holdfast import Holdfast\nhf = Holdfast()\n@hf.task(queue='mail')\ndef t() -> None: ...\n"
+    )
+    (shell.directory / "holdfast.toml").write_text("[queues.mial]\npoll_max = 5\n[queues.mail]\npoll_max = 5\n")
+    said = "queue 'mial', which the settings name; did you mean 'mail'?\n"
+    assert shell("drain", "app.py", "-p", processes).stderr == f"no task, job or other worker uses {said}"
+    assert shell("config", "app.py").stderr == f"no task has {said}"
+    assert shell("config").stderr == "", "without the application its tasks are not known"
+    shell("enqueue", "t", "--app", "app.py", "--queue", "mial")
+    assert shell("drain", "app.py", "-p", processes).stderr == ""
+
+
+@pytest.mark.parametrize("processes", ["0", "1"])
+def test_a_limit_of_one_queue_that_other_queues_of_the_worker_overrule_is_pointed_out(
+    shell: Shell, processes: str
+) -> None:
+    (shell.directory / "app.py").write_text(
+        "from holdfast import Holdfast\nhf = Holdfast()\n"
+        "@hf.task(queue='mail')\ndef t() -> None: ...\n@hf.task(queue='files')\ndef u() -> None: ...\n"
+    )
+    (shell.directory / "holdfast.toml").write_text(
+        "[queues.mail]\nafter_job_delay = '300ms'\npoll_max = 5\n[queues.files]\nclaim_size = 0\n"
+    )
+    drain = ("drain", "app.py", "-p", processes)
+    assert shell(*drain).stderr == (
+        "queues.mail.after_job_delay = 0.3 has no effect in a worker that also serves other queues (there it is 0): "
+        "give queue 'mail' a worker of its own\n"
+    )
+    assert shell(*drain, "-q", "mail").stderr == ""
+    assert shell(*drain, "-q", "files").stderr == ""

@@ -104,7 +104,7 @@ def test_waiting_can_be_given_up(shell: Shell, kept: Store, signum: int, code: i
         (["say", "word"], "'word' is no argument of say: write name=value"),
         (["say", "word=x", "word=y"], "is given twice"),
         (["say", "--json", "[1]"], "--json takes a JSON object"),
-        (["say", "word=x", "--delay", "soon"], "--delay soon is no time"),
+        (["say", "word=x", "--delay", "soon"], "--delay soon is no duration: write 90 (seconds), 90s, 10m or 1h"),
         (["say", "word=x", "--timeout", "3"], "give both"),
         (["say", "word=x", "--priority", "101"], "priority must be a whole number"),
         (["say", "--app", "app:hff"], "no Holdfast application called 'hff'; found: hf (perhaps app:hf)"),

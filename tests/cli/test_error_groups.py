@@ -27,14 +27,14 @@ def fail(store: Store, error: Error, count: int = 1) -> list[str]:
 def test_groups_are_listed_looked_at_and_retried(shell: Shell, kept: Store) -> None:
     fail(kept, BAD)
     ids = fail(kept, AWAY, 7)
-    listed = shell("jobs", "list", "--by", "error")
+    listed = shell("jobs", "list", "--group-by", "error")
     header, first, second = listed.stdout.splitlines()
     assert header.split() == ["group", "jobs", "first", "last", "task", "example", "error"]
     assert first.split()[:2] == [AWAY.fingerprint, "7"]
     assert first.rstrip().endswith(f"greet  {ids[-1]}        OSError: can't reach 10.0.0.1")
     assert second.split()[:2] == [BAD.fingerprint, "1"]
     assert f"holdfast jobs list group:{AWAY.fingerprint}" in listed.stderr
-    assert [group["jobs"] for group in shell.json("jobs", "list", "--by", "error", "-n", "1")] == [7]
+    assert [group["jobs"] for group in shell.json("jobs", "list", "--group-by", "error", "-n", "1")] == [7]
     assert [job["id"] for job in shell.json("jobs", "list", f"group:{AWAY.fingerprint}", "-n", "2")] == ids[:-3:-1]
 
     retry = ("jobs", "retry", "--group", AWAY.fingerprint, "--limit", "6", "--spread", "10m")
@@ -65,11 +65,14 @@ def test_a_group_leaves_out_what_was_dismissed(shell: Shell, kept: Store) -> Non
     ("words", "said"),
     [
         ("jobs retry", "which jobs?"),
-        ("jobs retry --group nonsense", "group:nonsense names no group of errors: `holdfast jobs list --by error`"),
-        ("jobs retry state:failed --spread soon", "--spread soon is no duration: write 90s, 10m or 1h"),
+        (
+            "jobs retry --group nonsense",
+            "group:nonsense names no group of errors: `holdfast jobs list --group-by error`",
+        ),
+        ("jobs retry state:failed --spread soon", "--spread soon is no duration: write 90 (seconds), 90s, 10m or 1h"),
         ("jobs retry state:failed --limit 0", "0 is not in the range"),
-        ("jobs list --by error --before 5", "leave one out"),
-        ("jobs list --by queue", "'queue' is not 'error'"),
+        ("jobs list --group-by error --before 5", "leave one out"),
+        ("jobs list --group-by queue", "'queue' is not 'error'"),
     ],
 )
 def test_what_makes_no_sense_is_refused_with_what_to_do(shell: Shell, kept: Store, words: str, said: str) -> None:
@@ -77,7 +80,7 @@ def test_what_makes_no_sense_is_refused_with_what_to_do(shell: Shell, kept: Stor
 
 
 def test_no_group_is_no_error(shell: Shell, kept: Store) -> None:
-    assert shell.json("jobs", "list", "--by", "error") == []
+    assert shell.json("jobs", "list", "--group-by", "error") == []
     assert "no job matches" in shell("jobs", "retry", "--group", "0123456789", "--yes").stderr
 
 
@@ -126,7 +129,7 @@ def test_every_kind_of_runner_stores_the_same_fingerprint(shell: Shell, kept: St
         for task in ("shared", "in_a_loop", "isolated", "crashes", "late"):
             kept.enqueue(new_job(task, b'{"n":%s}' % processes.encode(), max_attempts=1))
         shell("drain", "app:hf", HOLDFAST_PROCESSES=processes, HOLDFAST_GRACE="1")
-    found = {tuple(group["tasks"]): group for group in shell.json("jobs", "list", "--by", "error")}
+    found = {tuple(group["tasks"]): group for group in shell.json("jobs", "list", "--group-by", "error")}
     assert {tasks: (group["jobs"], group["error_code"]) for tasks, group in found.items()} == {
         ("in_a_loop", "isolated", "shared"): (6, "ConnectionError"),
         ("crashes",): (2, "CRASHED"),

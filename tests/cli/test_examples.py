@@ -6,10 +6,11 @@ import os
 import shlex
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import click
@@ -42,9 +43,10 @@ def nightly_report() -> None: ...
 def weekly_digest() -> None: ...
 """
 MANY_MINUTES = {"bench"}  # measured by its own tests: here its examples are only read
-UNTIL_STOPPED = {"worker", "dev"}
+UNTIL_STOPPED = {"worker", "dev", "serve"}
+OTHERWISE = {"serve": ["--port", "0"]}  # the port of its example may be taken
 WAITS = {"enqueue"}  # for a worker
-MAY_FIND = {"doctor": {0, 1}, "stack": {4}}  # exit status 1 is a finding; 4: its job does not run
+MAY_FIND = {"doctor": {0, 1}, "stack": {4}, "health": {1}}  # 1 is a finding, or nobody there; 4: its job does not run
 
 
 def commands(command: click.Command, *names: str) -> Iterator[tuple[tuple[str, ...], click.Command]]:
@@ -90,10 +92,14 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
             store.attempts.fail(ref(held), BOOM) if number == 42 else store.attempts.succeed(ref(held))
     store.operator.pause("45")
     for name, task, args in (("audit-example", "audit", b'{"url":"x"}'), ("report-7", "report", b"{}")):
-        schedule(store, name, task=task, args=args)
+        schedule(store, name, task=task, stored_args=args)
     for name in ("web1-812", "web1-813"):
         store.workers.register(id=f"{name}~1", name=name, host="web1", pid=1, queues=None, tasks=["audit"], slots=1)
+    for name in ("ci", "old"):
+        store.credentials.add_key(name, "viewer")
     store.close()
+    with closing(sqlite3.connect(home / "holdfast.db")) as db:
+        db.execute("create table audits (id integer primary key, url text, status text not null default 'pending')")
     shutil.copy(home / "holdfast.db", home / "jobs.db")  # for the examples that name one
     return home
 
@@ -128,8 +134,8 @@ def until_stopped(arguments: list[str], home: Path, environment: dict[str, str])
     log = home / "said.log"
     with log.open("w") as said:
         process = subprocess.Popen(
-            [sys.executable, "-m", "holdfast", *arguments], cwd=home, env=environment, stdout=said, stderr=said,
-            stdin=subprocess.DEVNULL,
+            [sys.executable, "-m", "holdfast", *arguments, *OTHERWISE.get(arguments[0], [])], cwd=home,
+            env=environment, stdout=said, stderr=said, stdin=subprocess.DEVNULL,
         )  # fmt: skip
     try:
         wait_until(lambda: "Ctrl-C stops it" in log.read_text() or process.poll() is not None)

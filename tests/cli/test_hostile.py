@@ -57,7 +57,7 @@ def hostile_rows(store: Store) -> dict[str, str]:
         id=HOSTILE, name=HOSTILE, host=HOSTILE, pid=1, queues=[HOSTILE, "x"], tasks=[HOSTILE + "x"], slots=1, lease=1e6
     )
     store.pauses.add("cron", HOSTILE, by=HOSTILE, reason=HOSTILE)
-    schedule(store, HOSTILE + "made", task=HOSTILE, args=json.dumps({HOSTILE: HOSTILE}).encode())
+    schedule(store, HOSTILE + "made", task=HOSTILE, stored_args=json.dumps({HOSTILE: HOSTILE}).encode())
     return {"failed": failed, "runs": runs, "queued": queued}
 
 

@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+from holdfast.model.filter import parse
 from holdfast.model.lifecycle import State
 from holdfast.store.base import Store
 from tests.cli.shell import Shell
@@ -152,6 +153,42 @@ def test_a_preview_counts_only_what_can_change(shell: Shell, kept: Store) -> Non
     none = shell("jobs", "resume", "task:greet", "--dry-run")
     assert "none of 3 jobs is in a state for resume" in none.stderr
     assert "1 job is in a state" not in none.stderr
+
+
+def test_a_refusal_names_the_states_that_the_verb_needs(shell: Shell, kept: Store) -> None:
+    for _ in range(2):
+        failed(kept)
+    for words, needed in (
+        (("resume", "task:greet"), "it must be paused"),
+        (("set", "task:greet", "priority=5"), "it must be queued or paused; retry failed or cancelled ones first"),
+    ):
+        done = shell("jobs", *words, "--yes", code=4).stderr
+        assert (
+            f"HF1302 none of 2 jobs was in a state for {'change' if words[0] == 'set' else 'resume'}: {needed}" in done
+        )
+        assert needed in shell("jobs", *words, "--dry-run").stderr
+    kept.operator.bulk("retry", parse("state:failed"))
+    assert "it must be succeeded, failed or cancelled" in shell("jobs", "delete", "task:greet", "--yes", code=4).stderr
+
+
+def test_jobs_are_retried_into_another_queue_and_only_some_are_cancelled(shell: Shell, kept: Store) -> None:
+    ids = [failed(kept) for _ in range(3)]
+    shell("jobs", "retry", ids[0], "--queue", "slow")
+    shell("jobs", "retry", "state:failed", "--limit", "1", "--queue", "slow", "--yes")
+    assert [kept.reads.get(id).queue for id in ids] == ["slow", "slow", "default"]
+    assert "must have no comma" in shell("jobs", "retry", ids[2], "--queue", "a,b", code=2).stderr
+    assert shell("jobs", "cancel", "queue:slow", "--limit", "1").stdout == "cancelled 1 job\n"
+    assert [kept.reads.get(id).state.value for id in ids] == ["cancelled", "queued", "failed"]
+
+
+def test_who_retries_by_a_queue_is_told_what_was_cancelled(shell: Shell, kept: Store) -> None:
+    kept.operator.cancel(failed(kept))
+    failed(kept)
+    told = "retry: 2 jobs (1 of them cancelled; state:failed leaves those out) in"
+    assert told in shell("jobs", "retry", "task:greet", "--dry-run").stderr
+    for chosen in ("state:failed,cancelled", "state:failed"):
+        assert "of them cancelled" not in shell("jobs", "retry", chosen, "--dry-run").stderr
+    assert "of them cancelled" not in shell("jobs", "delete", "task:greet", "--dry-run").stderr
 
 
 def test_running_jobs_are_counted_as_asked_not_as_cancelled(shell: Shell, kept: Store) -> None:

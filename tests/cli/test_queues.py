@@ -27,9 +27,11 @@ def test_a_queue_shows_what_waits_runs_and_failed(shell: Shell, kept: Store) -> 
     tasks = {row["task"]: row["due"] for row in shell.json("tasks", "list")}
     assert tasks == {"double": 3, "refuse": 0}
     table = shell("queues", "list").stdout.splitlines()
-    heads = ["queue", "due", "scheduled", "running", "failed", "pending", "oldest", "due", "workers", "paused"]
+    heads = ["queue", "due", "scheduled", "running", "failed", "pending", "oldest", "due", "drain", "workers", "paused"]
     assert table[0].split() == heads
     assert table[2].split()[:5] == ["mail", "2", "1", "0", "1"]
+    assert "growing: never at this rate" in table[2]
+    assert {row["queue"]: row["drain"]["text"] for row in rows}["default"] == "empty"
 
 
 @pytest.mark.parametrize("kind", ["queue", "task"])

@@ -7,12 +7,14 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from rich.cells import cell_len
 from rich.console import Console
 
 from holdfast.cli.top.document import WINDOW, JobRates, document
 from holdfast.cli.top.screen import SORTS, View, draw, share
 from holdfast.cli.top.sections import one_line, rate
+from holdfast.model.alerts import Alert
 from holdfast.model.job import Depth, Pause, WorkerRecord
 from holdfast.store.overview import Failure, Overview, Rates, Running
 
@@ -185,3 +187,14 @@ def test_the_time_left_follows_from_the_rate() -> None:
     first, second = document(overview, JobRates(), "")["running"]
     assert (first["rate_per_second"], first["left_seconds"]) == (3.0, 3.333)
     assert second["left_seconds"] is None
+
+
+def test_alerts_that_stand_are_told_above_all_else() -> None:
+    alerts = [
+        Alert(str(n), "job_age", f"q{n}", f"the oldest due job of queue q{n} waits for 2h", 1.0, NOW) for n in range(5)
+    ]
+    lines = drawn(replace(NOTHING, alerts=alerts), 80, 24)
+    text = "\n".join(lines)
+    assert "alert: the oldest due job of queue q0 waits for 2h" in text
+    assert "queue q3" not in text
+    assert "and 2 more alerts" in text

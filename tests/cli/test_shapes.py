@@ -15,24 +15,26 @@ from tests.factories import BOOM, a_queued_job, a_running_job, ref
 JOB = """id queue task state priority attempt max_attempts life crashes suspicion pause_requested cancel_requested
 created_at run_at started_at finished_at failed_at expires_at fence worker key holds_key correlation_id tags args result
 checkpoint pending done total note error_code error_message error_fingerprint asked_at
-asked_by asked_why progressed_at rate progress held_by"""
+asked_by asked_why progressed_at rate progress held_by source source_id"""
 DEPTH = "due scheduled running failed pending pending_running capped oldest_due_at oldest_due_seconds workers paused"
 
 # command -> the keys of its document, or of each of its rows
 SHAPES = {
     "jobs list": JOB,
     "jobs list state:failed": JOB,
-    "jobs list --by error": "id jobs tasks first_at last_at error_code error_message example",
+    "jobs list --group-by error": "id jobs tasks first_at last_at error_code error_message example",
     "jobs count": "jobs",
     "jobs show 1": JOB + " attempts steps audit",
     "jobs retry state:failed --dry-run": "verb jobs capped",
     "jobs retry 1": "verb changed refused asked",
     "jobs set 1 priority=2": "verb changed refused asked",
-    "queues list": "queue " + DEPTH,
+    "queues list": "queue drain " + DEPTH,
     "tasks list": "task " + DEPTH,
     "audit": "id at by verb what parameters reason changed asked refused ended_at",
+    "keys list": "name role created_at created_by",
     "pauses": "kind name by reason until since jobs capped",
-    "workers": "id name host pid queues tasks slots lease started_at seen_at crons stop_requested_at state running",
+    "workers": "id name host pid queues tasks slots lease started_at seen_at crons stop_requested_at "
+    "stop_requested_by stop_reason state running healthy polling",
     "config": "name value source",
     "enqueue double n=1 --app app:hf": "id task created state",
     "drain app:hf": "jobs failed attempts",
@@ -51,6 +53,7 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
     store.attempts.fail(ref(a_running_job(store)), BOOM)
     a_queued_job(store)
     store.pauses.add("queue", "default", by="ops", reason="because")
+    store.credentials.add_key("ci", "viewer")
     store.workers.register(id="w~1", name="w", host="h", pid=1, queues=None, tasks=["greet"], slots=3)
     yield Shell(directory, settings)
     store.close()

@@ -21,12 +21,12 @@ from tests.factories import BOOM, HOUR, a_queued_job, a_running_job, ref
 from tests.servers import shared_postgres
 
 # What programs read keeps its shape.
-SEEN = "at url queues workers running running_in_all failures pauses took_seconds"
+SEEN = "at url queues workers running running_in_all failures alerts pauses took_seconds"
 QUEUE = """queue due scheduled running failed pending pending_running capped oldest_due_at oldest_due_seconds
 came_per_second ended_per_second workers paused"""
 WORKER = "id name host pid queues slots started_at seen_at busy seen_seconds alive"
 JOB = """id queue task fence worker attempt max_attempts started_at done total note pause_requested cancel_requested
-elapsed_seconds rate_per_second left_seconds"""
+elapsed_seconds rate_per_second left_seconds source source_id"""
 TITLES = "2 queues due oldest later running failed ~in/s ~out/s workers paused"
 
 ALTERNATE, BACK = b"\x1b[?1049h", b"\x1b[?1049l"

@@ -8,6 +8,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -16,7 +17,7 @@ from holdfast.settings import Settings
 from holdfast.store.base import Store
 from tests.cli.shell import Shell, wait_until
 from tests.cli.tty import terminal
-from tests.factories import a_queued_job
+from tests.factories import a_queued_job, a_running_job
 
 SLOW = """
 import time
@@ -46,10 +47,27 @@ def workers(shell: Shell, kept: Store, many: int = 1, **environment: str) -> Ite
         yield started
 
 
-def stopped_in_order(worker: subprocess.Popen[str]) -> None:
+def stopped_in_order(worker: subprocess.Popen[str]) -> str:
+    """What it said."""
     _, said = worker.communicate(timeout=60)
     assert worker.returncode == 0, said
     assert "stopped; " in said
+    return said
+
+
+MIXED = """
+import time
+from holdfast import Holdfast
+
+hf = Holdfast(threads=2)
+
+@hf.task
+def slow() -> None:
+    time.sleep(600)
+
+@hf.task
+async def quick() -> None: ...
+"""
 
 
 @pytest.fixture
@@ -63,10 +81,10 @@ def test_a_worker_stops_when_asked_by_its_name_and_the_others_go_on(shell: Shell
         first = next(worker for worker in app.workers() if worker.pid == started[0].pid)
         assert [worker.state for worker in app.workers()] == ["up", "up"]
         began = time.monotonic()
-        asked = shell("workers", "stop", first.name)
+        asked = shell("workers", "stop", first.name, "--by", "ops", "--reason", "a new host")
         assert asked.stdout == f"{first.id}\n"
         assert "asked 1 worker to stop" in asked.stderr
-        stopped_in_order(started[0])
+        assert f"worker {first.id} was asked to stop by ops: a new host" in stopped_in_order(started[0])
         assert time.monotonic() - began < 15, "it was notified, and did not wait for its look once a lease (20 s)"
         assert started[1].poll() is None
         [left] = app.workers()
@@ -90,13 +108,15 @@ def test_two_who_ask_at_once_do_not_end_the_grace(shell: Shell, kept: Store, app
 
 def test_a_worker_that_is_not_notified_learns_it_by_its_look(shell: Shell, kept: Store) -> None:
     with workers(shell, kept, HOLDFAST_LISTEN="0", HOLDFAST_LEASE="2") as [worker]:
-        shell("workers", "stop", "--all")
-        stopped_in_order(worker)
+        shell("workers", "stop", "--all", "--by", "ops")
+        assert "was asked to stop by ops: no reason was given" in stopped_in_order(worker)
 
 
 def frozen_between_writes(worker: subprocess.Popen[str], kept: Store) -> bool:
     """Stop its process. Not in the middle of a write: on SQLite nobody could write then."""
     os.kill(worker.pid, signal.SIGSTOP)
+    threads = Path(f"/proc/{worker.pid}/task")
+    wait_until(lambda: all(" T " in (thread / "stat").read_text() for thread in threads.iterdir()), "it to stand still")
     try:
         kept.workers.forget(3600.0)
     except StoreUnavailable:
@@ -127,6 +147,15 @@ def test_a_stopped_process_is_frozen_and_a_killed_one_silent(shell: Shell, kept:
 
 
 @pytest.mark.parametrize("engine", ["sqlite"])
+def test_jobs_claimed_ahead_are_not_said_to_run(shell: Shell, kept: Store) -> None:
+    kept.workers.register(id="w1", name="w1", host="h", pid=1, queues=None, tasks=["greet"], slots=2)
+    for count, said in ((2, " 2 "), (5, " 2 + 3 claimed ahead ")):
+        while len(kept.reads.jobs(state="running")) < count:
+            a_running_job(kept, worker="w1")
+        assert said in shell("workers").stdout
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
 def test_on_a_terminal_each_job_has_a_line_and_elsewhere_only_trouble(shell: Shell, kept: Store) -> None:
     for _ in range(2):
         a_queued_job(kept, task="double", args=b'{"n":1}')
@@ -144,3 +173,18 @@ def test_a_worker_that_is_not_there_is_refused_with_the_nearest(shell: Shell, ke
     assert "name the workers to stop, or say --all" in shell("workers", "stop", code=2).stderr
     assert "name the workers to stop, or say --all" in shell("workers", "stop", "x", "--all", code=2).stderr
     assert kept.workers.all()[0].stop_requested_at is None
+
+
+def test_why_says_that_the_threads_are_taken_though_coroutines_have_slots(
+    shell: Shell, kept: Store, app: Holdfast
+) -> None:
+    (shell.directory / "app.py").write_text(MIXED)
+    oldest, _, waiting = [a_queued_job(kept, task="slow") for _ in range(3)]
+    with workers(shell, kept, HOLDFAST_GRACE="0"):
+        wait_until(lambda: app.count("state:running") == 2)
+        [busy, *_] = app.why(waiting)
+        assert busy.code == "WORKERS_BUSY"
+        assert busy.text.startswith("all 2 slots for slow on 1 worker are taken; it starts when one is free")
+        assert f"The oldest is job {oldest} (slow)" in busy.text
+        quick = a_queued_job(kept, task="quick")
+        wait_until(lambda: app.job(quick).state == "succeeded")

@@ -86,7 +86,21 @@ class Raw:
         self.connection = connection
 
     def __call__(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
-        tables = ("meta", "jobs", "leases", "attempts", "workers", "pauses", "steps", "pending", "audit")
+        tables = (
+            "meta",
+            "jobs",
+            "leases",
+            "attempts",
+            "workers",
+            "pauses",
+            "steps",
+            "pending",
+            "audit",
+            "audit_jobs",
+            "secrets",
+            "deltas",
+            "rollups",
+        )
         if isinstance(self.connection, sqlite3.Connection):
             names = {table: f'"{self._settings.prefix}{table}"' for table in tables}
             return self.connection.execute(sql.format(**names), parameters).fetchall()

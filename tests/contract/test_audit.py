@@ -64,7 +64,7 @@ def test_every_verb_on_a_job_is_recorded(
     record = store.audit.all(limit=1)[0]
     assert (record.verb, record.what, record.by, record.reason) == (verb, f"id:{id}", "ops", "because")
     assert (record.parameters, counts(record)) == (parameters, (1, 0, 0))
-    assert store.audit.of_job(id)[0] == record, "also of a job that is gone"
+    assert store.audit.all(job=id)[0] == record, "also of a job that is gone"
 
 
 def test_a_request_and_a_refusal_are_told_apart_from_a_change(store: Store) -> None:
@@ -111,17 +111,72 @@ def test_a_bulk_verb_is_one_row(store: Store, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(reads, "CHUNK", 2)
     for _ in range(5):
         a_queued_job(store)
-    held = a_running_job(store, queue="other")
+    a_running_job(store, queue="other")
     assert store.operator.bulk("cancel", parse("task:greet"), "ordered twice", "ops") == Changed(5, 0, 1)
     [record] = store.audit.all()
     assert (record.verb, record.what, record.by, record.reason) == ("cancel", "task:greet", "ops", "ordered twice")
     assert counts(record) == (5, 1, 0)
     assert record.ended_at is not None
-    assert store.audit.of_job(str(held.id)) == [], "it is not about one job"
     store.operator.bulk("retry", parse("state:failed,cancelled queue:none since:1h"), by="ops")
     record = store.audit.all(limit=1)[0]
     assert (record.what, counts(record)) == ("state:failed,cancelled queue:none since:3600s", (0, 0, 0))
     assert record.ended_at is not None
+
+
+def test_a_bulk_verb_is_found_by_each_job_it_changed(
+    store: Store, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reads, "CHUNK", 4)
+    held = a_running_job(store, queue="busy")
+    ids = [a_queued_job(store) for _ in range(10)]
+    other = a_queued_job(store, queue="other")
+    store.operator.pause(ids[3], by="dev")  # so a pause of all of them changes nine
+    store.operator.bulk("pause", parse("queue:default,busy"), "provider down", "ops")
+    store.operator.bulk("cancel", parse(f"id:{ids[0]},{ids[9]}"), by="ops")
+    verbs = {id: [record.verb for record in store.audit.all(job=id)] for id in (*ids, other, str(held.id))}
+    assert verbs == {
+        ids[0]: ["cancel", "pause"], ids[3]: ["pause"], ids[9]: ["cancel", "pause"], other: [],
+        **{id: ["pause"] for id in (*ids[1:3], *ids[4:9], str(held.id))},
+    }  # fmt: skip
+    assert store.audit.all(job=ids[3])[0].by == "dev", "it was paused already"
+    assert store.audit.all(job=str(held.id))[0].what == "queue:default,busy", "it was asked"
+    with raw(settings) as sql:
+        assert len(sql("select 1 from {audit_jobs}")) <= 4, "a row a chunk, not a job"
+
+
+def test_a_deleted_job_is_still_found_in_the_audit(store: Store) -> None:
+    held = a_running_job(store)
+    store.attempts.fail(ref(held), BOOM)
+    store.operator.bulk("delete", parse("state:failed"), by="ops", unfinished=False)
+    assert [record.verb for record in store.audit.all(job=str(held.id))] == ["delete"]
+
+
+def test_records_are_found_by_who_verb_target_and_time(store: Store, clock: Clock) -> None:
+    id = a_queued_job(store)
+    store.pauses.add("queue", "Mail_1", by="ops")
+    store.operator.pause(id)  # nobody said who
+    clock.advance(HOUR)
+    store.operator.bulk("resume", parse("state:paused queue:mail_1,default"), by="ops")
+    store.operator.change(id, by="dev", queue="mail_2")
+    store.operator.cancel(id, by="dev")
+    found = {
+        "by ops": store.audit.all(by="ops"),
+        "verb": store.audit.all(verb="pause"),
+        "what": store.audit.all(what="mail_1"),
+        "parameters": store.audit.all(what="MAIL_2"),
+        "taken literally": store.audit.all(what="m%l"),
+        "ago": store.audit.all(since=timedelta(seconds=HOUR / 2)),
+        "when": store.audit.all(since=clock.now),
+        "both": store.audit.all(by="ops", since=clock.now),
+        "of a job": store.audit.all(job=id, by="ops"),
+        "next page": store.audit.all(job=id, before=store.audit.all(job=id, limit=1)[0].id, limit=1),
+    }
+    assert {name: [record.verb for record in records] for name, records in found.items()} == {
+        "by ops": ["resume", "pause_queue"], "verb": ["pause"], "what": ["resume", "pause_queue"],
+        "parameters": ["change"], "taken literally": [], "ago": ["cancel", "change", "resume"],
+        "when": ["cancel", "change", "resume"], "both": ["resume"],
+        "of a job": ["resume"], "next page": ["change"],
+    }  # fmt: skip
 
 
 KILLED = """
@@ -143,6 +198,9 @@ def test_a_bulk_verb_whose_process_was_killed_is_unfinished_and_says_how_far_it_
     [record] = store.audit.all()
     assert (record.verb, record.by, counts(record), record.ended_at) == ("pause", "ops", (CHUNK, 0, 0), None)
     assert len(store.reads.jobs(state="paused", limit=CHUNK + 1)) == CHUNK
+    [left] = store.reads.jobs(state="queued")
+    assert store.audit.all(job=left.id) == []
+    assert store.audit.all(job=str(int(left.id) + 1)) == [record], "of a job that it had come to"
 
 
 def test_two_bulk_verbs_at_once_have_a_row_each_with_their_own_counts(
@@ -155,6 +213,9 @@ def test_two_bulk_verbs_at_once_have_a_row_each_with_their_own_counts(
     assert [recorded[str(n)].changed for n in range(3)] == [one.changed for one in done]
     assert sum(record.changed for record in recorded.values()) == 300
     assert all(record.ended_at for record in recorded.values())
+    for job in store.reads.jobs(limit=300):
+        [call] = store.audit.all(job=job.id)
+        assert call.by == job.asked_by, "who paused it"
 
 
 def test_records_come_in_pages_newest_first(store: Store) -> None:
@@ -168,16 +229,21 @@ def test_records_come_in_pages_newest_first(store: Store) -> None:
     assert len({record.id for record in first + rest}) == 6
 
 
-def test_records_are_kept_for_their_time_and_go_in_bounded_steps(store: Store, clock: Clock) -> None:
+def test_records_are_kept_for_their_time_and_go_in_bounded_steps(
+    store: Store, settings: Settings, clock: Clock
+) -> None:
     id = a_queued_job(store)
-    for _ in range(3):
+    for _ in range(2):
         store.operator.change(id, by="old", priority=1)
+    store.operator.bulk("pause", parse(f"id:{id}"), by="old")
     clock.advance(HOUR)
     store.operator.change(id, by="new", priority=2)
     clock.advance(HOUR / 2)
     assert store.audit.purge(kept=2 * HOUR) == 0
     assert [store.audit.purge(kept=HOUR, limit=2) for _ in range(3)] == [2, 1, 0]
     assert [record.by for record in store.audit.all()] == ["new"]
+    with raw(settings) as sql:
+        assert not sql("select 1 from {audit_jobs}")
 
 
 def test_a_long_filter_is_cut_short_in_the_record(store: Store) -> None:

@@ -363,7 +363,7 @@ def test_an_instant_of_a_row_inserted_by_plain_sql_is_utc_text(store: Store, set
             )
         ],
         ("run_at", MOMENT.encode(), "run_at_is_utc_text"),
-        ("ready_at", "tomorrow", "ready_at_is_run_at"),
+        ("ready_at", "tomorrow", "ready_at_is_run_at_or_later"),
         ("args", "oops", "args_are_json_text"),
         ("args", b"{}", "args_are_json_text"),
         ("tags", "urgent", "tags_are_a_json_array"),

@@ -14,7 +14,7 @@ from holdfast.model.outcome import Crash, Error
 from holdfast.store import reads
 from holdfast.store.base import Store
 from tests.contract.places import raw
-from tests.factories import BOOM, LEASE, MINUTE, Clock, a_queued_job, a_running_job, claim, ref
+from tests.factories import BOOM, HOUR, LEASE, MINUTE, Clock, a_queued_job, a_running_job, claim, ref
 
 AWAY = Error("OSError", "can't reach 10.0.0.7", place="shop.fetch")
 
@@ -186,31 +186,72 @@ def test_the_oldest_are_retried_evenly_over_a_time(store: Store, clock: Clock) -
     ids = [a_failed_job(store, AWAY) for _ in range(6)]
     clock.advance(MINUTE)
     group = parse(f"group:{AWAY.fingerprint}")
-    assert store.operator.retry_some(group, limit=4, spread=10 * MINUTE) == Changed(4, 0, 0)
+    assert store.operator.bulk_some("retry", group, limit=4, spread=10 * MINUTE) == Changed(4, 0, 0)
     assert due_in(store, clock, ids[:4]) == [0, 150, 300, 450]
     assert [job.id for job in store.reads.jobs(parse("state:failed"))] == ids[:3:-1]
     assert [str(job.id) for job in claim(store, 9).jobs] == ids[:1]
     clock.advance(150)
     assert [str(job.id) for job in claim(store, 9).jobs] == ids[1:2]
-    assert store.operator.retry_some(group, limit=None, spread=0.0) == Changed(2, 0, 0)
+    assert store.operator.bulk_some("retry", group, limit=None, spread=0.0) == Changed(2, 0, 0)
 
 
 def test_only_jobs_that_can_be_retried_count_towards_the_limit(store: Store) -> None:
     waits = a_queued_job(store, task="other")
     ids = [a_failed_job(store) for _ in range(3)]
-    assert store.operator.retry_some(parse("queue:default"), limit=2, spread=0.0) == Changed(2, 0, 0)
+    assert store.operator.bulk_some("retry", parse("queue:default"), limit=2, spread=0.0) == Changed(2, 1, 0)
     assert [job.id for job in store.reads.jobs(parse("state:failed"))] == ids[2:]
-    assert store.operator.retry_some(parse("state:queued"), limit=2, spread=0.0) == Changed(0, 0, 0)
+    assert store.operator.bulk_some("retry", parse("state:queued"), limit=2, spread=0.0) == Changed(0, 3, 0)
     assert store.reads.get(waits).state is State.QUEUED
 
 
-def test_many_jobs_share_few_instants(store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    from holdfast.store import operator_verbs
+def test_jobs_are_retried_into_another_queue(store: Store, clock: Clock) -> None:
+    ids = [a_failed_job(store) for _ in range(5)]
+    store.operator.retry(ids[0], queue="slow")
+    assert store.operator.bulk_some("retry", parse("state:failed"), limit=2, spread=60.0, queue="slow").changed == 2
+    assert store.operator.bulk("retry", parse("state:failed"), queue="slow").changed == 2
+    assert claim(store, 9, queues=["default"]).jobs == []
+    assert due_in(store, clock, ids) == [0, 0, 30, 0, 0]
+    assert [str(job.id) for job in claim(store, 9, queues=["slow"]).jobs] == [ids[0], ids[1], *ids[3:]]
+    assert store.audit.all(limit=1)[0].parameters == {"queue": "slow"}
 
-    monkeypatch.setattr(operator_verbs, "STEPS", 4)
-    monkeypatch.setattr(operator_verbs, "CHUNK", 3)
+
+def test_only_the_oldest_are_cancelled(store: Store) -> None:
+    done = a_failed_job(store)
+    store.operator.cancel(done)
+    ids = [a_queued_job(store) for _ in range(3)]
+    assert store.operator.bulk_some("cancel", parse("queue:default"), "twice", "ops", limit=2) == Changed(2, 1, 0)
+    assert [store.reads.get(id).state for id in ids] == [State.CANCELLED, State.CANCELLED, State.QUEUED]
+    recorded = store.audit.all(limit=1)[0]
+    assert (recorded.verb, recorded.by, recorded.parameters) == ("cancel", "ops", {"limit": 2})
+
+
+@pytest.mark.parametrize("filter", ["queue:default", "state:queued,failed", "state:scheduled,failed", "id:1,2,3,99"])
+def test_a_spread_retry_counts_what_it_refused_as_any_retry_does(store: Store, filter: str) -> None:
+    def scene() -> None:
+        store.operator.bulk("cancel", parse("task:greet,other"))
+        store.operator.bulk("delete", parse("task:greet,other"), unfinished=True)
+        for _ in range(2):
+            a_failed_job(store)
+        a_queued_job(store, task="other")
+        a_queued_job(store, task="other", delay=HOUR)
+
+    scene()
+    wanted = parse(filter.replace("1,2,3", ",".join(job.id for job in store.reads.jobs())))
+    spread = store.operator.bulk_some("retry", wanted, limit=None, spread=60.0)
+    recorded = store.audit.all(limit=1)[0]
+    assert (recorded.changed, recorded.refused) == (spread.changed, spread.refused)
+    scene()
+    wanted = parse(filter.replace("1,2,3", ",".join(job.id for job in store.reads.jobs())))
+    assert store.operator.bulk("retry", wanted) == spread
+
+
+def test_many_jobs_share_few_instants(store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    from holdfast.store import bulk_calls
+
+    monkeypatch.setattr(bulk_calls, "STEPS", 4)
+    monkeypatch.setattr(bulk_calls, "CHUNK", 3)
     ids = [a_failed_job(store) for _ in range(8)]
-    assert store.operator.retry_some(parse("state:failed"), limit=None, spread=40.0) == Changed(8, 0, 0)
+    assert store.operator.bulk_some("retry", parse("state:failed"), limit=None, spread=40.0) == Changed(8, 0, 0)
     assert due_in(store, clock, ids) == [0, 0, 10, 10, 20, 20, 30, 30]
 
 

@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, ClassVar
 
 import psycopg
@@ -34,12 +35,14 @@ from holdfast.errors import JobNotFound, LeaseLost, Refused, StoreError
 from holdfast.model.job import FOREVER, Claimed, Enqueued, NewJob, Wants
 from holdfast.model.lifecycle import FINISHED, TRANSITIONS, State
 from holdfast.model.outcome import Error, Outcome, Verb
+from holdfast.settings import Settings
 from holdfast.store.base import Ref, Store
 from holdfast.store.postgres import claim_floors
 from holdfast.store.postgres.claim_floors import SLACK, ClaimFloors, LaneFloors
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.rescues import RESCUE_BATCH
 from holdfast.store.sqlite.store import SqliteStore
+from tests.contract.rows import Rows
 from tests.factories import BOOM, Clock
 
 EXAMPLES = int(os.environ.get("HOLDFAST_MACHINE_EXAMPLES", "120"))
@@ -85,6 +88,7 @@ class Kept:
     checkpoint: str | None = None
     error_code: str | None = None
     asked_at: datetime | None = None
+    source: str | None = None  # the adopted table whose row it is
 
 
 @dataclass
@@ -137,11 +141,12 @@ class Book(Seen):
                     return job
         return None
 
-    def enqueue(self, new: NewJob, id: int, now: datetime) -> None:
+    def enqueue(self, new: NewJob, id: int, now: datetime, source: str | None) -> None:
         due = now + timedelta(seconds=new.delay)
         expires = None if new.expires_in is None else now + timedelta(seconds=new.expires_in)
+        held = new.key is not None
         self.jobs[id] = Kept(
-            id, new.queue, new.task, Q, new.priority, new.max_attempts, due, due, expires, new.key, new.key is not None
+            id, new.queue, new.task, Q, new.priority, new.max_attempts, due, due, expires, new.key, held, source=source
         )
 
     def held_back(self, job: Kept, now: datetime) -> datetime | None:
@@ -330,7 +335,7 @@ class Book(Seen):
                 job.attempt, job.life, job.crashes, job.suspicion = 0, job.life + 1, 0, 0
                 job.fence = job.worker = job.started_at = job.finished_at = job.failed_at = job.expires_at = None
                 job.error_code = job.asked_at = None
-            case "delete", state if state is not R:
+            case "delete", state if state in FINISHED or (state is not R and job.source is None):
                 self.forget(job.id)
             case _:
                 return False
@@ -397,9 +402,11 @@ FLAGS = ("holds_key", "pause_requested", "cancel_requested")
 class Place(ABC):
     """The same database through a connection of the caller's own."""
 
-    def __init__(self, store: Store, clock: Clock) -> None:
+    def __init__(self, store: Store, clock: Clock, rows: Rows | None) -> None:
+        """`rows`: what jobs of task x in queue a are."""
         self.store = store
         self.clock = clock
+        self.rows = rows
         self.execute(f"create table {self.table('ledger')} (job_id bigint, fence text)")
 
     @abstractmethod
@@ -424,6 +431,8 @@ class Place(ABC):
     def clear(self) -> None:
         for name in ("jobs", "leases", "attempts", "pauses", "ledger"):
             self.execute(f"delete from {self.table(name)}")
+        if self.rows is not None:
+            self.rows.sql("delete from {t}")
 
     def see(self) -> Seen:
         leases = self.execute(
@@ -458,10 +467,10 @@ class Place(ABC):
 
 
 class SqlitePlace(Place):
-    def __init__(self, store: SqliteStore, clock: Clock) -> None:
+    def __init__(self, store: SqliteStore, clock: Clock, rows: Rows | None) -> None:
         self.connection = sqlite3.connect(store.db.path, isolation_level=None)
         self.prefix = store.db.settings.prefix
-        super().__init__(store, clock)
+        super().__init__(store, clock, rows)
 
     def table(self, name: str) -> str:
         return f'"{self.prefix}{name}"'
@@ -487,11 +496,11 @@ class SqlitePlace(Place):
 
 
 class PostgresPlace(Place):
-    def __init__(self, store: PostgresStore, clock: Clock) -> None:
+    def __init__(self, store: PostgresStore, clock: Clock, rows: Rows | None) -> None:
         self.connection = psycopg.connect(store.db.settings.url, autocommit=True)
         self.connection.execute("set timezone to 'UTC'")
         self.schema = store.db.settings.schema
-        super().__init__(store, clock)
+        super().__init__(store, clock, rows)
 
     def table(self, name: str) -> str:
         return f'"{self.schema}".{name}'
@@ -573,7 +582,7 @@ class JobMachine(RuleBasedStateMachine):
     @rule(target=jobs, new=REUSE.flatmap(new_jobs))
     def enqueue(self, new: NewJob) -> Any:
         holder = self.book.key_holder(new, self.now)
-        return self.kept(new, holder, self.store.enqueue(new), "enqueue")
+        return self.kept(new, holder, self.store.enqueue(new))
 
     @rule(target=jobs, new=REUSE.flatmap(new_jobs), commit=st.booleans())
     def enqueue_on_the_callers_transaction(self, new: NewJob, commit: bool) -> Any:
@@ -584,7 +593,7 @@ class JobMachine(RuleBasedStateMachine):
         if commit:
             if holder is not None and isinstance(self.store, PostgresStore):
                 new = replace(new, priority=holder.priority)  # there it raises nothing: that would lock the job
-            return self.kept(new, holder, done, "enqueue")
+            return self.kept(new, holder, done, on_transaction=True)
         assert done.created is (holder is None)
         self.book = book
         self.check("nothing")  # rolled back: no row
@@ -602,12 +611,12 @@ class JobMachine(RuleBasedStateMachine):
         self.check("enqueue")
         return multiple(*dict.fromkeys(int(done.id) for done in answers))
 
-    def kept(self, new: NewJob, holder: Kept | None, done: Enqueued, verb: str) -> int:
-        self.keep(new, holder, done)
-        self.check(verb)
+    def kept(self, new: NewJob, holder: Kept | None, done: Enqueued, *, on_transaction: bool = False) -> int:
+        self.keep(new, holder, done, on_transaction=on_transaction)
+        self.check("enqueue")
         return int(done.id)
 
-    def keep(self, new: NewJob, holder: Kept | None, done: Enqueued) -> None:
+    def keep(self, new: NewJob, holder: Kept | None, done: Enqueued, *, on_transaction: bool = False) -> None:
         """A duplicate returns the live job; a new one is new."""
         assert done.created is (holder is None)
         if holder is not None:
@@ -617,7 +626,9 @@ class JobMachine(RuleBasedStateMachine):
             return
         assert int(done.id) not in self.ids
         self.ids.add(int(done.id))
-        self.book.enqueue(new, int(done.id), self.now)
+        rows = self.place.rows
+        source = new.task if rows is not None and rows.holds(new) and not on_transaction else None
+        self.book.enqueue(new, int(done.id), self.now, source)
 
     # -- the worker ------------------------------------------------------------------------------------------------
 
@@ -975,6 +986,8 @@ class JobMachine(RuleBasedStateMachine):
         self.before = after
         for name in (f.name for f in fields(Seen)):
             assert getattr(after, name) == getattr(self.book, name), f"{name} after {verb}"
+        if self.place.rows is not None:
+            self.place.rows.check()
 
     def gone(self, job: Kept, verb: str) -> None:
         assert verb in ("delete", "purge"), "a job was lost"
@@ -1074,6 +1087,19 @@ def test_whatever_happens_in_whatever_order_the_invariants_hold(store: Store, cl
     run_machine(store, clock, EXAMPLES)
 
 
+def test_they_hold_where_some_jobs_are_rows_of_an_adopted_table(
+    store: Store, clock: Clock, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = Rows(settings, task="x", queue="a")
+    rows.adopt(store)
+    monkeypatch.setattr(store, "enqueue", partial(rows.enqueue, store))
+    monkeypatch.setattr(store, "enqueue_many", lambda news: [[store.enqueue(new) for new in news]])
+    try:
+        run_machine(store, clock, max(1, EXAMPLES // 8), rows)
+    finally:
+        rows.close()
+
+
 @pytest.mark.parametrize("engine", ["postgres"])
 def test_they_hold_while_looking_everywhere_takes_long(
     store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch
@@ -1135,12 +1161,12 @@ class SparingSurveys(ClaimFloors):
         self._connection.close()
 
 
-def run_machine(store: Store, clock: Clock, examples: int) -> None:
+def run_machine(store: Store, clock: Clock, examples: int, rows: Rows | None = None) -> None:
     if isinstance(store, SqliteStore):
-        place: Place = SqlitePlace(store, clock)
+        place: Place = SqlitePlace(store, clock, rows)
     else:
         assert isinstance(store, PostgresStore)
-        place = PostgresPlace(store, clock)
+        place = PostgresPlace(store, clock, rows)
     machine = type("Machine", (JobMachine,), {"place": place})
     run_state_machine_as_test(
         machine,

@@ -8,6 +8,7 @@ import sqlite3
 import stat
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -369,12 +370,25 @@ def test_a_foreign_writer_is_waited_for_and_then_told(
 ) -> None:
     monkeypatch.setattr(sqlite_connect, "BUSY", 0.05)
     other = open_store(settings)
-    try:
+    writes, told = threading.Event(), threading.Event()
+
+    def write() -> None:
         with raw(settings) as sql:
             sql("insert into {pauses} (kind, name, created_at) values ('queue', 'x', '2030')")
-            assert "locked" in refusal(lambda: a_queued_job(other), StoreUnavailable)
+            writes.set()
+            told.wait(60)
+
+    foreign = threading.Thread(target=write)  # not this one, which would be told at once that it waits for itself
+    foreign.start()
+    try:
+        assert writes.wait(60)
+        assert "locked" in refusal(lambda: a_queued_job(other), StoreUnavailable)
+        told.set()
+        foreign.join()
         a_queued_job(other)
     finally:
+        told.set()
+        foreign.join()
         other.close()
 
 

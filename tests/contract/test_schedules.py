@@ -21,7 +21,7 @@ def schedule(store: Store, name: str = "audit-a", expression: str = "*/5 * * * *
     now = store.reads.now()
     zone = given.get("timezone", "UTC")
     options = {
-        "task": "audit", "args": b'{"url":"a"}', "timezone": zone, "catch_up": "latest", "queue": "default",
+        "task": "audit", "stored_args": b'{"url":"a"}', "timezone": zone, "catch_up": "latest", "queue": "default",
         "priority": 0, "max_attempts": 3, "tags": (f"cron:{name}",), "next_at": Schedule(expression, zone).after(now),
         "now": now, **given,
     }  # fmt: skip
@@ -60,7 +60,7 @@ def test_the_same_name_again_changes_it_and_loses_no_tick_that_is_due(store: Sto
     schedule(store)
     clock.advance(5 * MINUTE)
     seen = due(store)
-    schedule(store, args=b'{"url":"b"}', task="scan", queue="other")
+    schedule(store, stored_args=b'{"url":"b"}', task="scan", queue="other")
     [id] = store.crons.fire(steps_of(seen)).values()  # by a worker that has read it before it was changed
     job = store.reads.get(id)
     assert (job.task, job.args, job.queue) == ("scan", b'{"url":"b"}', "other")
@@ -97,7 +97,7 @@ def test_one_that_is_removed_or_changed_while_it_is_fired_has_one_job_or_none(
                 return len(own[number].crons.fire(seen[number]))
             if other == "removed":
                 return 0 if own[0].crons.unschedule(f"s{n}") else 1
-            return 0 if own[0].crons.schedule(replace(seen[0][0][0], args=b"[]")) else 1
+            return 0 if own[0].crons.schedule(replace(seen[0][0][0], stored_args=b"[]")) else 1
 
         fired = sum(at_once(4, act))
         assert fired == 1 if other == "changed" else fired <= 1
@@ -110,7 +110,7 @@ def test_many_that_are_due_at_once_have_one_job_each_whoever_fires(
 ) -> None:
     names = [f"s{n:03}" for n in range(60)]
     for name in names:
-        schedule(store, name, args=f'"{name}"'.encode())
+        schedule(store, name, stored_args=f'"{name}"'.encode())
     workers = [stores(clock=clock) for _ in range(4)]
     for _ in range(3):
         clock.advance(5 * MINUTE)
@@ -144,10 +144,10 @@ def test_only_who_has_the_task_fires_it_and_looks_for_it(store: Store, clock: Cl
 
 def test_a_name_is_for_one_of_a_kind(store: Store, clock: Clock) -> None:
     declared = declare(store, "audit")
-    assert not store.crons.schedule(replace(declared, args=b"{}", expression="* * * * *"))
+    assert not store.crons.schedule(replace(declared, stored_args=b"{}", expression="* * * * *"))
     assert not store.crons.unschedule("audit")
     made = schedule(store, "nightly")
-    assert not store.crons.declare(replace(made, args=None, expression="* * * * *"))
+    assert not store.crons.declare(replace(made, stored_args=None, expression="* * * * *"))
     store.crons.rename("new-name", ["nightly"])  # a task's alias: it had no cron of that name
     assert {cron.name: cron.expression for cron in store.crons.all()} == {
         "audit": "*/5 * * * *", "nightly": "*/5 * * * *",

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from holdfast.model.why import Reason, Why
 from holdfast.settings import Settings
 from holdfast.store import open_store
-from holdfast.store.base import Store
+from holdfast.store import why as summing_up
+from holdfast.store.base import Row, Store
 from holdfast.store.why import why, why_queue
 from tests.contract.places import raw
 from tests.contract.test_suspects import crash_together
@@ -116,6 +117,27 @@ def test_without_a_live_worker_for_its_queue_nobody_serves_it(store: Store, cloc
     assert only(store, job).code is Why.READY
 
 
+def test_a_worker_that_people_stopped_is_named_with_who_and_when(store: Store, clock: Clock) -> None:
+    job = a_queued_job(store, queue="mail")
+    register(store, "w1", queues=["mail"])
+    store.workers.request_stop("w1", by="ana", reason="deploy")
+    store.workers.unregister("w1")
+    clock.advance(MINUTE)
+    register(store, "w2", queues=["img"])
+    store.workers.request_stop("w2", by="ben")
+    store.workers.unregister("w2")
+    reason = only(store, job)
+    assert reason.code is Why.NO_WORKER
+    assert "(no worker is up; w1 was stopped by ana at 2030-01-01 00:00:00 UTC (1m ago): deploy)" in reason.text
+    assert (reason.details["stopped"], reason.details["stopped_by"]) == ("w1", "ana")
+    register(store, "w3")
+    assert only(store, job).code is Why.READY
+    store.workers.request_stop("w3")  # which serves every queue
+    store.workers.unregister("w3")
+    assert "w3 was stopped at 2030-01-01 00:01:00 UTC" in only(store, job).text
+    assert "w3 was stopped" in why_queue(store, "mail").reasons[0].text
+
+
 def test_how_long_a_silent_worker_counts_follows_its_own_lease(store: Store, clock: Clock) -> None:
     register(store, lease=300.0)
     job = a_queued_job(store)
@@ -127,9 +149,12 @@ def test_how_long_a_silent_worker_counts_follows_its_own_lease(store: Store, clo
 
 def test_a_task_nobody_has_names_the_nearest(store: Store) -> None:
     register(store, tasks=["send_mail", "resize"])
-    reason = only(store, a_queued_job(store, task="sent_mail"))
+    job = a_queued_job(store, task="sent_mail")
+    reason = only(store, job)
     assert (reason.code, reason.details["nearest"]) == (Why.NO_HANDLER, ["send_mail"])
-    assert "nearest: send_mail" in reason.text
+    assert reason.text.startswith("1 worker serves queue default, none has task sent_mail (nearest: send_mail)")
+    register(store, "w2", tasks=["resize"])
+    assert only(store, job).text.startswith("2 workers serve queue default, none has task")
 
 
 def test_full_workers_are_counted_and_what_is_due_before_it_too(store: Store, clock: Clock) -> None:
@@ -140,7 +165,7 @@ def test_full_workers_are_counted_and_what_is_due_before_it_too(store: Store, cl
     assert codes(why(store, first)) == ["WORKERS_BUSY"]
     clock.advance(10)
     busy, behind = why(store, second)
-    assert (busy.details["running"], busy.details["slots"], busy.blocks) == (2, 2, True)
+    assert (busy.details["slots"], busy.details["claimed_ahead"], busy.blocks) == (2, 0, True)
     assert (behind.code, behind.details["position"], behind.blocks) == (Why.BEHIND, 2, False)
 
 
@@ -270,6 +295,9 @@ def test_a_job_that_is_not_there_gets_a_guess_why(store: Store) -> None:
     assert "not committed" in only(store, "999").text
     assert "deleted" in only(store, deleted).text
     assert "ids here are numbers" in only(store, "abc").text
+    asked = only(store, "state:queued queue:mail")
+    assert asked.code is Why.NOT_FOUND
+    assert "it looks like a filter, and this takes one id; ids that match: holdfast jobs list 'state:" in asked.text
     assert {only(store, id).code for id in ("999", deleted, "abc")} == {Why.NOT_FOUND}
     assert only(store, kept).code is Why.NO_WORKER
 
@@ -304,6 +332,42 @@ def test_a_queue_is_summed_up_by_reason(store: Store, clock: Clock) -> None:
     }  # fmt: skip
     assert [count.example for count in summary.reasons[:2]] == [str(held.id), paused]
     assert why_queue(store, "nobody knows it").reasons == []
+
+
+def test_a_job_that_is_claimed_under_way_does_not_label_those_that_wait_with_it(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    register(store, slots=9)
+    waiting = [a_queued_job(store, queue="mail") for _ in range(3)]
+    counted = summing_up._kinds
+
+    def claimed_meanwhile(*args: Any) -> list[Row]:
+        kinds = counted(*args)
+        [held] = claim(store, queues=["mail"]).jobs
+        assert str(held.id) == waiting[0] == str(kinds[0]["example"])
+        return kinds
+
+    monkeypatch.setattr(summing_up, "_kinds", claimed_meanwhile)
+    [ready] = why_queue(store, "mail").reasons
+    assert (ready.code, ready.jobs, ready.example) == (Why.READY, 3, waiting[0])
+
+
+def test_jobs_that_are_not_due_are_counted_as_such_though_the_first_falls_due_meanwhile(
+    store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    register(store, slots=9)
+    for delay in (1, HOUR, HOUR):
+        a_queued_job(store, queue="mail", delay=delay)
+    counted = summing_up._kinds
+
+    def due_meanwhile(*args: Any) -> list[Row]:
+        kinds = counted(*args)
+        clock.advance(2)
+        return kinds
+
+    monkeypatch.setattr(summing_up, "_kinds", due_meanwhile)
+    [scheduled] = why_queue(store, "mail").reasons
+    assert (scheduled.code, scheduled.jobs) == (Why.SCHEDULED, 3)
 
 
 # -- one predicate: no reason blocks, if and only if it is claimed -----------------------------------------------------
@@ -505,9 +569,13 @@ def test_what_waits_is_told_by_queue_and_task_and_counted_up_to_a_bound(store: S
         a_queued_job(store, **options)
     a_running_job(store, queue="never", task="taken")
     found = store.reads.waiting(most=2)
-    assert [(kind.queue, kind.task, kind.jobs, kind.more) for kind in found] == [
-        ("default", "greet", 2, True), ("default", "scan", 1, False), ("mail", "greet", 2, True),
+    assert [(kind.queue, kind.task, kind.due, kind.more) for kind in found] == [
+        ("default", "greet", 0, False), ("default", "scan", 1, False), ("mail", "greet", 2, True),
     ]  # fmt: skip
     assert [(kind.due_at - clock.now).total_seconds() for kind in found] == pytest.approx([3, 0, 0])
     assert len(store.reads.waiting(lanes=1)) == 1
     assert store.reads.now() == clock.now
+    clock.advance(4)
+    assert store.reads.waiting()[0].due == 1, "the other one is not due yet"
+    clock.advance(1)
+    assert store.reads.waiting()[0].due == 2

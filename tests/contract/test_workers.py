@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.model.job import StopRequest
 from holdfast.store.base import Store
 from tests.factories import LEASE, MINUTE, Clock, a_running_job, ref
 
@@ -101,11 +102,13 @@ def test_leases_do_not_depend_on_the_workers_row(store: Store, clock: Clock) -> 
 def test_a_worker_that_is_asked_to_stop_learns_it_by_its_look(store: Store, clock: Clock) -> None:
     register(store, "w1")
     register(store, "w2")
-    assert store.workers.request_stop("w1")
+    assert store.workers.request_stop("w1", by="ops", reason="a new host")
     asked_at = clock.now
     clock.advance(1)
-    assert store.workers.request_stop("w1"), "asked twice, the first time counts"
+    assert store.workers.request_stop("w1", by="dev"), "asked twice, the first time counts"
     assert not store.workers.request_stop("w3")
     assert [worker.stop_requested_at for worker in store.workers.all()] == [asked_at, None]
-    assert [store.workers.stop_requested(id) for id in ("w1", "w2", "w3")] == [True, False, False]
+    request = StopRequest("ops", "a new host")
+    assert [store.workers.stop_requested(id) for id in ("w1", "w2", "w3")] == [request, None, None]
+    assert (store.workers.all()[0].stop_requested_by, store.workers.all()[0].stop_reason) == ("ops", "a new host")
     assert [store.look(id, ["greet"], None).stop_requested for id in ("w1", "w2")] == [True, False]

@@ -8,6 +8,7 @@ import random
 import signal
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -148,7 +149,8 @@ def test_a_job_runs_again_only_when_nobody_of_a_killed_process_is_left(
     everybody = [*direct_children_of(victim.pid), victim.pid]
     victims = {"worker": [victim.pid], "runner": [runner], "both": [runner, victim.pid], "all children": everybody}
     for pid in victims[whom]:
-        os.kill(pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # it ended because of one that was killed before it
+            os.kill(pid, signal.SIGKILL)
     wait_until(lambda: len(begun(tmp_path)) == 2, "it runs again", timeout=PATIENCE)
     [_, [_, *seen]] = begun(tmp_path)
     assert seen == []

@@ -46,7 +46,7 @@ STAYS = re.compile(r"^(holdfast (?:worker|dev)\b(?!.*(?:--help|-h\b))[^#&\n]*?)\
 SQLITE_URL = "sqlite:///jobs.db"
 POSTGRES_URL = re.compile(r"postgresql(\+\w+)?://[^\s\"'`)]*")
 LANGUAGES = {"python", "sh", "console"}  # those that are run
-SHOWN = {"output", "text", "toml", "ini", "yaml", "json", "sql", "dockerfile", "py"}  # those that are not
+SHOWN = {"output", "text", "toml", "ini", "yaml", "json", "sql", "dockerfile", "py", "html", "js"}  # those that are not
 
 
 @dataclass

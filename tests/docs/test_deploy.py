@@ -25,12 +25,20 @@ from holdfast.cli import cli
 from holdfast.settings import Settings, redact
 from tests.docs.snippets import ROOT, snippets
 from tests.servers import as_role, in_database, own_postgres
+from tests.waiting import wait_until
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 UNIT = DEPLOY / "holdfast-worker@.service"
 CONTAINERFILE = (DEPLOY / "Containerfile").read_text()
 COMPOSE: Any = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
 MIGRATE, WORKER = list(yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text()))
+
+PORT = "127.0.0.1:8081"  # where workers answer
+HEALTH = yaml.safe_load(re.findall(r"^HEALTHCHECK .* CMD (.*)$", CONTAINERFILE, re.MULTILINE)[0])
+PROBES = [
+    WORKER["spec"]["template"]["spec"]["containers"][0][f"{kind}Probe"]["exec"]["command"]
+    for kind in ("startup", "liveness", "readiness")
+]
 
 PODS = [kind["spec"]["template"]["spec"] for kind in (MIGRATE, WORKER)]
 # What a worker and its processes do without. (CapabilityBoundingSet= without a value: no capability at all.)
@@ -48,6 +56,7 @@ EXPOSURE = 20  # at most, of 100, as `systemd-analyze security` reckons it
 LONGEST_STOP = Settings().grace + 2  # as docs/operating.md has it
 INSTRUCTIONS = {
     "FROM", "ENV", "RUN", "WORKDIR", "COPY", "USER", "STOPSIGNAL", "ENTRYPOINT", "CMD", "ARG", "EXPOSE", "VOLUME",
+    "HEALTHCHECK",
 }  # fmt: skip
 
 
@@ -134,7 +143,7 @@ def test_the_container_file_is_well_formed_and_runs_no_shell() -> None:
     assert last["ENTRYPOINT"] == '["holdfast"]'
     assert last["USER"] == "app"
     assert last["STOPSIGNAL"] == "SIGTERM"
-    assert yaml.safe_load(last["CMD"]) == ["worker", "app:hf"]
+    assert yaml.safe_load(last["CMD"]) == ["worker", "app:hf", "--http", PORT]
 
 
 @pytest.mark.parametrize(
@@ -144,6 +153,7 @@ def test_the_container_file_is_well_formed_and_runs_no_shell() -> None:
         unit()["ExecStart"][0].split()[1:],
         *(service["command"] for service in COMPOSE["services"].values() if "command" in service),
         *(kind["spec"]["template"]["spec"]["containers"][0]["args"] for kind in (MIGRATE, WORKER)),
+        *(command[1:] for command in (HEALTH, *PROBES)),
     ],
 )
 def test_the_commands_are_commands_of_ours(arguments: list[str]) -> None:
@@ -229,9 +239,11 @@ class Run:
     environment: dict[str, str]
 
     def start(self, directory: Path, *program: str) -> subprocess.Popen[str]:
+        # Tests run side by side, and each wants a port.
+        arguments = [argument.replace(PORT, "127.0.0.1:0") for argument in self.arguments]
         kept = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
         return subprocess.Popen(
-            program or [sys.executable, "-m", "holdfast", *self.arguments], cwd=directory, text=True,
+            program or [sys.executable, "-m", "holdfast", *arguments], cwd=directory, text=True,
             env={**kept, **self.environment}, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip
 
@@ -310,6 +322,33 @@ def test_the_commands_run_the_readmes_application(where: str, tmp_path: Path) ->
         assert f"on {redact(worker.environment['HOLDFAST_URL'])}" in said
         assert worker.environment.get("HOLDFAST_WORKER_NAME", "") in said
     assert list(tmp_path.glob("*.db")) == []
+
+
+def test_probes_and_health_check_tell_how_the_worker_is(tmp_path: Path) -> None:
+    """As they are written, but for the port."""
+    (tmp_path / "app.py").write_text(
+        "from holdfast import Holdfast\nhf = Holdfast()\nhf.task(name='a')(lambda: None)\n"
+    )
+    worker = of_image(None, {"HOLDFAST_URL": "sqlite:///jobs.db"})
+    with (tmp_path / "said.log").open("w") as said:
+        working = subprocess.Popen(
+            [sys.executable, "-m", "holdfast", *[one.replace(PORT, "127.0.0.1:0") for one in worker.arguments]],
+            cwd=tmp_path, env={**os.environ, **worker.environment}, stderr=said,
+        )  # fmt: skip
+    try:
+        found = wait_until(lambda: re.search(r"http://(\S+)/health", (tmp_path / "said.log").read_text()))
+        assert found
+
+        def asked(command: list[str]) -> int:
+            line = [sys.executable, "-m", *command, "--http", found[1]]
+            return subprocess.run(line, capture_output=True, check=False).returncode
+
+        for command in (HEALTH, *PROBES):
+            wait_until(lambda: asked(command) == 0, str(command))  # noqa: B023 - it is awaited at once
+    finally:
+        working.terminate()
+        working.wait(60)
+    assert [asked(command) for command in (HEALTH, *PROBES)] == [1, 1, 1, 1]
 
 
 def test_the_health_check_of_compose_tells_whether_the_database_answers() -> None:

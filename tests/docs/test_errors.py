@@ -15,6 +15,8 @@ from holdfast.model.filter import BadFilter
 
 SOURCE = Path(holdfast.__file__).parent
 PAGE = Path(__file__).parents[2] / "docs" / "errors.md"
+RETRIES = PAGE.parent / "retries.md"
+CODED = ("model", "runners", "tasks", "worker", "store")
 ROW = re.compile(r"^\| (HF\d{4}) \| `(\w+)` \| (.+) \| (.+) \|$", re.MULTILINE)
 
 
@@ -28,12 +30,23 @@ def test_the_index_is_complete() -> None:
     assert all(meaning.endswith(".") and (fix.endswith(".") or fix.endswith("?")) for _, _, meaning, fix in rows)
 
 
+def test_every_code_that_a_job_may_get_is_listed() -> None:
+    text = "".join(file.read_text() for file in SOURCE.rglob("*.py") if file.parent.name in CODED)
+    text += (SOURCE / "errors.py").read_text() + (SOURCE / "store" / "sqlite" / "expire.sql").read_text()
+    named = set(re.findall(r'\bError\(\s*"?([A-Z_]+)\b', text)) | set(re.findall(r'\berror, "([A-Z_]+)", hide', text))
+    named |= set(re.findall(r"\b(?:error_)?code(?:: str)? = [\"']([A-Z_]+)[\"']", text))
+    assert {"TIMED_OUT", "BAD_ARGUMENTS", "RESULT_MISFIT", "RETRY", "EXPIRED", "FAILED"} <= named
+    listed = RETRIES.read_text().partition("## Codes")[2]
+    assert sorted(named) == sorted(re.findall(r"^\| `([A-Z_]+)` \|", listed, re.MULTILINE))
+
+
 def test_each_class_has_a_number_of_its_own() -> None:
     classes = [found for found in vars(errors).values() if isinstance(found, type) and issubclass(found, HoldfastError)]
     numbers = [found.__dict__.get("number") for found in [*classes, BadFilter]]
     assert None not in numbers
     assert len(set(numbers)) == len(numbers)
     rows = {number: name for number, name, *_ in ROW.findall(PAGE.read_text())}
+    assert set(rows.values()) <= set(holdfast.__all__), "they can be caught by name"
     assert {found.__dict__["number"]: found.__name__ for found in [*classes, BadFilter]}.items() <= rows.items()
 
 

@@ -17,5 +17,5 @@ def test_a_job_passes_few_files(engine: str) -> None:
     assert any("succeed" in names for names in sql.values())
     assert len(python) <= MOST_PYTHON
     assert len(sql) <= MOST_SQL
-    assert {"worker/watchdog.py", "model/rescue.py"} <= job_path.python_files(rescue).keys()
+    assert {"worker/rescuer.py", "model/rescue.py"} <= job_path.python_files(rescue).keys()
     assert any("rescue" in names for names in job_path.sql_files(engine, rescue).values())

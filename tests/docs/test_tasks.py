@@ -67,7 +67,7 @@ def a_listening_worker(settings: Settings) -> Iterator[tuple[Holdfast, Worker]]:
 
 
 def await_idle(worker: Worker) -> None:
-    wait_until(lambda: worker.desk.poller.nothing_due and time.monotonic() - worker.desk.meters.last_poll > 0.5)
+    wait_until(lambda: worker.desk.poller.nothing_due and time.monotonic() - worker.desk.meters.poll_meter.last > 0.5)
 
 
 def run(title: str, settings: Settings) -> None:

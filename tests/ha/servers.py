@@ -80,8 +80,8 @@ class Standby(EmbeddedPostgres):
     def __init__(self, primary: EmbeddedPostgres, name: str = "standby") -> None:
         self._primary = primary
         self._name = name
-        # Nobody follows it.
-        super().__init__(primary.version, tcp=True, **{**primary._settings, "synchronous_standby_names": ""})
+        settings = {**primary._settings, "synchronous_standby_names": ""}  # nobody follows it
+        super().__init__(primary.version, tcp=True, in_memory=False, **settings)
 
     def _create(self) -> None:
         """With the roles, passwords and rules of its primary; -R writes how to reach it, with the password."""

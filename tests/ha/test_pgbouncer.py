@@ -15,7 +15,7 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.parse import quote
 
 import psycopg
@@ -333,6 +333,50 @@ def test_jobs_survive_kills_of_workers_and_of_the_pooler(pool: Pool, schema: str
         assert_each_success_is_of_its_newest_claim(fleet, fleet.jobs(quick))
         told(f"PgBouncer, {mode} mode, 3 kills of workers and 2 of it", jobs=len(paid) + len(quick), lost=0, doubled=0)
         fleet.stop(*workers)
+
+
+def test_an_adopted_table_is_worked_through_a_pooler(pool: Pool, schema: str) -> None:
+    """All sides share a few sessions: who adopts it, who works it, and other programs."""
+    pooler = pool("transaction", default_pool_size=4)
+    theirs = f"{schema}_app"
+    states = {"queued": "pending", "running": "processing", "succeeded": "completed", "failed": "failed"}
+    columns = {"worker": "worker_id", "heartbeat_at": "beat", "results": {"score": "score"}, "lease": 2.0}
+    migrated(schema)
+    with (
+        Holdfast(pooler.url, schema=schema, prepare=False, listen=False, lease=2.0, heartbeat=0.2, poll_max=0.5) as app,
+        psycopg.connect(pooler.url, autocommit=True, prepare_threshold=None) as other,
+    ):
+        other.execute(f"create schema {theirs}".encode())
+        other.execute(
+            f"create table {theirs}.audits (id bigint generated always as identity primary key, url text, "
+            "status text not null default 'pending', worker_id text, beat timestamptz, score integer)".encode()
+        )
+        audits = app.adopt(f"{theirs}.audits", **cast(Any, {"states": states, **columns}))
+        go = threading.Event()
+
+        @audits.task
+        def analyse(row: dict[str, Any]) -> dict[str, int]:
+            assert row["url"] != "slow" or go.wait(30)
+            return {"score": len(row["url"])}
+
+        other.execute(f"insert into {theirs}.audits (url) select 'before' from generate_series(1, 300)".encode())
+        audits.install()
+
+        def rows(what: str) -> list[Any]:
+            return other.execute(f"select {what}".replace("{t}", f"{theirs}.audits").encode()).fetchall()
+
+        with working(app):
+            other.execute(f"insert into {theirs}.audits (url) values ('slow'), ('after')".encode())
+            wait_until(lambda: rows("count(*) from {t} where status = 'completed'") == [(301,)], timeout=60)
+            [(first,)] = rows("beat from {t} where status = 'processing'")
+            wait_until(lambda: rows("beat from {t} where status = 'processing'") > [(first,)], "its heartbeat")
+            go.set()
+            wait_until(lambda: rows("distinct status from {t}") == [("completed",)])
+        assert rows("sum(score), count(worker_id) from {t}") == [(300 * 6 + 4 + 5, 0)]
+        assert app.store.adopted.check(audits.mapping) == []
+        assert app.store.adopted.undo("audits") == 0
+        assert settings_of_others(pooler) == (None, "0", "on")
+    drop_schema(shared_postgres(), theirs)
 
 
 def succeeded(app: Holdfast, count: int) -> bool:

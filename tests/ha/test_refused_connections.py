@@ -18,7 +18,8 @@ def test_transactions_that_find_no_connection_wait(tmp_path: Path, pool: int) ->
     """A pool that fits the server meets no refusal; one that is too large is refused, and waits."""
     with own_postgres(max_connections=30) as server, a_scene(tmp_path, server.url) as scene:
         do(server.url, f"create role app login password '{ROLES_PASSWORD}' in role pg_read_all_data, pg_write_all_data",
-           "grant all on schema holdfast to app", "grant usage on all sequences in schema holdfast to app")  # fmt: skip
+           "grant all on schema holdfast to app", "grant usage on all sequences in schema holdfast to app",
+           "grant execute on all functions in schema holdfast to app")  # fmt: skip
         scene.enqueue(server.url, "hold", JOBS, seconds=0.05)
         # It leaves the three reserved connections to us.
         scene.start(url=as_role(server.url, "app"), concurrency=JOBS, handler_connections=pool)

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import Holdfast, JobContext, Secret, events, testing
+from holdfast import Fail, Holdfast, JobContext, Retry, Secret, events, testing
 from holdfast.events import singular
 from holdfast.harmless import UNSAFE
 from holdfast.logs import FIELDS, JobFilter, JsonFormatter, TextFormatter, job_fields, to_stderr
@@ -212,9 +212,10 @@ def test_our_own_lines_carry_the_event_and_its_fields(app: Holdfast, lines: Line
     finally:
         logging.getLogger("holdfast").setLevel(logging.NOTSET)
     found = {line["event"]: line for line in lines.objects()}
-    assert {"worker_started", "claimed", "errored", "failed", "worker_stopped"} <= found.keys()
+    assert {"worker_started", "claimed", "errored", "worker_stopped"} <= found.keys()
     assert (found["errored"]["job_id"], found["errored"]["error"]) == (job.id, "ValueError: password=***")
-    assert found["failed"]["message"] == f"Job {job.id} failed permanently"
+    assert found["errored"]["message"].endswith("; no attempts are left")
+    assert "failed" not in found, "the line of its last attempt has said so"
     assert "canary" not in "\n".join(lines)
 
 
@@ -307,11 +308,44 @@ def test_each_job_has_a_line_and_an_error_its_traceback_below(app: Holdfast, lin
     assert len(told) == 1
     assert re.fullmatch(zone + rf"INFO job {good.id} \(asend\) succeeded \(\d+\.\d{{3}} s\)", told[0])
     error, *below = lines.text()[lines.text().index(f"job {bad.id} (shaky) attempt 1") :].split("\n")
-    assert re.fullmatch(r"job .* reschedule after ConnectionError: no answer from db \(\d+\.\d{3} s\)", error)
+    assert re.fullmatch(
+        r"job .* failed after \d+\.\d{3} s: ConnectionError: no answer from db; runs again at once", error
+    )
     assert below[0] == "    Traceback (most recent call last):"
     end = below.index("    ConnectionError: no answer from db")
     assert any(line.startswith("      File ") and "in shaky" in line for line in below[:end])
     assert f"job {bad.id} (shaky) succeeded, attempt 2 of 2 (" in lines.text()
+
+
+@pytest.mark.usefixtures("listed")
+@as_text
+def test_a_deliberate_retry_is_one_line_with_its_reason_and_when_it_runs_again(app: Holdfast, lines: Lines) -> None:
+    @app.task(max_attempts=2)
+    def busy(after: float) -> None:
+        try:
+            raise ConnectionError("behind it")
+        except ConnectionError:
+            raise Retry("busy", after=after)  # noqa: B904 - as people write it
+
+    @app.task
+    def hopeless() -> None:
+        raise Fail("no use")
+
+    short, long, last = busy.enqueue(2.5), busy.enqueue(90), busy.enqueue(0)
+    job = hopeless.enqueue()
+    app.worker().drain()
+    said = lines.text()
+    for id, number, tail in (
+        (short.id, 1, r"runs again in 2\.5 s"), (long.id, 1, "runs again in 90 s"),
+        (last.id, 1, "runs again at once"), (last.id, 2, "no attempts are left"),
+    ):  # fmt: skip
+        line = (
+            rf"WARNING job {id} \(busy\) attempt {number} of 2 asked for another attempt after 0\.\d+ s: busy; {tail}\n"
+        )
+        assert re.search(line, said), said
+    assert "in busy" not in said, "no traceback"
+    assert re.search(rf"job {job.id} \(hopeless\) attempt 1 of 3 failed .* no use; it is not tried again\n", said)
+    assert last.attempts()[0].traceback, "which is kept"
 
 
 @pytest.mark.usefixtures("listed")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
-from holdfast.model.durations import dated, parse_duration, relative_to, running_duration, short_duration
+from holdfast.durations import parse_duration, to_seconds
+from holdfast.model.durations import dated, relative_to, running_duration, short_duration
 
 NOW = datetime(2030, 1, 31, 12, tzinfo=UTC)
 
@@ -25,6 +27,26 @@ def test_a_duration_is_read(text: str, seconds: float) -> None:
 def test_what_is_no_duration_is_refused(text: str) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 - callers say what was meant
         parse_duration(text)
+
+
+@pytest.mark.parametrize(
+    ("given", "seconds"),
+    [
+        ("90s", 90), ("3h", 10800), ("1h30m", 5400), ("1h 30m", 5400), ("2d", 172800), ("500ms", 0.5), ("1.5m", 90),
+        ("1w", 604800), (90, 90), (0.5, 0.5), (timedelta(minutes=2), 120), ("0s", 0),
+    ],
+)  # fmt: skip
+def test_python_takes_text_numbers_and_timedeltas(given: Any, seconds: float) -> None:
+    assert to_seconds(given) == seconds
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    ["", "3", "3 hours", "h", "-3h", -1, None, True, "3h and more", float("nan"), float("inf"), "m5", b"5m"],
+)
+def test_python_refuses_what_is_no_duration(wrong: Any) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011 - callers say what was meant
+        to_seconds(wrong)
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,8 @@ def test_a_text_means(text: str, meant: Filter) -> None:
         ("args:3", "there is no qualifier 'args'"),
         ("args.:3", "names no argument"),
         ('error:"open', "is no filter"),
-        ("42", "'42' is no filter"),
+        ("42", "'42' is no filter: write qualifier:value, perhaps 'id:42'"),
+        ("queue mail", "'queue' is no filter: write qualifier:value, as in 'queue:…'"),
         ("since:0001-01-01T00:00+14:00", "is no time"),
         ("queue:a\x00b", "not a character"),
         ("queue:\udc80", "not a character"),
@@ -65,6 +66,24 @@ def test_a_wrong_word_is_named(text: str, said: str) -> None:
         parse(text)
     assert said in str(caught.value)
     assert str(caught.value).startswith("HF1203 ")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "error:" + "%_" * 1000, "tag:" + "x" * 1001, "args." + ".".join("a" * 600) + ":1", "x" * 500_000,
+        "key:" + "k" * 500_000, "x" * 500_000 + ":1", " ".join(f"tag:t{n}" for n in range(101)),
+        'error:"' + '\\\\' * 100_000, "queue:a queue:" + ",".join("ab" * 50_000),
+    ],
+)  # fmt: skip
+def test_a_filter_that_is_too_long_is_refused_in_few_words(text: str) -> None:
+    with pytest.raises(BadFilter) as refused:
+        parse(text)
+    assert len(str(refused.value)) < 400
+
+
+def test_many_ids_are_a_filter() -> None:
+    assert len(parse("key:" + "k" * 1000 + " id:" + ",".join(map(str, range(100_000)))).ids) == 100_000
 
 
 def test_an_error_lists_the_qualifiers() -> None:
@@ -97,3 +116,7 @@ def test_a_value_may_stand_for_a_text_or_what_it_says() -> None:
     assert as_json("true") == ('"true"', "true")
     assert as_json("x") == ('"x"',)
     assert as_json('"x"') == ('"\\"x\\""',)
+
+
+def test_the_row_of_an_adopted_table() -> None:
+    assert parse("source:audits row:17,18") == Filter(sources=("audits",), rows=("17", "18"))

@@ -183,7 +183,7 @@ def test_a_program_is_named_by_its_file(module: Callable[..., types.ModuleType])
 
 
 def test_code_of_python_and_of_holdfast_is_no_place() -> None:
-    from holdfast.model.durations import parse_duration
+    from holdfast.durations import parse_duration
 
     assert place(partial(parse_duration, "x")) is None
     assert place(partial(shutil.rmtree, "/there/is/none")) is None

@@ -42,6 +42,7 @@ DECISIONS: list[tuple[BaseException, int, RetryPolicy, str, str, float, str | No
     (ValueError("x"), 1, GIVES_UP, "fail", "errored", 0, "ValueError"),
     (Retry(after=5), 1, POLICY, "reschedule", "errored", 5, "RETRY"),
     (Retry(after=timedelta(minutes=2)), 1, POLICY, "reschedule", "errored", 120, "RETRY"),
+    (Retry(code="API_ERROR"), 1, POLICY, "reschedule", "errored", 11, "API_ERROR"),
     (Retry(after=0), 1, POLICY, "reschedule", "errored", 0, "RETRY"),
     (Retry(), 1, POLICY, "reschedule", "errored", 11, "RETRY"),
     (Retry(), 1, GIVES_UP, "fail", "errored", 0, "RETRY"),
@@ -180,7 +181,7 @@ def test_text_is_made_fit_for_a_database(text: str, kept: str) -> None:
 
 @pytest.mark.parametrize("wrong", [-1, float("nan"), float("inf"), timedelta(seconds=-1), 1e12, "soon", "5", [1]])
 def test_a_handler_cannot_ask_for_a_delay_that_makes_no_sense(wrong: Any) -> None:
-    with pytest.raises(ValueError, match=r"Retry\(after=…\) needs a delay of 0 or more seconds, a number"):
+    with pytest.raises(ValueError, match=r"Retry\(after=…\) needs a delay of 0 or more seconds, a timedelta"):
         Retry("x", after=wrong)
     with pytest.raises(ValueError, match=r"Snooze\(…\) needs a delay of 0 or more seconds"):
         Snooze(wrong)

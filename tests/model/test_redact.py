@@ -220,8 +220,8 @@ def test_marks_are_kept_beside_the_arguments_and_handlers_do_not_see_them() -> N
 
     data = pay.bind("4111", to="shop").new.args
     assert json.loads(data) == {"card": "4111", "to": "shop", "$secret": ["card"]}
-    pay.run(JobContext.detached("pay"), data)
-    pay.run(JobContext.detached("pay"), b'{"card":"4112","to":"bank"}')  # another producer's
+    pay._run(JobContext.detached("pay"), data)
+    pay._run(JobContext.detached("pay"), b'{"card":"4112","to":"bank"}')  # another producer's
     assert seen == [("4111", "shop"), ("4112", "bank")]
     assert json.loads(plain.bind("x").new.args) == {"password": "x"}  # its name says it
     assert hide_secrets({"card": "4111", "to": "shop", "$secret": ["card"]}) == {"card": "***", "to": "shop"}

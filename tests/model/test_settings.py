@@ -1,12 +1,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from holdfast.errors import BadSettings
-from holdfast.settings import Settings, load_settings, redact
+from holdfast.settings import MOST_EAGER, QueueSettings, Settings, load_settings, redact
 
 
 def load(directory: Path, environment: dict[str, str] | None = None, **arguments: Any) -> Settings:
@@ -53,6 +53,90 @@ def test_the_poll_settings_are_those_of_the_backoff() -> None:
     assert [backoff.wait(n) for n in (1, 2, 3)] == [5, 5, 7.5]
 
 
+# -- what queues set for themselves ---------------------------------------------------------------------------------
+
+
+def polling(settings: Settings) -> dict[str, float]:
+    return {name: getattr(settings, name) for name in MOST_EAGER}
+
+
+SLOW: QueueSettings = {
+    "poll_base": 9.0, "poll_max": 60.0, "poll_multiplier": 3.0, "poll_grace": 0, "after_job_delay": 2.0,
+    "claim_size": 1,
+}  # fmt: skip
+EAGER: QueueSettings = {
+    "poll_base": 0.1, "poll_max": 3.0, "poll_multiplier": 1.1, "poll_grace": 5, "after_job_delay": 0.0,
+    "claim_size": 50,
+}  # fmt: skip
+
+
+def test_a_worker_of_one_queue_has_that_queues_settings() -> None:
+    settings = Settings(lease=60.0, queues={"slow": SLOW, "eager": EAGER, "half": {"poll_max": 7.0}})
+    assert polling(settings.serving(["slow"])) == SLOW
+    assert polling(settings.serving(["eager"])) == EAGER
+    assert polling(settings.serving(["half"])) == polling(settings) | {"poll_max": 7.0}
+    assert settings.serving(["slow"]).lease == 60
+    for queues in ([], ["other"]):
+        assert settings.serving(queues) is settings
+
+
+@pytest.mark.parametrize("name", MOST_EAGER)
+def test_of_several_queues_the_most_eager_counts_setting_by_setting(name: str) -> None:
+    mixed: Any = SLOW | {name: EAGER[name]}  # type: ignore[literal-required]
+    settings = Settings(**cast(Any, SLOW), queues={"slow": SLOW, "mixed": mixed})
+    for queues in (["slow", "mixed"], ["mixed", "slow"], ["mixed", "other"], iter(["other", "mixed"])):
+        assert polling(settings.serving(queues)) == mixed
+
+
+def test_a_queue_without_settings_asks_for_the_workers_own() -> None:
+    settings = Settings(**cast(Any, EAGER), queues={"slow": SLOW})
+    assert polling(settings.serving(["slow", "other"])) == EAGER
+
+
+def test_a_claim_size_of_0_is_the_largest() -> None:
+    settings = Settings(claim_size=5, queues={"all": {"claim_size": 0}, "few": {"claim_size": 2}})
+    assert [settings.serving(["few", *more]).claim_size for more in ([], ["other"], ["all"])] == [2, 5, 0]
+
+
+def test_queues_can_set_what_their_type_says() -> None:
+    assert list(QueueSettings.__annotations__) == list(MOST_EAGER)
+
+
+def test_settings_of_queues_are_merged_one_by_one(tmp_path: Path) -> None:
+    (tmp_path / "holdfast.toml").write_text(
+        "[queues.mail]\npoll_base = 2\npoll_max = 5\n[queues.news]\npoll_grace = 1\n"
+    )
+    given = {"mail": {"poll_max": 9.0}, "files": {"claim_size": 1}}
+    assert load(tmp_path, queues=given).queues == {
+        "mail": {"poll_base": 2, "poll_max": 9}, "news": {"poll_grace": 1}, "files": {"claim_size": 1},
+    }  # fmt: skip
+    assert set(load(tmp_path, queues=None).queues) == {"mail", "news"}
+    assert given == {"mail": {"poll_max": 9.0}, "files": {"claim_size": 1}}
+
+
+@pytest.mark.parametrize("file", ["holdfast.toml", "pyproject.toml"])
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("queues = 5", r"queues must be settings by queue, and is 5 \(in {file}\): write .* \[queues.mail\]"),
+        ("[queues]\npoll_max = 5", r"queues must be settings by queue, and is {{'poll_max': 5}} \(in {file}\)"),
+        ("[queues.mail]\npol_max = 5", r"no setting 'queues.mail.pol_max' \(in {file}\): .* can have poll_base"),
+        ("[queues.mail]\npoll_max = 'soon'", r"mail.poll_max must be 0 or more .*, and is 'soon' \(in {file}\)"),
+        ("[queues.mail]\npoll_grace = 1.5", "setting queues.mail.poll_grace is 1.5 in {file}; it must be of type int"),
+        ("[queues.mail]\npoll_max = -1", r"queues.mail.poll_max must not be negative, and is -1.0 \(in {file}\)"),
+        ("[queues.'a,b']\npoll_max = 1", r"'a,b' can't be the name of a queue \(in {file}\)"),
+        ("'queues.mail.poll_max' = 1", r"there is no setting 'queues.mail.poll_max'.*\(in {file}\)"),
+        ("poll_max = -1", r"poll_max must not be negative, and is -1.0 \(in {file}\)"),
+    ],
+)  # fmt: skip
+def test_what_a_queue_cannot_have_is_refused_with_its_place(tmp_path: Path, file: str, text: str, why: str) -> None:
+    if file == "pyproject.toml":
+        text = text.replace("[queues", "[tool.holdfast.queues") if "[" in text else f"[tool.holdfast]\n{text}"
+    (tmp_path / file).write_text(text)
+    with pytest.raises(BadSettings, match=why.format(file=file)):
+        load(tmp_path)
+
+
 # -- where values come from -----------------------------------------------------------------------------------------
 
 
@@ -84,10 +168,20 @@ def test_yes_and_no_in_the_environment(tmp_path: Path, text: str, value: bool) -
 
 
 @pytest.mark.parametrize(
-    ("name", "text"), [("LEASE", "soon"), ("CONCURRENCY", "1.5"), ("LISTEN", "maybe"), ("LEASE", "")]
+    ("name", "text", "said"),
+    [
+        (
+            "LEASE",
+            "90 sec",
+            "lease must be 0 or more seconds, .* such as \"90s\", .* and is '90 sec' .in HOLDFAST_LEASE.",
+        ),
+        ("LEASE", "", "lease must be 0 or more seconds, .* and is '' .in HOLDFAST_LEASE."),
+        ("CONCURRENCY", "1.5", "the setting concurrency is '1.5' in HOLDFAST_CONCURRENCY; it must be of type int"),
+        ("LISTEN", "maybe", "the setting listen is 'maybe' in HOLDFAST_LISTEN; it must be of type bool"),
+    ],
 )
-def test_a_value_of_the_wrong_kind_is_named(tmp_path: Path, name: str, text: str) -> None:
-    with pytest.raises(BadSettings, match=f"the setting {name.lower()} is {text!r} in HOLDFAST_{name}; "):
+def test_a_value_of_the_wrong_kind_is_named(tmp_path: Path, name: str, text: str, said: str) -> None:
+    with pytest.raises(BadSettings, match=said):
         load(tmp_path, {f"HOLDFAST_{name}": text})
 
 

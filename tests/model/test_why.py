@@ -100,6 +100,18 @@ def test_a_position_beyond_the_bound_says_so() -> None:
     assert str(reason) == "BEHIND: " + reason.text
 
 
+def test_jobs_claimed_ahead_are_told_apart_from_taken_slots() -> None:
+    def told(*workers: WorkerFacts) -> str:
+        [reason] = reasons(replace(JOB, workers=workers))
+        return reason.text.partition(";")[0]
+
+    full = "all 2 slots for greet on 1 worker are taken"
+    assert told(FULL) == full
+    assert told(replace(FULL, running=3)) == f"{full}, and 1 more job they claimed ahead waits"
+    ahead = replace(FULL, running=12)
+    assert told(FULL, ahead) == "all 4 slots for greet on 2 workers are taken, and 10 more jobs they claimed ahead wait"
+
+
 def test_nearest_names_are_like_it_or_not_named() -> None:
     assert nearest("sent_mail", {"send_mail", "resize", "send_mails"}) == ["send_mail", "send_mails"]
     assert nearest("greet", {"resize"}) == []

@@ -59,7 +59,7 @@ class Case:
 
 @pytest.mark.parametrize(("version", "scale"), [(18, 1000), (16, 60)])
 def test_statements_look_at_a_bounded_part_of_a_crowded_table(version: int, scale: int) -> None:
-    with own_postgres(version, autovacuum="off", shared_buffers="512MB", max_wal_size="8GB") as server:
+    with own_postgres(version, in_memory=False, autovacuum="off", shared_buffers="512MB", max_wal_size="8GB") as server:
         store = PostgresStore(Settings(url=server.url))
         store.schema.migrate()
         with psycopg.connect(server.url, autocommit=True) as connection:
@@ -161,7 +161,12 @@ def cases(connection: Connection, store: PostgresStore) -> list[Case]:
     }
     return [
         *claims(store, limit=10, rows=50, pages=200),
-        Case("look", statements["look"], {**scope(None), "worker": "me", "crons": ["a", "b"], "open": True}, pages=150),
+        Case(
+            "look",
+            statements["look"],
+            {**scope(None), "worker": "me", "crons": ["a", "b"], "open": True, "polling": "{}"},
+            pages=150,
+        ),
         Case("survey", statements["survey"], scope(None), pages=150),
         Case("survey of some queues", statements["survey"], scope([QUEUE, ONE_LANE]), pages=150),
         *claims_from_floors(store, age=120),
@@ -193,7 +198,12 @@ def cases_of_a_pause(store: PostgresStore) -> list[Case]:
     ids = {"ids": array(range(5, 15))}
     return [
         *claims(store, limit=10, rows=50, pages=200),
-        Case("look", statements["look"], {**scope(None), "worker": "me", "crons": ["a", "b"], "open": True}, pages=150),
+        Case(
+            "look",
+            statements["look"],
+            {**scope(None), "worker": "me", "crons": ["a", "b"], "open": True, "polling": "{}"},
+            pages=150,
+        ),
         Case("standing_filters", statements["standing_filters"], {}),
         Case("ended_holds", statements["ended_holds"], {}),
         Case("held_jobs", statements["held_jobs"], {"held_by": f"pause:{FILTER}", "limit": 20}),
@@ -216,7 +226,7 @@ def busy_cases(store: PostgresStore, version: int) -> list[Case]:
     the backlog. Their index entries are passed over, not their jobs.)"""
     reach = 10 + 5 + 16
     ties = ties_read(version)
-    waiting = {**scope(None), "worker": "me", "crons": ["a", "b"], "open": True}
+    waiting = {**scope(None), "worker": "me", "crons": ["a", "b"], "open": True, "polling": "{}"}
     return [
         *claims(store, limit=10, rows=3 * reach * 2 + 90, pages=600 + ties),
         *claims_in_one_lane(store),

@@ -88,12 +88,15 @@ def insert(db: sqlite3.Connection, many: int, columns: str, values: str, now: st
 
 
 class Steps:
-    """Counts the instructions SQLite spends on what the store does. A pool hands out the newest connection, so the
-    one the handler was set on is the one used."""
+    """Counts the instructions SQLite spends on what the store, or one connection, does. A pool hands out the newest
+    connection, so the one the handler was set on is the one used."""
 
-    def __init__(self, store: SqliteStore) -> None:
+    def __init__(self, on: SqliteStore | sqlite3.Connection) -> None:
         self.counted = 0
-        with store.db.pool.take() as connection:
+        if isinstance(on, sqlite3.Connection):
+            on.set_progress_handler(self._count, COUNTED)
+            return
+        with on.db.pool.take() as connection:
             connection.db.set_progress_handler(self._count, COUNTED)
 
     def _count(self) -> int:
@@ -128,9 +131,9 @@ def unbounded(store: SqliteStore, steps: Steps) -> Iterator[str]:
         fence, worker, ids = db.execute("select fence, worker, job_ids from holdfast_leases limit 1").fetchone()
     first, second, third, *rest = (Ref(id, fence) for id in store.db.codec.ids(ids))
     acts: dict[str, tuple[int, Act]] = {
-        "enqueue": (600, lambda: store.enqueue(new_job(task=TASK, delay=3600.0))),
-        "enqueue with a key that is held": (600, lambda: store.enqueue(new_job(task=TASK, key="k77"))),
-        "enqueue to get a result": (600, lambda: store.enqueue(new_job(task=TASK, key="s77", reuse=1e9))),
+        "enqueue": (800, lambda: store.enqueue(new_job(task=TASK, delay=3600.0))),
+        "enqueue with a key that is held": (800, lambda: store.enqueue(new_job(task=TASK, key="k77"))),
+        "enqueue to get a result": (800, lambda: store.enqueue(new_job(task=TASK, key="s77", reuse=1e9))),
         "look": (4000, lambda: store.look("me", (TASK, PAUSED_TASK), None, ("a", "b"))),
         "claim nothing": (4000, lambda: claim(store, 10, tasks=("nobody's",))),
         "claim": (8000, lambda: claim_and_give_back(store, wants(10, tasks=(TASK, PAUSED_TASK), held=1))),

@@ -12,15 +12,18 @@ from unittest import mock
 import psycopg
 from msgspec.structs import replace
 
+from holdfast.model.alerts import Finding
 from holdfast.model.cron import CronRecord, Step
 from holdfast.model.filter import Filter
 from holdfast.model.job import ClaimedJob
 from holdfast.model.outcome import Crash, Outcome
 from holdfast.settings import Settings
 from holdfast.store import migrate
+from holdfast.store.alerts import Alerts, Standing
 from holdfast.store.attempts import Attempts
 from holdfast.store.audit import Audit, Call
 from holdfast.store.base import Ref, Store
+from holdfast.store.credentials import Credentials
 from holdfast.store.crons import Crons
 from holdfast.store.engine import Database, Schema, UserConnections, Wakeups
 from holdfast.store.migrate import Migration
@@ -29,6 +32,7 @@ from holdfast.store.pauses import Pauses
 from holdfast.store.postgres.roles import ROLES
 from holdfast.store.reads import Reads
 from holdfast.store.rescues import Rescues
+from holdfast.store.rollups import Rollups
 from holdfast.store.stack_requests import StackRequests
 from holdfast.store.workers import Workers
 from tests.factories import BOOM, new_job, wants
@@ -39,6 +43,7 @@ Act = Callable[[Store, Settings], object]
 MIGRATE = "change the tables (`holdfast migrate`)"
 RUN = "run jobs: claim, record outcomes, rescue, fire crons, clean up"
 STEER = "steer: pause, resume, cancel, retry, change, delete, run a cron, ask for a stack"
+OPEN = "serve jobs over HTTP: sign tokens, check, create and revoke API keys"
 ENQUEUE = "enqueue: one job, many, with keys, on your own connection, by plain `INSERT`"
 READ = "read all there is of jobs: arguments, results, errors, history, workers, pauses, audit"
 ASK = "ask for versions and clock, send and hear wake-ups"
@@ -46,6 +51,7 @@ MAY: dict[str, tuple[str, ...]] = {
     MIGRATE: ("owner",),
     RUN: ("owner", "worker"),
     STEER: ("owner", "worker"),
+    OPEN: ("owner", "worker"),
     ENQUEUE: ("owner", "worker", "enqueuer"),
     READ: ("owner", "worker", "reader"),
     ASK: ROLES,
@@ -62,6 +68,7 @@ def table() -> str:
 
 
 FENCE = "00000000-0000-4000-8000-000000000002"
+AN_ALERT = Finding("job_age", "mail", "it waits", 1.0)
 QUESTION = "00000000-0000-4000-8000-000000000009"
 RUNNING = Ref(2, FENCE)
 HELD = ClaimedJob(2, FENCE, "greet", "default", b"{}", 1, 3, 0, None, None, 0, None)
@@ -77,7 +84,9 @@ CRON = CronRecord(
 SCENE = f"""
 delete from {{s}}.jobs; delete from {{s}}.leases; delete from {{s}}.attempts; delete from {{s}}.steps;
 delete from {{s}}.pending; delete from {{s}}.workers; delete from {{s}}.pauses; delete from {{s}}.crons;
-delete from {{s}}.stacks; delete from {{s}}.audit; drop table if exists {{s}}.later; update {{s}}.meta set version = 1;
+delete from {{s}}.stacks; delete from {{s}}.audit; delete from {{s}}.audit_jobs; delete from {{s}}.bulk_calls;
+delete from {{s}}.secrets; delete from {{s}}.api_keys; delete from {{s}}.deltas; delete from {{s}}.rollups;
+drop table if exists {{s}}.later; update {{s}}.meta set version = 1;
 select setval('{{s}}.jobs_id_seq', 1000);
 insert into {{s}}.jobs (id, queue, task, args, key, holds_key) values (1, 'default', 'greet', '{{}}', 'k', true);
 insert into {{s}}.jobs (id, queue, task, args, state, ready_at, fence, attempt, started_at, worker)
@@ -90,9 +99,15 @@ insert into {{s}}.jobs (id, queue, task, args, state, ready_at, finished_at, fai
 insert into {{s}}.jobs (id, queue, task, args, ready_at, held_by)
      values (6, 'default', 'greet', '{{}}', null, 'gone');
 insert into {{s}}.jobs (id, queue, task, args) values (7, 'meant', 'greet', '{{}}');
+insert into {{s}}.jobs (id, queue, task, args, state, ready_at, finished_at)
+values (8, 'default', 'double', '{{"n": 1}}', 'cancelled', null, now());
+update {{s}}.jobs set source = 'audits', source_id = '17' where id = 4;
 insert into {{s}}.leases values ('{FENCE}', 'w1', now() + interval '1 h', 1, '{{2}}');
 insert into {{s}}.attempts (job_id, fence, life, number, outcome, ended_at)
      values (5, '{uuid.UUID(int=5)}', 1, 1, 'errored', now());
+delete from {{s}}.deltas;
+insert into {{s}}.deltas (at, n, queue, task, what) values (now(), 1, 'default', 'greet', 'enqueued');
+insert into {{s}}.rollups values ('minute', now() - interval '2 d', 'default', 'greet', 'enqueued', '', 1, 0);
 insert into {{s}}.steps values (2, 'first', 1, 1, now(), '1');
 insert into {{s}}.pending values (5);
 insert into {{s}}.workers (id, name, host, pid, tasks, slots, lease, started_at, seen_at)
@@ -104,6 +119,8 @@ values ('tick', '0 0 * * *', 'UTC', 'none', 'default', 0, 3, '{{}}', '{DUE.isofo
 insert into {{s}}.stacks (id, job_id, fence, asked_at) values ('{QUESTION}', 2, '{FENCE}', now());
 insert into {{s}}.audit (at, by, verb, what, parameters, changed, asked, refused)
      values (now() - interval '90 d', 'ops', 'pause', 'queue:mail', '{{}}', 0, 0, 0);
+insert into {{s}}.secrets (signing) values ('00');
+insert into {{s}}.api_keys (id, name, role, digest, created_at) values ('{"0" * 12}', 'ci', 'admin', '', now());
 """
 
 
@@ -166,6 +183,11 @@ def _trip(store: Store, settings: Settings) -> None:
         trips.recorded()
 
 
+def _snapshot(store: Store, _: Settings) -> None:
+    with store.db.snapshot() as tx:
+        tx.rows("get", id=1)
+
+
 def _transaction(store: Store, settings: Settings) -> None:
     with store.db.transaction() as tx:
         tx.rows("unregister", id="w1")
@@ -181,6 +203,10 @@ VERBS: dict[str, tuple[str, Act]] = {
     "schema.migrate": (MIGRATE, _migrate),
     "enqueue": (ENQUEUE, lambda s, _: s.enqueue(new_job())),
     "enqueue keyed": (ENQUEUE, _enqueue_keyed),
+    "enqueue for a result that is there": (
+        ENQUEUE,
+        lambda s, _: s.enqueue(new_job(key="done", reuse=float("inf"))),
+    ),
     "enqueue_many": (ENQUEUE, _enqueue_many),
     "enqueue_on": (ENQUEUE, _enqueue_on),
     "aenqueue_on": (ENQUEUE, lambda s, settings: asyncio.run(_aenqueue_on(s, settings))),
@@ -230,21 +256,33 @@ VERBS: dict[str, tuple[str, Act]] = {
     "operator.pause": (STEER, lambda s, _: s.operator.pause(WAITING)),
     "operator.resume": (STEER, lambda s, _: s.operator.resume(PAUSED)),
     "operator.cancel": (STEER, lambda s, _: s.operator.cancel("2")),
+    "operator.replay": (STEER, lambda s, _: s.operator.replay(FAILED, new_job())),
     "operator.retry": (STEER, lambda s, _: s.operator.retry(FAILED)),
     "operator.change": (STEER, lambda s, _: s.operator.change(WAITING, priority=9)),
     "operator.delete": (STEER, lambda s, _: s.operator.delete(SUCCEEDED)),
     "operator.act": (STEER, lambda s, _: s.operator.act("pause", [1], Call("pause", "id:1"))),
-    "operator.retry_some": (STEER, lambda s, _: s.operator.retry_some(Filter(ids=(FAILED,)), limit=1, spread=1.0)),
+    "operator.bulk_some": (
+        STEER,
+        lambda s, _: s.operator.bulk_some("retry", Filter(ids=(FAILED,)), limit=1, spread=1.0),
+    ),
     "operator.bulk": (STEER, lambda s, _: s.operator.bulk("cancel", Filter(queues=("default",)))),
     "pauses.add": (STEER, lambda s, _: s.pauses.add("queue", "default")),
     "pauses.drop": (STEER, lambda s, _: s.pauses.drop("queue", "held")),
-    "crons.schedule": (STEER, lambda s, _: s.crons.schedule(replace(CRON, name="made", args=b"{}"))),
+    "crons.schedule": (STEER, lambda s, _: s.crons.schedule(replace(CRON, name="made", stored_args=b"{}"))),
     "crons.unschedule": (STEER, lambda s, _: s.crons.unschedule("made")),
     "crons.run": (STEER, lambda s, _: s.crons.run("tick")),
     "stack_requests.asking": (STEER, _ask_for_stack),
+    "credentials.signing_secret": (OPEN, lambda s, _: s.credentials.signing_secret()),
+    "credentials.add_key": (OPEN, lambda s, _: s.credentials.add_key("another", "viewer")),
+    "credentials.key": (OPEN, lambda s, _: s.credentials.key(f"hfk_{'0' * 12}_x")),
+    "credentials.all_keys": (OPEN, lambda s, _: s.credentials.all_keys()),
+    "credentials.revoke_key": (OPEN, lambda s, _: s.credentials.revoke_key("ci")),
+    "db.snapshot": (READ, _snapshot),
     "db.read": (READ, lambda s, _: s.db.read("get", id=1)),
     "reads.get": (READ, lambda s, _: s.reads.get(WAITING)),
     "reads.records": (READ, lambda s, _: s.reads.records([1, 2])),
+    "reads.marks": (READ, lambda s, _: s.reads.marks([WAITING, "2"])),
+    "reads.of_row": (READ, lambda s, _: s.reads.of_row("audits", "17")),
     "reads.attempts": (READ, lambda s, _: s.reads.attempts(FAILED)),
     "reads.steps": (READ, lambda s, _: s.reads.steps("2")),
     "attempts.step": (READ, lambda s, _: s.attempts.step(RUNNING, "first")),
@@ -255,8 +293,22 @@ VERBS: dict[str, tuple[str, Act]] = {
     "reads.outcomes": (READ, lambda s, _: s.reads.outcomes()),
     "reads.waiting": (READ, lambda s, _: s.reads.waiting()),
     "ahead": (READ, lambda s, _: s.ahead(tasks=["greet"], queues=None, priority=0, due_at=DUE, id=1, most=5)),
-    "audit.all": (READ, lambda s, _: s.audit.all()),
-    "audit.of_job": (READ, lambda s, _: s.audit.of_job("1")),
+    "alerts.all": (READ, lambda s, _: s.alerts.all()),
+    "alerts.standing": (READ, lambda s, _: s.alerts.standing()),
+    "alerts.unquiet": (READ, lambda s, _: s.alerts.unquiet(["inf"])),
+    "alerts.begin": (RUN, lambda s, _: s.alerts.begin(AN_ALERT)),
+    "alerts.fire": (RUN, lambda s, _: s.alerts.fire(1, AN_ALERT)),
+    "alerts.end": (
+        RUN,
+        lambda s, _: (s.alerts.end(Standing(1, "x", "", True)), s.alerts.end(Standing(1, "x", "", False))),
+    ),
+    "alerts.forget": (RUN, lambda s, _: s.alerts.forget(1.0)),
+    "audit.all": (READ, lambda s, _: s.audit.all() + s.audit.all(job="1")),
+    "rollups.fold": (RUN, lambda s, _: s.rollups.fold()),
+    "rollups.lost_claims": (RUN, lambda s, _: s.rollups.lost_claims(1)),
+    "rollups.forget": (RUN, lambda s, _: s.rollups.forget(10)),
+    "rollups.counts": (READ, lambda s, _: s.rollups.counts(DUE, LATER, grain="minute")),
+    "rollups.totals": (READ, lambda s, _: s.rollups.totals()),
     "audit.purge": (RUN, lambda s, _: s.audit.purge(kept=1)),
     "pauses.all": (READ, lambda s, _: s.pauses.all()),
     "workers.stop_requested": (READ, lambda s, _: s.workers.stop_requested("w1")),
@@ -293,6 +345,9 @@ PARTS: dict[str, type] = {
     "": Store, "db": Database, "schema": Schema, "wakeups": Wakeups, "user_connections": UserConnections,
     "reads": Reads, "attempts": Attempts, "rescues": Rescues, "retention": Retention, "workers": Workers,
     "operator": OperatorVerbs, "pauses": Pauses, "crons": Crons, "stack_requests": StackRequests, "audit": Audit,
+    "alerts": Alerts,
+    "rollups": Rollups,
+    "credentials": Credentials,
 }  # fmt: skip
 
 # Of these, what asks the database for nothing, or is what `enqueue_on` and `succeed_on` are made of.
@@ -304,6 +359,7 @@ NO_VERBS = {
 # Every command, what it belongs to, and how it is called in the scene.
 COMMANDS: dict[str, tuple[str, str]] = {
     "migrate": (ASK, ""),  # there is nothing to do; that needs no right
+    "adopt": (READ, ""),  # it lists them; who may adopt a table is the table's owner's business
     "doctor": (ASK, ""),  # it tells what it could not look at
     "worker": (RUN, "app.py"),
     "drain": (RUN, "app.py"),
@@ -313,6 +369,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "jobs output": (STEER, "2 --timeout 0"),
     "jobs count": (READ, "queue:default"),
     "jobs retry": (STEER, "5"),
+    "jobs replay": (STEER, "8 --app app.py"),
     "jobs cancel": (STEER, "1"),
     "jobs pause": (STEER, "1"),
     "jobs resume": (STEER, "3"),
@@ -334,6 +391,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "cron remove": (STEER, "none"),
     "workers": (READ, ""),
     "audit": (READ, ""),
+    "keys create": (OPEN, "another --role viewer"),
+    "keys list": (OPEN, ""),
+    "keys revoke": (OPEN, "ci"),
     "workers stop": (RUN, "w1"),
     "pauses": (READ, ""),
     "stack": (STEER, "2 --timeout 0"),
@@ -341,5 +401,16 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "why": (READ, "1"),
 }
 
-# Commands that need no database, make one of their own, or (`dev`) start another.
-NO_DATABASE = {"bench", "completion", "config", "demo", "dev", "sql install", "sql roles", "sql upgrade"}
+# Commands that need no database, make one of their own, or (`dev`, `serve`) start another.
+NO_DATABASE = {
+    "bench",
+    "completion",
+    "config",
+    "demo",
+    "dev",
+    "health",
+    "serve",
+    "sql install",
+    "sql roles",
+    "sql upgrade",
+}

@@ -16,7 +16,7 @@ from holdfast.store.base import Store
 from holdfast.store.postgres.roles import RIGHTS, ROLES, script
 from tests.servers import ROLES_PASSWORD, as_role, drop_schema
 
-TABLES = tuple(thing for thing in RIGHTS["reader"] if " " not in thing)
+TABLES = tuple(thing for thing in RIGHTS["worker"] if " " not in thing)
 
 
 class Roles:

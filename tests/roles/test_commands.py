@@ -23,7 +23,13 @@ from tests.roles.matrix import COMMANDS, MAY, NO_DATABASE, SCENE
 from tests.roles.places import Roles
 
 STAYS = "worker"  # where it may; tests/crash/test_roles.py starts one
-OF_THEIR_OWN = {"worker", "drain", "enqueue", "cron add"}  # processes: they import an application, or heed signals
+OF_THEIR_OWN = {
+    "worker",
+    "drain",
+    "enqueue",
+    "cron add",
+    "jobs replay",
+}  # processes: they import an application, or heed signals
 NO_ANSWER = {"stack": 8, "jobs output": 8, "cron remove": 2}  # there is no such worker, or cron
 
 
@@ -106,7 +112,7 @@ def test_the_doctor_tells_what_a_role_may_not_see(kept_roles: Roles, shells: dic
             found = json.loads(CliRunner(env=shells[role].environment).invoke(cli, ["doctor", "-o", "json"]).stdout)
         return {one["code"] for one in found if "could not be looked at" in one["found"]}
 
-    assert unseen("enqueuer") == {"HF4301", "HF4304", "HF4201", "HF4203", "HF4204", "HF4207"}
+    assert unseen("enqueuer") == {"HF4301", "HF4304", "HF4201", "HF4203", "HF4204", "HF4207", "HF4208", "HF4501"}
     assert unseen("reader") == unseen("worker") == unseen("owner") == {"HF4301"}
     kept_roles.sql(f'grant pg_read_all_stats to "{kept_roles.schema}_login_reader"')
     assert unseen("reader") == set()

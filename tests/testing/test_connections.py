@@ -236,6 +236,52 @@ def test_a_session_that_takes_connections_from_an_engine_is_refused(database: sa
         pass
 
 
+@pytest.mark.parametrize("statement", ["select * from kit_notes", "insert into kit_notes values ('early')"])
+def test_a_session_that_sqlite_took_for_a_transaction_is_refused(
+    database: sa.Engine, url: str, engine: str, statement: str
+) -> None:
+    if engine != "sqlite":
+        pytest.skip("only Python's driver for SQLite lets a savepoint be the whole transaction")
+    with database.connect() as connection, connection.begin() as outer:
+        session = Session(bind=connection, join_transaction_mode="create_savepoint")
+        session.execute(sa.text(statement))
+        with pytest.raises(BadSettings, match=r"HF1112 .*Open the kit before"), testing.store(hf, conn=session):
+            pass
+        session.close()
+        outer.rollback()
+    assert rows(database) == 0
+    assert tables(url) == {"kit_notes"}
+
+
+@pytest.mark.parametrize("statement", ["select * from kit_notes", "insert into kit_notes values ('early')"])
+def test_a_used_session_is_welcome_where_sqlalchemy_begins_itself(
+    database: sa.Engine, url: str, engine: str, statement: str
+) -> None:
+    if engine == "sqlite":
+
+        @sa.event.listens_for(database, "connect")
+        def leave_it_to_sqlalchemy(driver: Any, _: object) -> None:
+            driver.isolation_level = None
+
+        @sa.event.listens_for(database, "begin")
+        def begin(connection: sa.Connection) -> None:
+            connection.exec_driver_sql("BEGIN")
+
+        database.dispose()
+    before = tables(url)
+    with database.connect() as connection, connection.begin() as outer:
+        session = Session(bind=connection, join_transaction_mode="create_savepoint")
+        session.execute(sa.text(statement))
+        with testing.store(hf, conn=session) as kit:
+            count.using(conn=session).enqueue("committed")
+            session.commit()
+            kit.run_due(expect="succeeded")
+        session.close()
+        outer.rollback()
+    assert rows(database) == 0
+    assert tables(url) == before
+
+
 # -- Django ------------------------------------------------------------------------------------------------------------
 
 

@@ -4,17 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from holdfast import BadArguments, BadSettings, Cancel, Holdfast, JobContext, JobFailed, Secret, Snooze, State, testing
+from holdfast import (
+    BadArguments,
+    BadSettings,
+    Cancel,
+    Holdfast,
+    JobContext,
+    JobFailed,
+    Secret,
+    Snooze,
+    State,
+    WaitTimeout,
+    testing,
+)
 from holdfast.store.sqlite.connect import path_of
 from holdfast.testing import Kit
-from holdfast.testing.clock import Clock, seconds_of
+from holdfast.testing.clock import Clock
 
 hf = Holdfast("postgresql://nobody@nowhere.invalid/jobs")  # never reached: the kit stands in front of it
 sent: list[str] = []
@@ -234,21 +248,10 @@ def test_run_due_also_works_in_a_coroutine(kit: Kit) -> None:
 # -- the clock ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("given", "seconds"),
-    [
-        ("90s", 90), ("3h", 10800), ("1h30m", 5400), ("1h 30m", 5400), ("2d", 172800), ("500ms", 0.5), ("1.5m", 90),
-        ("1w", 604800), (90, 90), (0.5, 0.5), (timedelta(minutes=2), 120), ("0s", 0),
-    ],
-)  # fmt: skip
-def test_how_far_is_said_in_words_numbers_or_timedeltas(given: Any, seconds: float) -> None:
-    assert seconds_of(given) == seconds
-
-
-@pytest.mark.parametrize("wrong", ["", "3", "3 hours", "h", "-3h", -1, None, True, "3h and more", float("nan"), "m5"])
-def test_a_duration_that_is_none_is_refused(wrong: Any) -> None:
+@pytest.mark.parametrize("wrong", ["3", "-3h", -1, None])
+def test_a_duration_that_is_none_is_refused(kit: Kit, wrong: Any) -> None:
     with pytest.raises(BadArguments, match="how far"):
-        seconds_of(wrong)
+        kit.advance(wrong)
 
 
 def test_time_stands_still_until_it_is_moved() -> None:
@@ -450,6 +453,58 @@ def test_a_handler_can_be_made_to_fail_so_many_times(kit: Kit, task: Any) -> Non
     kit.run_due(expect="succeeded")
 
 
+RUN_FIRST = r"In the test kit, .* kit\.run_due\(\)"
+
+
+def test_waiting_for_what_nobody_runs_says_to_run_it(kit: Kit) -> None:
+    job = greet.enqueue("you")
+    with pytest.raises(WaitTimeout, match=r"job \d+ is queued: it is due\. " + RUN_FIRST):
+        job.wait()
+    with pytest.raises(WaitTimeout, match=r"after 0\.01 s: it is due\. " + RUN_FIRST):
+        job.wait(0.01)
+    with pytest.raises(WaitTimeout, match=RUN_FIRST):
+        asyncio.run(job.await_())
+    with pytest.raises(WaitTimeout, match=RUN_FIRST):
+        list(job.updates())
+    with pytest.raises(WaitTimeout, match=r"is queued: it is due at .* " + RUN_FIRST):
+        greet.using(delay=60).enqueue("later").wait()
+
+
+def test_a_job_that_is_run_between_two_updates_is_followed_to_its_end(kit: Kit) -> None:
+    job = send.enqueue("you")
+    with kit.failing(send, ConnectionError, times=1):
+        seen = []
+        for update in job.updates():
+            seen.append((update.state, update.record.attempt))
+            kit.run_due()
+            kit.advance("5s")
+    assert seen == [("queued", 0), ("queued", 1), ("succeeded", 2)]
+
+
+def test_one_thread_may_wait_for_what_another_runs(kit: Kit) -> None:
+    begun, waited = threading.Event(), threading.Event()
+
+    @hf.task
+    def slow() -> str:
+        begun.set()
+        assert waited.wait(20)
+        return "done"
+
+    try:
+        job = slow.enqueue()
+        with ThreadPoolExecutor() as threads:
+            running = threads.submit(kit.run_due)
+            assert begun.wait(20)
+            waiting = threads.submit(job.wait)
+            with pytest.raises(TimeoutError):
+                waiting.result(timeout=0.2)  # it has looked several times by now
+            waited.set()
+            assert waiting.result(timeout=20) == "done"
+            assert [ran.outcome for ran in running.result(timeout=20)] == ["succeeded"]
+    finally:
+        del hf.tasks["slow"], hf._names["slow"]
+
+
 def test_a_handler_cannot_move_its_own_application(kit: Kit) -> None:
     @hf.task(max_attempts=1)
     def mover(ctx: JobContext) -> None:
@@ -488,3 +543,58 @@ def test_an_attempt_that_failed_has_the_exception(kit: Kit) -> None:
     kit.advance("5s")
     assert [ran.exception for ran in kit.run_due(expect="succeeded")] == [None]
     assert kit.app._hooks.error == []
+
+
+# -- crons -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("early", [True, False], ids=["declared before", "declared in the kit"])
+def test_a_cron_runs_when_its_tick_has_come(early: bool) -> None:
+    app = Holdfast()
+    ticks: list[datetime | None] = []
+
+    def declare() -> None:
+        @app.task(cron="0 6 * * *")
+        def report(ctx: JobContext) -> None:
+            ticks.append(ctx.job.tick)
+
+    if early:
+        declare()
+    with testing.store(app, now=datetime(2030, 1, 1, 12, tzinfo=UTC)) as kit:
+        if not early:
+            declare()
+        assert kit.run_due() == []
+        kit.advance("17h")
+        assert kit.run_due() == [], "its tick is an hour away"
+        kit.advance("1d")
+        assert [one.outcome for one in kit.run_due()] == ["succeeded"]
+        assert ticks == [datetime(2030, 1, 2, 6, tzinfo=UTC)]
+        assert kit.run_due() == []
+
+
+def test_a_cron_runs_in_a_transaction_of_the_tests(tmp_path: Path) -> None:
+    app = Holdfast()
+
+    @app.task(cron="@daily")
+    def report() -> None: ...
+
+    connection = sqlite3.connect(tmp_path / "mine.db", isolation_level=None)
+    connection.execute("begin")
+    with testing.store(app, conn=connection) as kit:
+        kit.advance("1d")
+        assert [one.task for one in kit.run_due()] == ["report"]
+    connection.close()
+
+
+def test_what_the_kit_does_not_know_is_refused_in_words() -> None:
+    with (
+        pytest.raises(BadSettings, match="there is no setting 'leese'; did you mean lease"),
+        testing.store(hf, leese=3),
+    ):
+        pass
+    with (
+        pytest.raises(BadArguments, match=r"now must be a datetime with a time zone, as in .*, not '2030-01-01'"),
+        testing.store(hf, now="2030-01-01"),  # type: ignore[arg-type]
+    ):
+        pass
+    assert hf.settings.url.endswith("nowhere.invalid/jobs")

@@ -110,6 +110,13 @@ if TYPE_CHECKING:
     with_options.enqueue(3)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     asynchronous_with_options_and_context.enqueue(n=1)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
 
+    # run now; with a deadline, arguments are checked when it is called
+    assert_type(plain.run_now("x", depth=2), Job[Page])
+    assert_type(plain.run_now("x", deadline=0.5), Job[Page])
+    assert_type(plain.using(key="x").run_now("x"), Job[Page])
+    plain.run_now(1)  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
+    plain.run_now("x", dept=2)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
+
     # bind, and many of them
     assert_type(plain.bind("x"), Bound[Page])
     assert_type(hf.enqueue_many(plain.bind(url) for url in "abc"), list[Job[Page]])
@@ -126,7 +133,7 @@ if TYPE_CHECKING:
     plain.using(priority=5).enqueue(3)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     plain.using(priority="high")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     plain.using(prioritee=5)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
-    plain.using(key="x", reuse="always")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    plain.using(key="x", reuse=[1])  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
     # the decorator's own options
     hf.task(queue=3)  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
@@ -201,8 +208,9 @@ if TYPE_CHECKING:
 
     # settings are arguments with types
     Holdfast("sqlite:///unused.db", lease=3.0, sync_in_loop="error", listen=None)
+    Holdfast("sqlite:///unused.db", lease="20s", keep_failed=timedelta(days=30))
     Holdfast(leese=3.0)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
-    Holdfast(lease="3")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    Holdfast(lease=[3])  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
 def test_tasks_are_of_the_kind_of_their_handlers() -> None:

@@ -20,7 +20,7 @@ from holdfast.store.base import Exchanged, JobId, Store
 from holdfast.tasks.attempt import Attempt
 from holdfast.tasks.manifest import Manifest, TaskInfo
 from holdfast.worker import desk as desk_module
-from holdfast.worker import exchange, intake, wakeups
+from holdfast.worker import exchange, intake, mandate, wakeups
 from holdfast.worker import exchange as patience
 from holdfast.worker import intake as ended_attempts
 from holdfast.worker.desk import Desk
@@ -209,14 +209,14 @@ class Idle:
 class Bench:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, slots: int = 2, **settings: Any) -> None:
         self.time = Time()
-        for module in (desk_module, ended_attempts, exchange, intake, patience, wakeups):
+        for module in (desk_module, ended_attempts, exchange, intake, mandate, patience, wakeups):
             monkeypatch.setattr(module, "time", self.time)
         self.store = Script(self.time)
         given = {"poll_base": 5.0, "poll_max": 30.0, **settings}
         self.desk = Desk("w1", cast(Store, self.store), Settings(**given), None, bell=cast(Bell, self.time))
         self._listener = Listener(
             cast(Store, self.store), self.desk.wakeups, queues=None, requested=lambda: None,
-            listening=lambda listening: None, peers_changed=lambda: None,
+            listening=lambda listening: None, peers_changed=lambda: None, table_written=lambda turn: None,
         )  # fmt: skip
         self.runner, self.other = Idle(slots, "greet"), Idle(1, "other")
         self.desk.add(self.runner)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import uuid
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -76,6 +77,19 @@ def test_an_asynchronous_handler_saves_without_blocking_its_loop(hf: Holdfast) -
     assert job.refresh().result == [1]
     assert len(threads) == 1
     assert threads[0] != "holdfast-loop"
+
+
+@pytest.mark.parametrize("state", [{1, 2}, {"seen": (1, 2)}, {"at": datetime(2030, 1, 1)}, {7: "x"}])
+def test_a_checkpoint_that_would_come_back_as_something_else_is_refused(hf: Holdfast, state: Any) -> None:
+    @hf.task(max_attempts=1)
+    def task(ctx: JobContext) -> str:
+        with pytest.raises(HoldfastError, match=r"would arrive as .*; save plain JSON values"):
+            ctx.checkpoint(state)
+        return "goes on"
+
+    job = task.enqueue()
+    hf.drain()
+    assert job.refresh().result == "goes on"
 
 
 @pytest.mark.parametrize("state", ["a\x00", float("nan"), object(), "x" * 2**20])

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import pytest
 
 from holdfast import LeaseLost
 from holdfast.errors import StoreUnavailable
 from holdfast.model.job import ClaimedJob
+from holdfast.model.payload import encode
 from holdfast.model.retry import DEFAULT_RETRY
 from holdfast.runners.execution import on_raise, on_return
 from holdfast.tasks.attempt import Attempt, StopAttempt, StopReason
 from tests.running import Heard
+
+ENCODED = partial(encode, limit=100)
 
 
 def an_attempt(*asked: StopReason, told: bool = False) -> Attempt:
@@ -68,7 +72,7 @@ def test_at_the_end_of_its_grace_a_cancelled_coroutine_is_given_back() -> None:
 @pytest.mark.parametrize("error", [*STOPS, ValueError("x"), SystemExit(1)], ids=lambda error: type(error).__name__)
 def test_who_lost_the_lease_has_nothing_to_record_and_nothing_to_tell(error: BaseException, heard: Heard) -> None:
     assert on_raise(an_attempt("lost"), error, DEFAULT_RETRY) is None
-    assert on_return(an_attempt("cancel", "lost"), "result", DEFAULT_RETRY, max_result=100) is None
+    assert on_return(an_attempt("cancel", "lost"), "result", DEFAULT_RETRY, ENCODED) is None
     assert heard == []
 
 
@@ -87,16 +91,16 @@ def test_a_stronger_reason_replaces_a_weaker_one_and_never_the_other_way_round()
 
 def test_a_result_after_a_request_that_was_heard_is_success_and_none_is_obedience() -> None:
     asked = an_attempt("cancel", told=True)
-    ended = on_return(asked, {"done": 1}, DEFAULT_RETRY, max_result=100)
-    obeyed = on_return(asked, None, DEFAULT_RETRY, max_result=100)
-    unaware = on_return(an_attempt("cancel"), None, DEFAULT_RETRY, max_result=100)
+    ended = on_return(asked, {"done": 1}, DEFAULT_RETRY, ENCODED)
+    obeyed = on_return(asked, None, DEFAULT_RETRY, ENCODED)
+    unaware = on_return(an_attempt("cancel"), None, DEFAULT_RETRY, ENCODED)
     assert [outcome and outcome.verb for outcome in (ended, obeyed, unaware)] == ["succeed", "stop", "succeed"]
 
 
 def test_success_recorded_by_the_handler_comes_with_what_follows_if_it_was_not_committed() -> None:
     attempt = an_attempt()
     attempt.recorded = True
-    outcome = on_return(attempt, "ignored", DEFAULT_RETRY, max_result=100)
+    outcome = on_return(attempt, "ignored", DEFAULT_RETRY, ENCODED)
     assert outcome is not None
     assert (outcome.recorded, outcome.verb, outcome.result) == (True, "reschedule", None)
     assert outcome.error is not None

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable, ValueRefused
 from holdfast.model.job import Claimed, Wants
 from holdfast.worker.intake import SUSPECT_TOO_LATE
+from holdfast.worker.poller import Poller
 from tests.running import Heard
 from tests.work.scripted import Bench, Idle, held, suspect
 
@@ -23,24 +24,30 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
 # -- when to look -----------------------------------------------------------------------------------------
 
 
+def empty(poller: Poller, next_due: float | None = None) -> float | None:
+    """The wait after a look that found nothing."""
+    poller.begin([])
+    return poller.wait(next_due)
+
+
 def test_the_poller_backs_off_as_the_table_says_and_starts_anew_after_a_job(bench: Bench) -> None:
     poller = bench.desk.poller
-    assert [poller.wait(None) for _ in range(8)] == [5, 5, 7.5, 11.25, 16.875, 25.3125, 30, 30]
+    assert [empty(poller) for _ in range(8)] == [5, 5, 7.5, 11.25, 16.875, 25.3125, 30, 30]
     assert poller.empty_polls == 8
     bench.store.answers = [Claimed([held(1)])]
     bench.desk.turn()
-    assert (poller.empty_polls, poller.wait(None)) == (0, 5)
+    assert (poller.empty_polls, empty(poller)) == (0, 5)
 
 
 def test_the_poller_never_sleeps_past_the_next_due_time(bench: Bench) -> None:
     poller = bench.desk.poller
-    assert [poller.wait(2.5), poller.wait(0.0), poller.wait(-3.0), poller.wait(60)] == [2.5, 0.0, 0.0, 11.25]
+    assert [empty(poller, due) for due in (2.5, 0.0, -3.0, 60)] == [2.5, 0.0, 0.0, 11.25]
 
 
 def test_a_poller_that_listens_sleeps_until_it_is_woken_or_something_falls_due(bench: Bench) -> None:
     poller = bench.desk.poller
     poller.listening = True
-    assert [poller.wait(None), poller.wait(120.0)] == [None, 120.0]
+    assert [empty(poller), empty(poller, 120.0)] == [None, 120.0]
 
 
 def test_the_desk_polls_by_the_table(bench: Bench) -> None:
@@ -63,6 +70,18 @@ def test_empty_polls_are_counted_and_logged_with_the_next_wait(bench: Bench, cap
         "polled: nothing due (3 in a row), next look in 7.5 s",
     ]
     assert {record.levelno for record in caplog.records} == {logging.DEBUG}
+
+
+def test_one_look_for_several_runners_is_one_poll(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    bench.desk.add(Idle(2, "other"))
+    with caplog.at_level(logging.DEBUG, "holdfast"):
+        waits = bench.waits(10)
+    assert waits[1::2] == pytest.approx([5, 5, 7.5, 11.25])
+    assert set(waits[::2]) == {0}  # the second claim of each look
+    assert len(caplog.messages) == bench.desk.poller.empty_polls == 5
+    bench.store.answers = [Claimed([held(1)])]
+    bench.rounds_until(12)
+    assert bench.desk.poller.empty_polls == 0  # one of them found something
 
 
 def test_a_wake_up_is_followed_by_a_look_at_once(bench: Bench) -> None:
@@ -111,6 +130,15 @@ def test_a_claim_asks_for_no_more_than_free_slots(bench: Bench) -> None:
     bench.round()
     bench.round()
     assert [wants.limit for _, _, wants in bench.store.made if wants] == [2, 1]
+
+
+def test_a_claim_asks_for_no_more_than_its_size_and_the_next_follows_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(monkeypatch, 5, claim_size=2)
+    bench.desk.poller.listening = True
+    bench.store.answers = [Claimed([held(1), held(2)]), Claimed([held(3), held(4)]), Claimed([held(5)])]
+    bench.rounds_until(3)
+    assert [wants.limit for _, _, wants in bench.store.made if wants] == [2, 2, 1]
+    assert len(set(bench.store.polls)) == 1
 
 
 def test_a_full_runner_is_not_polled_for_and_does_not_hide_a_free_one(bench: Bench) -> None:
@@ -392,3 +420,29 @@ def test_outcomes_are_recorded_though_the_claim_beside_them_is_unknown(bench: Be
     assert [outcome.id for outcome in bench.store.recorded] == [1]
     assert not bench.desk.in_flight
     assert bench.desk.claims.unknown
+
+
+# -- what its polls did ------------------------------------------------------------------------------
+
+
+def test_the_window_of_polls_counts_what_the_desk_does(bench: Bench) -> None:
+    bench.store.answers = [Claimed([held(1)]), Claimed(more=True), StoreError("no"), Claimed()]
+    bench.rounds_until(5)
+    window = bench.desk.meters.polling()
+    assert window.polls_per_minute == 5
+    assert window.jobs_found_per_poll == 0.2
+    assert (window.claims_tried, window.claims_won, window.claim_success_rate) == (2, 1, 0.5)
+    assert window.consecutive_errors == 0, "an empty poll ends a row of errors"
+    assert window.healthy()
+
+
+def test_a_worker_whose_polls_fail_is_unhealthy_at_the_fifth(bench: Bench) -> None:
+    bench.store.always = StoreError("permission denied")
+    bench.rounds_until(4)
+    assert bench.desk.meters.polling().healthy()
+    bench.rounds_until(5)
+    assert not bench.desk.meters.polling().healthy()
+    bench.store.always = Claimed()
+    bench.rounds_until(6)
+    bench.until_idle()
+    assert bench.desk.meters.polling().healthy()

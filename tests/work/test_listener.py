@@ -51,7 +51,7 @@ def test_whoever_begins_to_listen_looks_for_work_after_that() -> None:
 
     listener = Listener(
         cast(Any, None), cast(Any, Desk()), queues=None, requested=lambda: None,
-        listening=lambda on: did.append(f"listens: {on}"), peers_changed=lambda: None,
+        listening=lambda on: did.append(f"listens: {on}"), peers_changed=lambda: None, table_written=lambda turn: None,
     )  # fmt: skip
     listener.received("listening", "")
     assert did == ["listens: True", "look"]

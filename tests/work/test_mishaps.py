@@ -7,6 +7,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,6 +19,7 @@ from holdfast.model.job import JobRecord, Look
 from holdfast.model.lifecycle import FINISHED
 from holdfast.model.outcome import Outcome
 from holdfast.settings import Settings
+from holdfast.store import open_store
 from holdfast.store.base import Store
 from holdfast.store.sqlite import connect as sqlite_connect
 from holdfast.worker import outbox
@@ -262,11 +264,13 @@ def test_a_checkpoint_of_the_log_that_can_t_be_made_fails_no_commit_and_is_not_t
     reader.execute("select count(*) from holdfast_jobs").fetchall()
     store.enqueue(new_job())  # waits for the reader once
     began = time.monotonic()
-    for _ in range(5):
-        store.enqueue(new_job())
+    with closing(open_store(hf.settings)) as other:  # nor by each connection
+        for _ in range(5):
+            store.enqueue(new_job())
+            other.enqueue(new_job())
     assert time.monotonic() - began < sqlite_connect.CHECKPOINT_BUSY
     reader.close()
-    assert len(store.reads.jobs()) == 6
+    assert len(store.reads.jobs()) == 11
 
 
 @postgres_only

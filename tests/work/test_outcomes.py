@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import date, timedelta
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
 from holdfast import Cancel, Exponential, Fail, Holdfast, Job, JobContext, Retry, Snooze, State
 from holdfast.model.job import AttemptRecord
@@ -376,6 +377,40 @@ def nested(depth: int) -> Any:
     for _ in range(depth):
         value = [value]
     return value
+
+
+class Size(BaseModel):
+    width: int
+
+
+def test_a_result_that_contradicts_its_hint_fails_its_job(hf: Holdfast, colour: str) -> None:
+    def enqueued(hint: Any, value: Any) -> Job[Any]:
+        handler = both_colours(lambda ctx: value)[colour]
+        handler.__annotations__["return"] = hint
+        return hf.task(name=f"task{len(hf.tasks)}")(handler).enqueue()
+
+    wrong = [(int, "text"), (list[int], [1, "b"]), (date, "soon"), (Size, {"width": "wide"}), (str | None, 7)]
+    right: list[tuple[Any, Any]] = [
+        (int, 7),
+        (float, 7),
+        (list[int], [1]),
+        (date, "2030-01-31"),
+        (Size, Size(width=3)),
+        (int, None),
+    ]
+    right += [(None, "kept"), (Any, {"a": [1]})]
+    refused = [enqueued(*one) for one in wrong]
+    fine = [enqueued(*one) for one in right]
+    hf.drain()
+    for job in refused:
+        assert job.refresh().state is State.FAILED
+        assert job.error is not None
+        assert job.error.code == "RESULT_UNFIT"
+        assert "its result can't be kept: it is not what the return hint says: " in job.error.message
+    assert "Expected `int`, got `str`" in str(refused[0].error)
+    assert [job.refresh().result for job in fine] == [
+        7, 7, [1], date(2030, 1, 31), Size(width=3), None, "kept", {"a": [1]},
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

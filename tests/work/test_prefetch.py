@@ -147,6 +147,12 @@ def test_with_a_delay_after_each_job_nothing_is_claimed_ahead(make: MakeBench) -
     assert max(limit for limit, _ in bench.store.asked) == 2
 
 
+def test_what_is_claimed_ahead_counts_for_the_size_of_a_claim(make: MakeBench) -> None:
+    bench = measured(make(10, claim_size=25), seconds=0.001)
+    assert max(limit + ahead for limit, ahead in bench.store.asked) == 25
+    assert max(ahead for _, ahead in bench.store.asked) > 10
+
+
 @pytest.mark.parametrize("budget", [1, 7, 150, 5000])
 def test_a_budget_of_jobs_bounds_what_is_claimed(make: MakeBench, budget: int) -> None:
     bench = make(10)

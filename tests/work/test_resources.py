@@ -255,7 +255,7 @@ def test_a_resource_is_no_argument_of_the_job(lite: Holdfast) -> None:
         task(1)
     assert task(1, pool=Pool("mine")) == "1 mine"
     with pytest.raises(HoldfastError, match=r"task asks for resources \(pool\): a worker opens them"):
-        task.run(JobContext.detached("task"), b'{"n":1}')
+        task._run(JobContext.detached("task"), b'{"n":1}')
 
     @lite.task(cron="0 0 * * *")
     def may_be_a_cron(pool: Pool = pool.injected) -> None: ...
@@ -515,6 +515,11 @@ def test_an_asynchronous_error_hook_is_refused(lite: Holdfast) -> None:
 
     with pytest.raises(BadSettings, match=r"on_error: .*hook must be a plain function"):
         lite.on_error(hook)
+
+
+def test_an_error_hook_that_takes_something_else_is_refused(lite: Holdfast) -> None:
+    with pytest.raises(BadSettings, match=r"on_error: .* must take the job and the exception"):
+        lite.on_error(lambda error: None)  # type: ignore[type-var]
 
 
 def told_of(worker: str, *events_of_it: tuple[str, dict[str, Any]]) -> list[tuple[Any, BaseException]]:

@@ -376,7 +376,9 @@ def test_a_memory_bomb_stays_within_its_limit(start: Start) -> None:
     assert end.code == 1
     assert "MemoryError" in said
     assert end.described(said) == "exited with status 1 (probably out of memory: its limit is 256 MB)"
-    assert end.memory < 400 * 2**20
+    # What Linux tells is the most that the process ever had, also before it began: then it was a copy of this one.
+    own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    assert end.memory < max(400 * 2**20, 1.2 * own)
 
 
 def test_cpu_time_is_limited_and_the_end_says_so(start: Start) -> None:

@@ -422,7 +422,7 @@ def test_steps_work_in_the_testing_kit(tmp_path: Path, calls: Calls) -> None:
     with testing.store(app) as kit:
         job = task.enqueue()
         kit.run_due(expect="succeeded")
-        assert (job.refresh().result, len(calls), job.steps()[0].result) == ({"a": 1}, 1, b'{"a":1}')
+        assert (job.refresh().result, len(calls), job.steps()[0].result) == ({"a": 1}, 1, {"a": 1})
         with kit.inline(), pytest.raises(ZeroDivisionError):
             task.enqueue()
         kit.run_due(expect="succeeded")

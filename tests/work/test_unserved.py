@@ -20,6 +20,7 @@ def test_a_worker_says_at_start_which_due_jobs_nobody_can_run(hf: Holdfast, hear
         new_job("sent_mail", queue="mail"),
         new_job("send_mail", queue="mail"),
         new_job("resize", queue="img"),
+        new_job("sent_mail", queue="mail", delay=HOUR),
         new_job("later", queue="mail", delay=HOUR),
     ):
         hf.store.enqueue(job)

@@ -159,16 +159,16 @@ def abandoned(app: Holdfast, job: Job[Any]) -> Job[Any]:
     return job
 
 
-def test_a_handlers_failure_is_told_word_for_word(hf: Holdfast, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_handlers_failure_is_told_once(hf: Holdfast, caplog: pytest.LogCaptureFixture) -> None:
     @hf.task(max_attempts=1)
     def fails() -> None:
         raise ZeroDivisionError("no")
 
     job = fails.enqueue()
     hf.drain()
-    assert f"Job {job.id} failed permanently" in caplog.messages
-    told = rf"job {job.id} \(fails\) attempt 1 of 1: fail after ZeroDivisionError: no \(\d\.\d{{3}} s\)"
-    assert any(re.fullmatch(told, message) for message in caplog.messages)
+    told = rf"job {job.id} \(fails\) attempt 1 of 1 failed after \d\.\d+ s: ZeroDivisionError: no; no attempts are left"
+    [said] = [message for message in caplog.messages if "failed" in message]
+    assert re.fullmatch(told, said)
 
 
 # -- trouble with the database -----------------------------------------------------------------------------------------

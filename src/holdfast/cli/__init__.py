@@ -2,6 +2,7 @@
 
 from holdfast.cli import early  # isort: skip - it comes first
 from holdfast.cli import (
+    adopt,
     audit,
     bench,
     config,
@@ -10,11 +11,14 @@ from holdfast.cli import (
     dev,
     doctor,
     enqueue,
+    health,
     job_verbs,
     jobs,
+    keys,
     pauses,
     queues,
     schema,
+    serve,
     stack,
     why,
     work,
@@ -25,8 +29,9 @@ from holdfast.cli.top import command
 from holdfast.signals import leave_if_heeded
 
 __all__ = [
-    "audit", "bench", "cli", "command", "config", "cron", "demo", "dev", "doctor", "early", "enqueue", "job_verbs",
-    "jobs", "main", "pauses", "queues", "schema", "stack", "why", "work", "workers",
+    "adopt", "audit", "bench", "cli", "command", "config", "cron", "demo", "dev", "doctor", "early", "enqueue",
+    "health", "job_verbs", "jobs", "keys", "main", "pauses", "queues", "schema", "serve", "stack", "why", "work",
+    "workers",
 ]  # fmt: skip
 
 

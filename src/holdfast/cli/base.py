@@ -4,6 +4,7 @@ messages to stderr. `EXIT_CODES` and docs/cli.md list the exit codes."""
 from __future__ import annotations
 
 import inspect
+import os
 import re
 import sys
 import traceback
@@ -17,6 +18,7 @@ import msgspec
 from holdfast import app_loader
 from holdfast.app import Holdfast
 from holdfast.app_loader import find_app
+from holdfast.durations import parse_duration
 from holdfast.errors import (
     BadArguments,
     BadSettings,
@@ -34,11 +36,12 @@ from holdfast.harmless import UNSAFE, block, harmless
 from holdfast.model.durations import relative_to
 from holdfast.model.job import COUNTED
 from holdfast.redact import scrub
+from holdfast.settings import misspelled
 
 __all__ = [
-    "EXIT_CODES", "Cli", "ago", "app_argument", "cli", "counted", "database_option", "find_app", "open_app",
-    "output_option", "plain", "print_data", "print_table", "queues_option", "say", "split", "talk", "to_json",
-    "url_option", "who_options",
+    "DURATION", "EXIT_CODES", "Cli", "DurationType", "ago", "app_argument", "cli", "counted", "database_option",
+    "find_app", "open_app", "output_option", "print_data", "print_table", "queues_option", "say", "split",
+    "talk", "to_json", "url_option", "who_options",
 ]  # fmt: skip
 
 EXIT_CODES: tuple[tuple[type[HoldfastError], int], ...] = (
@@ -108,6 +111,8 @@ def cli(debug: bool) -> None:
       holdfast demo --jobs 200
       holdfast worker --help
     """
+    for name, setting in misspelled(os.environ).items():
+        talk(f"{name} is no setting, and changes nothing; did you mean {setting}?")
 
 
 # -- options that many commands share ---------------------------------------------------------------------------------
@@ -130,6 +135,19 @@ def database_option(command: Callable[..., Any]) -> Callable[..., Any]:
         help="The application whose database it is: module:name or file.py. [env: HOLDFAST_APP]",
     )  # fmt: skip
     return app_option(url_option(command))
+
+
+def app_argument(command: Callable[..., Any]) -> Callable[..., Any]:
+    """APP, the application. It may also be named by --app, as other commands have it."""
+
+    def either(ctx: click.Context, _: click.Parameter, app: str | None) -> str | None:
+        named: str | None = ctx.params.pop("named_app", None)
+        if app and named and app != named:
+            raise click.UsageError(f"two applications are named, {app} and --app {named}: which one?")
+        return app or named
+
+    app_option = click.option("--app", "named_app", hidden=True, is_eager=True)
+    return app_option(click.argument("app", required=False, callback=either)(command))
 
 
 def open_app(url: str | None) -> Holdfast:
@@ -165,7 +183,29 @@ def who_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-app_argument = click.argument("app", required=False)
+class DurationType(click.ParamType[float]):
+    """Seconds, given as a number or as text with units."""
+
+    name = "duration"
+
+    def __init__(self, least: float = 0.0) -> None:
+        self._least = least
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        if isinstance(value, float):  # the default
+            return value
+        option = param.opts[0] if param is not None else "it"
+        try:
+            seconds = parse_duration(value).total_seconds()
+        except (ValueError, OverflowError):
+            raise BadArguments(f"{option} {value} is no duration: write 90 (seconds), 90s, 10m or 1h") from None
+        if seconds < self._least:
+            raise BadArguments(f"{option} {value} is too short: {self._least:g}s is the least")
+        return seconds
+
+
+DURATION = DurationType()
+
 queues_option = click.option("-q", "--queues", help="Only these queues, with commas between. Default: all.")
 
 
@@ -223,10 +263,6 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, err: b
 def _shown(cell: Any) -> str:
     lines = cell if isinstance(cell, list) else ["" if cell is None else cell]
     return "\n".join(harmless(str(line)) for line in lines)
-
-
-def plain(data: dict[str, Any]) -> dict[str, Any]:
-    return {name: value.isoformat() if isinstance(value, datetime) else value for name, value in data.items()}
 
 
 def counted(count: int, capped: bool) -> str:

@@ -6,7 +6,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 import click
-import msgspec
 
 from holdfast.app import Holdfast
 from holdfast.cli.base import (
@@ -26,7 +25,7 @@ from holdfast.cli.enqueue import read
 from holdfast.cli.pauses import add_pause_commands
 from holdfast.errors import BadSettings, UnknownTask
 from holdfast.model.cron import CATCH_UP, CronRecord
-from holdfast.redact import hide_secrets
+from holdfast.model.record import shown
 
 
 @cli.group()
@@ -209,7 +208,7 @@ def cron_data(app: Holdfast, one: CronRecord, count: int) -> dict[str, Any]:
         "name": one.name,
         "task": one.task,
         "declared": one.declared,
-        "args": None if one.args is None else hide_secrets(msgspec.json.decode(one.args), app._secrets(one.task)),
+        "args": None if one.stored_args is None else shown(one.stored_args, app._secrets(one.task)),
         "expression": one.expression,
         "timezone": one.timezone,
         "catch_up": one.catch_up,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
@@ -36,7 +35,7 @@ def doctor(ctx: click.Context, app: str | None, strict: bool, output: str, url: 
     if output == "table":
         show(found)
     else:
-        print_data([asdict(finding) for finding in found], output)
+        print_data([finding.as_dict() for finding in found], output)
     wrong = {Level.ERROR, Level.WARNING} if strict else {Level.ERROR}
     ctx.exit(1 if any(finding.level in wrong for finding in found) else 0)
 

@@ -8,9 +8,8 @@ from typing import Any
 import click
 import msgspec
 
-from holdfast.cli.base import cli, find_app, output_option, print_data, talk, to_json, url_option
+from holdfast.cli.base import DURATION, cli, find_app, output_option, print_data, talk, to_json, url_option
 from holdfast.errors import BadArguments
-from holdfast.model.durations import parse_duration
 from holdfast.model.job import AFTER_FAILURE
 from holdfast.tasks.task import Task
 
@@ -22,7 +21,7 @@ from holdfast.tasks.task import Task
 @click.option("--json", "document", metavar="OBJECT", help="Arguments as a JSON object.")
 @click.option("--queue", help="Another queue than the task's.")
 @click.option("--priority", type=int, help="-100 to 100, larger is sooner.")
-@click.option("--delay", help="How long to wait before it is due: 60, 10m, 1h.")
+@click.option("--delay", type=DURATION, help="How long to wait before it is due: 60, 10m, 1h.")
 @click.option("--key", help="While a job with this key is unfinished, return that one instead.")
 @click.option(
     "--after-failure",
@@ -30,12 +29,12 @@ from holdfast.tasks.task import Task
     help="What to do if the job with this key failed: enqueue a new one, retry it, or return it.",
 )
 @click.option("--wait", is_flag=True, help="Wait for the job, and print its result.")
-@click.option("--timeout", type=click.FloatRange(0), help="Seconds to wait at most.")
+@click.option("--timeout", type=DURATION, help="How long to wait at most: 30, 10m.")
 @output_option
 @url_option
 def enqueue(
     task: str, arguments: tuple[str, ...], app: str | None, document: str | None, queue: str | None,
-    priority: int | None, delay: str | None, key: str | None, after_failure: str | None, wait: bool,
+    priority: int | None, delay: float | None, key: str | None, after_failure: str | None, wait: bool,
     timeout: float | None, output: str, url: str | None,
 ) -> None:  # fmt: skip
     """Enqueue a job of TASK and print its id. A VALUE is text where the task takes text, else JSON.
@@ -51,7 +50,7 @@ def enqueue(
         raise BadArguments("--timeout says how long to --wait: give both")
     application = find_app(app, url=url)
     found = application.find_task(task)
-    options: dict[str, Any] = {"queue": queue, "priority": priority, "key": key, "delay": _delay(delay)}
+    options: dict[str, Any] = {"queue": queue, "priority": priority, "key": key, "delay": delay}
     options["after_failure"] = after_failure
     given = {name: value for name, value in options.items() if value is not None}
     job = found.using(**given).enqueue(**read(found, arguments, document))
@@ -79,7 +78,7 @@ def read(task: Task[..., Any], pairs: tuple[str, ...], document: str | None) -> 
             raise BadArguments(f"{pair!r} is no argument of {task.name}: write name=value")
         if name in given:
             raise BadArguments(f"the argument {name!r} of {task.name} is given twice")
-        hints = task.signature.hints
+        hints = task._signature.hints
         if name not in hints:
             near = get_close_matches(name, hints, 1)
             hint = f", perhaps {near[0]!r}" if near else ""
@@ -101,12 +100,3 @@ def _value(text: str, hint: Any) -> Any:
         return msgspec.json.decode(text)
     except msgspec.DecodeError:
         return text  # the task itself refuses it if it does not fit
-
-
-def _delay(text: str | None) -> float | None:
-    if text is None:
-        return None
-    try:
-        return parse_duration(text).total_seconds()
-    except (ValueError, OverflowError):
-        raise BadArguments(f"--delay {text} is no time: write 60, 10m, 1h or 2d") from None

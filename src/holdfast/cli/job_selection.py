@@ -6,26 +6,26 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from functools import partial
-from itertools import islice
 from typing import Any
 
 import click
-from msgspec.structs import asdict, astuple
+from msgspec.structs import astuple, replace
 
 from holdfast.app import Holdfast
 from holdfast.cli.base import open_app, print_data, say, talk
 from holdfast.cli.jobs import hint_at_names, print_jobs
 from holdfast.errors import BadArguments, JobNotFound, Refused
 from holdfast.model.durations import short_duration
-from holdfast.model.filter import BadFilter, Filter, in_state_for, parse
+from holdfast.model.filter import BadFilter, Filter, in_state_for, parse, states_for
+from holdfast.model.job import COUNTED as CAP
 from holdfast.model.job import Changed
 from holdfast.model.lifecycle import State
 from holdfast.model.text import plural
+from holdfast.operations import count_up_to
 from holdfast.store.base import Store
 from holdfast.store.reads import CHUNK
 from holdfast.tasks.options import by_of, reason_of
 
-CAP = 10_000  # jobs counted before asking
 SHOWN = 5
 
 PAST = {
@@ -40,8 +40,8 @@ def apply(
     reason: str | None, by: str | None, parameters: dict[str, Any] | None = None,
     some: dict[str, Any] | None = None,
 ) -> None:  # fmt: skip
-    """Apply a verb to the jobs that these words select, and print what came of it. `some`: of those to retry, the
-    oldest `limit`, over `spread` seconds."""
+    """Apply a verb to the jobs that these words select, and print what came of it. `some`: only the oldest `limit`, due
+    over `spread` seconds."""
     filter = selected(words)
     who = {"reason": reason_of(verb, reason), "by": by_of(verb, by)}
     app = open_app(url)
@@ -63,10 +63,17 @@ def apply(
     if output == "table":
         say(_described(verb, done))
     else:
-        print_data([{"verb": verb, **asdict(done)}], output, one=True)
+        print_data([{"verb": verb, **done.as_dict()}], output, one=True)
     _complain_of(missing, "; the others are done" * bool(done.changed + done.asked))
     if done.refused and not done.changed and not done.asked:
-        raise Refused(f"none of {jobs_(done.refused)} was in a state for {verb}", number="HF1302")
+        raise Refused(f"none of {jobs_(done.refused)} was in a state for {verb}: {_needed(verb)}", number="HF1302")
+
+
+def _needed(verb: str) -> str:
+    """In which states a job can be changed so."""
+    *others, last = [state.value for state in states_for(verb)]
+    text = "it must be " + f"{', '.join(others)} or " * bool(others) + last
+    return text + "; retry failed or cancelled ones first (holdfast jobs retry)" * (verb == "change")
 
 
 def selected(words: Sequence[str]) -> Filter:
@@ -81,11 +88,6 @@ def selected(words: Sequence[str]) -> Filter:
 def _one(store: Store, verb: str, id: str, parameters: dict[str, Any]) -> Changed:
     asked = getattr(store.operator, verb)(id, **parameters) is State.RUNNING and verb in REQUESTED
     return Changed(int(not asked), 0, int(asked))
-
-
-def _count(store: Store, filter: Filter) -> int:
-    """How many there are; more than CAP are not counted."""
-    return sum(len(ids) for ids in islice(store.reads.matching(filter), CAP // CHUNK + 1))
 
 
 def _missing(store: Store, filter: Filter) -> list[str]:
@@ -104,15 +106,18 @@ def _complain_of(missing: Sequence[str], besides: str = "") -> None:
 def _preview(app: Holdfast, verb: str, filter: Filter, limit: int | None = None, spread: float = 0.0) -> int:
     """Say how many jobs would change, and show some of them. Returns how many; more than CAP are not counted."""
     able = in_state_for(verb, filter)
-    count = 0 if able is None else _count(app.store, able)
-    others = _count(app.store, filter) - count
+    count = count_up_to(app, able)
+    others = count_up_to(app, filter) - count
     if able is None or not count:
-        talk(f"none of {jobs_(others)} is in a state for {verb}" if others else "no job matches")
+        talk(f"none of {jobs_(others)} is in a state for {verb}: {_needed(verb)}" if others else "no job matches")
         if not others:
             hint_at_names(app, filter)
         return 0
     besides = f" ({others:,} more not in a state for it)" if others > 0 and count + others <= CAP else ""
     what = _capped(count)
+    # Who retries what failed may not mean what was cancelled on purpose.
+    if verb == "retry" and not filter.states and (cancelled := count_up_to(app, replace(able, states=("cancelled",)))):
+        what += f" ({cancelled:,} of them cancelled; state:failed leaves those out)"
     if limit is not None and limit < count:
         what, count = f"the oldest {limit:,} of {what}", limit
     what += f" in {app.settings.shown_url}" + f", over {short_duration(spread)}" * bool(spread) + besides
@@ -142,7 +147,7 @@ def _all(
     if some is None:
         act = partial(store.operator.bulk, verb, filter, **parameters)
     else:
-        act = partial(store.operator.retry_some, filter, **parameters, **some)
+        act = partial(store.operator.bulk_some, verb, filter, **parameters, **some)
     if count <= CHUNK or not sys.stderr.isatty():
         return act()
     with click.progressbar(length=count, label=verb, file=sys.stderr) as bar:

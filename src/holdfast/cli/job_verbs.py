@@ -1,26 +1,39 @@
-"""`jobs retry|cancel|pause|resume|delete|set`: change one job by its id, or all that match a filter."""
+"""`jobs retry|cancel|pause|resume|delete|set`: change one job by its id, or all that match a filter. `jobs replay`: a
+new job like one of them."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 import click
 from msgspec.structs import replace
 
-from holdfast.cli.base import database_option, open_app, output_option, talk, who_options
+from holdfast.cli.base import (
+    DURATION,
+    database_option,
+    find_app,
+    open_app,
+    output_option,
+    print_data,
+    say,
+    talk,
+    url_option,
+    who_options,
+)
+from holdfast.cli.enqueue import read
 from holdfast.cli.job_selection import apply, selected
 from holdfast.cli.jobs import jobs
 from holdfast.cli.pauses import hint_if_unknown
 from holdfast.cli.queues import known_names
+from holdfast.durations import parse_duration
 from holdfast.errors import BadArguments
-from holdfast.model.durations import parse_duration
 from holdfast.model.filter import Filter, text
 from holdfast.model.text import named
 from holdfast.operations import MOST, share
-from holdfast.tasks.options import changes
+from holdfast.tasks.options import changes, queue_of
 
 Command = Callable[..., Any]
 
@@ -38,6 +51,7 @@ def verb_options(command: Command) -> Command:
     return command
 
 
+limit_option = click.option("--limit", type=click.IntRange(1, MOST), help="Only so many, the oldest.")
 group_option = click.option("--group", metavar="ID", help="Only failed jobs of this group of errors.")
 
 
@@ -51,10 +65,18 @@ def _of_group(which: tuple[str, ...], group: str | None) -> tuple[str, ...]:
 @jobs.command()
 @click.argument("which", nargs=-1)
 @group_option
-@click.option("--limit", type=click.IntRange(1, MOST), help="Only so many, the oldest.")
-@click.option("--spread", metavar="DURATION", help="Due evenly over this time (10m), instead of all at once.")
+@limit_option
+@click.option("--spread", type=DURATION, help="Due evenly over this time (10m), instead of all at once.")
+@click.option("--queue", metavar="NAME", help="Into this queue, instead of the one it was in.")
 @verb_options
-def retry(which: tuple[str, ...], group: str | None, limit: int | None, spread: str | None, **options: Any) -> None:
+def retry(
+    which: tuple[str, ...],
+    group: str | None,
+    limit: int | None,
+    spread: float | None,
+    queue: str | None,
+    **options: Any,
+) -> None:
     """Run failed or cancelled jobs again, attempts counted from 0: by ID…, or all that match a FILTER.
 
     \b
@@ -62,18 +84,20 @@ def retry(which: tuple[str, ...], group: str | None, limit: int | None, spread: 
       holdfast jobs retry state:failed queue:mail since:1h --yes
       holdfast jobs retry --group 3f2a9c11ab --limit 10 --spread 10m --dry-run
     """
-    which = _of_group(which, group)
-    some = None
-    if limit is not None or spread is not None:
-        some = share(limit, None if spread is None else _duration("--spread", spread))
-    apply("retry", which, some=some, **options)
+    some = share("retry", limit, spread)
+    parameters = {}
+    if queue is not None:
+        parameters["queue"] = queue_of("--queue", queue)
+        hint_if_unknown("queue", queue, known_names("queue", open_app(options["url"])))
+    apply("retry", _of_group(which, group), some=some, parameters=parameters, **options)
 
 
 @jobs.command()
 @click.argument("which", nargs=-1)
 @group_option
+@limit_option
 @verb_options
-def cancel(which: tuple[str, ...], group: str | None, **options: Any) -> None:
+def cancel(which: tuple[str, ...], group: str | None, limit: int | None, **options: Any) -> None:
     """Cancel unfinished and failed jobs, and ask running ones to stop: by ID…, or all that match a FILTER.
 
     \b
@@ -81,7 +105,7 @@ def cancel(which: tuple[str, ...], group: str | None, **options: Any) -> None:
       holdfast jobs cancel 43 --reason 'ordered twice'
       holdfast jobs cancel task:report state:queued --dry-run
     """
-    apply("cancel", _of_group(which, group), **options)
+    apply("cancel", _of_group(which, group), some=share("cancel", limit), **options)
 
 
 @jobs.command()
@@ -152,6 +176,34 @@ def set_(which: tuple[str, ...], **options: Any) -> None:
     apply("change", [word for word in which if word not in settings], parameters=parameters, **options)
 
 
+@jobs.command()
+@click.argument("id")
+@click.argument("arguments", metavar="[KEY=VALUE]...", nargs=-1)
+@click.option("--app", help="The application: module:name or file.py. Default: the setting `app`.")
+@click.option("--json", "document", metavar="OBJECT", help="Arguments as a JSON object.")
+@output_option
+@url_option
+@who_options
+def replay(
+    id: str, arguments: tuple[str, ...], app: str | None, document: str | None, output: str, url: str | None,
+    **who: str | None,
+) -> None:  # fmt: skip
+    """Enqueue a new job like the job ID, with some of its arguments changed, and print the new job's id.
+
+    \b
+    Examples:
+      holdfast jobs replay 47
+      holdfast jobs replay 47 url=https://example.org --reason 'a typo'
+    """
+    application = find_app(app, url=url)
+    edited = read(application.find_task(application.job(id).task), arguments, document)
+    made = application.replay(id, edited, **who)
+    if output == "table":
+        say(made.id)
+    else:
+        print_data([{"id": made.id}], output, one=True)
+
+
 def _change(name: str, value: str) -> tuple[str, Any]:
     read: dict[str, Callable[[str], Any]] = {
         "queue": str,
@@ -166,10 +218,3 @@ def _change(name: str, value: str) -> tuple[str, Any]:
         return name, read[name](value)
     except ValueError:
         raise BadArguments(f"{name}={value} can't be read: write priority=5, delay=10m, tags=a,b") from None
-
-
-def _duration(option: str, text: str) -> timedelta:
-    try:
-        return parse_duration(text)
-    except ValueError:
-        raise BadArguments(f"{option} {text} is no duration: write 90s, 10m or 1h") from None

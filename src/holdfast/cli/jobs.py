@@ -7,18 +7,16 @@ from datetime import UTC, datetime
 from typing import Any
 
 import click
-import msgspec
-from msgspec.structs import asdict
 
 from holdfast.app import Holdfast
 from holdfast.cli.audit import outcome
 from holdfast.cli.base import (
+    DURATION,
     ago,
     cli,
     database_option,
     open_app,
     output_option,
-    plain,
     print_data,
     print_table,
     say,
@@ -29,11 +27,10 @@ from holdfast.errors import BadArguments
 from holdfast.harmless import block, harmless
 from holdfast.model.durations import short_duration
 from holdfast.model.filter import ALL, STATES, Filter, parse
-from holdfast.model.job import ErrorGroup, JobRecord, Progress, StepRecord
+from holdfast.model.job import ErrorGroup, JobRecord, Progress
 from holdfast.model.lifecycle import State
 from holdfast.model.text import nearest
 from holdfast.operations import STACK_TIMEOUT
-from holdfast.redact import hide_secrets
 from holdfast.store.reads import WINDOW
 
 SHOWN = 200  # characters of a step's result in a table
@@ -57,28 +54,29 @@ def jobs() -> None:
 @click.option("--queue", multiple=True, help="Only jobs of this queue, or one of several.")
 @click.option("--task", multiple=True, help="Only jobs of this task, or one of several.")
 @click.option("--before", metavar="ID", help="Only jobs older than this one: the next page.")
-@click.option("--by", type=click.Choice(["error"]), help="Group failed jobs by the kind of their error.")
+@click.option("--group-by", type=click.Choice(["error"]), help="Group failed jobs by the kind of their error.")
 @click.option("-n", "--limit", type=click.IntRange(1, 10_000), default=20, show_default=True)
 @output_option
 @database_option
 def list_jobs(
     filter: tuple[str, ...], state: tuple[str, ...], queue: tuple[str, ...], task: tuple[str, ...], before: str | None,
-    by: str | None, limit: int, output: str, url: str | None,
+    group_by: str | None, limit: int, output: str, url: str | None,
 ) -> None:  # fmt: skip
     """List jobs, newest first: all of them, or those that match a FILTER.
 
-    A FILTER is made of state: queue: task: tag: since: error: group: args.NAME: id: key: worker:; a job must match all.
+    A FILTER is made of state: queue: task: tag: since: error: group: args.NAME: id: key: worker: source: row:; a job
+    must match all.
 
     \b
     Examples:
       holdfast jobs list 'state:failed queue:mail since:1h'
-      holdfast jobs list --by error queue:mail
+      holdfast jobs list --group-by error queue:mail
     """
     wanted = parse(" ".join(filter)).narrowed(state=state, queue=queue, task=task)
-    if by is not None and before is not None:
-        raise BadArguments("--before goes on in a list of jobs, and --by error lists groups: leave one out")
+    if group_by is not None and before is not None:
+        raise BadArguments("--before goes on in a list of jobs, and --group-by error lists groups: leave one out")
     app = open_app(url)
-    if by is not None:
+    if group_by is not None:
         print_groups(app.store.reads.error_groups(wanted, limit), output)
         return
     found = app.store.reads.jobs(wanted, before=before, limit=limit)
@@ -130,11 +128,14 @@ def hint_at_names(app: Holdfast, filter: Filter) -> None:
 
 
 def print_jobs(found: Sequence[JobRecord], *, err: bool = False) -> None:
+    """With a column for the rows of adopted tables, if there are any."""
+    rows = any(job.source_id is not None for job in found)
     print_table(
-        ("id", "state", "task", "queue", "attempt", "due", "failed", "error"),
+        ("id", "state", "task", *["row"] * rows, "queue", "attempt", "due", "failed", "error"),
         [
             (
-                job.id, shown_state(job), job.task, job.queue, f"{job.attempt}/{job.max_attempts}", ago(job.run_at),
+                job.id, shown_state(job), job.task, *[job.source_id or ""] * rows, job.queue,
+                f"{job.attempt}/{job.max_attempts}", ago(job.run_at),
                 "" if job.failed_at is None else ago(job.failed_at), shown_error(job.error_code, job.error_message),
             )
             for job in found
@@ -145,7 +146,7 @@ def print_jobs(found: Sequence[JobRecord], *, err: bool = False) -> None:
 
 def print_groups(groups: Sequence[ErrorGroup], output: str) -> None:
     if output != "table":
-        print_data([plain(asdict(group)) for group in groups], output)
+        print_data([group.as_dict() for group in groups], output)
         return
     print_table(
         ("group", "jobs", "first", "last", "task", "example", "error"),
@@ -184,12 +185,12 @@ def show_job(id: str, output: str, url: str | None) -> None:
     """
     app = open_app(url)
     record = app.store.reads.get(id)
-    attempts, steps, calls = app.store.reads.attempts(id), app.store.reads.steps(id), app.store.audit.of_job(id)
+    attempts, steps, calls = app.store.reads.attempts(id), app.store.reads.steps(id), app.audit(job=id)
     if output != "table":
         data = job_data(record, app) | {
-            "attempts": [plain(asdict(attempt)) for attempt in attempts],
-            "steps": [step_data(step, record, app) for step in steps],
-            "audit": [plain(asdict(call)) for call in calls],
+            "attempts": [attempt.as_dict() for attempt in attempts],
+            "steps": [step.as_dict(app._secrets(record.task)) for step in steps],
+            "audit": [call.as_dict() for call in calls],
         }
         print_data([data], output, one=True)
         return
@@ -198,7 +199,7 @@ def show_job(id: str, output: str, url: str | None) -> None:
             shown = value if isinstance(value, str) else to_json(value)
             say(f"{name:<16} {described_progress(record.progress) if name == 'progress' else shown}")
     for step in steps:
-        result = to_json(step_data(step, record, app)["result"])
+        result = to_json(step.as_dict(app._secrets(record.task))["result"])
         say(f"step {step.name:<11} done {ago(step.ended_at)}: {result[:SHOWN]}")
     for attempt in attempts:
         life = f" in life {attempt.life}" if record.life > 1 else ""
@@ -207,7 +208,8 @@ def show_job(id: str, output: str, url: str | None) -> None:
     for call in reversed(calls):
         what = f" {to_json(call.parameters)}" if call.parameters else ""
         why = f": {call.reason}" if call.reason else ""
-        say(f"{'operator':<16} {call.verb}{what} by {call.by} {ago(call.at)}, {outcome(call)}{why}")
+        among = "" if call.what == f"id:{id}" else f" ({call.what})"  # a call on many jobs, or on a cron
+        say(f"{'operator':<16} {call.verb}{what} by {call.by} {ago(call.at)}, {outcome(call)}{among}{why}")
     if attempts and attempts[-1].traceback:
         click.echo(block(attempts[-1].traceback))
     if attempts and attempts[-1].output:
@@ -219,10 +221,10 @@ def show_job(id: str, output: str, url: str | None) -> None:
 @click.argument("id")
 @click.option(
     "--timeout",
-    type=click.FloatRange(0),
+    type=DURATION,
     default=STACK_TIMEOUT,
-    show_default=True,
-    help="Seconds to wait for the worker that runs it.",
+    show_default="10s",
+    help="How long to wait for the worker that runs it.",
 )
 @database_option
 def show_output(id: str, timeout: float, url: str | None) -> None:
@@ -254,29 +256,7 @@ def shown_state(job: JobRecord) -> str:
 
 
 def job_data(job: JobRecord, app: Holdfast) -> dict[str, Any]:
-    data = plain(asdict(job))
-    for name in ("args", "result", "checkpoint"):
-        value = getattr(job, name)
-        data[name] = None if value is None else _hidden(value, job, app)
-    data["progress"] = progress_data(job.progress)
-    return data
-
-
-def step_data(step: StepRecord, job: JobRecord, app: Holdfast) -> dict[str, Any]:
-    return plain(asdict(step)) | {"result": _hidden(step.result, job, app)}
-
-
-def _hidden(value: bytes, job: JobRecord, app: Holdfast) -> Any:
-    try:
-        return hide_secrets(msgspec.json.decode(value), app._secrets(job.task))
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:  # not written by us
-        return f"({len(value):,} bytes that can't be shown: {type(error).__name__})"
-
-
-def progress_data(progress: Progress | None) -> dict[str, Any] | None:
-    if progress is None:
-        return None
-    return plain(asdict(progress)) | {"fraction": progress.fraction, "seconds_left": progress.seconds_left}
+    return job.as_dict(app._secrets(job.task))
 
 
 def described_progress(progress: Progress | None) -> str:

@@ -23,8 +23,8 @@ from holdfast.cli.base import (
     talk,
     who_options,
 )
+from holdfast.durations import parse_duration
 from holdfast.errors import BadArguments
-from holdfast.model.durations import parse_duration
 from holdfast.model.job import COUNTED, Pause
 from holdfast.model.pause_filter import meant, pause_name
 from holdfast.model.text import named, nearest, plural, quoted

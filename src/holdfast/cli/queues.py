@@ -10,8 +10,10 @@ from typing import Any
 from holdfast.app import Holdfast
 from holdfast.cli.base import cli, counted, database_option, open_app, output_option, print_data, print_table, talk
 from holdfast.cli.pauses import add_pause_commands, described, held, pause_data
+from holdfast.model.drain import EMPTY
 from holdfast.model.durations import short_duration
 from holdfast.model.job import COUNTED, Depth
+from holdfast.store.metrics import drains_of
 
 Row = dict[str, Any]
 
@@ -111,13 +113,14 @@ def show(kind: str, app: Holdfast, output: str) -> None:
     if output != "table":
         print_data(rows, output)
         return
+    drains = ("drain",) if kind == "queue" else ()
     print_table(
-        (kind, "due", "scheduled", "running", "failed", "pending", "oldest due", "workers", "paused"),
+        (kind, "due", "scheduled", "running", "failed", "pending", "oldest due", *drains, "workers", "paused"),
         [
             (
                 row[kind], *(counted(row[name], row["capped"]) for name in ("due", "scheduled", "running", "failed")),
                 pending(row), "" if row["oldest_due_seconds"] is None else short_duration(row["oldest_due_seconds"]),
-                row["workers"], described(row["paused"]),
+                *(row[name]["text"] for name in drains), row["workers"], described(row["paused"]),
             )
             for row in rows
         ],
@@ -143,9 +146,12 @@ def summary(kind: str, app: Holdfast) -> list[Row]:
     for worker in serving:
         names.update((worker.queues if kind == "queue" else worker.tasks) or ())
     rows = []
+    drains = drains_of(store, depths) if kind == "queue" else {}
     for name in sorted(names):
         served = [w for w in serving if (w.queues is None or name in w.queues if kind == "queue" else name in w.tasks)]
         row = total((depth for depth in depths if getattr(depth, kind) == name), datetime.now(UTC))
+        if kind == "queue":
+            row["drain"] = drains.get(name, EMPTY).as_dict()
         rows.append({kind: name, **row, "workers": len(served), "paused": pause_data(pauses.get(name))})
     return rows
 

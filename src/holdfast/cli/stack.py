@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-
 import click
 
-from holdfast.cli.base import cli, database_option, open_app, output_option, plain, print_data, say
+from holdfast.cli.base import DURATION, cli, database_option, open_app, output_option, print_data, say
 from holdfast.harmless import harmless
 from holdfast.operations import STACK_TIMEOUT
 
 
 @cli.command()
 @click.argument("job")
-@click.option(
-    "--timeout", type=click.FloatRange(0), default=STACK_TIMEOUT, show_default=True, help="Seconds to wait for it."
-)
+@click.option("--timeout", type=DURATION, default=STACK_TIMEOUT, show_default="10s", help="How long to wait for it.")
 @output_option
 @database_option
 def stack(job: str, timeout: float, output: str, url: str | None) -> None:
@@ -28,7 +24,7 @@ def stack(job: str, timeout: float, output: str, url: str | None) -> None:
     """
     found = open_app(url).stack(job, timeout=timeout)
     if output != "table":
-        print_data([plain(asdict(found))], output, one=True)
+        print_data([found.as_dict()], output, one=True)
         return
     thread = f", thread {found.thread}" if found.thread else ""
     say(f"job {found.job} ({found.task}), attempt {found.attempt}, at {found.taken_at:%Y-%m-%d %H:%M:%S} UTC")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-
 import click
 
 from holdfast.cli.base import (
@@ -11,7 +9,6 @@ from holdfast.cli.base import (
     database_option,
     open_app,
     output_option,
-    plain,
     print_data,
     print_table,
     say,
@@ -54,7 +51,7 @@ def why(ctx: click.Context, job: str | None, queue: str | None, output: str, url
 
 def show_job(found: list[Reason], output: str) -> None:
     if output != "table":
-        print_data([asdict(reason) | {"details": plain(reason.details)} for reason in found], output)
+        print_data([reason.as_dict() for reason in found], output)
         return
     for reason in found:
         say(f"{reason.code:<17} {reason.text}")
@@ -62,10 +59,10 @@ def show_job(found: list[Reason], output: str) -> None:
 
 def show_queue(found: QueueWhy, output: str) -> None:
     if output == "json":
-        click.echo(to_json(asdict(found)))
+        click.echo(to_json(found.as_dict()))
         return
     if output == "jsonl":
-        print_data([asdict(count) for count in found.reasons], output)
+        print_data([count.as_dict() for count in found.reasons], output)
         return
     many = f"{found.looked_at:,}" if found.complete else f"the first {found.looked_at:,}"
     talk(

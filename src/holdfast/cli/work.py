@@ -13,6 +13,7 @@ from holdfast import logs
 from holdfast.app import Holdfast
 from holdfast.app_loader import named_app
 from holdfast.cli.base import (
+    DURATION,
     app_argument,
     cli,
     find_app,
@@ -23,16 +24,17 @@ from holdfast.cli.base import (
     to_json,
     url_option,
 )
-from holdfast.errors import HoldfastError
+from holdfast.errors import BadSettings, HoldfastError
 from holdfast.model.job import Processed
-from holdfast.model.text import nearest, plural
+from holdfast.model.text import did_you_mean, plural
 from holdfast.redact import scrub
-from holdfast.settings import load_settings
+from holdfast.settings import Settings, load_settings
 from holdfast.signals import Signals, Stopped, signals
 from holdfast.store.base import Store
 from holdfast.tasks.options import names_of
 
 if TYPE_CHECKING:
+    from holdfast.worker.probes import Probes
     from holdfast.worker.worker import Worker
 
 log_format_option = click.option(
@@ -46,6 +48,9 @@ processes_option = click.option(
 concurrency_option = click.option(
     "-c", "--concurrency", type=click.IntRange(1), help="Coroutines at once in each process; threads too, if given."
 )
+http_option = click.option(
+    "--http", "address", metavar="HOST:PORT", help="Answer /health, /livez, /readyz and /metrics there: 127.0.0.1:8081."
+)
 
 
 @cli.command()
@@ -53,12 +58,14 @@ concurrency_option = click.option(
 @queues_option
 @processes_option
 @concurrency_option
+@http_option
+@click.option("--http-open", is_flag=True, help="With --http: also where others can reach it.")
 @click.option("-v", "--verbose", count=True, help="Say more: -v claims and rescues, -vv every poll.")
 @log_format_option
 @url_option
 def worker(
-    app: str | None, queues: str | None, processes: int | None, concurrency: int | None, verbose: int,
-    log_format: str | None, url: str | None,
+    app: str | None, queues: str | None, processes: int | None, concurrency: int | None, address: str | None,
+    http_open: bool, verbose: int, log_format: str | None, url: str | None,
 ) -> None:  # fmt: skip
     """Run the jobs of APP (module:name or file.py) until stopped.
 
@@ -71,11 +78,25 @@ def worker(
     """
     served = f"queues {', '.join(split(queues) or [])}" if queues else "all queues"
     processed = Processed.count(0, 0, 0)
-    with stoppable() as heard:
+    probes = _probes(address, http_open)
+    with stoppable() as heard, contextlib.ExitStack() as stack:
         running = start(app, queues, processes, verbose, heard, url=url, log_format=log_format, **slots(concurrency))
+        if probes is not None:
+            stack.enter_context(probes.answering(running.pages()))
+            served += f"; {probes.url}/health"
         talk(f"worker {running.id} on {running.where}: {', '.join(running.tasks)}; {served}; Ctrl-C stops it")
         processed = running.run()
     talk(f"stopped; {described(processed)}")
+
+
+def _probes(address: str | None, http_open: bool) -> Probes | None:
+    if address is None:
+        if http_open:
+            raise BadSettings("--http-open is about --http: say where to listen")
+        return None
+    from holdfast.worker.probes import Probes
+
+    return Probes(address, open=http_open)
 
 
 @cli.command()
@@ -83,7 +104,7 @@ def worker(
 @queues_option
 @processes_option
 @concurrency_option
-@click.option("--seconds", type=click.FloatRange(0), help="Stop claiming after so many seconds.")
+@click.option("--seconds", type=DURATION, help="Stop claiming after this time: 50, 10m.")
 @click.option("--jobs", type=click.IntRange(1), help="Claim no more than so many jobs; a retry counts again.")
 @output_option
 @log_format_option
@@ -126,28 +147,29 @@ def start(
             logs.to_stderr(verbose, pool.settings.log_format)
             store = Holdfast(**asdict(pool.settings), pinned=True).store
             served = None if queues is None else names_of("worker: queues", split(queues))
-            hint_at_queues(store, [task.queue for task in pool.tasks], served)
+            hint_at_queues(store, [task.queue for task in pool.tasks], served, pool.settings)
             group = with_isolation(pool, lambda: named_app(app), store, pool.settings, suspects=True)
             return stopped_by(heard, Worker(store, pool.settings, group, queues=served))
         pool.close(0.0)  # the application's own settings say so
     found = find_app(app, **settings)
     logs.to_stderr(verbose, found.settings.log_format)
-    hint_at_queues(found.store, [task.defaults.queue for task in found.tasks.values()], split(queues))
+    hint_at_queues(found.store, [task._defaults.queue for task in found.tasks.values()], split(queues), found.settings)
     return stopped_by(heard, found.worker(split(queues)))
 
 
-def hint_at_queues(store: Store, declared: list[str], served: Iterable[str] | None) -> None:
+def hint_at_queues(store: Store, declared: list[str], served: Iterable[str] | None, settings: Settings) -> None:
     """A queue that nobody knows may have its first job yet to come, or it is misspelled: warn, and serve it."""
-    if served is None:
+    if served is None and not settings.queues:
         return
     known = {*declared, *(depth.queue for depth in store.reads.depths())}
     known.update(*(worker.queues or () for worker in store.workers.all()))
-    for queue in served:
+    for queue in served or ():
         if queue not in known:
-            near = nearest(queue, known)
-            talk(
-                f"no task, job or other worker uses queue {queue!r}" + (f"; did you mean {near[0]!r}?" if near else "")
-            )
+            talk(f"no task, job or other worker uses queue {queue!r}{did_you_mean(queue, known)}")
+    for queue in settings.queues.keys() - known:
+        talk(f"no task, job or other worker uses queue {queue!r}, which the settings name{did_you_mean(queue, known)}")
+    for overruled in settings.overruled(served or declared):
+        talk(overruled)
 
 
 def stopped_by(heard: Signals, worker: Worker) -> Worker:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Any
 
 import click
-from msgspec.structs import asdict
 
 from holdfast.cli.base import (
     ago,
@@ -13,7 +13,6 @@ from holdfast.cli.base import (
     database_option,
     open_app,
     output_option,
-    plain,
     print_data,
     print_table,
     say,
@@ -40,7 +39,7 @@ def workers(context: click.Context, output: str, url: str | None) -> None:
         context.obj = url  # given before the subcommand
         return
     found = open_app(url).workers()
-    rows = [plain(asdict(worker)) | {"tasks": sorted(worker.tasks)} for worker in found]
+    rows = [worker.as_dict() | {"tasks": sorted(worker.tasks)} for worker in found]
     if output != "table":
         print_data(rows, output)
         return
@@ -48,13 +47,22 @@ def workers(context: click.Context, output: str, url: str | None) -> None:
         ("worker", "state", "host", "pid", "running", "slots", "queues", "tasks", "started", "seen"),
         [
             (
-                row["id"], row["state"], row["host"], row["pid"], row["running"], row["slots"],
+                row["id"], state(row), row["host"], row["pid"], busy(row["running"], row["slots"]), row["slots"],
                 ", ".join(row["queues"] or ["all"]), ", ".join(row["tasks"]),
                 ago(datetime.fromisoformat(row["started_at"])), ago(datetime.fromisoformat(row["seen_at"])),
             )
             for row in rows
         ],
     )  # fmt: skip
+
+
+def state(row: dict[str, Any]) -> str:
+    return "up, unhealthy" if row["state"] == "up" and not row["healthy"] else str(row["state"])
+
+
+def busy(running: int, slots: int) -> str:
+    """How many jobs a worker runs. What it has beyond its slots it has claimed ahead."""
+    return str(running) if running <= slots else f"{slots} + {running - slots} claimed ahead"
 
 
 @workers.command()

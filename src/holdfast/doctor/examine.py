@@ -3,15 +3,20 @@ reported and does not stop the others."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
+from functools import partial
 
 from holdfast.doctor import fleet, postgres, schema, sqlite
+from holdfast.doctor.adopted import adopted
+from holdfast.doctor.application import own
 from holdfast.doctor.finding import Finding, Thresholds, error, ok, warning
 from holdfast.errors import HoldfastError, SchemaOutdated, StoreError
+from holdfast.model.mapping import Mapping
 from holdfast.settings import Settings
 from holdfast.store import open_store
 from holdfast.store.base import Store
+from holdfast.tasks.hooks import DoctorCheck
 
 Check = Callable[[Store, Settings, Thresholds], Iterator[Finding]]
 
@@ -36,12 +41,19 @@ THEN: dict[str, tuple[tuple[str, Check], ...]] = {
 }  # fmt: skip
 
 
-def examine(settings: Settings, thresholds: Thresholds | None = None) -> list[Finding]:
-    """All findings, including the checks that passed."""
-    return list(_examine(settings, thresholds or Thresholds()))
+def examine(
+    settings: Settings,
+    thresholds: Thresholds | None = None,
+    mappings: dict[str, Mapping] | None = None,
+    own_checks: Sequence[DoctorCheck] = (),
+) -> list[Finding]:
+    """All findings, including the checks that passed. `mappings`: those that the application has, by name; its
+    `own_checks` come last."""
+    found = list(_examine(settings, thresholds or Thresholds(), mappings or {}))
+    return found + [finding for check in own_checks for finding in own(check)]
 
 
-def _examine(settings: Settings, thresholds: Thresholds) -> Iterator[Finding]:
+def _examine(settings: Settings, thresholds: Thresholds, mappings: dict[str, Mapping]) -> Iterator[Finding]:
     engine = "sqlite" if settings.url.startswith("sqlite") else "postgres"
     refused = list(sqlite.unopenable(settings)) if engine == "sqlite" else []
     if refused:
@@ -70,6 +82,7 @@ def _examine(settings: Settings, thresholds: Thresholds) -> Iterator[Finding]:
             return
         yield from schema.version(store, engine)
         yield from _all(THEN[engine], store, settings, thresholds)
+        yield from _all((("HF4501", partial(adopted, said=mappings)),), store, settings, thresholds)
 
 
 def _all(

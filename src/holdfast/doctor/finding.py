@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from holdfast.model.record import Record
+
 
 class Level(StrEnum):
     OK = "ok"
@@ -12,8 +14,7 @@ class Level(StrEnum):
     ERROR = "error"
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Record, frozen=True):
     code: str
     level: Level
     found: str
@@ -43,6 +44,8 @@ class Thresholds:
     turn: float = 1.0  # seconds for which one writer may keep others waiting
     disk_low: int = 1024**3  # bytes free
     disk_full: int = 100 * 1024**2
+    unsettled: float = 60.0  # seconds that a change of an adopted row may wait to be taken up
+    owed: float = 300.0  # seconds that an outcome may wait to be written to its row
 
 
 CODES: dict[str, Entry] = {
@@ -123,6 +126,11 @@ CODES: dict[str, Entry] = {
         "Jobs of a paused queue or task wait until someone resumes it, or until the pause ends.",
         "If the reason is gone, resume it.",
     ),
+    "HF4208": Entry(
+        "no alert stands",
+        "Workers found something beyond its threshold (docs/metrics.md), and it still is.",
+        "Each alert says what to do. `holdfast config` shows the thresholds, `alert_…`.",
+    ),
     "HF4301": Entry(
         "nothing pins the vacuum horizon",
         "As long as it stays, no vacuum removes the dead rows that claims and completions leave: tables grow, and "
@@ -185,6 +193,40 @@ CODES: dict[str, Entry] = {
         "recorded.",
         "Make the transaction shorter: fetch and compute before it begins. If its process is stopped (SIGSTOP, a "
         "debugger), let it go on or kill it; the file is then free at once.",
+    ),
+    "HF4501": Entry(
+        "adopted tables are as their mappings say",
+        "Something of this table, its triggers or the rights to it differs from what the mapping needs. After an error "
+        "workers leave the table alone; its rows wait, and other jobs go on.",
+        "Mend it as the finding says, or adopt the table again: `holdfast adopt TABLE`.",
+    ),
+    "HF4502": Entry(
+        "no adopted table is suspended",
+        "Nothing of a suspended table is claimed, and nothing is written to it. What ends meanwhile is written later.",
+        "Work it again: `holdfast adopt TABLE --resume`.",
+    ),
+    "HF4503": Entry(
+        "rows of adopted tables can be worked",
+        "Rows like these wait or run for ever, or are no jobs at all, although they look like it.",
+        "Correct them in the table, or the mapping.",
+    ),
+    "HF4504": Entry(
+        "rows of adopted tables and their jobs are in step",
+        "Workers take up what others write to the table within a moment, and write outcomes at once. Somebody keeps "
+        "them from it: a lock that is held for long, a policy that hides rows, a table that was altered; or no worker "
+        "runs.",
+        "Start a worker. If one runs: look at its log, and for a transaction that stays open.",
+    ),
+    "HF4505": Entry(
+        "application and installed mapping agree",
+        "Workers refuse a table that their code maps otherwise than it is installed.",
+        "Install the application's mapping: `holdfast adopt TABLE`.",
+    ),
+    "HF4601": Entry(
+        "the application's own checks",
+        "A function of the application (`@hf.doctor_check`) looks at what only the application knows of, and finds it "
+        "wrong.",
+        "Ask whoever wrote the check.",
     ),
 }  # fmt: skip
 

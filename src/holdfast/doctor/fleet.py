@@ -15,6 +15,7 @@ from holdfast.model.text import named, plural, to_serve
 from holdfast.model.why import Unserved, unserved
 from holdfast.settings import Settings
 from holdfast.store.base import Store
+from holdfast.store.metrics import standing
 from holdfast.worker.neighbours import Alone, meeting_place
 
 NAMED = 10  # findings of each kind that are listed one by one
@@ -54,7 +55,7 @@ def paused(store: Store, settings: Settings, thresholds: Thresholds) -> Iterator
     if not found:
         yield ok("HF4207", "no due job waits for a pause")
     for pause, waiting in found[:NAMED]:
-        jobs = sum(kind.jobs for kind in waiting)
+        jobs = sum(kind.due for kind in waiting)
         more = "+" * any(kind.more for kind in waiting)
         told = f"{pause.kind} {pause.name} is paused" + f" by {pause.by}" * bool(pause.by)
         told += f" ({pause.reason})" * bool(pause.reason)
@@ -82,8 +83,8 @@ def _some(found: list[Unserved], now: datetime, code: str, fine: str) -> Iterato
         yield ok(code, fine)
     for one in found[:NAMED]:
         kind = one.waiting
-        waits = "job of task {} waits" if kind.jobs == 1 else "jobs of task {} wait"
-        what = f"{kind.jobs}{'+' * kind.more} {waits.format(kind.task)} in queue {kind.queue}, the oldest since "
+        waits = "due job of task {} waits" if kind.due == 1 else "due jobs of task {} wait"
+        what = f"{kind.due}{'+' * kind.more} {waits.format(kind.task)} in queue {kind.queue}, the oldest since "
         what += short_duration((now - kind.due_at).total_seconds())
         if one.served:
             near = f" (nearest: {', '.join(one.nearest)})" if one.nearest else ""
@@ -134,7 +135,19 @@ def neighbours(store: Store, settings: Settings, thresholds: Thresholds) -> Iter
     yield ok("HF4206", "workers of this host see each other's death at once")
 
 
+def alerts(store: Store, settings: Settings, thresholds: Thresholds) -> Iterator[Finding]:
+    found = standing(store)
+    if not found:
+        yield ok("HF4208", "no alert stands")
+    for alert in found[:NAMED]:
+        since = dated(alert.started_at, store.reads.now())
+        yield warning("HF4208", f"{alert.text} (since {since})", f"{alert.advice[:1].upper()}{alert.advice[1:]}.")
+    if len(found) > NAMED:
+        yield warning("HF4208", f"and {len(found) - NAMED} more of the kind")
+
+
 Check = Callable[[Store, Settings, Thresholds], Iterator[Finding]]
 CHECKS: tuple[tuple[str, Check], ...] = (
     ("HF4201", served), ("HF4203", silent), ("HF4204", leases), ("HF4206", neighbours), ("HF4207", paused),
+    ("HF4208", alerts),
 )  # fmt: skip

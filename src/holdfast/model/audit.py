@@ -5,13 +5,21 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-import msgspec
+from holdfast.model.record import Record
+
+VERBS = (
+    "pause", "resume", "cancel", "retry", "change", "delete", "pause_queue", "resume_queue", "pause_task",
+    "resume_task", "pause_cron", "resume_cron", "pause_matching", "resume_matching", "schedule", "unschedule",
+    "run_cron", "stop_worker", "replay", "create_api_key", "revoke_api_key", "adopt", "suspend_table", "resume_table",
+    "undo_table",
+)  # fmt: skip
 
 
-class AuditRecord(msgspec.Struct, frozen=True):
+class AuditRecord(Record, frozen=True):
     """One call of an operator: who, when, which verb, on what, and the outcome. `what` is the name of a queue, a task
     or a cron, or a filter (`id:42` for one job). `changed`, `asked` and `refused` count as in `Changed`. Without
-    `ended_at`, the call is under way or was cut short; the counts say how far it got."""
+    `ended_at`, the call is under way, or was cut short by an error or Ctrl-C; the counts say how far it got. Workers
+    carry on with a verb on many jobs whose process died."""
 
     id: str
     at: datetime

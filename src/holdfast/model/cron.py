@@ -18,6 +18,7 @@ from typing import Any, Literal, get_args
 import msgspec
 
 from holdfast.errors import BadSettings
+from holdfast.model.record import Record, arguments
 from holdfast.model.text import nearest
 
 CatchUp = Literal["none", "latest", "all"]
@@ -119,13 +120,13 @@ class Schedule:
         return f"{self.expression} ({self.timezone})"
 
 
-class CronRecord(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+class CronRecord(Record, frozen=True, kw_only=True, dict=True):
     """A stored cron: what to enqueue and when, its newest and its next tick, who paused it, and how many workers fire
     it: those that declare it or, if `hf.schedule` made it, those that have its task."""
 
     name: str
     task: str
-    args: bytes | None = None  # JSON; None: its task declares it
+    stored_args: bytes | None = None  # JSON; None: its task declares it
     expression: str
     timezone: str
     catch_up: str
@@ -149,11 +150,21 @@ class CronRecord(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @property
     def declared(self) -> bool:
         """By its task, `@hf.task(cron=…)`; otherwise `hf.schedule` made it."""
-        return self.args is None
+        return self.stored_args is None
+
+    @property
+    def args(self) -> Any:
+        """The arguments of its jobs by name, as JSON has them; None: its task declares it, and has none."""
+        return None if self.stored_args is None else arguments(self.stored_args)
 
     @property
     def paused(self) -> bool:
         return self.paused_at is not None and (self.paused_until is None or self.paused_until > self.now)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Its fields as JSON has them, with secrets hidden among the arguments."""
+        data = super().as_dict()
+        return data | {"args": data.pop("stored_args"), "declared": self.declared, "paused": self.paused}
 
     def upcoming(self, count: int = 5) -> list[datetime]:
         """The next ticks, as if it were not paused."""

@@ -1,27 +1,10 @@
-"""Durations: how they are read (`90`, `15m`, `1h 30m`) and written (`90s`, `2h`, `in 3d`)."""
+"""How durations are written: `90s`, `2h`, `in 3d`."""
 
 from __future__ import annotations
 
-import re
-from datetime import datetime, timedelta
+from datetime import datetime
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0  # seconds
-UNITS = {"ms": 0.001, "s": 1.0, "m": MINUTE, "h": HOUR, "d": DAY, "w": 7 * DAY}
-LONGEST = 36500 * DAY  # a hundred years
-
-_PART = r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)"
-_WHOLE = rf"(?:{_PART})+\s*"
-
-
-def parse_duration(text: str) -> timedelta:
-    """The duration that `90` (seconds), `30s`, `15m`, `1h 30m`, `7d` or `2w` means; ValueError if it means none."""
-    if re.fullmatch(_WHOLE, text):
-        seconds = sum(float(number) * UNITS[unit] for number, unit in re.findall(_PART, text))
-    else:
-        seconds = float(text)
-    if not 0 <= seconds < LONGEST:
-        raise ValueError(f"{text} is not between 0 seconds and 100 years")
-    return timedelta(seconds=seconds)
 
 
 def short_duration(seconds: float) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from holdfast.model.audit import AuditRecord
 from holdfast.model.job import DEFAULT_GRACE, Pause
 from holdfast.model.lifecycle import State
 
@@ -32,13 +33,15 @@ class Holder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerFacts:
-    """A worker that is alive. `running`: how many jobs it has in flight, known for workers that could run the job."""
+    """A worker that is alive. `running`: how many jobs it has in flight that take the
+    same slots, known for workers that could run the job."""
 
     id: str
     queues: tuple[str, ...] | None
     tasks: tuple[str, ...]
-    slots: int
+    slots: int  # for the job's task
     running: int = 0
+    sharing: tuple[str, ...] = ()  # the tasks that take these slots; its other tasks have slots of their own
     grace: float = DEFAULT_GRACE  # seconds that a handler has to stop
     timeouts: Mapping[str, float] = field(default_factory=dict)  # seconds an attempt may run, by task
 
@@ -86,15 +89,27 @@ class Facts:
     task_pause: Pause | None = None
     filter_pauses: tuple[Pause, ...] = ()  # those that match it
     held_by: str | None = None  # what holds it, as the job says
+    source: str | None = None  # the adopted table whose row it works
+    source_id: str | None = None
+    owed: bool = False  # what it became is still to be written to its row
+    run_at: datetime | None = None  # when it was to run; a claim that can't have its row puts it off to `due_at`
+    table_suspended: bool = False
+    table_problems: tuple[str, ...] = ()  # why its table can't be worked
     workers: tuple[WorkerFacts, ...] = ()
     longest: LongestRunning | None = None  # on the workers that could run it, if all of them are full
     ahead: int | None = None  # jobs due before it, up to POSITIONS; None: not counted
     estimate: float | None = None  # seconds until those are done, at the recent rate
+    stopped: AuditRecord | None = None  # if no worker serves its queue: the last one that people stopped which did
     writing: Holder | None = None  # on SQLite: the process that keeps others from writing
 
     @property
     def due(self) -> bool:
         return self.due_at <= self.now
+
+    @property
+    def put_off(self) -> bool:
+        """A claim could not have its row just now."""
+        return self.source is not None and self.run_at is not None and self.run_at <= self.now < self.due_at
 
     @property
     def stop_at(self) -> datetime | None:

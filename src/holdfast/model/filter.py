@@ -13,16 +13,32 @@ from typing import Any, cast
 import msgspec
 from msgspec.structs import replace
 
+from holdfast.durations import parse_duration
 from holdfast.errors import BadArguments
-from holdfast.model.durations import parse_duration
 from holdfast.model.fingerprint import LENGTH
 from holdfast.model.lifecycle import FINISHED, IN_PLACE, REQUESTS, TRANSITIONS, State
 from holdfast.model.text import nearest
 
 DERIVED = ("scheduled", "retrying")  # a queued job that is not due yet: never tried, or tried before
 STATES = (*(state.value for state in State), *DERIVED)
-QUALIFIERS = ("state", "queue", "task", "tag", "since", "error", "group", "args.NAME", "id", "key", "worker")
+QUALIFIERS = (
+    "state",
+    "queue",
+    "task",
+    "tag",
+    "since",
+    "error",
+    "group",
+    "args.NAME",
+    "id",
+    "key",
+    "worker",
+    "source",
+    "row",
+)
 
+MAX_WORDS = 100  # of a filter: tags and arguments may be given several times
+MAX_LENGTH = 1000  # characters of a value: a key may be that long; databases refuse longer patterns
 
 Words = str | Sequence[str] | None
 
@@ -47,6 +63,8 @@ class Filter(msgspec.Struct, frozen=True):
     ids: tuple[str, ...] = ()
     keys: tuple[str, ...] = ()
     workers: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()  # adopted tables
+    rows: tuple[str, ...] = ()  # ids of rows there
 
     def __bool__(self) -> bool:
         return any(getattr(self, name) for name in self.__struct_fields__)
@@ -67,12 +85,27 @@ ALL = Filter()
 
 def in_state_for(verb: str, filter: Filter) -> Filter | None:
     """The jobs of a filter that are in a state for this verb of people; None: there can't be any."""
+    return _in_state(verb, filter, True)
+
+
+def not_in_state_for(verb: str, filter: Filter) -> Filter | None:
+    """The other jobs of the filter; None: there can't be any."""
+    return _in_state(verb, filter, False)
+
+
+def states_for(verb: str) -> list[State]:
+    """The states in which people may apply this verb to many jobs."""
     possible = FINISHED if verb == "delete" else IN_PLACE[verb] if verb in IN_PLACE else TRANSITIONS[verb][0]
     if verb in REQUESTS:
         possible |= {State.RUNNING}
+    return [state for state in State if state in possible]
+
+
+def _in_state(verb: str, filter: Filter, fitting: bool) -> Filter | None:
+    possible = states_for(verb)
     wanted = filter.states or tuple(state.value for state in State)
-    able = tuple(word for word in wanted if (State.QUEUED if word in DERIVED else word) in possible)
-    return replace(filter, states=able) if able else None
+    states = tuple(word for word in wanted if ((State.QUEUED if word in DERIVED else word) in possible) == fitting)
+    return replace(filter, states=states) if states else None
 
 
 # A word: a qualifier, a colon, and a value of bare characters and quoted pieces. Or anything else, which is an error.
@@ -87,13 +120,17 @@ def parse(text: str) -> Filter:
     found: dict[str, Any] = {}
     if "\x00" in text or not _encodable(text):
         raise BadFilter(f"the filter {text!r:.80} has something in it that is not a character")
-    for match in re.finditer(_WORD, text.strip()):
+    for number, match in enumerate(re.finditer(_WORD, text.strip()), 1):
+        if number > MAX_WORDS:
+            raise BadFilter(f"the filter has more than {MAX_WORDS} words; name several values as in id:42,43")
         qualifier, value, odd = match.groups()
         if odd is not None:
-            raise BadFilter(f"{odd!r} is no filter: write qualifier:value{_nearest(odd)}; {_known()}")
+            raise BadFilter(f"{odd!r:.80} is no filter: write qualifier:value{_nearest(odd)}; {_known()}")
         values = _values(value)
         if not values:
-            raise BadFilter(f"{match[0].strip()!r} has no value; {_known()}")
+            raise BadFilter(f"{match[0].strip()!r:.80} has no value; {_known()}")
+        if max(map(len, (qualifier, *values))) > MAX_LENGTH:
+            raise BadFilter(f"{match[0].strip()!r:.80} is too long: a value has {MAX_LENGTH:,} characters at most")
         if qualifier.startswith("args."):
             path = tuple(qualifier.split(".")[1:])
             if not all(path):
@@ -101,12 +138,12 @@ def parse(text: str) -> Filter:
             found["args"] = (*found.get("args", ()), (path, _one(qualifier, values)))
             continue
         if qualifier not in _READ:
-            raise BadFilter(f"there is no qualifier {qualifier!r}{_nearest(qualifier)}; {_known()}")
+            raise BadFilter(f"there is no qualifier {qualifier!r:.80}{_nearest(qualifier)}; {_known()}")
         name, read = _READ[qualifier]
         if name == "tags":
             found["tags"] = (*found.get("tags", ()), _one(qualifier, values))
         elif name in found:
-            raise BadFilter(f"{qualifier} is given twice: {qualifier}:{','.join(values)},… means either")
+            raise BadFilter(f"{qualifier} is given twice: {qualifier}:{','.join(values):.80},… means either")
         else:
             found[name] = read(qualifier, values)
     return Filter(**found)
@@ -133,7 +170,7 @@ def _values(text: str) -> tuple[str, ...]:
 
 def _one(qualifier: str, values: tuple[str, ...]) -> str:
     if len(values) > 1:
-        raise BadFilter(f"{qualifier} takes one value, not {', '.join(values)}; if it holds a comma, quote it")
+        raise BadFilter(f"{qualifier} takes one value, not {', '.join(values):.80}; if it holds a comma, quote it")
     return values[0]
 
 
@@ -153,7 +190,9 @@ def _states(qualifier: str, values: tuple[str, ...]) -> tuple[str, ...]:
 def _groups(qualifier: str, values: tuple[str, ...]) -> tuple[str, ...]:
     for value in values:
         if not re.fullmatch(rf"[0-9a-f]{{{LENGTH}}}", value):
-            raise BadFilter(f"group:{value} names no group of errors: `holdfast jobs list --by error` lists their ids")
+            raise BadFilter(
+                f"group:{value} names no group of errors: `holdfast jobs list --group-by error` lists their ids"
+            )
     return values
 
 
@@ -193,6 +232,8 @@ _READ: dict[str, tuple[str, Callable[[str, tuple[str, ...]], Any]]] = {
     "id": ("ids", _many),
     "key": ("keys", _many),
     "worker": ("workers", _many),
+    "source": ("sources", _many),
+    "row": ("rows", _many),
 }
 
 
@@ -222,8 +263,14 @@ def quoted(value: str) -> str:
 
 
 def _nearest(word: str) -> str:
+    if len(word) > MAX_LENGTH:
+        return ""
     if word in STATES:
         return f", perhaps 'state:{word}'"
+    if word.isdecimal():
+        return f", perhaps 'id:{word}'"
+    if word in QUALIFIERS:
+        return f", as in '{word}:…'"
     near = nearest(word.partition(":")[0], _READ)
     return f", perhaps {near[0]!r}" if near else ""
 

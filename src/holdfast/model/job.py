@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Literal, TypeVar, get_args
+from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
 import msgspec
 
 from holdfast.errors import StoreError
+from holdfast.model.drain import Drain
 from holdfast.model.lifecycle import State
 from holdfast.model.peers import Place
+from holdfast.model.polling import NO_POLLS, Polling
+from holdfast.model.record import Record, shown
+from holdfast.redact import hide_secrets
 
 T = TypeVar("T")
 
@@ -56,8 +60,9 @@ class Enqueued(msgspec.Struct, frozen=True, gc=False):
     retried: bool = False
 
 
-class JobRecord(msgspec.Struct, frozen=True):
-    """One row of the jobs table, as callers read it. Instants are aware and in UTC."""
+class JobRecord(Record, frozen=True):
+    """One row of the jobs table, as callers read it. Instants are aware and in UTC. `args`, `result` and `checkpoint`
+    are JSON as it is stored: `job.args`, `job.result` and `as_dict()` decode it."""
 
     id: str
     queue: str
@@ -99,6 +104,8 @@ class JobRecord(msgspec.Struct, frozen=True):
     progressed_at: datetime | None
     rate: float | None
     held_by: str | None  # what keeps it from being claimed while it is queued: `pause:<filter>`
+    source: str | None  # the adopted table whose row it works
+    source_id: str | None  # and that row's id
 
     @property
     def finished(self) -> bool:
@@ -113,15 +120,44 @@ class JobRecord(msgspec.Struct, frozen=True):
         fresh = self.state is State.RUNNING and self.started_at is not None and self.progressed_at >= self.started_at
         return Progress(self.done, self.total, self.note, self.rate if fresh else None, self.progressed_at)
 
+    def as_dict(self, secrets: Iterable[str] = ()) -> dict[str, Any]:
+        """The row as JSON has it, and its progress. Secrets are hidden: these arguments, and what is known as one by
+        its name or mark."""
+        stored = {"args": self.args, "result": self.result, "checkpoint": self.checkpoint}
+        return {
+            **super().as_dict(),
+            **{name: None if value is None else shown(value, secrets) for name, value in stored.items()},
+            "progress": None if self.progress is None else self.progress.as_dict(),
+        }
 
-class LastError(msgspec.Struct, frozen=True):
+
+class Mark(NamedTuple):
+    """What makes two versions of a job look different to whoever watches it; small enough to read for thousands."""
+
+    state: State
+    life: int
+    attempt: int
+    run_at: datetime
+    pause_requested: bool
+    cancel_requested: bool
+    done: int | None
+    total: int | None
+    note: str | None
+    progressed_at: datetime | None
+
+    @classmethod
+    def of(cls, job: JobRecord) -> Mark:
+        return cls(*(getattr(job, name) for name in cls._fields))
+
+
+class LastError(Record, frozen=True):
     """The last error of a job that has not succeeded."""
 
     code: str
     message: str
 
 
-class Progress(msgspec.Struct, frozen=True):
+class Progress(Record, frozen=True):
     """How far a job is: items done, of how many, and a note. `rate`: items a second at present, while it runs."""
 
     done: int | None
@@ -142,15 +178,22 @@ class Progress(msgspec.Struct, frozen=True):
             return None
         return max(0, self.total - self.done) / self.rate
 
+    def as_dict(self) -> dict[str, Any]:
+        return super().as_dict() | {"fraction": self.fraction, "seconds_left": self.seconds_left}
 
-class StepRecord(msgspec.Struct, frozen=True):
-    """A finished durable step: what it returned, as JSON, and in which life and attempt of its job."""
+
+class StepRecord(Record, frozen=True):
+    """A finished durable step: what it returned, as JSON has it, and in which life and attempt of its job."""
 
     name: str
     life: int
     attempt: int
     ended_at: datetime
-    result: bytes
+    result: Any
+
+    def as_dict(self, secrets: Iterable[str] = ()) -> dict[str, Any]:
+        """Its fields as JSON has them, with secrets hidden in the result."""
+        return super().as_dict() | {"result": hide_secrets(self.result, secrets)}
 
 
 class Page(list[T]):
@@ -163,13 +206,25 @@ class Page(list[T]):
         self.next = next
 
 
-class Changed(msgspec.Struct, frozen=True):
+class Changed(Record, frozen=True):
     """What a verb did to many jobs: how many it changed, how many were in a state that does not allow it, and how many
     run and were asked: they stop or pause when their handlers next check."""
 
     changed: int
     refused: int
     asked: int = 0
+
+
+class BulkPreview(Record, frozen=True):
+    """What a verb would do to the jobs of a filter: how many it would change or ask, and how many are in a state that
+    does not allow it; `capped`: there are more than were counted. `filter` is the same with `since:` as an instant, so
+    that it selects the same jobs later on."""
+
+    verb: str
+    filter: str
+    jobs: int
+    refused: int
+    capped: bool
 
 
 class Depth(msgspec.Struct, frozen=True):
@@ -189,8 +244,9 @@ class Depth(msgspec.Struct, frozen=True):
     pending: int = 0
 
 
-class QueueSummary(msgspec.Struct, frozen=True):
-    """How many jobs a queue has, of all tasks. `Depth` explains the numbers."""
+class QueueSummary(Record, frozen=True):
+    """How many jobs a queue has, of all tasks, and when those that are due will be done. `Depth` explains the
+    numbers."""
 
     queue: str
     due: int
@@ -201,27 +257,50 @@ class QueueSummary(msgspec.Struct, frozen=True):
     pending: int
     oldest_due_at: datetime | None
     capped: bool
+    drain: Drain
 
 
-def summed(depths: Iterable[Depth]) -> list[QueueSummary]:
+class TaskSummary(Record, frozen=True):
+    """How many jobs a task has, in all queues. `Depth` explains the numbers."""
+
+    task: str
+    due: int
+    scheduled: int
+    running: int
+    failed: int
+    pending_running: int
+    pending: int
+    oldest_due_at: datetime | None
+    capped: bool
+
+
+def by_queue(depths: Iterable[Depth], drains: Mapping[str, Drain]) -> list[QueueSummary]:
     """A summary of each queue, by name."""
     queues: dict[str, list[Depth]] = {}
     for depth in depths:
         queues.setdefault(depth.queue, []).append(depth)
-    return [
-        QueueSummary(
-            queue=queue,
-            due=sum(depth.due for depth in within),
-            scheduled=sum(depth.scheduled for depth in within),
-            running=sum(sum(depth.running.values()) for depth in within),
-            failed=sum(depth.failed for depth in within),
-            pending_running=sum(depth.pending_running for depth in within),
-            pending=sum(depth.pending for depth in within),
-            oldest_due_at=min((depth.oldest_due_at for depth in within if depth.oldest_due_at), default=None),
-            capped=any(depth.capped for depth in within),
-        )
-        for queue, within in sorted(queues.items())
-    ]
+    return [QueueSummary(queue, *_summed(within), drains[queue]) for queue, within in sorted(queues.items())]
+
+
+def by_task(depths: Iterable[Depth], declared: Iterable[str]) -> list[TaskSummary]:
+    """A summary of each task that is declared or has jobs, by name."""
+    tasks: dict[str, list[Depth]] = {name: [] for name in declared}
+    for depth in depths:
+        tasks.setdefault(depth.task, []).append(depth)
+    return [TaskSummary(task, *_summed(within)) for task, within in sorted(tasks.items())]
+
+
+def _summed(depths: list[Depth]) -> tuple[int, int, int, int, int, int, datetime | None, bool]:
+    return (
+        sum(depth.due for depth in depths),
+        sum(depth.scheduled for depth in depths),
+        sum(sum(depth.running.values()) for depth in depths),
+        sum(depth.failed for depth in depths),
+        sum(depth.pending_running for depth in depths),
+        sum(depth.pending for depth in depths),
+        min((depth.oldest_due_at for depth in depths if depth.oldest_due_at), default=None),
+        any(depth.capped for depth in depths),
+    )
 
 
 def running_by_worker(depths: Iterable[Depth]) -> dict[str, int]:
@@ -233,7 +312,7 @@ def running_by_worker(depths: Iterable[Depth]) -> dict[str, int]:
     return running
 
 
-class AttemptRecord(msgspec.Struct, frozen=True):
+class AttemptRecord(Record, frozen=True):
     """One attempt that did not succeed, kept as history. (A succeeded attempt is stored in the job's own row, unless it
     left `output`: what it wrote to stdout and stderr in a process of its own.)"""
 
@@ -251,7 +330,7 @@ class AttemptRecord(msgspec.Struct, frozen=True):
     output: str | None
 
 
-class ErrorGroup(msgspec.Struct, frozen=True):
+class ErrorGroup(Record, frozen=True):
     """Jobs whose errors are of one kind. `id` selects them in a filter: `group:3f2a9c11ab`."""
 
     id: str
@@ -369,8 +448,10 @@ class Look(msgspec.Struct, frozen=True):
     cron fall due; whether there are leases to rescue or queued jobs past their expiry; of pauses by filter, when the
     next one ends and whether there are any (`filter_pauses`); whether jobs are held by something that has ended
     (`ended_holds`); whether the schema has changed under this code and no longer serves it; the worker's place among
-    its peers; whether the worker is registered at all (`known`): after a failover it may not be; and whether people
-    asked it to stop (`stop_requested`)."""
+    its peers; whether the worker is registered at all (`known`): after a failover it may not be; whether people
+    asked it to stop (`stop_requested`); whether any table is adopted; whether there are `deltas` to fold; and since
+    when (a negative number) nobody was seen to perform the call on many jobs that has been silent for longest
+    (`bulk_seen`)."""
 
     next_lease_end: float | None
     next_due: float | None
@@ -384,9 +465,12 @@ class Look(msgspec.Struct, frozen=True):
     place: Place = Place()
     known: bool = True
     stop_requested: bool = False
+    adopted: bool = False
+    bulk_seen: float | None = None
+    deltas: bool = False
 
 
-class Pause(msgspec.Struct, frozen=True):
+class Pause(Record, frozen=True):
     """A queue or a task that takes no new attempts, a cron that skips its ticks, or a filter whose jobs are held, with
     who asked, why, and until when. `jobs`: how many a filter holds, counted up to a cap."""
 
@@ -409,16 +493,16 @@ class Thing(msgspec.Struct, frozen=True):
 
 
 class Backlog(msgspec.Struct, frozen=True):
-    """Queued jobs of one queue and task; `more`: there are more than were counted."""
+    """Queued jobs of one queue and task; `more`: more are due than were counted."""
 
     queue: str
     task: str
-    jobs: int
+    due: int
     more: bool
     due_at: datetime  # of the first
 
 
-class WorkerRecord(msgspec.Struct, frozen=True):
+class WorkerRecord(Record, frozen=True):
     """A registered worker. `id` is unique for its process, `name` is for display."""
 
     id: str
@@ -433,17 +517,34 @@ class WorkerRecord(msgspec.Struct, frozen=True):
     seen_at: datetime
     crons: tuple[str, ...] = ()
     stop_requested_at: datetime | None = None
+    stop_requested_by: str | None = None
+    stop_reason: str | None = None
+    polling: Polling = NO_POLLS  # as of `seen_at`
 
     def alive(self, now: datetime) -> bool:
         return heard_of(self.seen_at, self.lease, now)
 
+    def polls_well(self, now: datetime) -> bool:
+        """Is it heard of, and do its polls succeed?"""
+        return self.alive(now) and self.polling.healthy((now - self.seen_at).total_seconds())
+
+
+class StopRequest(msgspec.Struct, frozen=True):
+    """Who asked a worker to stop, and why."""
+
+    by: str | None
+    reason: str | None
+
 
 class WorkerStatus(WorkerRecord, frozen=True, kw_only=True):
     """A worker as people see it. `state`: up; stopping, as was requested; silent: it was not heard of for two leases;
-    frozen: the same, though its process is there, on this host. `running`: how many jobs it runs."""
+    frozen: the same, though its process is there, on this host. `running`: how many jobs it runs, or has claimed
+    ahead to run next. `healthy`: it is heard of, it polled within a minute, and its last five polls did not all
+    fail."""
 
     state: Literal["up", "stopping", "silent", "frozen"]
     running: int
+    healthy: bool
 
 
 def heard_of(seen_at: datetime, lease: float, now: datetime) -> bool:

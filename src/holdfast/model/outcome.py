@@ -90,7 +90,7 @@ def raised(
                 "fail", held.id, held.fence, "errored", error=describe(error, error.code, hide).at(held.task)
             )
         case Retry() as error:
-            return errored(held, error, policy, describe(error, "RETRY", hide), attempt, hide)
+            return errored(held, error, policy, describe(error, error.code, hide), attempt, hide)
         case _:
             code = _name(error)
             return errored(held, error, policy, describe(error, code, hide), attempt, hide)

@@ -92,6 +92,21 @@ def checked(data: bytes, *, limit: int) -> bytes:
     return data
 
 
+def foreign(value: Any) -> str:
+    """What of a value JSON hands over as something else, in words."""
+    found: list[Any] = [value]
+    for one in found:
+        if isinstance(one, dict):
+            if not all(isinstance(key, str) for key in one):
+                return "keys that are not text would arrive as text"
+            found += one.values()
+        elif isinstance(one, list):
+            found += one
+        elif not isinstance(one, str | int | float | None):
+            return f"a `{type(one).__qualname__}` would arrive as something else"
+    return "it would not arrive as it was"
+
+
 def encode_checkpoint(state: Any, *, limit: int) -> bytes:
     """JSON text, or Unfit. Bytes are stored as Base64 under a special key, so that they are read back as bytes."""
     if isinstance(state, bytes | bytearray | memoryview):
@@ -99,6 +114,8 @@ def encode_checkpoint(state: Any, *, limit: int) -> bytes:
     data = encode(state, limit=limit)
     if data.startswith(_MARKED):
         raise Unfit(f'its first key is "{_BYTES}", which marks a checkpoint that was given as bytes')
+    if msgspec.json.decode(data) != state:
+        raise Unfit(f"{foreign(state)}; save plain JSON values")
     return data
 
 
@@ -115,7 +132,7 @@ def _check(value: Any, data: bytes, limit: int) -> None:
     # By `find`: `in` would first try the needle as a number, which takes three times as long.
     if data.find(b"\\u0000") >= 0 and re.search(_NUL, data):
         raise Unfit("it contains a NUL character, which PostgreSQL can't store")
-    if len(data) > 2 * MAX_DEPTH and data.count(b"[") + data.count(b"{") > MAX_DEPTH and _depth(data) > MAX_DEPTH:
+    if len(data) > 2 * MAX_DEPTH and data.count(b"[") + data.count(b"{") > MAX_DEPTH and depth(data) > MAX_DEPTH:
         raise Unfit(f"it is nested deeper than {MAX_DEPTH} levels")
     if data.find(b"null") >= 0 and _has_non_finite(value):
         raise Unfit("it contains a number that is not finite (NaN or infinity), which JSON can't express")
@@ -141,12 +158,13 @@ def _has_non_finite(value: Any) -> bool:
 _STRING = rb'"(?:[^"\\]|\\.)*"'
 
 
-def _depth(data: bytes) -> int:
-    depth = deepest = 0
+def depth(data: bytes) -> int:
+    """How deeply JSON text is nested."""
+    level = deepest = 0
     for char in re.sub(_STRING, b"", data):
         if char in b"[{":
-            depth += 1
-            deepest = max(deepest, depth)
+            level += 1
+            deepest = max(deepest, level)
         elif char in b"]}":
-            depth -= 1
+            level -= 1
     return deepest

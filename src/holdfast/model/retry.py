@@ -8,6 +8,7 @@ from typing import Protocol
 
 import msgspec
 
+from holdfast.durations import FORMS, Duration, to_seconds
 from holdfast.errors import BadSettings
 
 # How long to wait before the next poll, and how often to retry a failed one.
@@ -84,22 +85,20 @@ class Exponential(msgspec.Struct, frozen=True):
 
 
 class Custom(msgspec.Struct, frozen=True):
-    """A function (attempt, error) -> seconds or timedelta to wait, or None to give up."""
+    """A function (attempt, error) -> how long to wait, or None to give up."""
 
-    function: Callable[[int, BaseException], float | timedelta | None]
+    function: Callable[[int, BaseException], Duration | None]
 
     def delay(self, attempt: int, error: BaseException) -> float | None:
         answer = self.function(attempt, error)
-        if isinstance(answer, timedelta):
-            answer = answer.total_seconds()
+        if isinstance(answer, timedelta | str):
+            return to_seconds(answer)
         return None if answer is None else max(0.0, float(answer))
 
 
 DEFAULT_RETRY = Exponential()
 
-RetryLike = (
-    RetryPolicy | float | timedelta | Sequence[float] | Callable[[int, BaseException], float | timedelta | None] | None
-)
+RetryLike = RetryPolicy | Duration | Sequence[Duration] | Callable[[int, BaseException], Duration | None] | None
 
 
 def retry_policy(value: RetryLike) -> RetryPolicy:
@@ -109,11 +108,9 @@ def retry_policy(value: RetryLike) -> RetryPolicy:
             return NoDelay()
         case NoDelay() | Fixed() | Exponential() | Custom():
             return value
-        case timedelta():
-            return Fixed((_checked(value.total_seconds()),))
         case bool():
             pass
-        case int() | float():
+        case timedelta() | str() | int() | float():
             return Fixed((_checked(value),))
         case list() | tuple() if value:
             return Fixed(tuple(_checked(v) for v in value))
@@ -123,10 +120,11 @@ def retry_policy(value: RetryLike) -> RetryPolicy:
             return Custom(value)
         case _:
             pass
-    raise BadSettings(f"retry={value!r}: expected seconds, a list of seconds, a policy, a function or None")
+    raise BadSettings(f"retry={value!r}: expected a duration ({FORMS}), a list of them, a policy, a function or None")
 
 
-def _checked(seconds: float) -> float:
-    if not 0 <= seconds < 1e9:
-        raise BadSettings(f"retry: a delay must be 0 or more seconds, not {seconds!r}")
-    return float(seconds)
+def _checked(delay: Duration) -> float:
+    try:
+        return to_seconds(delay)
+    except ValueError:
+        raise BadSettings(f"retry: a delay must be 0 or more {FORMS}, not {delay!r:.80}") from None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated
 
@@ -10,6 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from holdfast.model.outcome import clean
+from holdfast.model.record import Record
 from holdfast.redact import Hide
 
 LIMIT = 256_000  # characters kept of a stack, from its innermost call on
@@ -38,8 +38,7 @@ def taken(text: str) -> Taken:
     return msgspec.json.decode(text, type=Taken)
 
 
-@dataclass(frozen=True, slots=True)
-class Stack:
+class Stack(Record, frozen=True):
     """Where the handler of a running job was at an instant, without the values of its variables. `text` reads like a
     traceback: the innermost call comes last. `output`: what it had written by then, if it has a process of its own."""
 

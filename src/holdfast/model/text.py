@@ -28,6 +28,13 @@ def checked_name(what: str, name: str) -> str:
     return name
 
 
+def no_id(text: str) -> str:
+    """Why this is not the id of a job."""
+    if ":" not in text:
+        return "ids here are numbers"
+    return f"it looks like a filter, and this takes one id; ids that match: holdfast jobs list {named(text)}"
+
+
 def plural(word: str, n: int) -> str:
     return word if n == 1 else word + "s"
 
@@ -54,6 +61,12 @@ def to_serve(queue: str) -> str:
 def named(text: str) -> str:
     """A name as an argument of a command: one word that is not taken for an option."""
     return ("-- " if text.startswith("-") else "") + quoted(text)
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """The end of a message about a name that nobody knows."""
+    near = nearest(name, known)
+    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def nearest(name: str, known: Iterable[str]) -> list[str]:

@@ -6,18 +6,21 @@ has enough free slots, also for the jobs before this one, would claim it now. A 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
+
+import msgspec
 
 from holdfast.model.durations import dated, short_duration
 from holdfast.model.facts import Facts, WorkerFacts
 from holdfast.model.job import Backlog, Pause, WorkerRecord
 from holdfast.model.lifecycle import FINISHED, State
 from holdfast.model.pause_filter import pause_of
+from holdfast.model.record import Record
 from holdfast.model.rescue import runs_isolated
-from holdfast.model.text import named, nearest, plural, to_serve
+from holdfast.model.text import named, nearest, no_id, plural, to_serve
 
 # Due jobs that no worker can run: none that is alive serves their queue, or none of those has their task.
 
@@ -62,6 +65,10 @@ class Why(StrEnum):
     QUEUE_PAUSED = "QUEUE_PAUSED"
     TASK_PAUSED = "TASK_PAUSED"
     FILTER_PAUSED = "FILTER_PAUSED"
+    TABLE_SUSPENDED = "TABLE_SUSPENDED"
+    TABLE_REFUSED = "TABLE_REFUSED"
+    ROW_BUSY = "ROW_BUSY"
+    OWED = "OWED"
     WRITERS_WAIT = "WRITERS_WAIT"
     NO_WORKER = "NO_WORKER"
     NO_HANDLER = "NO_HANDLER"
@@ -87,6 +94,10 @@ MEANINGS: dict[Why, str] = {
     Why.QUEUE_PAUSED: "its queue is paused",
     Why.TASK_PAUSED: "its task is paused",
     Why.FILTER_PAUSED: "jobs with arguments like its own are paused",
+    Why.TABLE_SUSPENDED: "its adopted table is suspended: nothing of it is claimed or written",
+    Why.TABLE_REFUSED: "its adopted table can't be worked as it is mapped",
+    Why.ROW_BUSY: "the last claim could not have its row: somebody has it locked, or it says something else",
+    Why.OWED: "what it became is not written to its row yet",
     Why.WRITERS_WAIT: "somebody keeps everyone else from writing to the SQLite file: nothing starts or ends meanwhile",
     Why.NO_WORKER: "no worker that is up serves its queue",
     Why.NO_HANDLER: "workers serve its queue, but none of them has its task",
@@ -97,21 +108,19 @@ MEANINGS: dict[Why, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Reason:
+class Reason(Record, frozen=True):
     """A reason: its code, what it means for this job and what to do, and whether it keeps the job from starting."""
 
     code: Why
     text: str
     blocks: bool = True
-    details: dict[str, Any] = field(default_factory=dict)
+    details: dict[str, Any] = msgspec.field(default_factory=dict)
 
     def __str__(self) -> str:
         return f"{self.code}: {self.text}"
 
 
-@dataclass(frozen=True, slots=True)
-class ReasonCount:
+class ReasonCount(Record, frozen=True):
     """How many jobs of a queue a reason applies to, with its text for one of them."""
 
     code: Why
@@ -121,8 +130,7 @@ class ReasonCount:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class QueueWhy:
+class QueueWhy(Record, frozen=True):
     """What the jobs of a queue wait for. `looked_at`: how many were counted; `complete`: these were all."""
 
     queue: str
@@ -135,7 +143,7 @@ class QueueWhy:
 def not_found(id: str, where: str, newest: int | None) -> list[Reason]:
     """The likely reasons why there is no such job."""
     if not (id.isascii() and id.isdigit()):
-        guess = "ids here are numbers; is it from another database?"
+        guess = no_id(id)
     elif len(id) > 18:
         guess = "no id is that long; is it from another database?"
     elif newest is None:
@@ -156,7 +164,7 @@ def not_found(id: str, where: str, newest: int | None) -> list[Reason]:
 def reasons(facts: Facts) -> list[Reason]:
     """Every reason that applies, in order."""
     if facts.state in FINISHED:
-        return [_finished(facts)]
+        return [_finished(facts), *_owed(facts)]
     if facts.state is State.RUNNING:
         return list(_running(facts))
     return list(_waiting(facts)) or [
@@ -182,6 +190,8 @@ def _finished(facts: Facts) -> Reason:
 def _running(facts: Facts) -> Iterator[Reason]:
     ends, holder = facts.lease_ends_at, facts.holder
     told: dict[str, Any] = {"worker": holder, "expires_at": ends, "attempt": facts.attempt}
+    if holder is not None and holder == f"foreign:{facts.source}:{facts.source_id}":
+        holder = f"that is not one of ours (row {facts.source_id} of {facts.source} says that somebody works it)"
     if ends is not None and ends >= facts.now:
         text = f"worker {holder} has it, attempt {facts.attempt} of {facts.max_attempts}"
         text += f"; its lease ends {_at(ends, facts.now)} unless renewed"
@@ -240,8 +250,15 @@ def _waiting(facts: Facts) -> Iterator[Reason]:
     elif facts.expires_at and facts.expires_at <= facts.now and not facts.attempt:
         text = f"it was to start before {dated(facts.expires_at, facts.now)}; the next watchdog cancels it"
         yield Reason(Why.EXPIRED, text, details={"expires_at": facts.expires_at})
-    if not facts.due:
+    if facts.put_off:
+        row = {"source": facts.source, "row": facts.source_id}
+        text = f"{MEANINGS[Why.ROW_BUSY]}; row {facts.source_id} of {facts.source} is tried again "
+        text += _at(facts.due_at, facts.now)
+        yield Reason(Why.ROW_BUSY, text, details={**row, "until": facts.due_at})
+    elif not facts.due:
         yield _not_due(facts)
+    yield from _table(facts)
+    yield from _owed(facts)
     for code, kind, name, pause in (
         (Why.QUEUE_PAUSED, "queue", facts.queue, facts.queue_pause),
         (Why.TASK_PAUSED, "task", facts.task, facts.task_pause),
@@ -271,6 +288,28 @@ def _waiting(facts: Facts) -> Iterator[Reason]:
         yield Reason(Why.SUSPECT, MEANINGS[Why.SUSPECT], blocks=False, details={"losses": facts.suspicion})
     if facts.ahead:
         yield _behind(facts.ahead, facts.estimate)
+
+
+def _table(facts: Facts) -> Iterator[Reason]:
+    if facts.source is None:
+        return
+    where = {"source": facts.source, "row": facts.source_id}
+    if facts.table_suspended:
+        text = f"the adopted table {facts.source} is suspended: holdfast adopt {named(facts.source)} --resume"
+        yield Reason(Why.TABLE_SUSPENDED, text, details=where)
+    elif facts.table_problems:
+        text = f"the adopted table {facts.source} can't be worked: {'; '.join(facts.table_problems)}"
+        yield Reason(Why.TABLE_REFUSED, text, details=where | {"problems": list(facts.table_problems)})
+
+
+def _owed(facts: Facts) -> Iterator[Reason]:
+    if facts.owed:
+        text = (
+            f"row {facts.source_id} of {facts.source} does not say yet what became of it: somebody has it locked, or "
+        )
+        text += "the table can't be written. A worker writes it as soon as it can"
+        told = {"source": facts.source, "row": facts.source_id}
+        yield Reason(Why.OWED, text, details=told)
 
 
 def _held_up(facts: Facts) -> Iterator[Reason]:
@@ -303,24 +342,32 @@ def _nobody(facts: Facts) -> Reason:
     if not serving:
         others = sorted({queue for worker in facts.workers for queue in worker.queues or ()})
         up = f"those that are up serve {', '.join(others)}" if others else "no worker is up"
+        told: dict[str, Any] = {"queue": facts.queue, "served": others}
+        if (stop := facts.stopped) is not None:
+            up += f"; {stop.what} was stopped" + f" by {stop.by}" * bool(stop.by) + f" {_at(stop.at, facts.now)}"
+            up += f": {stop.reason}" * bool(stop.reason)
+            told |= {"stopped": stop.what, "stopped_by": stop.by, "stopped_at": stop.at, "reason": stop.reason}
         text = f"no worker serves queue {facts.queue} ({up}): {to_serve(facts.queue)}"
-        return Reason(Why.NO_WORKER, text, details={"queue": facts.queue, "served": others})
+        return Reason(Why.NO_WORKER, text, details=told)
     near = nearest(facts.task, {task for worker in facts.workers for task in worker.tasks})
     like = f"nearest: {', '.join(near)}" if near else "and none with a name like it"
     text = (
-        f"{len(serving)} {plural('worker', len(serving))} serve queue {facts.queue}, none has task {facts.task} "
+        f"{len(serving)} {plural('worker', len(serving))} {'serves' if len(serving) == 1 else 'serve'} queue "
+        f"{facts.queue}, none has task {facts.task} "
         f"({like}): deploy it, or give the renamed task aliases=[{facts.task!r}]"
     )
     return Reason(Why.NO_HANDLER, text, details={"task": facts.task, "nearest": near, "workers": len(serving)})
 
 
 def _busy(able: Sequence[WorkerFacts], facts: Facts) -> Reason:
-    running, slots = sum(worker.running for worker in able), sum(worker.slots for worker in able)
-    text = (
-        f"all slots are taken: {running}/{slots} on {len(able)} {plural('worker', len(able))}; it starts when one is "
-        "free, or start another worker"
-    )
-    told: dict[str, Any] = {"running": running, "slots": slots, "workers": len(able)}
+    slots = sum(worker.slots for worker in able)
+    ahead = sum(max(0, worker.running - worker.slots) for worker in able)
+    where = f"{len(able)} {plural('worker', len(able))}"
+    text = f"all {slots:,} {plural('slot', slots)} for {facts.task} on {where} are taken"
+    if ahead:
+        text += f", and {ahead:,} more {plural('job', ahead)} they claimed ahead {'waits' if ahead == 1 else 'wait'}"
+    text += "; it starts when one is free, or start another worker"
+    told: dict[str, Any] = {"slots": slots, "claimed_ahead": ahead, "workers": len(able)}
     oldest = facts.longest
     if oldest is not None:
         since = short_duration((facts.now - oldest.started_at).total_seconds())

@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec.structs import replace
@@ -28,7 +29,7 @@ from holdfast.model.outcome import (
     returned,
     stopped,
 )
-from holdfast.model.payload import Unfit, encode
+from holdfast.model.payload import Unfit
 from holdfast.model.retry import DEFAULT_RETRY, RetryPolicy
 from holdfast.model.stack import Taken, shown
 from holdfast.redact import Hide, hiding, scrub
@@ -43,7 +44,7 @@ from holdfast.tasks.current import current_context, info_of
 from holdfast.tasks.hooks import Hooks, call_error_hooks
 from holdfast.tasks.manifest import TaskInfo
 from holdfast.tasks.options import TaskDefaults
-from holdfast.tasks.signature import UnfitArguments
+from holdfast.tasks.signature import Signature, UnfitArguments
 from holdfast.tasks.task import Task
 
 if TYPE_CHECKING:
@@ -55,7 +56,10 @@ if TYPE_CHECKING:
 OUTAGE_DELAY = 5.0  # seconds until a job is tried again whose handler ran into an outage of the database
 
 
-def on_return(attempt: Attempt, value: Any, policy: RetryPolicy, *, max_result: int) -> Outcome | None:
+def on_return(
+    attempt: Attempt, value: Any, policy: RetryPolicy, encoded: Callable[[Any], bytes]
+) -> Outcome | None:  # fmt: skip
+    """`encoded`: the result as JSON, or Unfit."""
     held = attempt.held
     if attempt.recorded:
         error = Error(NOT_COMMITTED, "ctx.succeed() was called, but its transaction was not committed")
@@ -67,7 +71,7 @@ def on_return(attempt: Attempt, value: Any, policy: RetryPolicy, *, max_result: 
     if value is None:
         return returned(held, None)
     try:
-        return returned(held, encode(value, limit=max_result))
+        return returned(held, encoded(value))
     except Unfit as unfit:
         return unfit_result(held, unfit)
 
@@ -160,21 +164,23 @@ class Handler(Protocol):
     """A task as it is called: as declared, or with its resources."""
 
     @property
-    def defaults(self) -> TaskDefaults: ...
+    def _defaults(self) -> TaskDefaults: ...
     @property
     def is_async(self) -> bool: ...
     @property
     def secrets(self) -> frozenset[str]: ...
+    @property
+    def _signature(self) -> Signature: ...
 
     @property
-    def run(self) -> Callable[[JobContext, bytes], Any]: ...
+    def _run(self) -> Callable[[JobContext, bytes], Any]: ...
 
 
 Call = Callable[[Handler, JobContext, bytes], object]
 
 
 def call_handler(handler: Handler, context: JobContext, args: bytes) -> object:
-    return handler.run(context, args)
+    return handler._run(context, args)
 
 
 class Execution:
@@ -182,7 +188,7 @@ class Execution:
 
     def __init__(self, tasks: Iterable[Task[..., object]], store: Store, settings: Settings, hooks: Hooks) -> None:
         self._handlers: dict[str, Handler] = {
-            name: task for task in tasks for name in (task.name, *task.defaults.aliases)
+            name: task for task in tasks for name in (task.name, *task._defaults.aliases)
         }
         self._store = store
         self._settings = settings
@@ -198,8 +204,8 @@ class Execution:
 
     def equip(self, task: Task[..., object], values: Mapping[str, Any]) -> None:
         """Pass these resources to the handler from now on."""
-        equipped = task.equipped(dict(values))
-        self._handlers.update(dict.fromkeys((task.name, *task.defaults.aliases), equipped))
+        equipped = task._equipped(dict(values))
+        self._handlers.update(dict.fromkeys((task.name, *task._defaults.aliases), equipped))
 
     # -- an attempt, from beginning to end -----------------------------------------------------------------------------
 
@@ -241,7 +247,7 @@ class Execution:
         try:
             if around is not None:
                 await around.aenter()
-            running = handler.run(context, attempt.held.args)
+            running = handler._run(context, attempt.held.args)
             value = await (running if attempt.timeout is None else slot.limited(attempt, running))
         except BaseException as error:
             outcome = self._on_raise(attempt, handler, error)
@@ -293,15 +299,18 @@ class Execution:
             self._end(attempt, self._on_return(attempt, handler, value))
 
     def _on_return(self, attempt: Attempt, handler: Handler, value: object) -> Outcome | None:
-        policy, max_result = handler.defaults.retry, self._settings.max_result
-        outcome = _decided(attempt, lambda: on_return(attempt, value, policy, max_result=max_result))
+        def decide() -> Outcome | None:
+            encoded = partial(handler._signature.encode_result, limit=self._settings.max_result)
+            return on_return(attempt, value, handler._defaults.retry, encoded)
+
+        outcome = _decided(attempt, decide)
         self._report_error(attempt, outcome, None)
         return outcome
 
     def _on_raise(self, attempt: Attempt, handler: Handler, error: BaseException) -> Outcome | None:
         def decide() -> Outcome | None:
             hide = hiding(attempt.held.args, handler.secrets, self._settings.url)
-            return on_raise(attempt, error, handler.defaults.retry, hide)
+            return on_raise(attempt, error, handler._defaults.retry, hide)
 
         outcome = _decided(attempt, decide)
         self._report_error(attempt, outcome, error)

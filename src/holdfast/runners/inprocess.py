@@ -145,16 +145,18 @@ class InProcessGroup:
         tasks = list(tasks)
         if not tasks:
             raise BadSettings(
-                "this application declares no tasks: there is nothing a worker could run", number="HF1110"
+                "this application declares no tasks, so there is nothing that a worker could run: import the modules "
+                "that declare your tasks where the application is made",
+                number="HF1110",
             )
         self.tasks = tuple(info_of(task) for task in tasks)
         self._hooks = hooks or Hooks()
         self._resources = OpenResources(resources)
         for task in tasks:
-            self._resources.plan(f"task {task.name}", task.signature.uses, is_async=task.is_async)
+            self._resources.plan(f"task {task.name}", task._signature.uses, is_async=task.is_async)
         self.runners: list[InProcessRunner] = []
         self._loop: asyncio.AbstractEventLoop | None = None
-        here = [task for task in tasks if isolated or task.defaults.isolation is None]
+        here = [task for task in tasks if isolated or task._defaults.isolation is None]
         if mine := [task for task in here if task.is_async]:
             # With it comes asyncio, which takes as long to import as all of Holdfast.
             from holdfast.runners.event_loop import LoopRunner
@@ -176,9 +178,9 @@ class InProcessGroup:
         """Open what the handlers ask for, and call the start hooks."""
         for runner in self.runners:
             for task in runner.tasks:
-                if task.signature.uses:
+                if task._signature.uses:
                     values = self._resources.values(
-                        f"task {task.name}", task.signature.uses, self._loop, is_async=task.is_async
+                        f"task {task.name}", task._signature.uses, self._loop, is_async=task.is_async
                     )
                     runner.equip(task, values)
         self._hooks.started(self._loop)

@@ -92,7 +92,7 @@ class MainThreadRunner(InProcessRunner):
         try:
             self._interruptible = True
             self._attempt.raise_if_stopping()  # requested while the application was imported
-            return handler.run(context, args)
+            return handler._run(context, args)
         finally:
             self._interruptible = False
 

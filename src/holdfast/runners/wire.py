@@ -95,7 +95,7 @@ class Configure(msgspec.Struct, frozen=True, array_like=True, tag="configure"):
 class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
     """It has imported the application: its settings, and the tasks it has handlers for."""
 
-    settings: dict[str, bool | int | float | str | None]
+    settings: dict[str, bool | int | float | str | dict[str, dict[str, int | float]] | None]
     tasks: tuple[TaskInfo, ...]
 
 

@@ -17,9 +17,13 @@ from typing import Any, Protocol
 
 from holdfast.model.job import Claimed, Enqueued, Look, NewJob, Wants
 from holdfast.model.outcome import Outcome
+from holdfast.model.polling import NO_POLLS, Polling
+from holdfast.store.adopted import AdoptedTables
+from holdfast.store.alerts import Alerts
 from holdfast.store.attempts import Attempts
 from holdfast.store.audit import Audit
 from holdfast.store.columns import JobId, Row
+from holdfast.store.credentials import Credentials
 from holdfast.store.crons import Crons
 from holdfast.store.engine import Database, Schema, Transaction, UserConnections, Wakeups
 from holdfast.store.enqueue_steps import arun_steps, enqueue_steps, run_steps
@@ -28,6 +32,7 @@ from holdfast.store.operator_verbs import OperatorVerbs, Retention
 from holdfast.store.pauses import Pauses
 from holdfast.store.reads import Reads
 from holdfast.store.rescues import Rescues
+from holdfast.store.rollups import Rollups
 from holdfast.store.stack_requests import StackRequests
 from holdfast.store.workers import Workers
 
@@ -47,9 +52,12 @@ class Enqueue(Protocol):
 class Store(ABC):
     """Where jobs are kept."""
 
+    adopted: AdoptedTables
+
     def __init__(
         self, db: Database, *, schema: Schema, wakeups: Wakeups, user_connections: UserConnections, enqueueing: Enqueue,
         exchanging: Exchange, attempts: type[Attempts] = Attempts,
+        rollups: type[Rollups] = Rollups,
     ) -> None:  # fmt: skip
         self.db = db
         self.schema = schema
@@ -67,6 +75,9 @@ class Store(ABC):
         self.crons = Crons(db, self.workers, self.reads, wakeups)
         self.stack_requests = StackRequests(db, wakeups)
         self.audit = Audit(db)
+        self.credentials = Credentials(db)
+        self.rollups = rollups(db)
+        self.alerts = Alerts(db)
 
     @property
     def shown_url(self) -> str:
@@ -112,10 +123,10 @@ class Store(ABC):
     @abstractmethod
     def look(
         self, worker: str, tasks: Sequence[str], queues: Sequence[str] | None, crons: Sequence[str] = (), *,
-        open: bool = False,
+        open: bool = False, polling: Polling = NO_POLLS,
     ) -> Look:  # fmt: skip
         """What the watchdog sees; marks the worker present, and `open` to wake-ups or not: it hears them and has a free
-        slot."""
+        slot. `polling`: what its polls did, for others to see."""
 
     @abstractmethod
     def ahead(

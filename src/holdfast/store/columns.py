@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Protocol
 from holdfast.errors import JobNotFound
 from holdfast.model.job import JobRecord, NewJob
 from holdfast.model.lifecycle import State
+from holdfast.model.text import no_id
 
 JobId = int | str
 Row = dict[str, Any]
@@ -48,7 +49,7 @@ def known(moment: datetime | None) -> datetime:
 def key_of(job_id: str) -> int:
     """The id in the database of what people write; JobNotFound if it can't be one."""
     if not (job_id.isascii() and job_id.isdigit() and len(job_id) < 19):
-        raise JobNotFound(f"there is no job {job_id!r}: ids here are numbers")
+        raise JobNotFound(f"there is no job {job_id!r}: {no_id(job_id)}")
     return int(job_id)
 
 
@@ -116,6 +117,9 @@ COLUMNS = (
     Column("asked_why", "text"),
     Column("awaited", "boolean", listed=False),
     Column("held_by", "text"),
+    Column("source", "text"),
+    Column("source_id", "text"),
+    Column("owed", "boolean", listed=False),
 )
 
 LISTED = tuple(column for column in COLUMNS if column.listed)

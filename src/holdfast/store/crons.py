@@ -38,7 +38,8 @@ class Crons:
     def _put(self, cron: CronRecord, call: Call | None = None) -> bool:
         with self._db.transaction() as tx:
             rows = tx.rows(
-                "declare_cron", name=cron.name, task=cron.task, args=None if cron.args is None else cron.args.decode(),
+                "declare_cron", name=cron.name, task=cron.task,
+                args=None if cron.stored_args is None else cron.stored_args.decode(),
                 expression=cron.expression, timezone=cron.timezone, catch_up=cron.catch_up, queue=cron.queue,
                 priority=cron.priority, max_attempts=cron.max_attempts, tags=list(cron.tags),
                 next_at=self._db.codec.instant(cron.next_at),
@@ -107,7 +108,7 @@ class Crons:
             if not found:
                 return None
             id = self._enqueue(tx, found[0], None)
-            Call("run_cron", name, by, reason, {"job": id}).record(tx, Changed(1, 0))
+            Call("run_cron", name, by, reason, {"job": id}, id).record(tx, Changed(1, 0))
         self._wakeups.hint(found[0]["queue"])
         return id
 
@@ -137,13 +138,15 @@ class Crons:
 
     def _record(self, row: Row, workers: int = 0) -> CronRecord:
         codec = self._db.codec
+        row = dict(row)
+        args = codec.json(row.pop("args"))
         moments = ("next_at", "last_at", "paused_at", "paused_until", "now")
         return CronRecord(
             **{
                 **row,
                 **{name: codec.moment(row[name]) for name in moments},
                 "tags": codec.words(row["tags"]),
-                "args": codec.json(row["args"]),
+                "stored_args": args,
                 "workers": workers,
             }
         )

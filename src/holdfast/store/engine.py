@@ -57,6 +57,9 @@ class Database(Protocol):
     def transaction(self) -> AbstractContextManager[Transaction]:
         """A write transaction: committed at the end of the block, rolled back by an exception."""
 
+    def snapshot(self) -> AbstractContextManager[Transaction]:
+        """Reads that all see the database as it is at the first of them."""
+
     def write(self, name: str, /, **parameters: Any) -> list[Row]:
         """One statement that writes, committed by itself."""
 
@@ -83,6 +86,7 @@ class Database(Protocol):
 
 
 Received = Callable[[str, str, int | None], None]
+RESTLESS = 0.05  # seconds within which one who listens for finished jobs notices a stop: until then nobody can fork
 
 
 class Wakeups(Protocol):
@@ -114,9 +118,9 @@ class Wakeups(Protocol):
         StoreUnavailable when that breaks. `turn`: how many workers act on it before this one; None: it is for all at
         once. The first call comes once it listens: whoever looks for work then misses nothing. Kinds: `listening`;
         `queue` and its name (none: any); `lane` and a due job's queue, task and priority as JSON; `due` and in how many
-        seconds one falls due; `requests`; `workers`: some came or left; `finished` and an id; `changed`: something did;
-        `moved`: it listens elsewhere, as `place` changed, so look for what was said there before; `mark`: another
-        listener's, to hear itself by; `other`: anything else.
+        seconds one falls due; `requests`; `workers`: some came or left; `inbox` and an adopted table whose rows others
+        wrote; `finished` and an id; `changed`: something did; `moved`: it listens elsewhere, as `place` changed, so
+        look for what was said there before; `mark`: another listener's, to hear itself by; `other`: anything else.
 
         `finished`: listen for jobs that finish, and nothing else. `place`: this worker's among its peers."""
 

@@ -4,7 +4,7 @@ rows, so that the same steps run on our connection or a caller's, synchronous or
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator
-from typing import Any
+from typing import Any, TypeVar
 
 from holdfast.errors import StoreError
 from holdfast.model.job import Enqueued, NewJob
@@ -12,6 +12,7 @@ from holdfast.model.lifecycle import State
 from holdfast.store.columns import Row, parameters
 from holdfast.store.engine import Database
 
+T = TypeVar("T")
 Steps = Generator[tuple[str, dict[str, Any]], list[Row], Enqueued]
 
 
@@ -44,6 +45,8 @@ def _keyed_steps(db: Database, job: NewJob, may_raise: bool) -> Steps:
             continue  # somebody else retried it, or took its key
         if may_raise and asks_for_more(job, held):
             yield statements["raise_priority"], {**name, "id": held["id"], "priority": job.priority}
+        if held["state"] == State.SUCCEEDED:
+            yield statements["cache_hit"], {"queue": held["queue"], "task": job.task, "n": 1}
         return Enqueued(str(held["id"]), False, State(held["state"]))
     raise StoreError(
         f"the key {job.key!r} of task {job.task} changed hands 20 times while enqueuing, or a job has it that this "
@@ -68,7 +71,9 @@ def asks_for_more(job: NewJob, held: Row) -> bool:
     return held["priority"] < job.priority and held["state"] in (State.QUEUED, State.PAUSED)
 
 
-def run_steps(steps: Steps, execute: Callable[[str, dict[str, Any]], list[Row]]) -> Enqueued:
+def run_steps(
+    steps: Generator[tuple[str, dict[str, Any]], list[Row], T], execute: Callable[[str, dict[str, Any]], list[Row]]
+) -> T:
     """Run the steps on a synchronous connection."""
     try:
         statement = next(steps)
@@ -78,7 +83,10 @@ def run_steps(steps: Steps, execute: Callable[[str, dict[str, Any]], list[Row]])
         return end.value  # type: ignore[no-any-return]
 
 
-async def arun_steps(steps: Steps, execute: Callable[[str, dict[str, Any]], Awaitable[list[Row]]]) -> Enqueued:
+async def arun_steps(
+    steps: Generator[tuple[str, dict[str, Any]], list[Row], T],
+    execute: Callable[[str, dict[str, Any]], Awaitable[list[Row]]],
+) -> T:
     """Run the steps on an asynchronous connection."""
     try:
         statement = next(steps)

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from holdfast import events
-from holdfast.errors import Refused, RowLocked, StoreUnavailable, ValueRefused
-from holdfast.model.filter import Filter, in_state_for, text
-from holdfast.model.job import Changed
+from holdfast.errors import Refused, ValueRefused
+from holdfast.model.filter import Filter
+from holdfast.model.job import Changed, NewJob
 from holdfast.model.lifecycle import FINISHED, IN_PLACE, REQUESTS, TRANSITIONS, State
-from holdfast.store.audit import NOTHING, BegunCall, Call
-from holdfast.store.columns import JobId, Row, key_of
+from holdfast.store.audit import Call
+from holdfast.store.bulk_calls import BulkCall, BulkCalls, Plan, Told, outcome
+from holdfast.store.columns import JobId, Row, key_of, parameters
 from holdfast.store.engine import Database, Transaction, Wakeups
-from holdfast.store.reads import CHUNK, Reads
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
+from holdfast.store.reads import Reads
 
 # What time ends: jobs that were not started by their expiry, and what finished long ago. Each call is a bounded step.
 
@@ -58,63 +55,12 @@ def forget(tx: Transaction, ids: Sequence[JobId]) -> None:
             tx.rows(name, ids=list(ids))
 
 
-# The verbs of people, on many jobs: in chunks, each in its own transaction, so that nobody waits long for a lock and
-# what is done stays done if the rest fails.
-
-STEPS = 1_000  # different instants at most that retried jobs are spread over
-LOCKED = 3  # locked jobs in a chunk before we give up: each one makes us wait
-
-
-def bulk(
-    verbs: OperatorVerbs, chunks: Iterable[Sequence[JobId]], verb: str, call: BegunCall, *,
-    told: Callable[[Changed], None] | None = None, **parameters: Any,
-) -> Changed:  # fmt: skip
-    """How many jobs were changed, were in a state that does not allow it, or run and were asked. `told` is called after
-    each chunk."""
-    total = NOTHING
-    for ids in chunks:
-        try:
-            rows = verbs.act(verb, ids, call, **parameters)
-        except (StoreUnavailable, ValueRefused):
-            rows = _one_by_one(verbs, verb, ids, call, parameters)
-        done = _done(verb, ids, rows)
-        total = Changed(total.changed + done.changed, total.refused + done.refused, total.asked + done.asked)
-        if told is not None:
-            told(total)
-    call.end()
-    return total
-
-
-def _one_by_one(
-    verbs: OperatorVerbs, verb: str, ids: Sequence[JobId], call: BegunCall, parameters: dict[str, Any]
-) -> list[Row]:
-    """Somebody holds a lock on one of them, there was a deadlock, or one was refused: then each job by itself. All that
-    can be changed are changed before a lock is reported."""
-    done: list[Row] = []
-    locked: list[RowLocked] = []
-    for id in ids:
-        try:
-            done += verbs.act(verb, [id], call, **parameters)
-        except RowLocked as error:
-            locked.append(error)
-            if len(locked) == LOCKED:
-                break
-    if locked:
-        raise locked[0]
-    return done
-
-
-def _done(verb: str, ids: Sequence[JobId], rows: Sequence[Row]) -> Changed:
-    """What a verb did to these jobs, by the rows it returned."""
-    running = sum(row["state"] == State.RUNNING for row in rows) if verb in REQUESTS else 0
-    return Changed(len(rows) - running, len(ids) - len(rows), running)
-
-
 class OperatorVerbs:
     def __init__(self, db: Database, reads: Reads, wakeups: Wakeups) -> None:
         self._db = db
         self._reads = reads
         self._wakeups = wakeups
+        self.bulk_calls = BulkCalls(db, reads, self.act)
 
     def pause(self, job_id: str, reason: str | None = None, by: str | None = None) -> State:
         """Pause a queued job; ask a running one to park. Returns the state it is in now."""
@@ -127,8 +73,11 @@ class OperatorVerbs:
         """End a job that does not run; ask a running one to stop. Returns the state it is in now."""
         return self._act("cancel", job_id, reason, by)
 
-    def retry(self, job_id: str, reason: str | None = None, by: str | None = None) -> State:
-        return self._act("retry", job_id, reason, by)
+    def retry(
+        self, job_id: str, reason: str | None = None, by: str | None = None, *, queue: str | None = None
+    ) -> State:
+        """Another life for a finished job, in another queue if one is given."""
+        return self._act("retry", job_id, reason, by, queue=queue)
 
     def change(
         self,
@@ -159,33 +108,42 @@ class OperatorVerbs:
         reason: str | None = None,
         by: str | None = None,
         *,
-        told: Callable[[Changed], None] | None = None,
+        told: Told | None = None,
         **parameters: Any,
     ) -> Changed:
         """Pause, resume, cancel, retry, change or delete all jobs that the filter matches. `told` is called with the
         progress."""
-        call = Call(verb, text(filter), by, reason, parameters).begin(self._db)
-        return bulk(self, self._reads.matching(filter), verb, call, told=told, reason=reason, by=by, **parameters)
+        return self.bulk_calls.all(Plan(verb, filter, reason, by, parameters), told)
 
-    def retry_some(
+    def bulk_some(
         self,
+        verb: str,
         filter: Filter,
         reason: str | None = None,
         by: str | None = None,
         *,
         limit: int | None,
-        spread: float,
-        told: Callable[[Changed], None] | None = None,
+        spread: float = 0.0,
+        told: Told | None = None,
+        **parameters: Any,
     ) -> Changed:
-        """Retry the oldest `limit` jobs that the filter matches and that can be retried, evenly over `spread`
-        seconds."""
-        able = in_state_for("retry", filter)
-        ids = [] if able is None else self._reads.oldest(able, limit)
-        chunks = [ids[start : start + CHUNK] for start in range(0, len(ids), CHUNK)]
-        call = Call("retry", text(filter), by, reason, {"limit": limit, "spread": spread}).begin(self._db)
-        return bulk(
-            self, chunks, "retry", call, told=told, reason=reason, by=by, delays=spread_over(ids, spread)
-        )  # fmt: skip
+        """Apply a verb to the oldest `limit` jobs that the filter matches and that are in a state for it. `spread`:
+        retried jobs are due evenly over so many seconds. Jobs in another state are counted as refused, as by `bulk`."""
+        return self.bulk_calls.some(Plan(verb, filter, reason, by, parameters, spread), limit, told)
+
+    def replay(
+        self, job_id: str, new: NewJob, reason: str | None = None, by: str | None = None, *, edited: Sequence[str] = ()
+    ) -> str:  # fmt: skip
+        """Enqueue a job, which has no key, in the manner of this one; `edited` are the arguments that differ. Returns
+        its id."""
+        with self._db.transaction() as tx:
+            [made] = tx.rows("enqueue", **parameters(new, self._db.codec))
+            id = str(made["id"])
+            Call("replay", f"id:{job_id}", by, reason, {"job": id, "edited": list(edited) or None}, job_id).record(
+                tx, Changed(1, 0)
+            )
+        self._wakeups.hint(new.queue)
+        return id
 
     def await_finish(self, job_id: str) -> None:
         """Ask whoever finishes this job to say so."""
@@ -200,6 +158,10 @@ class OperatorVerbs:
 
     def _why_not(self, verb: str, job_id: str, *, unfinished: bool = True, **_: Any) -> str:
         job = self._reads.get(job_id)
+        if verb == "delete" and job.source is not None:
+            if job.state in FINISHED:
+                return f"its row in {job.source} does not say yet that it is {job.state}; try again"
+            return f"it is {job.state}, and so says its row in {job.source}: cancel it first, or delete the row"
         possible = [state for state in _possible_in(verb) if unfinished or state in FINISHED]
         if verb == "retry" and job.key is not None and job.state in possible:
             held = self._db.read("key_held", task=job.task, key=job.key)
@@ -211,7 +173,7 @@ class OperatorVerbs:
         needed = f"must be {' or '.join(possible)}" if unfinished else "must have finished; cancel it first"
         return f"it is {job.state}, and {needed}"
 
-    def act(self, verb: str, ids: Sequence[JobId], call: Call | BegunCall, **parameters: Any) -> list[Row]:
+    def act(self, verb: str, ids: Sequence[JobId], call: Call | BulkCall, **parameters: Any) -> list[Row]:
         """Apply a verb to these jobs, and record it as part of a call, in one transaction. Returns those that changed;
         jobs in other states stay as they are."""
         try:
@@ -223,7 +185,7 @@ class OperatorVerbs:
         return self._act_on(verb, ids, call, **parameters)
 
     def _act_on(
-        self, verb: str, ids: Sequence[JobId], call: Call | BegunCall, *, reason: str | None = None,
+        self, verb: str, ids: Sequence[JobId], call: Call | BulkCall, *, reason: str | None = None,
         by: str | None = None, **parameters: Any,
     ) -> list[Row]:  # fmt: skip
         if verb == "change":
@@ -240,7 +202,7 @@ class OperatorVerbs:
             )
             if rows and verb == "delete":
                 forget(tx, [row["id"] for row in rows])
-            call.record(tx, _done(verb, ids, rows))
+            call.record(tx, outcome(verb, ids, rows), [row["id"] for row in rows], ids)
         if rows and verb in ("resume", "retry", "change"):
             self._wakeups.tell([row["queue"] for row in rows if row["state"] != State.PAUSED])
         if any(row["state"] == State.RUNNING for row in rows):
@@ -252,15 +214,10 @@ class OperatorVerbs:
         return rows
 
 
-def spread_over(ids: Sequence[JobId], seconds: float) -> dict[JobId, float]:
-    """In how many seconds each of these jobs is due: the first at once, the others at even distances. Many jobs share
-    an instant, so that few statements set them."""
-    steps = min(len(ids), STEPS)
-    return {id: seconds * (n * steps // len(ids)) / steps for n, id in enumerate(ids)} if seconds else {}
-
-
-def _retry(tx: Transaction, ids: list[JobId], delays: Mapping[JobId, float] | None = None) -> list[Row]:
-    """`delays`: seconds until a job is due; without one it is due at once."""
+def _retry(
+    tx: Transaction, ids: list[JobId], delays: Mapping[JobId, float] | None = None, queue: str | None = None
+) -> list[Row]:
+    """`delays`: seconds until a job is due; without one it is due at once. `queue`: another one than it was in."""
     rows = tx.rows("retry", ids=ids)
     if len(rows) < len(ids):  # the keys of some may have gone to other jobs since
         tx.rows("yield_keys", ids=ids)
@@ -268,13 +225,14 @@ def _retry(tx: Transaction, ids: list[JobId], delays: Mapping[JobId, float] | No
         rows += tx.rows("retry", ids=ids)
     if rows:
         tx.rows("list_pending", ids=[row["id"] for row in rows])
-    later: dict[float, list[JobId]] = {}
+    moved: dict[float | None, list[JobId]] = {}
     for row in rows:
-        if delay := (delays or {}).get(row["id"]):
-            later.setdefault(delay, []).append(row["id"])
-    for delay, put_off in later.items():
-        tx.rows("change", ids=put_off, queue=None, delay=delay, priority=None, run_at=None, tags=None)
-    return rows
+        delay = (delays or {}).get(row["id"]) or None
+        if delay or queue:
+            moved.setdefault(delay, []).append(row["id"])
+    for delay, some in moved.items():
+        tx.rows("change", ids=some, queue=queue, delay=delay, priority=None, run_at=None, tags=None)
+    return [{**row, "queue": queue or row["queue"]} for row in rows]
 
 
 def _possible_in(verb: str) -> list[State]:

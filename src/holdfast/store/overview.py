@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from holdfast.model.alerts import Alert
 from holdfast.model.job import Depth, Pause, WorkerRecord
+from holdfast.model.record import Record
+from holdfast.store.metrics import standing
 from holdfast.store.reads import LAST, depths
 
 if TYPE_CHECKING:
@@ -19,7 +22,7 @@ if TYPE_CHECKING:
 # A snapshot of the whole system, for screens that show it.
 
 
-class Running(msgspec.Struct, frozen=True):
+class Running(Record, frozen=True):
     """A job that runs, and how far it is."""
 
     id: str
@@ -35,9 +38,11 @@ class Running(msgspec.Struct, frozen=True):
     note: str | None
     pause_requested: bool
     cancel_requested: bool
+    source: str | None = None  # the adopted table whose row it works
+    source_id: str | None = None
 
 
-class Failure(msgspec.Struct, frozen=True):
+class Failure(Record, frozen=True):
     """A job that failed, and why."""
 
     id: str
@@ -47,6 +52,8 @@ class Failure(msgspec.Struct, frozen=True):
     failed_at: datetime
     error_code: str | None
     error_message: str | None
+    source: str | None = None  # the adopted table whose row it worked
+    source_id: str | None = None
 
 
 class Rates(msgspec.Struct, frozen=True):
@@ -64,6 +71,7 @@ class Overview(msgspec.Struct, frozen=True):
     running: list[Running]  # the longest running first; a limited number
     failures: list[Failure]  # the newest first
     pauses: list[Pause]
+    alerts: list[Alert] = []  # that stand
 
 
 LISTED = 200  # running jobs at most
@@ -93,6 +101,7 @@ def overview(store: Store, queues: Sequence[str] | None = None) -> Overview:
         running=[job for job in running if shown(job.queue)][:LISTED],
         failures=[failure for failure in failures if shown(failure.queue)][:FAILURES],
         pauses=[pause for pause in store.pauses.all() if pause.kind != "queue" or shown(pause.name)],
+        alerts=standing(store),
     )
 
 

@@ -13,9 +13,9 @@ from holdfast.errors import RowLocked, StoreUnavailable
 from holdfast.model.job import COUNTED, Changed, Pause
 from holdfast.model.pause_filter import PauseFilter, pause_meaning
 from holdfast.store.audit import Call
+from holdfast.store.bulk_calls import LOCKED
 from holdfast.store.columns import known
 from holdfast.store.engine import Database, Wakeups
-from holdfast.store.operator_verbs import LOCKED
 from holdfast.store.reads import CHUNK
 
 if TYPE_CHECKING:
@@ -54,10 +54,10 @@ class StandingFilters:
 
 
 def standing_filters(db: Database) -> StandingFilters:
-    return _standing(db.read("standing_filters"))
+    return standing(db.read("standing_filters"))
 
 
-def _standing(rows: Sequence[Row]) -> StandingFilters:
+def standing(rows: Sequence[Row]) -> StandingFilters:
     pauses = (PauseFilter.named(row["name"]) for row in rows if row["name"] is not None)
     ends = [row["ends_in"] for row in rows if row["ends_in"] is not None]
     return StandingFilters(
@@ -151,7 +151,7 @@ def let_go(db: Database) -> tuple[int, list[str]]:
     judged, queues = 0, []
     with db.transaction() as tx:
         ended = [row["held_by"] for row in tx.rows("ended_holds")]
-        pauses = _standing(tx.rows("standing_filters")).pauses if ended else ()
+        pauses = standing(tx.rows("standing_filters")).pauses if ended else ()
         for held_by in ended:
             rows = tx.rows("held_jobs", held_by=held_by, limit=CHUNK - judged) if judged < CHUNK else []
             judged += len(rows)
@@ -163,6 +163,11 @@ def let_go(db: Database) -> tuple[int, list[str]]:
     return judged, queues
 
 
+def read_pause(db: Database, row: Row) -> Pause:
+    moment = db.codec.moment
+    return Pause(**{**row, "until": moment(row["until"]), "created_at": known(moment(row["created_at"]))})
+
+
 class Pauses:
     def __init__(self, db: Database, wakeups: Wakeups) -> None:
         self._db = db
@@ -170,11 +175,7 @@ class Pauses:
 
     def all(self, *, count: bool = True) -> list[Pause]:
         """What is paused. `count`: with the number of jobs that a filter holds."""
-        return [self._pause(row) for row in self._db.read("pauses", most=COUNTED + 1 if count else 0)]
-
-    def _pause(self, row: Row) -> Pause:
-        moment = self._db.codec.moment
-        return Pause(**{**row, "until": moment(row["until"]), "created_at": known(moment(row["created_at"]))})
+        return [read_pause(self._db, row) for row in self._db.read("pauses", most=COUNTED + 1 if count else 0)]
 
     def add(
         self,
@@ -196,7 +197,7 @@ class Pauses:
                 changed(tx)
             call.record(tx, Changed(1, 0))
         events.emit("held", kind=kind, name=name, by=by, reason=reason)
-        made = self._pause(row)
+        made = read_pause(self._db, row)
         if kind != "filter":
             return made
         hold_waiting(self._db, name=name)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 from holdfast.errors import JobNotFound
 from holdfast.model.filter import ALL, DERIVED, Filter, as_json
-from holdfast.model.job import COUNTED, AttemptRecord, Backlog, Depth, ErrorGroup, JobRecord, Page, StepRecord
+from holdfast.model.job import COUNTED, AttemptRecord, Backlog, Depth, ErrorGroup, JobRecord, Mark, Page, StepRecord
+from holdfast.model.lifecycle import State
+from holdfast.model.record import decoded
 from holdfast.store.columns import JobId, Records, Row, key_of, known
 from holdfast.store.engine import Database
 
@@ -40,10 +42,11 @@ def page(db: Database, filter: Filter, before: str | None, limit: int) -> Page[J
     return Page(map(record, rows), cut=cut, next=following)
 
 
-def chunks(db: Database, filter: Filter, size: int) -> Iterator[list[JobId]]:
-    """All jobs that the filter matches, each once, however old; jobs enqueued meanwhile are left out."""
-    for found, _ in _found(db, filter, LAST, limit=STEP, window=None):
-        for start in range(0, len(found), size):
+def chunks(db: Database, filter: Filter, size: int, before: int | None = None) -> Iterator[list[JobId]]:
+    """All jobs that the filter matches, each once, however old; jobs enqueued meanwhile are left out. An empty chunk:
+    none were found in one step."""
+    for found, _ in _found(db, filter, LAST if before is None else before, limit=STEP, window=None):
+        for start in range(0, max(1, len(found)), size):
             yield list(found[start : start + size])
 
 
@@ -71,6 +74,8 @@ def _few(db: Database, filter: Filter) -> Sequence[int] | None:
     """The ids among which all matches must be, if an index provides them."""
     if filter.ids:
         return list({key_of(id) for id in filter.ids})
+    if filter.sources and filter.rows:
+        return [row["id"] for row in db.read("rows_ids", sources=list(filter.sources), rows=list(filter.rows))]
     if filter.groups:
         return _indexed(db.read("grouped_ids", groups=list(filter.groups), limit=WINDOW + 1))
     if filter.states == ("running",):
@@ -116,16 +121,18 @@ def parameters(db: Database, filter: Filter) -> dict[str, Any]:
         "tasks": list(filter.tasks) or None,
         "keys": list(filter.keys) or None,
         "workers": list(filter.workers) or None,
+        "sources": list(filter.sources) or None,
+        "rows": list(filter.rows) or None,
         "groups": list(filter.groups) or None,
         "tags": list(filter.tags) or None,
-        "error": None if filter.error is None else f"%{_literal(filter.error)}%",
+        "error": None if filter.error is None else f"%{literal(filter.error)}%",
         "minus_since": ago,
         "since_time": None if isinstance(since, timedelta) else db.codec.instant(since),
         "arguments": arguments(filter),
     }
 
 
-def _literal(text: str) -> str:
+def literal(text: str) -> str:
     """A text that LIKE takes literally."""
     return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
 
@@ -243,9 +250,26 @@ class Reads:
             raise JobNotFound(f"there is no job {job_id} in {self._db.shown_url}")
         return self._records.record(rows[0])
 
+    def of_row(self, source: str, row_id: str) -> JobRecord | None:
+        """The job of a row of an adopted table; None: it has none."""
+        found = self._db.read("rows_ids", sources=[source], rows=[row_id])
+        return next(iter(self.records([row["id"] for row in found])), None)
+
     def records(self, ids: Sequence[JobId]) -> list[JobRecord]:
         """These jobs, newest first; those that are gone are left out."""
         return [self._records.record(row) for row in self._db.read("list", ids=list(ids))] if ids else []
+
+    def marks(self, ids: Sequence[str]) -> dict[str, Mark]:
+        """What these jobs look like, in one statement; those that are gone are left out."""
+        moment = self._db.codec.moment
+        return {
+            str(row["id"]): Mark(
+                State(row["state"]), row["life"], row["attempt"], known(moment(row["run_at"])),
+                bool(row["pause_requested"]), bool(row["cancel_requested"]), row["done"], row["total"], row["note"],
+                moment(row["progressed_at"]),
+            )
+            for row in self._db.read("marks", ids=[key_of(id) for id in ids])
+        }  # fmt: skip
 
     def newest(self) -> int:
         """The highest id there is; 0: there are no jobs."""
@@ -274,7 +298,7 @@ class Reads:
                 **{
                     **row,
                     "ended_at": known(self._db.codec.moment(row["ended_at"])),
-                    "result": self._db.codec.json(row["result"]) or b"null",
+                    "result": decoded(self._db.codec.json(row["result"]) or b"null"),
                 }
             )
             for row in self._db.read("steps", id=key_of(job_id))
@@ -297,13 +321,14 @@ class Reads:
         return known(self._db.codec.moment(self._db.read("now")[0]["now"]))
 
     def waiting(self, lanes: int = 1000, most: int = 1000) -> list[Backlog]:
-        """What is queued, by queue and task, whether anybody serves it or not; counted up to `most` each."""
+        """What is queued, by queue and task, whether anybody serves it or not; what is due is counted up to `most`."""
         return [
             Backlog(
-                row["queue"], row["task"], row["jobs"], row["jobs"] >= most, known(self._db.codec.moment(row["due_at"]))
+                row["queue"], row["task"], min(row["due"], most), row["due"] >= most,
+                known(self._db.codec.moment(row["due_at"])),
             )
             for row in self._db.read("waiting", lanes=lanes, most=most, tasks=[], queues=None)
-        ]
+        ]  # fmt: skip
 
     def jobs(
         self,
@@ -319,13 +344,19 @@ class Reads:
         it short."""
         return page(self._db, filter.narrowed(state=state, queue=queue, task=task), before, limit)
 
-    def matching(self, filter: Filter) -> Iterator[list[JobId]]:
-        """All jobs the filter means, in chunks of ids, newest first. Reads on as it is asked for more."""
-        return chunks(self._db, filter, CHUNK)
+    def matching(self, filter: Filter, before: int | None = None) -> Iterator[list[JobId]]:
+        """All jobs the filter means, in chunks of ids, newest first. Reads on as it is asked for more. An empty chunk
+        says that a step found none."""
+        return chunks(self._db, filter, CHUNK, before)
 
-    def oldest(self, filter: Filter, limit: int | None = None) -> list[JobId]:
-        """All jobs the filter means, or the oldest of them, the oldest first."""
-        ids = [id for chunk in chunks(self._db, filter, STEP) for id in chunk]
+    def oldest(
+        self, filter: Filter, limit: int | None = None, *, after: int = 0, step: Callable[[], None] = lambda: None
+    ) -> list[JobId]:  # fmt: skip
+        """All jobs the filter means, or the oldest of them, the oldest first. `step` is called as it reads on."""
+        ids: list[JobId] = []
+        for chunk in chunks(self._db, filter, STEP):
+            ids += [id for id in map(int, chunk) if id > after]
+            step()
         return ids[: -limit - 1 : -1] if limit is not None else ids[::-1]
 
     def error_groups(self, filter: Filter = ALL, limit: int = 100) -> list[ErrorGroup]:

@@ -22,10 +22,26 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
+from holdfast.model.rollups import BOUNDS, INFINITE
 from holdfast.store.columns import Lists
 
 HERE = Path(__file__).parent
-FRAGMENTS = frozenset(["answer", "ended_hold", "first_tick", "given", "lanes", "matching", "straight", "taken"])
+FRAGMENTS = frozenset(
+    [
+        "answer",
+        "count_successes",
+        "counted",
+        "ended_hold",
+        "first_tick",
+        "given",
+        "lanes",
+        "lists_job",
+        "matching",
+        "started",
+        "straight",
+        "taken",
+    ]
+)
 MACROS = {
     # This pause is in force.
     "stands": "({0}.until is null or {0}.until > @now)",
@@ -48,8 +64,19 @@ MACROS = {
     "cron_and_pause": "{0}.name, {0}.task, {0}.args, {0}.expression, {0}.timezone, {0}.catch_up, {0}.queue, "
     "{0}.priority, {0}.max_attempts, {0}.tags, {0}.next_at, {0}.last_at, {1}.created_at as paused_at, "
     "{1}.until as paused_until, {1}.by as paused_by, {1}.reason as paused_reason, @now as now",
-    # The seam between picking and taking: may this picked job be taken? Adopted tables will lock their rows here.
+    # A call in the audit is one of those asked for: what the question leaves open is null.
+    "recorded": "{0}.id < :before and coalesce(:by, {0}.by, '') = coalesce({0}.by, '') "
+    "and {0}.verb = coalesce(:verb, {0}.verb) "
+    "and lower({0}.what || ' ' || cast({0}.parameters as text)) like :what escape '\\' "
+    "and {0}.at >= coalesce(@after(minus_since), :since, {0}.at)",
+    # SQLite: may this picked job be taken?
     "passes": "true",
+    # This picked job is to be taken: there is a slot for it, or will be in a moment.
+    "wanted": "({0}.rank <= :limit or {0}.fresh)",
+    # The bucket that so many milliseconds are in.
+    "bucket": "case " + "".join(f"when {{0}} < {bound} then '{bound}' " for bound in BOUNDS) + f"else '{INFINITE}' end",
+    # The adopted table of this lane is suspended, or can't be worked right now. (Its task has its name.)
+    "closed": "exists (select 1 from @sources s where s.name = {0}.task and (s.suspended or s.busy_until > @now))",
 }
 
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)

@@ -10,6 +10,7 @@ from typing import Any, Literal, Protocol
 import msgspec
 
 from holdfast import events
+from holdfast.errors import Retry
 from holdfast.model.job import ClaimedJob, Rescued
 from holdfast.model.lifecycle import State
 from holdfast.model.outcome import LOOKED_AT, Error, Outcome, Progress, clean
@@ -240,6 +241,8 @@ def emit_errored(
         return
     assert outcome.error is not None
     fields = _error(_fields(held, held.correlated), outcome.verb, outcome.error, worker)
+    if outcome.verb == "reschedule":
+        fields["delay"] = outcome.delay
     if seconds is not None:
         fields["seconds"] = seconds
     if log_only:
@@ -271,6 +274,6 @@ def _fields(job: ClaimedJob | Rescued, correlation_id: str) -> dict[str, Any]:
 def _error(fields: dict[str, Any], verb: str, error: Error, worker: str | None) -> dict[str, Any]:
     """What `errored` says. `raised`: by the handler; otherwise the worker that reports it is named."""
     said = {"verb": verb, "error_code": error.code, "error": f"{error.code}: {error.message}"}
-    if error.traceback is not None:
+    if error.traceback is not None and error.code != Retry.code:  # which the handler raised on purpose
         said["traceback"] = error.traceback
     return {**fields, **said, "raised": worker is None, **({} if worker is None else {"worker": worker})}

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import inspect
 
-from holdfast.model.payload import decoder, is_model
+from holdfast.model.payload import decoder, foreign, is_model
 
 ANNOTATE = "say in the type hint what it holds, or pass plain JSON values"
 NO_KEYS = (inspect.TupleType, inspect.VarTupleType, inspect.BoolType, inspect.NoneType, inspect.UnionType)
@@ -77,7 +77,7 @@ def _lost(info: inspect.Type, given: Any, read: Any) -> str | None:
     pairs: Iterator[tuple[inspect.Type, Any, Any]] = iter(())
     match info:
         case inspect.AnyType():
-            return None if given == read else _foreign(given)
+            return None if given == read else f"{foreign(given)}; {ANNOTATE}"
         case inspect.CustomType():
             return None if not is_model(type(given)) or _same_model(given, read) else _changed(given, read)
         case inspect.UnionType():
@@ -88,7 +88,7 @@ def _lost(info: inspect.Type, given: Any, read: Any) -> str | None:
             pairs = zip(info.item_types, given, read, strict=False)
         case inspect.DictType() if isinstance(given, dict) and isinstance(read, dict):
             if isinstance(info.key_type, inspect.AnyType) and given.keys() != read.keys():
-                return _foreign(given)
+                return f"{foreign(given)}; {ANNOTATE}"
             values = zip(given.values(), read.values(), strict=False)
             pairs = ((info.value_type, one, other) for one, other in values)
         case inspect.TypedDictType() if isinstance(given, dict) and isinstance(read, dict):
@@ -110,18 +110,3 @@ def _changed(given: Any, read: Any) -> str:
     before, after = given.model_dump(round_trip=True), read.model_dump(round_trip=True)
     fields = ", ".join(f"`{field}`" for field in before if before[field] != after.get(field))
     return f"a `{name}` does not read back from its own JSON as it was: see its {fields}"
-
-
-def _foreign(value: Any) -> str:
-    """What JSON hands over as something else."""
-    found: list[Any] = [value]
-    for one in found:
-        if isinstance(one, dict):
-            if not all(isinstance(key, str) for key in one):
-                return f"keys that are not text would arrive as text; {ANNOTATE}"
-            found += one.values()
-        elif isinstance(one, list):
-            found += one
-        elif not isinstance(one, str | int | float | None):
-            return f"a `{type(one).__qualname__}` would arrive as something else; {ANNOTATE}"
-    return f"it would not arrive as it was; {ANNOTATE}"

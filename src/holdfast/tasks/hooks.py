@@ -9,12 +9,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from holdfast import errors, events
 from holdfast.errors import BadSettings, Crashed, HoldfastError, LeaseLost, StoreError
+from holdfast.model.alerts import Alert
 from holdfast.model.outcome import in_words
 from holdfast.tasks.around import Wrapper
 from holdfast.tasks.current import JobInfo
@@ -25,10 +26,15 @@ if TYPE_CHECKING:
 
 Hook = Callable[[], Any]
 ErrorHook = Callable[[JobInfo | None, BaseException], object]
+DoctorCheck = Callable[[], Iterable[str] | str | None]
+AlertHook = Callable[[Alert], object]
+H = TypeVar("H", bound=Callable[..., object])
 
 ERRORS = ("errored", "lease_lost", "poll_failed")  # the events that error hooks are called for
 
-ROOM = 5000  # calls of error hooks that may wait
+ALERTS = ("alert_began", "alert_ended")  # the events that alert hooks are called for
+
+ROOM = 5000  # calls of hooks that may wait
 REPORT_EVERY = 10.0  # seconds between two reports of calls that were dropped
 
 
@@ -36,6 +42,7 @@ class Hooks(msgspec.Struct, frozen=True):
     start: list[Hook] = []
     stop: list[Hook] = []
     error: list[ErrorHook] = []
+    alert: list[AlertHook] = []
     around: list[Wrapper] = []
 
     def started(self, loop: asyncio.AbstractEventLoop | None) -> None:
@@ -58,21 +65,28 @@ class Hooks(msgspec.Struct, frozen=True):
                 events.emit("hook_failed", hook=_name(hook), error=f"{type(error).__name__}: {error}")
 
     def listen(self, worker: str) -> Callable[[float], None]:
-        """Have the error hooks called for errors that no handler raised: the worker emits events about those. Returns a
-        function that ends this: it waits so many seconds until the hooks were called for all of them."""
-        if not self.error:
+        """Have the error hooks called for errors that no handler raised, and the alert hooks for alerts: the worker
+        emits events about those. Returns a function that ends this: it waits so many seconds until the hooks were
+        called for all of them."""
+        wanted = ERRORS * bool(self.error) + ALERTS * bool(self.alert)
+        if not wanted:
             return lambda seconds: None
-        calls = _Calls(self.error)
+        calls = _Calls()
 
         def on_event(name: str, fields: dict[str, Any]) -> None:
             if fields.get("worker") != worker or fields.get("raised"):
                 return  # of another worker, or the hooks were called where it was raised
-            if name == "poll_failed":
-                calls.add(None, _restored(fields["error_class"], fields["error"]))
+            if name in ALERTS:
+                alert = msgspec.convert(fields["alert"], Alert)
+                calls.add(lambda: _call_hooks(self.alert, alert))
+            elif name == "poll_failed":
+                failure = _restored(fields["error_class"], fields["error"])
+                calls.add(lambda: call_error_hooks(self.error, None, failure))
             elif "task" in fields:
-                calls.add(_job(fields), _error(name, fields))
+                job, error = _job(fields), _error(name, fields)
+                calls.add(lambda: call_error_hooks(self.error, job, error))
 
-        unsubscribe = events.subscribe(on_event, only=ERRORS)
+        unsubscribe = events.subscribe(on_event, only=wanted)
 
         def end(seconds: float) -> None:
             unsubscribe()
@@ -82,24 +96,23 @@ class Hooks(msgspec.Struct, frozen=True):
 
 
 class _Calls:
-    """Calls error hooks on a thread of its own: the thread that renews leases emits events, too, and a slow hook must
-    not hold it up."""
+    """Calls hooks on a thread of its own: the thread that renews leases emits events, too, and a slow hook must not
+    hold it up."""
 
-    def __init__(self, hooks: Iterable[ErrorHook]) -> None:
-        self._hooks = hooks
+    def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._waiting: deque[tuple[JobInfo | None, BaseException]] = deque()
+        self._waiting: deque[Callable[[], None]] = deque()
         self._calling = False
         self._ended = False
         self._dropped = 0
         self._reported_at = -math.inf  # monotonic: when dropped calls were last reported
         threading.Thread(target=self._call, name="holdfast-hooks", daemon=True).start()
 
-    def add(self, job: JobInfo | None, error: BaseException) -> None:
+    def add(self, call: Callable[[], None]) -> None:
         """From any thread; never waits."""
         with self._changed:
             if len(self._waiting) < ROOM:
-                self._waiting.append((job, error))
+                self._waiting.append(call)
                 self._changed.notify_all()
                 return
             self._dropped += 1
@@ -115,9 +128,9 @@ class _Calls:
                 self._changed.wait_for(lambda: self._waiting or self._ended)
                 if self._ended:
                     return
-                job, error = self._waiting.popleft()
+                call = self._waiting.popleft()
                 self._calling = True
-            call_error_hooks(self._hooks, job, error)
+            call()
 
     def end(self, seconds: float) -> None:
         with self._changed:
@@ -137,16 +150,25 @@ class _Calls:
 
 
 def call_error_hooks(hooks: Iterable[ErrorHook], job: JobInfo | None, error: BaseException) -> None:
+    _call_hooks(hooks, job, error)
+
+
+def _call_hooks(hooks: Iterable[Callable[..., object]], *arguments: object) -> None:
     for hook in hooks:
         try:
-            hook(job, error)
+            hook(*arguments)
         except BaseException as broken:  # noqa: BLE001 - what a hook raises, even SystemExit, costs the job nothing
             events.emit("hook_failed", hook=_name(hook), error=in_words(broken))
 
 
-def checked_error_hook(hook: ErrorHook) -> ErrorHook:
+def checked_hook(kind: str, hook: H, *taken: str) -> H:
+    """`taken`: what it is called with."""
     if inspect.iscoroutinefunction(hook):
-        raise BadSettings(f"on_error: {_name(hook)} must be a plain function: an attempt that ends waits for nobody")
+        raise BadSettings(f"{kind}: {_name(hook)} must be a plain function: an attempt that ends waits for nobody")
+    try:
+        inspect.signature(hook).bind(*taken)
+    except TypeError:
+        raise BadSettings(f"{kind}: {_name(hook)} must take {' and '.join(taken)}") from None
     return hook
 
 

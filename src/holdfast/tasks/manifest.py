@@ -10,6 +10,7 @@ import msgspec
 
 from holdfast.model.cron import CatchUp, CronRecord, Schedule, cron_tag
 from holdfast.model.isolation import NO_LIMITS, Limits
+from holdfast.model.mapping import Mapping
 from holdfast.model.retry import DEFAULT_RETRY, Exponential, Fixed, NoDelay, RetryPolicy
 from holdfast.tasks.options import Isolation
 from holdfast.tasks.task import Task
@@ -41,6 +42,7 @@ class TaskInfo(msgspec.Struct, frozen=True):
     env: tuple[str, ...] = ()
     database: bool = False
     own_policy: bool = False  # a function of the application decides the delay: `delays` stand in for it
+    mapping: Mapping | None = None  # of the adopted table whose rows are its jobs
 
     def delay(self, attempt: int, error: BaseException) -> float | None:
         """The interface of a retry policy."""
@@ -66,14 +68,14 @@ def manifest_of(tasks: Iterable[Task[..., object]]) -> Manifest:
 
 
 def info_of(task: Task[..., object]) -> TaskInfo:
-    defaults, schedule = task.defaults, task.schedule
+    defaults, schedule = task._defaults, task._schedule
     return TaskInfo(
         task.name, defaults.aliases, defaults.queue, defaults.max_attempts, defaults.timeout, defaults.priority,
         defaults.tags, task.is_async,
         None if schedule is None else CronInfo(schedule.expression, schedule.timezone, defaults.catch_up),
         tuple(_delay(defaults.retry, attempt) for attempt in range(1, min(defaults.max_attempts, DELAYS))),
         defaults.progress_timeout, defaults.isolation, defaults.limits, defaults.env, defaults.database,
-        not isinstance(defaults.retry, KNOWN),
+        not isinstance(defaults.retry, KNOWN), defaults.mapping,
     )  # fmt: skip
 
 

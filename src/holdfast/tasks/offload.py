@@ -85,7 +85,9 @@ def _complain(policy: str) -> None:
     twin = {"wait": "await_", "__iter__": "__aiter__"}.get(name, f"a{name}")
     if not hasattr(owner, twin):
         return  # there is no other way to do it
-    what, instead = (name, f"await {twin}(…)") if twin != "__aiter__" else ("updates", "write `async for`")
+    what, instead = {
+        "await_": ("wait", "write `await job`"), "__aiter__": ("updates", "write `async for`"),
+    }.get(twin, (name, f"await {twin}(…)"))  # fmt: skip
     text = f"{what}() blocks the event loop while it waits for the database; {instead} instead"
     if policy == "error":
         raise HoldfastError(text, number="HF1317")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Sequence
-from datetime import UTC, datetime, timedelta
-from typing import Any, Literal, TypedDict
+from collections.abc import Callable, Collection, Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any, Literal, TypedDict, get_args
 
 import msgspec
 
+from holdfast.durations import FORMS, Duration, to_seconds
 from holdfast.errors import BadArguments, BadSettings
 from holdfast.model.cron import CATCH_UP, CatchUp, Schedule
 from holdfast.model.isolation import NO_LIMITS, Limits, of_database
@@ -21,15 +22,18 @@ from holdfast.model.job import (
     MIN_PRIORITY,
     AfterFailure,
 )
+from holdfast.model.mapping import Mapping
 from holdfast.model.retry import DEFAULT_RETRY, RetryLike, RetryPolicy, retry_policy
 from holdfast.model.text import checked_name, fits_in_a_list, nearest
 
 MAX_NAME = 200  # characters of a task, queue or tag
 MAX_KEY = 1000  # bytes
 MAX_REASON = 4000
+NOW_QUEUE = "now"  # of jobs that somebody waits for
 
-Seconds = float | timedelta
 Isolation = Literal["process"]
+HttpVerb = Literal["cancel", "pause", "resume", "output"]
+HTTP_VERBS: tuple[HttpVerb, ...] = get_args(HttpVerb)
 
 
 class SharedOptions(TypedDict, total=False):
@@ -38,7 +42,7 @@ class SharedOptions(TypedDict, total=False):
     queue: str
     priority: int
     max_attempts: int
-    reuse: Seconds | Literal["forever"] | None
+    reuse: Duration | Literal["forever"] | None
     after_failure: AfterFailure
     tags: Sequence[str]
 
@@ -46,9 +50,9 @@ class SharedOptions(TypedDict, total=False):
 class Options(SharedOptions, total=False):
     """The options of one enqueue: `task.using(…)`."""
 
-    delay: Seconds
+    delay: Duration
     run_at: datetime
-    expires: Seconds
+    expires: Duration
     key: str
     correlation_id: str
     conn: Any
@@ -59,8 +63,8 @@ class TaskOptions(SharedOptions, total=False):
 
     name: str | None
     retry: RetryLike
-    timeout: Seconds | None
-    progress_timeout: Seconds | None
+    timeout: Duration | None
+    progress_timeout: Duration | None
     isolation: Isolation | None
     limits: Limits | None
     env: Sequence[str]
@@ -69,6 +73,7 @@ class TaskOptions(SharedOptions, total=False):
     cron: str | None
     timezone: str | None
     catch_up: CatchUp | None
+    http: bool | Collection[HttpVerb]
 
 
 OPTIONS = frozenset(Options.__required_keys__ | Options.__optional_keys__)
@@ -82,12 +87,16 @@ ELSEWHERE = {  # what other job systems call an option of ours
 
 def no_such_options(unknown: Iterable[str], known: Iterable[str]) -> str:
     """`there is no option countdown (did you mean delay?); there are delay, key, …`"""
+    return no_such("option", unknown, known)
+
+
+def no_such(kind: str, unknown: Iterable[str], known: Iterable[str]) -> str:
     known = sorted(known)
     words = []
     for name in sorted(unknown):
         near = [ELSEWHERE[name]] if ELSEWHERE.get(name) in known else nearest(name, known)
         words.append(f"{name} (did you mean {near[0]}?)" if near else name)
-    return f"there is no option {', '.join(words)}; there are {', '.join(known)}"
+    return f"there is no {kind} {', '.join(words)}; there are {', '.join(known)}"
 
 
 class TaskDefaults(msgspec.Struct, frozen=True):
@@ -108,16 +117,23 @@ class TaskDefaults(msgspec.Struct, frozen=True):
     limits: Limits = NO_LIMITS
     env: tuple[str, ...] = ()
     database: bool = False
+    http: frozenset[str] | None = None  # what the holder of a job's token may do to it; None: not reachable over HTTP
+    mapping: Mapping | None = None  # of the adopted table whose rows are its jobs
 
 
 def checked_options(defaults: TaskDefaults, options: Options) -> dict[str, Any]:
     """The options of an enqueue, over the task's defaults, as a NewJob takes them."""
     where = f"{defaults.name}.using"
+    if defaults.mapping is not None:
+        raise BadArguments(
+            f"the jobs of {defaults.name} are the rows of an adopted table: insert a row, or call submit(…) of what "
+            "hf.adopt(…) returned"
+        )
     if unknown := options.keys() - OPTIONS:
         raise BadArguments(f"{where}: {no_such_options(unknown, OPTIONS)}")
     if "delay" in options and "run_at" in options:
         raise BadArguments(f"{where}: delay and run_at exclude each other")
-    checked = {
+    checked: dict[str, Any] = {
         "queue": queue_of(f"{where}: queue", options.get("queue", defaults.queue)),
         "priority": priority_of(where, options.get("priority", defaults.priority)),
         "max_attempts": _whole(where, "max_attempts", options.get("max_attempts", defaults.max_attempts), 1, 10_000),
@@ -127,6 +143,11 @@ def checked_options(defaults: TaskDefaults, options: Options) -> dict[str, Any]:
     }
     if "expires" in options:
         checked["expires_in"] = seconds(f"{where}: expires", options["expires"])
+        if 0 < checked["delay"] >= checked["expires_in"]:
+            raise BadArguments(
+                f"{where}: expires={options['expires']!r} is over when delay={options['delay']!r} is, so the job could "
+                "never start: both count from now"
+            )
     if options.get("key") is not None:
         checked["key"] = key_of(f"{where}: key", options["key"])
         checked["reuse"] = reuse_of(where, options["reuse"]) if "reuse" in options else defaults.reuse
@@ -140,12 +161,21 @@ def checked_options(defaults: TaskDefaults, options: Options) -> dict[str, Any]:
     return checked
 
 
+def urgent(where: str, options: Options) -> Options:
+    """The options of a job that somebody waits for: it starts at once, before all others."""
+    if given := options.keys() & {"queue", "priority", "delay", "run_at", "conn"}:
+        raise BadArguments(
+            f"{where}: a job to run now starts at once, with the highest priority; "
+            f"leave out {', '.join(sorted(given))}, or enqueue it"
+        )
+    return {**options, "queue": NOW_QUEUE, "priority": MAX_PRIORITY}
+
+
 def seconds(what: str, value: Any) -> float:
-    if isinstance(value, timedelta):
-        value = value.total_seconds()
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 3e9:
-        raise BadArguments(f"{what} must be 0 or more seconds (a number or a timedelta), not {value!r}")
-    return float(value)
+    try:
+        return to_seconds(value)
+    except ValueError:
+        raise BadArguments(f"{what} must be 0 or more {FORMS}, not {value!r:.80}") from None
 
 
 def reuse_of(where: str, value: Any) -> float | None:
@@ -248,8 +278,16 @@ def aware(what: str, value: Any) -> datetime | None:
         raise BadArguments(f"{what} is {value}, which is beyond the years a datetime can hold in UTC") from None
 
 
-def task_defaults(function: Callable[..., Any], given: TaskOptions) -> TaskDefaults:
-    """The options of `@hf.task(…)`, checked."""
+def moment_of(what: str, value: Any) -> datetime | None:
+    """An instant, where a timedelta would do as well."""
+    if value is not None and not isinstance(value, datetime):
+        hint = f": timedelta(seconds={value!r})" if type(value) in (int, float) else ""
+        raise BadArguments(f"{what} must be a timedelta{hint}, or a datetime with a time zone, not {value!r:.80}")
+    return aware(what, value)
+
+
+def task_defaults(function: Callable[..., Any], given: TaskOptions, mapping: Mapping | None = None) -> TaskDefaults:
+    """The options of `@hf.task(…)`, checked. `mapping`: of the adopted table whose rows are its jobs."""
     if unknown := given.keys() - TASK_OPTIONS:
         raise BadSettings(f"@task: {no_such_options(unknown, TASK_OPTIONS)}", number="HF1111")
     named = given.get("name") or getattr(function, "__name__", None)
@@ -276,8 +314,10 @@ def task_defaults(function: Callable[..., Any], given: TaskOptions) -> TaskDefau
         tags=names_of(f"{where}: tags", given.get("tags", ())),
         timeout=_time_limit(where, "timeout", given.get("timeout")),
         progress_timeout=_time_limit(where, "progress_timeout", given.get("progress_timeout")),
+        mapping=mapping,
         **_cron(where, given),
         **_isolation(where, given),
+        http=_http(where, name, given.get("http", False)),
     )
 
 
@@ -315,6 +355,25 @@ def _isolation(where: str, options: TaskOptions) -> dict[str, Any]:
     return {"isolation": isolation, "limits": limits or NO_LIMITS, "env": names, "database": database}
 
 
+def _http(where: str, name: str, given: Any) -> frozenset[str] | None:
+    if given is False:
+        return None
+    verbs = () if given is True else given
+    if given is not True and (
+        not isinstance(given, Collection) or isinstance(given, str) or not given or set(given) - set(HTTP_VERBS)
+    ):
+        raise BadSettings(
+            f"{where}: http is True, or what the holder of a job's token may do to it, as in "
+            f"http=[{', '.join(map(repr, HTTP_VERBS))}]; not {given!r:.80}",
+            number="HF1111",
+        )
+    if "/" in name:
+        raise BadSettings(
+            f"{where}: a slash in its name can't be part of an HTTP path; give it name=…", number="HF1111"
+        )
+    return frozenset(verbs)
+
+
 def _cron(where: str, options: TaskOptions) -> dict[str, Any]:
     cron, timezone, catch_up = options.get("cron"), options.get("timezone"), options.get("catch_up")
     if cron is None:
@@ -334,11 +393,13 @@ def changes(
     *,
     queue: str | None = None,
     priority: int | None = None,
-    delay: Seconds | None = None,
+    delay: Duration | None = None,
     run_at: datetime | None = None,
     tags: Sequence[str] | None = None,
 ) -> dict[str, Any]:
     """The changes to a job, checked."""
+    if all(value is None for value in (queue, priority, delay, run_at, tags)):
+        raise BadArguments("change: what is to change? Pass queue, priority, delay, run_at or tags")
     if delay is not None and run_at is not None:
         raise BadArguments("change: delay and run_at exclude each other")
     return {

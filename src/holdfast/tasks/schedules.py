@@ -32,7 +32,7 @@ def schedule_of(name: Any, bound: Any, *, cron: Any, timezone: Any, catch_up: An
     except BadSettings as error:
         raise BadSettings(f"{where}: {error.message}") from None
     return CronRecord(
-        name=name, task=new.task, args=new.args, expression=cron, timezone=timezone, catch_up=catch_up,
+        name=name, task=new.task, stored_args=new.args, expression=cron, timezone=timezone, catch_up=catch_up,
         queue=new.queue, priority=new.priority, max_attempts=new.max_attempts,
         tags=tuple(dict.fromkeys((*new.tags, cron_tag(name)))), next_at=schedule.after(now), now=now,
     )  # fmt: skip

@@ -168,6 +168,17 @@ class Signature:
             stored = f"the job was stored with ({', '.join(names)}), and "
         return UnfitArguments(f"{self._task}: {_message(error)}; {stored}this handler takes {self._signature}")
 
+    def encode_result(self, value: Any, *, limit: int) -> bytes:
+        """What the handler returned, as JSON. Raises Unfit if it can't be kept, or is not what the return hint says:
+        whoever asks for the result could not read it."""
+        data = encode(value, limit=limit)
+        if self.returns is not Any and type(value) is not self.returns:
+            try:
+                self._result.decode(data)
+            except UNREADABLE as error:
+                raise Unfit(f"it is not what the return hint says: {error}") from None
+        return data
+
     def result(self, data: bytes | None) -> Any:
         """A stored result, read by the handler's return hint."""
         try:

@@ -6,14 +6,15 @@ import inspect
 import typing
 from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, overload
 
 import msgspec
 
+from holdfast.durations import Duration
 from holdfast.errors import BadArguments, BadSettings, HoldfastError
 from holdfast.model.job import NewJob
 from holdfast.tasks.context import JobContext
-from holdfast.tasks.options import Options, TaskDefaults, checked_options
+from holdfast.tasks.options import Options, TaskDefaults, checked_options, seconds, urgent
 from holdfast.tasks.signature import Signature
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 # What other job systems call `enqueue`.
 FOREIGN_VERBS = {"delay", "apply_async", "send", "send_with_options", "defer", "defer_async", "schedule", "push", "kiq"}
+
+DEADLINE = 1.0  # seconds that run_now waits, unless it is told otherwise
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -54,12 +57,12 @@ class Enqueuer(Generic[P, R]):
         max_attempts, tags, correlation_id, conn."""
         return _Using(self.task, {**self._options, **options})
 
-    def bind(self, *args: P.args, **kwargs: P.kwargs) -> Bound[R]:
+    def bind(self, /, *args: P.args, **kwargs: P.kwargs) -> Bound[R]:
         """The task with these arguments, for `enqueue_many`."""
         task = self.task
-        payload = task.signature.encode(args, kwargs, limit=task.app.settings.max_args)
+        payload = task._signature.encode(args, kwargs, limit=task.app.settings.max_args)
         if self._template is None:
-            self._template = NewJob(task=task.name, args=b"", **checked_options(task.defaults, self._options))
+            self._template = NewJob(task=task.name, args=b"", **checked_options(task._defaults, self._options))
         return Bound(task, msgspec.structs.replace(self._template, args=payload), self._options.get("conn"))
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
@@ -69,6 +72,34 @@ class Enqueuer(Generic[P, R]):
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
         """`enqueue` without blocking the event loop."""
         return await self.task.app._asubmit(self.bind(*args, **kwargs))
+
+    # (No type can say "the handler's arguments, and a deadline": with one, arguments are checked when it is called.)
+    @overload
+    def run_now(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]: ...
+    @overload
+    def run_now(self, *args: Any, deadline: Duration, **kwargs: Any) -> Job[R]: ...
+
+    def run_now(self, *args: Any, **kwargs: Any) -> Job[R]:
+        """Store a job of the highest priority, run it in a slot that this process keeps free, and wait for it. Returns
+        its handle: `job.finished` says whether it was done by the deadline. If not, it goes on."""
+        return self.task.app._run_now(*self._urgent(args, kwargs))
+
+    @overload
+    async def arun_now(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]: ...
+    @overload
+    async def arun_now(self, *args: Any, deadline: Duration, **kwargs: Any) -> Job[R]: ...
+
+    async def arun_now(self, *args: Any, **kwargs: Any) -> Job[R]:
+        """`run_now` without blocking the event loop."""
+        return await self.task.app._arun_now(*self._urgent(args, kwargs))
+
+    def _urgent(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Bound[R], float]:
+        """A job to run now, and for how many seconds to wait for it."""
+        where = f"{self.task.name}.run_now"
+        if "deadline" in self.task._signature.hints:
+            raise BadArguments(f"{where}: deadline is how long to wait, so the handler needs another name for its own")
+        patience = seconds(f"{where}: deadline", kwargs.pop("deadline", DEADLINE))
+        return self.using(**urgent(where, self._options)).bind(*args, **kwargs), patience
 
     if not TYPE_CHECKING:  # a type checker would take every name for an attribute
 
@@ -83,7 +114,7 @@ class _Using(Enqueuer[P, R]):
     def __init__(self, task: Task[P, R], options: Options) -> None:
         super().__init__(options)
         self.task = task
-        checked_options(task.defaults, options)  # refuse bad options here, where they are written
+        checked_options(task._defaults, options)  # refuse bad options here, where they are written
 
 
 class Task(Enqueuer[P, R]):
@@ -94,16 +125,17 @@ class Task(Enqueuer[P, R]):
         self.task = self
         self.app = app
         self.name = defaults.name
-        self.defaults = defaults
+        self._defaults = defaults
         self.is_async = inspect.iscoroutinefunction(function)
-        self.signature = Signature(self.name, function)
+        self._signature = Signature(self.name, function)
         self.function = function
-        self.secrets = self.signature.secrets
-        self.schedule = defaults.schedule
-        if self.schedule is not None and self.signature.required:
+        self.secrets = self._signature.secrets
+        self._schedule = defaults.schedule
+        if self._schedule is not None and self._signature.required:
+            required = ", ".join(self._signature.required)
             raise BadSettings(
-                f"task {self.name}: nobody passes arguments to a cron's job; give {', '.join(self.signature.required)} "
-                "a default, or put the cron on a task of its own that enqueues this one"
+                f"task {self.name}: nobody passes arguments to a cron's job; give {required} a default, or put "
+                "the cron on a task of its own that enqueues this one"
             )
         self.__doc__ = function.__doc__
         self.__name__ = self.name
@@ -116,39 +148,40 @@ class Task(Enqueuer[P, R]):
     @function.setter
     def function(self, function: Callable[..., Any]) -> None:
         self._function = self.__wrapped__ = function
-        # Calls it with stored arguments. A handler that needs resources is run `equipped`.
-        self.run = self.signature.caller(self._unequipped if self.signature.uses else function)
+        # Calls it with stored arguments. A handler that needs resources is run `_equipped`.
+        self._run = self._signature.caller(self._unequipped if self._signature.uses else function)
 
     def _unequipped(self, *args: Any, **kwargs: Any) -> Any:
-        raise HoldfastError(f"{self.name} asks for resources ({', '.join(self.signature.uses)}): a worker opens them")
+        raise HoldfastError(f"{self.name} asks for resources ({', '.join(self._signature.uses)}): a worker opens them")
 
-    def equipped(self, values: dict[str, Any]) -> Equipped:
+    def _equipped(self, values: dict[str, Any]) -> Equipped:
         """The task with its resources."""
         return Equipped(self, values)
 
     def _call(self, *args: Any, **kwargs: Any) -> Any:
-        missing = self.signature.uses.keys() - kwargs.keys()
+        missing = self._signature.uses.keys() - kwargs.keys()
         if missing:
             name = sorted(missing)[0]
             raise BadArguments(f"{self.name}: a direct call opens no resources; pass it by name, as in {name}=…")
-        if self.signature.takes_context:
+        if self._signature.takes_context:
             return self.function(JobContext.detached(self.name), *args, **kwargs)
         return self.function(*args, **kwargs)
 
     def __repr__(self) -> str:
-        return f"<Task {self.name}: queue {self.defaults.queue}, {self.defaults.max_attempts} attempts>"
+        return f"<Task {self.name}: queue {self._defaults.queue}, {self._defaults.max_attempts} attempts>"
 
 
 class Equipped:
     """A task with the resources its handler asks for."""
 
-    __slots__ = ("defaults", "is_async", "run", "secrets")
+    __slots__ = ("_defaults", "_run", "_signature", "is_async", "secrets")
 
     def __init__(self, task: Task[..., Any], values: dict[str, Any]) -> None:
-        self.defaults = task.defaults
+        self._defaults = task._defaults
         self.is_async = task.is_async
         self.secrets = task.secrets
-        self.run = task.signature.caller(partial(task.function, **values))
+        self._signature = task._signature
+        self._run = task._signature.caller(partial(task.function, **values))
 
 
 class SyncTask(Task[P, R]):

@@ -14,20 +14,25 @@ from contextlib import contextmanager
 from contextvars import copy_context
 from typing import Any, TypeVar
 
+from holdfast.adopting import Adopted
 from holdfast.app import Holdfast
 from holdfast.job import Job
+from holdfast.model.mapping import Mapping
 from holdfast.runners.base import WorkerLink
 from holdfast.runners.event_loop import Slot
 from holdfast.runners.inprocess import InProcessRunner
 from holdfast.settings import Settings
+from holdfast.store.adopted import SameKey
 from holdfast.store.base import Store
 from holdfast.tasks.attempt import Attempt
 from holdfast.tasks.current import current_worker
 from holdfast.tasks.hooks import Hooks
 from holdfast.tasks.task import Bound, Task
+from holdfast.testing.clock import Clock
 from holdfast.worker.desk import Desk
 from holdfast.worker.rescuer import Rescuer
 from holdfast.worker.retention import Retention
+from holdfast.worker.settler import settle
 from holdfast.worker.watchdog import catch_up
 
 R = TypeVar("R")
@@ -44,7 +49,7 @@ class CallerRunner(InProcessRunner):
         *, hooks: Hooks | None = None,
     ) -> None:  # fmt: skip
         super().__init__(1, tasks, store, settings, hooks=hooks)
-        self._is_async = {name: task.is_async for task in self.tasks for name in (task.name, *task.defaults.aliases)}
+        self._is_async = {name: task.is_async for task in self.tasks for name in (task.name, *task._defaults.aliases)}
         self.raised: dict[str, BaseException | None] = {}
 
     def start(self, attempts: Sequence[Attempt]) -> None:
@@ -87,8 +92,12 @@ def drain_here(app: Holdfast, worker: str, queues: tuple[str, ...] | None, limit
     for runner in group.runners:
         desk.add(runner)
     group.open(WorkerLink(worker=worker, outcomes=desk.ended, stack_taken=lambda attempt, stack: None))
+
+    def woke(mapping: Mapping) -> None:
+        desk.wakeups.due_in(0.0)
+
     try:
-        while not (desk.idle() and (desk.found_all or desk.mandate.budget == 0)):
+        while not (desk.idle() and (desk.mandate.budget == 0 or (desk.found_all and not settle(store, woke)))):
             if not desk.turn() and not any(runner.run_started() for runner in callers):
                 desk.wait(0.05)
     finally:
@@ -127,12 +136,16 @@ class Inline:
     """Replaces the enqueueing methods on the application object itself, so that enqueueing outside of tests pays
     nothing for this mode."""
 
-    def __init__(self, app: Holdfast) -> None:
+    def __init__(self, app: Holdfast, clock: Clock) -> None:
         self._app = app
+        self._clock = clock
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        mine = {"_submit": self.submit, "enqueue_many": self.enqueue_many, "enqueue_stream": self.enqueue_stream}
+        mine = {
+            "_submit": self.submit, "_submit_row": self.submit_row, "enqueue_many": self.enqueue_many,
+            "enqueue_stream": self.enqueue_stream,
+        }  # fmt: skip
         before = {name: vars(self._app).get(name) for name in mine}
         vars(self._app).update(mine)
         try:
@@ -147,6 +160,14 @@ class Inline:
     def submit(self, bound: Bound[R]) -> Job[R]:
         job = Holdfast._submit(self._app, bound)
         if bound.conn is None and _begins(bound, job):
+            self.run([job.id])
+            job.refresh()
+        return job
+
+    def submit_row(self, table: Adopted, row: dict[str, Any], same: SameKey, conn: Any) -> Job[Any]:
+        job = Holdfast._submit_row(self._app, table, row, same, conn)
+        if conn is None and (job.created or same.after_failure == "retry"):
+            self._clock.take_over_rows(self._app.store)
             self.run([job.id])
             job.refresh()
         return job

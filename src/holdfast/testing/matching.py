@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.durations import Duration
 from holdfast.model.job import JobRecord
 from holdfast.model.payload import Unfit, encode
 from holdfast.tasks.options import Options, aware, seconds
@@ -41,5 +42,5 @@ def fits(record: JobRecord, options: Options) -> bool:
     return "delay" not in options or record.run_at == record.created_at + _delta(options["delay"])
 
 
-def _delta(value: float | timedelta) -> timedelta:
+def _delta(value: Duration) -> timedelta:
     return timedelta(seconds=seconds("delay", value))

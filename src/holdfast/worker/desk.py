@@ -162,7 +162,7 @@ class Desk:
         self.outbox = outbox = Outbox(worker, store, self.in_flight, meters, quarantine_after=settings.quarantine_after)
         self.claims = claims = Claims(
             worker, queues, settings.lease, slots, self.in_flight, outbox, mandate,
-            prefetch=not settings.after_job_delay,
+            prefetch=not settings.after_job_delay, most=settings.claim_size,
         )  # fmt: skip
         self.poller = poller = Poller(slots, Peers(store, claims), VainWakeups(store.reads.newest), settings.backoff)
         self.wakeups = Wakeups(poller, slots, bell)
@@ -193,7 +193,7 @@ class Desk:
         """One turn of the loop. False: there was nothing to do, so `wait`."""
         self.wakeups.handle()
         self.ended.collect()
-        now = time.monotonic()
+        now = self.meters.turned = time.monotonic()
         self.intake.give_back_late(now)
         self.poller.tick(now)
         step = next_step(self._state(now))
@@ -213,7 +213,7 @@ class Desk:
 
     def wait(self, longest: float | None = None) -> None:
         """Until an attempt ends, a wake-up arrives, or it is time for something."""
-        now = time.monotonic()
+        now = self.meters.turned = time.monotonic()
         until = deadline(self._state(now), self._timers(), has_peers=self.poller.peers.exist)
         seconds = longest
         if until is not None:

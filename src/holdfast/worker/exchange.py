@@ -71,7 +71,9 @@ class Exchange:
         patient = self._mandate.claiming and self._poller.look_follows(claim, time.monotonic())
         trip = self._outbox.load(claim, patient=patient)
         under_way.append(trip)
-        self._meters.polls += claim is not None
+        if claim is not None:
+            self._meters.polls += 1
+            self._meters.poll_meter.began(trip.departed)
         try:
             trips.depart(trip.outcomes, None if claim is None else claim.wants, trip.spent_leases)
         except ValueRefused as error:
@@ -89,6 +91,7 @@ class Exchange:
         try:
             claimed = trips.claimed()
             if claimed is not None and trip.claim is not None:
+                self._measure(trip, claimed)
                 much = trips.overlaps and _brought_much(trip.claim, claimed)
                 if much and follow_up is not None and time.monotonic() < overlap_until:
                     self._overlap(trips, under_way, claimed, follow_up)
@@ -105,6 +108,7 @@ class Exchange:
         under_way.popleft()
         try:
             if claimed is None and done.refused is None and trip.claim is not None:
+                self._measure(trip, done.claimed)
                 self._start(trip, done.claimed)
         except BaseException:
             if trip.claim is not None and trip.claim_unknown:
@@ -141,11 +145,18 @@ class Exchange:
 
     def _plan(self, trip: RoundTrip, claimed: Claimed) -> None:
         assert trip.claim is not None
-        now = self._meters.last_poll = time.monotonic()
+        now = time.monotonic()
         if claimed.jobs:
             trip.claim.slots.prefetch.weigh(len(claimed.jobs), sum([len(job.args) for job in claimed.jobs]))
             self._events.claimed(claimed.jobs)
         self._poller.plan(trip, claimed, now)
+
+    def _measure(self, trip: RoundTrip, claimed: Claimed) -> None:
+        """A poll was answered. What is due and locked by others was tried for, and lost."""
+        now, found = time.monotonic(), len(claimed.jobs)
+        self._meters.poll_meter.succeeded(
+            now, found=found, tried=bool(found or claimed.more), seconds=now - trip.departed
+        )
 
     def _refused(self, trip: RoundTrip, error: RowLocked | ValueRefused) -> None:
         """Something among the outcomes is to blame. They go one by one from now on; then the look that this was is

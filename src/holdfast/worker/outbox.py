@@ -12,7 +12,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from holdfast import events
-from holdfast.errors import OutcomeUnknown, StoreError
+from holdfast.errors import OutcomeUnknown, ResultMisfit, StoreError
 from holdfast.model.job import ClaimedJob, Wants
 from holdfast.model.lifecycle import State
 from holdfast.model.outcome import NOT_COMMITTED, Crash, Error, Outcome, Verb, given_back, returned
@@ -75,14 +75,16 @@ class OutcomeEvents:
                 self._emit(verb, len(of_verb), of_verb)
                 continue
             for outcome in of_verb:
-                self._emit(verb, 1, [outcome], job=str(outcome.id))
+                # The line of its last attempt has said that none are left, unless the database refused that outcome.
+                unsaid = outcome.error is not None and outcome.error.code in (UNRECORDABLE, RESULT_MISFIT)
+                self._emit(verb, 1, [outcome], job=str(outcome.id), logged=unsaid)
 
     def succeeded(self, held: ClaimedJob) -> None:
         """Its handler recorded the success itself."""
         self._emit("succeed", 1, [returned(held, None)])
 
     def _emit(
-        self, verb: Verb, count: int, outcomes: Sequence[Outcome], but: Sequence[Outcome] = (), **fields: str
+        self, verb: Verb, count: int, outcomes: Sequence[Outcome], but: Sequence[Outcome] = (), **fields: Any
     ) -> None:
         def jobs() -> list[dict[str, Any]]:
             found = [outcome for outcome in outcomes if outcome.verb == verb and outcome not in but]
@@ -100,6 +102,8 @@ def expire(store: Store) -> None:
 
 BATCH = 2_000  # jobs recorded, and jobs claimed, in one round trip: jobs in flight beyond them run meanwhile
 LOCKED = 20.0  # seconds before an outcome is sent again whose row someone has locked
+UNRECORDABLE = "UNRECORDABLE"  # the code of an attempt that left a value which the database refused
+RESULT_MISFIT = "RESULT_MISFIT"  # the same of a result that doesn't fit its row in an adopted table
 CRASH_LOCKED = 1.0  # the same for a crash
 
 
@@ -284,8 +288,11 @@ class Outbox:
             self.one_by_one = True
             return
         [culprit] = outcomes
-        if culprit.error is not None and culprit.error.code == "UNRECORDABLE":
+        if culprit.error is not None and culprit.error.code == UNRECORDABLE:
             self.outcomes.append(self.outcomes.pop(0))
             raise refused
-        error = Error("UNRECORDABLE", f"the database refused what this attempt left: {refused}")
+        if isinstance(refused, ResultMisfit):
+            error = Error(RESULT_MISFIT, refused.message)
+        else:
+            error = Error(UNRECORDABLE, f"the database refused what this attempt left: {refused}")
         self.outcomes[0] = Outcome("fail", culprit.id, culprit.fence, "errored", error=error)

@@ -23,9 +23,10 @@ class Claims:
 
     def __init__(
         self, worker: str, queues: tuple[str, ...] | None, lease: float, slots: SlotTable, in_flight: InFlight,
-        outbox: Outbox, mandate: Mandate, *, prefetch: bool,
+        outbox: Outbox, mandate: Mandate, *, prefetch: bool, most: int,
     ) -> None:  # fmt: skip
-        """`prefetch`: False with `after_job_delay`, which asks for a pause between two jobs."""
+        """`prefetch`: False with `after_job_delay`, which asks for a pause between two jobs. `most`: jobs that one
+        claim may take; 0: any number."""
         self._worker = worker
         self._queues = queues
         self._lease = lease
@@ -34,14 +35,17 @@ class Claims:
         self._outbox = outbox
         self._mandate = mandate
         self._prefetch = prefetch
+        self._most = min(most or BATCH, BATCH)
         self.unknown: list[str] = []  # fences of claims whose reply was lost
 
     def limits(self, slots: RunnerSlots) -> tuple[int, int]:
         """How many jobs to claim for free slots, and how many ahead of them, which will start soon (`RunnerSlots`).
-        Fewer if outcomes pile up, which is the worker's back-pressure, or if a drain's budget is nearly spent."""
+        Fewer if `claim_size` says so, if outcomes pile up, which is the worker's back-pressure, or if a drain's budget
+        is nearly spent."""
         room = slots.free
         if self._prefetch:
-            room = min(BATCH, room + slots.prefetchable - self._outbox.backlog)
+            room += slots.prefetchable - self._outbox.backlog
+        room = min(room, self._most)
         if self._mandate.budget is not None:
             room = min(room, self._mandate.budget)
         limit = max(0, min(slots.free, room))
@@ -57,10 +61,11 @@ class Claims:
     def make(self, slots: RunnerSlots, at_least: int = 1) -> RunnerClaim | None:
         """For all that this runner can take now; None if that is less than `at_least`."""
         limit, ahead = self.limits(slots)
-        if limit + ahead < at_least:
+        tasks = tuple(task for task in slots.tasks if task not in self._mandate.refused)
+        if limit + ahead < at_least or not tasks:
             return None
         wants = Wants(
-            fence=str(uuid.uuid4()), worker=self._worker, tasks=slots.tasks, queues=self._queues,
+            fence=str(uuid.uuid4()), worker=self._worker, tasks=tasks, queues=self._queues,
             told=slots.take_lanes(), limit=limit, ahead=ahead, lease=self._lease, held=len(self._in_flight),
             thorough=self._mandate.exhaustive,
         )  # fmt: skip
@@ -220,7 +225,8 @@ class Poller:
         self.peers = peers
         self.vain = vain
         self.listening = False  # wake-ups arrive
-        self.empty_polls = 0  # in a row
+        self.empty_polls = 0  # in a row; one look is one poll, for however many runners it is
+        self._counted = False  # this look, among the empty ones or as one that found something
         self.nothing_due = False  # the last look was for all runners, at all lanes, and found nothing
         self.look_at: float | None = None  # when to look again by our own account
         self.due_at: float | None = None  # when a job falls due that somebody told us of
@@ -266,6 +272,7 @@ class Poller:
 
     def begin(self, looking: Sequence[RunnerSlots]) -> None:
         """A look begins, for these runners. Wake-ups from here on are about something newer."""
+        self._counted = False
         self.nothing_due = len(looking) == len(self._slots)  # else some runner is full, and nobody looks for it
         if self.nothing_due and all(slots.look_everywhere for slots in looking):
             self.look_at = None  # this is that look
@@ -284,7 +291,7 @@ class Poller:
         if claimed.jobs or claimed.more or claimed.passed or wants.told:
             self.nothing_due = False
         if claimed.jobs:
-            self.empty_polls = 0
+            self.empty_polls, self._counted = 0, True
         if claimed.jobs or claimed.more:
             self.vain.found()
         if claimed.more and not claimed.jobs:
@@ -308,17 +315,19 @@ class Poller:
             next_due = self.peers.due_in(next_due)
         else:
             self.peers.announce_due = False
+        first = not self._counted
         wait = self.wait(next_due)
         if claimed.jobs:
             wait = ONCE_MORE if wait is None else min(wait, ONCE_MORE)
         if wait is not None:
             self.look_within(wait, now)
-        if not claimed.jobs:
+        if first:
             events.emit("polled", empty_polls=self.empty_polls, wait=wait or 0.0)
 
     def wait(self, next_due: float | None) -> float | None:
         """Seconds until the next look after one that left nothing; None: until a wake-up."""
-        self.empty_polls += 1
+        if not self._counted:
+            self.empty_polls, self._counted = self.empty_polls + 1, True
         due = None if next_due is None else max(0.0, next_due)
         if self.listening:
             return due

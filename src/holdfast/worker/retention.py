@@ -15,6 +15,8 @@ FORGET_WORKERS = 3600.0  # seconds after which the row of a worker that is gone 
 PENDING_EVERY = 300.0  # seconds between two looks at the list of jobs with pending work
 PENDING_BATCH = 1000
 AUDIT_BATCH = 1000
+ROLLUPS_EVERY = 300.0  # seconds between two looks for rollups that are no longer kept
+ROLLUPS_BATCH = 5000
 
 
 class Retention:
@@ -25,16 +27,23 @@ class Retention:
         self._after_id = 0
         self._next = time.monotonic() + EVERY / 60
         self._pending_next = self._next
+        self._rollups_next = self._next
 
     def step(self) -> None:
         if time.monotonic() >= self._pending_next:
             self.drop_pending()
+        if time.monotonic() >= self._rollups_next:
+            self.forget_rollups()
         if time.monotonic() >= self._next:
             self.walk()
 
     def drop_pending(self) -> None:
         full = all(self._store.retention.drop_pending(PENDING_BATCH) == PENDING_BATCH for _ in range(STEPS))
         self._pending_next = time.monotonic() + (0.0 if full else PENDING_EVERY)
+
+    def forget_rollups(self) -> None:
+        full = all(self._store.rollups.forget(ROLLUPS_BATCH) for _ in range(STEPS))
+        self._rollups_next = time.monotonic() + (0.0 if full else ROLLUPS_EVERY)
 
     def walk(self) -> None:
         deleted = 0
@@ -45,6 +54,7 @@ class Retention:
             if reached is None:
                 self._next = time.monotonic() + EVERY
                 self._store.workers.forget(FORGET_WORKERS)
+                self._store.alerts.forget(self._failed)
                 self._forget_calls()
                 break
         if deleted:

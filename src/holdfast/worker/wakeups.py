@@ -152,16 +152,17 @@ def seconds_of(text: str) -> float | None:
 class Listener:
     def __init__(
         self, store: Store, wakeups: Wakeups, *, queues: tuple[str, ...] | None, requested: Callable[[], None],
-        peers_changed: Callable[[], None], listening: Callable[[bool], None],
+        peers_changed: Callable[[], None], listening: Callable[[bool], None], table_written: Callable[[int], None],
     ) -> None:  # fmt: skip
         """`requested`: somebody asked for a pause, a cancel or a stack. `peers_changed`: a worker came or left.
-        `listening`: wake-ups arrive from now on, or no longer."""
+        `listening`: wake-ups arrive from now on, or no longer. `table_written`: somebody wrote to an adopted table."""
         self._store = store
         self._wakeups = wakeups
         self._queues = queues
         self._requested = requested
         self._peers_changed = peers_changed
         self._listening = listening
+        self._table_written = table_written
         self._stopping = threading.Event()
         self._failures = 0
         self._reported_unreadable = False
@@ -210,6 +211,8 @@ class Listener:
         elif kind == "changed":
             self._wakeups.wake()
             self._requested()
+        elif kind == "inbox":
+            self._table_written(turn or 0)
         elif kind == "workers":
             self._peers_changed()
         elif kind == "moved":

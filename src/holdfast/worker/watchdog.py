@@ -1,23 +1,29 @@
 """Looks at the database once a lease or sooner, and does what it finds due: takes back jobs whose worker went silent,
-fires crons, cancels expired jobs, releases what a pause held that is over, deletes old jobs. Any number of watchdogs
-may run: each of these things is done only once.
+fires crons, cancels expired jobs, releases what a pause held that is over, deletes old jobs, carries on what operators
+do to many jobs. Any number of watchdogs may run: each of these things is done only once.
 
 A lease that expired does not always mean a dead worker: see rescuer.py."""
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from random import SystemRandom
 
 from holdfast import events
 from holdfast.errors import OutcomeUnknown, SchemaOutdated, StoreError
-from holdfast.model.job import DEFAULT_GRACE, Look
+from holdfast.model.job import DEFAULT_GRACE, Look, StopRequest
 from holdfast.model.peers import Place
 from holdfast.settings import Settings
 from holdfast.store.base import Store
+from holdfast.store.bulk_calls import SILENT
+from holdfast.store.rollups import BATCH as FOLDED
+from holdfast.worker.bulk_calls import CarryOn
 from holdfast.worker.cron import Crons
+from holdfast.worker.judge import Judge
 from holdfast.worker.loop import Loop
+from holdfast.worker.mandate import Meters
 from holdfast.worker.neighbours import Neighbours, NeighbourWatch
 from holdfast.worker.outbox import expire
 from holdfast.worker.rescuer import Rescuer, Trust, now
@@ -42,8 +48,11 @@ class Presence:
         self, store: Store, id: str, *, name: str, host: str, queues: tuple[str, ...] | None, tasks: tuple[str, ...],
         crons: Sequence[str] = (), lease: float, slots: Callable[[], int],
         is_open: Callable[[], bool], grace: float = DEFAULT_GRACE, timeouts: Mapping[str, float] | None = None,
+        runners: Callable[[], Sequence[tuple[int, Sequence[str]]]] = tuple,
+        meters: Meters | None = None,
     ) -> None:  # fmt: skip
-        """`slots`: how many there are. `is_open`: the desk hears wake-ups and has a free slot."""
+        """`slots`: how many there are; `runners`: for which tasks. `is_open`: the desk hears wake-ups and has a free
+        slot."""
         self._store = store
         self.id = id
         self._name = name
@@ -54,8 +63,11 @@ class Presence:
         self._lease = lease
         self._grace = grace
         self._timeouts = timeouts
+        self._meters = meters or Meters()
         self._is_open = is_open
         self._slots = slots
+        self._runners = runners
+        self._lost_claims = 0  # as of the last count
         self._announced = False  # the other workers know that there is one more to wake
         self.place = Place()  # among its peers, as of the last look
         self.leaving = False  # the worker stops: its row is about to be deleted, so it is not written again
@@ -65,13 +77,19 @@ class Presence:
             self._store.workers.register(
                 id=self.id, name=self._name, host=self._host, pid=os.getpid(), queues=self._queues, tasks=self._tasks,
                 slots=self._slots(), crons=self._crons, lease=self._lease,
-                grace=self._grace, timeouts=self._timeouts,
+                grace=self._grace, timeouts=self._timeouts, runners=self._runners(),
             )  # fmt: skip
 
     def look(self) -> Look:
-        """Mark the worker present, and read what concerns it."""
-        is_open = self._is_open()
-        look = self._store.look(self.id, self._tasks, self._queues, self._crons, open=is_open)
+        """Mark the worker present, and read what concerns it. This is a poll, too: it tells when the next job falls
+        due, and the desk, if it lives, acts on that."""
+        is_open, meters = self._is_open(), self._meters
+        lives = meters.desk_lives
+        polling = meters.polling(looking=lives)
+        look = self._store.look(self.id, self._tasks, self._queues, self._crons, open=is_open, polling=polling)
+        if lives:
+            meters.poll_meter.began(time.monotonic())
+            meters.poll_meter.succeeded(time.monotonic())
         if not look.known:
             # A failover lost the row, or another worker took us for dead. Whoever lists workers would miss us.
             self.register()
@@ -81,6 +99,11 @@ class Presence:
             self._store.wakeups.notify(workers=True)
         self.place = look.place
         return look
+
+    def new_lost_claims(self) -> int:
+        """Claims that others won, since this was asked the last time."""
+        before, self._lost_claims = self._lost_claims, self._meters.poll_meter.lost_claims
+        return self._lost_claims - before
 
     def unregister(self) -> None:
         self._store.workers.unregister(self.id)
@@ -93,6 +116,7 @@ AGAIN = 1.0  # seconds after which a look that failed, or left something to do, 
 SLOW = 1.0  # seconds a look may take before we doubt that leases could be renewed meanwhile
 CHANCE = SystemRandom()  # the application may have seeded the common one, and rely on what it yields
 FIND_PRIMARY_EVERY = 30.0  # seconds between two checks whether another server takes writes
+LOOK_EVERY = 30.0  # seconds, and a lease at most: others shall see within a minute that a worker no longer polls
 MARGIN = 0.05  # seconds after a lease's end to look: its holder may be renewing just now
 
 
@@ -102,10 +126,10 @@ class Watchdog:
     def __init__(
         self, store: Store, settings: Settings, presence: Presence, rescuer: Rescuer, neighbours: Neighbours,
         crons: Crons, trust: Trust, wakeups: Wakeups, *, misfit: Callable[[StoreError], None],
-        stop_requested: Callable[[], None],
+        stop_requested: Callable[[StopRequest], None], adopted: Callable[[bool], None],
     ) -> None:  # fmt: skip
         """`misfit` is called if the schema no longer serves this code, `stop_requested` if people asked the worker to
-        stop."""
+        stop, `adopted` with each look: whether any table is."""
         self._store = store
         self._lease = settings.lease
         self._presence = presence
@@ -115,9 +139,12 @@ class Watchdog:
         self._wakeups = wakeups
         self._misfit = misfit
         self._stop_requested = stop_requested
+        self._adopted = adopted
         self._requested = False  # people may have asked for something since the last look
         self._requests_read_at = 0.0
         self._retention = Retention(store, finished=settings.keep_finished, failed=settings.keep_failed)
+        self._carry_on = CarryOn(store)
+        self._judge = Judge(store, settings.alert_thresholds, presence.id)
         self._neighbour_watch = NeighbourWatch(store, neighbours, rescuer, trust, failed=self._look_now)
         self._loop = Loop("watchdog", self._step)
         primary = [Loop("servers", self._find_primary)] if store.db.has_several_hosts else []
@@ -135,11 +162,13 @@ class Watchdog:
     def stop(self, timeout: float) -> None:
         for loop in self._loops[:-1]:
             loop.stop(0.0)
+        self._carry_on.stop()
         self._loop.stop(timeout)
 
     def join(self, timeout: float) -> None:
         for loop in self._loops:
-            loop.join(timeout / len(self._loops))
+            loop.join(timeout / (len(self._loops) + 1))
+        self._carry_on.join(timeout / (len(self._loops) + 1))
 
     @property
     def owes_look(self) -> bool:
@@ -175,6 +204,7 @@ class Watchdog:
             self._patiently(self._look)
             if self._presence.place.rank == 0:
                 self._patiently(self._retention.step)
+                self._patiently(self._judge.step)
         if self._requested and began >= self._requests_read_at + REQUESTS_EVERY:
             self._requested, self._requests_read_at = False, began
             self._patiently(self._read_requests)
@@ -184,8 +214,8 @@ class Watchdog:
         return wait
 
     def _read_requests(self) -> None:
-        if self._store.workers.stop_requested(self._presence.id):
-            self._stop_requested()
+        if request := self._store.workers.stop_requested(self._presence.id):
+            self._stop_requested(request)
 
     def _find_primary(self) -> float:
         self._patiently(self._store.db.look_around)
@@ -222,15 +252,22 @@ class Watchdog:
         if look.misfit is not None:
             self._misfit(look.misfit)
         if look.stop_requested:
-            self._stop_requested()
+            self._read_requests()
+        self._adopted(look.adopted)
         trusted = self._trust.established
         if look.expired_leases and trusted:
             self._rescuer.rescue_expired()
+        if look.bulk_seen is not None and look.bulk_seen <= -SILENT and trusted:
+            self._carry_on.begin()
         if self._crons.declared:
             self._plan_tick(look.next_tick)  # another worker may have declared, or people resumed, an earlier one
         self._owes_look = not self._crons.declared or (look.expired_leases and not trusted)
         if look.expired_jobs:
             expire(self._store)
+        if look.deltas:
+            self._fold(now() + AGAIN)
+        if lost := self._presence.new_lost_claims():
+            self._store.rollups.lost_claims(lost)
         self._look_at = now() + self._next_look(look)
         if look.ended_holds:
             self._let_go(now() + AGAIN)
@@ -261,8 +298,16 @@ class Watchdog:
         if look.expired_leases:
             # Taken back just now, or not trusted yet, or locked by someone: see soon.
             return max(MARGIN, AGAIN if self._trust.established else self._trust.seconds_left)
-        ends = [at for at in (look.next_lease_end, look.next_pause_end) if at is not None]
-        return min([self._lease, *(max(MARGIN, at + MARGIN) for at in ends)])
+        silent = None if look.bulk_seen is None else max(AGAIN, SILENT + look.bulk_seen)
+        ends = [at for at in (look.next_lease_end, look.next_pause_end, silent) if at is not None]
+        return min([self._lease, LOOK_EVERY, *(max(MARGIN, at + MARGIN) for at in ends)])
+
+    def _fold(self, until: float) -> None:
+        """Add up what happened to jobs. If that takes long, the next look goes on with it."""
+        while self._store.rollups.fold() >= FOLDED:
+            if now() > until:
+                self._look_at = min(self._look_at, now() + AGAIN)
+                return
 
     def _let_go(self, until: float) -> None:
         """Let go of jobs whose hold has ended. If that takes long, look again before going on with it."""

@@ -10,10 +10,11 @@ import time
 import uuid
 from collections.abc import Callable, Iterable
 from itertools import islice
+from typing import TYPE_CHECKING
 
 from holdfast import events
 from holdfast.errors import HoldfastError, StoreError
-from holdfast.model.job import Processed
+from holdfast.model.job import Processed, StopRequest
 from holdfast.model.text import checked_name
 from holdfast.model.why import Unserved, unserved
 from holdfast.runners.base import RunnerGroup, WorkerLink
@@ -22,10 +23,15 @@ from holdfast.store.base import Store
 from holdfast.worker.cron import Crons
 from holdfast.worker.desk import Desk
 from holdfast.worker.heartbeat import Heartbeat
+from holdfast.worker.mandate import BREATH
 from holdfast.worker.neighbours import meet
 from holdfast.worker.rescuer import Rescuer, Trust
+from holdfast.worker.settler import Settler
 from holdfast.worker.wakeups import Listener
 from holdfast.worker.watchdog import SPREAD, Presence, Watchdog
+
+if TYPE_CHECKING:
+    from holdfast.worker.probes import Pages
 
 # Warns at the start of a worker of due jobs that no worker can run, itself included. It costs one short read; without
 # it nobody would notice a misspelt queue or a forgotten deployment.
@@ -42,7 +48,7 @@ def warn_of_unserved(store: Store) -> None:
     for one in found:
         waiting = one.waiting
         events.emit(
-            "unserved", queue=waiting.queue, task=waiting.task, many=f"{waiting.jobs}{'+' * waiting.more}",
+            "unserved", queue=waiting.queue, task=waiting.task, many=f"{waiting.due}{'+' * waiting.more}",
             because=_because(one),
         )  # fmt: skip
 
@@ -150,7 +156,8 @@ class Worker:
         self._misfit: HoldfastError | None = None
         self._ended = threading.Event()
         self._trust = trust = Trust(settings.lease)
-        self.desk = Desk(self.id, store, settings, self._queues, connection_broke=trust.revoke)
+        served = self._queues or {task.queue for task in runners.tasks}
+        self.desk = Desk(self.id, store, settings.serving(served), self._queues, connection_broke=trust.revoke)
         for runner in runners.runners:
             self.desk.add(runner)
         if runners.suspect_runner is not None:
@@ -167,23 +174,33 @@ class Worker:
             store, self.id, name=self.name, host=host, queues=self._queues, tasks=self.tasks, crons=self.crons.names,
             lease=settings.lease, slots=lambda: self.slots, is_open=lambda: self.desk.open, grace=settings.grace,
             timeouts={name: task.timeout for task in runners.tasks for name in task.names if task.timeout is not None},
+            runners=lambda: [(slots.runner.slots, slots.tasks) for slots in self.desk.slots],
+            meters=self.desk.meters,
         )  # fmt: skip
         rescuer = Rescuer(
             self.id, store, quarantine_after=settings.quarantine_after, job_due_in=self.desk.wakeups.due_in
         )
+        self._settler = Settler(store, settings, runners.tasks, self.desk)
         self.watchdog = Watchdog(
             store, settings, self._presence, rescuer, self._neighbours, self.crons, trust, self.desk.wakeups,
-            misfit=self._stop_for, stop_requested=self._stop_as_requested,
+            misfit=self._stop_for, stop_requested=self._stop_as_requested, adopted=self._settler.noticed,
         )  # fmt: skip
         self._listener = Listener(
             store, self.desk.wakeups, queues=self._queues, requested=self._requested,
             peers_changed=lambda: self.watchdog.look_soon(SPREAD), listening=self._listening,
+            table_written=self._settler.written,
         )  # fmt: skip
         self._shutdown = Shutdown(self.id, self.desk, runners, settings.grace)
 
     @property
     def tasks(self) -> tuple[str, ...]:
         return tuple(name for slots in self.desk.slots for name in slots.tasks)
+
+    def pages(self) -> Pages:
+        """What it tells monitors of itself, over HTTP."""
+        from holdfast.worker.probes import Pages  # only those that are asked to listen need it
+
+        return Pages(self._store, self.desk.meters)
 
     @property
     def slots(self) -> int:
@@ -198,7 +215,7 @@ class Worker:
             self._listener.start()
             while not self._shutdown.asked:
                 if not self.desk.turn():
-                    self.desk.wait()
+                    self.desk.wait(BREATH)
             self._shutdown.finish()
         finally:
             self._end()
@@ -215,8 +232,7 @@ class Worker:
             return self._processed()
         try:
             while not self._shutdown.asked and (deadline is None or time.monotonic() < deadline):
-                empty = self.desk.found_all and not self.watchdog.owes_look
-                if self.desk.idle() and (empty or self.desk.mandate.budget == 0):
+                if self.desk.idle() and (self.desk.mandate.budget == 0 or self._found_all()):
                     break
                 if not self.desk.turn():
                     longest = 0.5 if self.watchdog.looked else 0.01
@@ -225,6 +241,13 @@ class Worker:
         finally:
             self._end()
         return self._processed()
+
+    def _found_all(self) -> bool:
+        """Is nothing due, also after settling what others wrote to adopted tables? Asked of the desk before and after:
+        the settler's own thread may have been at it, too."""
+        if not self.desk.found_all or self.watchdog.owes_look:
+            return False
+        return not self._settler.catch_up() and self.desk.found_all
 
     def stop(self) -> int:
         """End in good order: claim no more, let what runs finish within its grace, give back the rest. Called twice,
@@ -237,10 +260,11 @@ class Worker:
         self._heartbeat.requested()
         self.watchdog.requested()
 
-    def _stop_as_requested(self) -> None:
+    def _stop_as_requested(self, request: StopRequest) -> None:
         """Once: a second `stop` would end the grace."""
         if not self._shutdown.asked:
-            events.emit("stop_requested", worker=self.id)
+            by, reason = request.by or "someone", request.reason or "no reason was given"
+            events.emit("stop_requested", worker=self.id, by=by, reason=reason)
             self.stop()
 
     def _stop_for(self, misfit: HoldfastError) -> None:
@@ -276,6 +300,7 @@ class Worker:
             raise
         self._heartbeat.start()
         self.watchdog.start()
+        self._settler.start()
         slots = " + ".join(f"{one.runner.slots} {type(one.runner).__name__}" for one in self.desk.slots)
         events.emit(
             "worker_started", worker=self.id, tasks=", ".join(sorted(self.tasks)),
@@ -304,13 +329,14 @@ class Worker:
         self._listener.stop()
         self.watchdog.stop(0.0)
         self._heartbeat.stop(0.0)
+        self._settler.stop()
         events.emit("worker_stopped", worker=self.id, processed=self.desk.meters.jobs)
         self._runners.close(end_by)
         try:
             self._presence.unregister()
         except StoreError as error:
             events.emit("unavailable", error=str(error), wait=0.0)
-        for part in (self.watchdog, self._heartbeat, self._listener):
+        for part in (self.watchdog, self._heartbeat, self._settler, self._listener):
             part.join(end_by - time.monotonic())
         if self.desk.idle():
             self._neighbours.leave()

@@ -8,14 +8,24 @@ import time
 import click
 
 from holdfast.app import Holdfast
-from holdfast.cli.base import cli, database_option, open_app, output_option, queues_option, split, talk, to_json
+from holdfast.cli.base import (
+    DurationType,
+    cli,
+    database_option,
+    open_app,
+    output_option,
+    queues_option,
+    split,
+    talk,
+    to_json,
+)
 from holdfast.cli.top.document import Document, JobRates, document, wait_after
 from holdfast.errors import StoreError
 from holdfast.store.overview import overview
 
 
 @cli.command()
-@click.option("--every", type=click.FloatRange(0.2), default=2.0, show_default=True, help="Seconds between two looks.")
+@click.option("--every", type=DurationType(0.2), default=2.0, show_default="2s", help="Time between two looks.")
 @click.option("--once", is_flag=True, help="Look once, print it, and end. The default where there is no terminal.")
 @queues_option
 @output_option

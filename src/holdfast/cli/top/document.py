@@ -6,9 +6,6 @@ from collections import deque
 from datetime import datetime
 from typing import Any
 
-from msgspec.structs import asdict
-
-from holdfast.cli.base import plain
 from holdfast.cli.pauses import pause_data
 from holdfast.cli.queues import total
 from holdfast.model.job import WorkerRecord, running_by_worker
@@ -62,13 +59,14 @@ def document(seen: Overview, rates: JobRates, url: str) -> Document:
         "running": [_running(job, rates.of(job, seen.at), seen.at) for job in seen.running],
         "running_in_all": sum(busy.values()),
         "failures": [
-            plain(asdict(failure))
+            failure.as_dict()
             | {
                 "error_message": scrub(failure.error_message or ""),
                 "ago_seconds": round(max(0.0, (seen.at - failure.failed_at).total_seconds()), 3),
             }
             for failure in seen.failures
         ],
+        "alerts": [alert.as_dict() for alert in seen.alerts],
         "pauses": [{"kind": pause.kind, "name": pause.name, **(pause_data(pause) or {})} for pause in seen.pauses],
     }
 
@@ -99,7 +97,7 @@ def _queues(seen: Overview) -> list[Row]:
 def _worker(worker: WorkerRecord, busy: int, at: datetime) -> Row:
     seen = max(0.0, (at - worker.seen_at).total_seconds())
     kept = ("id", "name", "host", "pid", "queues", "slots", "started_at", "seen_at")
-    data = plain(asdict(worker))
+    data = worker.as_dict()
     return {name: data[name] for name in kept} | {
         "busy": busy, "seen_seconds": round(seen, 3), "alive": worker.alive(at),
     }  # fmt: skip
@@ -109,7 +107,7 @@ def _running(job: Running, rate: float | None, at: datetime) -> Row:
     left = None
     if rate and job.total is not None and job.done is not None and job.total >= job.done:
         left = round((job.total - job.done) / rate, 3)
-    return plain(asdict(job)) | {
+    return job.as_dict() | {
         "elapsed_seconds": round(max(0.0, (at - job.started_at).total_seconds()), 3),
         "rate_per_second": None if rate is None else round(rate, 3),
         "left_seconds": left,

@@ -16,6 +16,7 @@ from holdfast.cli.top.table import Section
 from holdfast.harmless import harmless
 
 SORTS = ("age", "name", "size")
+MOST_ALERTS = 3  # that get a line each
 ENDLESS = 100_000  # rows, where the output is no screen
 
 
@@ -39,6 +40,10 @@ def draw(document: Document | None, view: View, width: int, height: int = ENDLES
         sections = [section for section in sections_of(document, view.sort, bars=view.bars) if section.rows]
         if not any(worker["alive"] for worker in document["workers"]):
             lines.append(_line("no worker is up" if sections else "nothing waits, and no worker is up", "bold red"))
+        alerts = document["alerts"]
+        lines += [_line(f"alert: {alert['text']}", "bold red") for alert in alerts[:MOST_ALERTS]]
+        if len(alerts) > MOST_ALERTS:
+            lines.append(_line(f"and {len(alerts) - MOST_ALERTS} more alerts", "bold red"))
     if view.trouble:
         lines.append(_line(view.trouble, "bold red"))
     room = height - len(lines) - len(below)

@@ -46,6 +46,11 @@ def _text(name: str, style: str = "") -> Callable[[Row], Cell]:
     return lambda row: Text(one_line(row[name]), style=style)
 
 
+def _task(row: Row) -> Cell:
+    """With the row, if it is one of an adopted table."""
+    return Text(one_line(row["task"] if row["source_id"] is None else f"{row['task']} row {row['source_id']}"))
+
+
 def _number(name: str, style: str = "") -> Callable[[Row], Cell]:
     def cell(row: Row) -> Cell:
         return Text(
@@ -130,7 +135,7 @@ _WORKERS = (
 _PROGRESS = ("done", "per s", "left", "")
 _JOBS = (
     Column("job", _text("id")),
-    Column("task", _text("task"), elastic=True),
+    Column("task", _task, elastic=True),
     Column("queue", _text("queue"), elastic=True, drop=7),
     Column("try", _pair("attempt", "max_attempts"), right=True, drop=5),
     Column("for", _span("elapsed_seconds"), right=True, drop=1),
@@ -143,7 +148,7 @@ _JOBS = (
 )
 _FAILURES = (
     Column("job", _text("id")),
-    Column("task", _text("task"), elastic=True),
+    Column("task", _task, elastic=True),
     Column("queue", _text("queue"), elastic=True, drop=2),
     Column("ago", _span("ago_seconds"), right=True),
     Column("error", _text("error_code", "red"), elastic=True),

@@ -88,6 +88,11 @@ class BorrowedDatabase(PostgresDatabase):
         with self.use() as connection, connection.transaction():
             yield StatementTransaction(self, connection)
 
+    @contextmanager
+    def snapshot(self) -> Iterator[Transaction]:
+        with self.transaction() as tx:
+            yield tx  # within the user's, whose isolation level is set
+
     def execute(self, connection: Connection, text: str, parameters: dict[str, Any]) -> psycopg.RawCursor[Any]:
         query, names = self.numbered(text)
         given = self.parameters(parameters)

@@ -1,4 +1,5 @@
--- What is in a schema: tables, columns, constraints, indexes, and triggers with the functions they run. Constraints are
+-- What is in a schema: tables, columns, constraints, indexes, and triggers with the functions they run (but the one that is
+-- there only while a table is adopted). Constraints are
 -- identified by their definition, as the server chooses their names. A column of one of our domains includes its definition.
 with ours as (
     select c.oid, c.relname::text as relation from pg_class c join pg_namespace n on n.oid = c.relnamespace
@@ -28,5 +29,5 @@ union all
 select 'trigger', o.relation, t.tgname::text,
        regexp_replace(regexp_replace(pg_get_triggerdef(t.oid), ' ON [^ ]+[.]', ' on '), ' FUNCTION [^ ]+[.]', ' function ')
        || case t.tgenabled when 'O' then '' else ' (enabled: ' || t.tgenabled::text || ')' end
-       || ' /*' || regexp_replace(p.prosrc, '\s+', ' ', 'g') || '*/'
-  from ours o join pg_trigger t on t.tgrelid = o.oid and not t.tgisinternal join pg_proc p on p.oid = t.tgfoid
+       || ' /*' || regexp_replace(regexp_replace(p.prosrc, '("[^"]+"|pg_temp)[.]', '', 'g'), '\s+', ' ', 'g') || '*/'
+  from ours o join pg_trigger t on t.tgrelid = o.oid and not t.tgisinternal and t.tgname <> 'adopted_out' join pg_proc p on p.oid = t.tgfoid

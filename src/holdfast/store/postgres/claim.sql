@@ -65,7 +65,7 @@ candidate as materialized (
 -- would be planned as one with the whole table. `coalesce` keeps the planner from going by another index than that of the
 -- ids. `ready_at` is checked again on the locked row: a job that somebody claimed meanwhile is no longer ready.
 merged as materialized (
-    select j.id, @fresh(j) as fresh from @jobs j
+    select j.id, @fresh(j) as fresh, j.source is not null as adopted from @jobs j
      where j.id = any(array(select id from candidate order by priority desc, due_at, id
                              limit :reach + (select count(*) from candidate where locked)))
        and coalesce(j.ready_at, 'infinity') <= @now
@@ -73,7 +73,7 @@ merged as materialized (
      limit :n for update of j skip locked
 ),
 picked as materialized (
-    select id, fresh, row_number() over () as rank
+    select id, fresh, adopted, row_number() over () as rank
       from (select * from straight union all select * from merged) found
 ),
 @taken,
@@ -93,7 +93,9 @@ found as (
                                 (select 1 from @jobs j where @in_lane(j, only_lane) and @due(j)
                                     and (j.ready_at, j.id) >= (only_lane.ready_at, only_lane.id)
                                   @in_order(j) limit :n) there)
-                else false end as more
+                else false end
+           -- Some were put off, as their rows are locked or say something else: the next ones may be free.
+           or exists (select 1 from picked c where c.adopted and @wanted(c) and c.id not in (select id from opened)) as more
 )
 @answer
 
@@ -104,11 +106,11 @@ found as (
 with only_lane as materialized (
     select l.queue, l.task, l.priority, '-infinity'::timestamptz as ready_at, 0::bigint as id
       from (select :queue::text as queue, :task::text as task, :priority::smallint as priority) l
-     where not @paused(l)
+     where not @paused(l) and not @closed(l)
 ),
 @straight,
 picked as materialized (
-    select id, fresh, row_number() over () as rank from straight
+    select id, fresh, adopted, row_number() over () as rank from straight
 ),
 @taken,
 found as (
@@ -122,7 +124,7 @@ found as (
 -- plan can run the LIMIT twice.
 straight as materialized (
     select s.* from only_lane cross join lateral
-           (select j.id, @fresh(j) as fresh from @jobs j
+           (select j.id, @fresh(j) as fresh, j.source is not null as adopted from @jobs j
              where @in_lane(j, only_lane) and @due(j) and (j.ready_at, j.id) >= (only_lane.ready_at, only_lane.id)
              @in_order(j)
              limit :n for update of j skip locked) s
@@ -131,14 +133,25 @@ straight as materialized (
 -- name: taken
 -- How a claim takes what it picked, under one lease. The first `limit` may be any; those after them are claimed ahead, for
 -- slots that will be free in a moment: only jobs that were never tried and may be tried again. Others are passed over until
--- there is a slot.
-chosen as (
-    select c.id from picked c where (c.rank <= :limit or c.fresh) and @passes(c)
+-- there is a slot. Of adopted tables those are taken whose rows can be, too, with the arguments that these have by now. The
+-- function is not called where there are none (`having`).
+opened as materialized (
+    select o.id, o.args from (select array_agg(c.id) as ids from picked c where @wanted(c) and c.adopted having count(*) > 0) a
+     cross join lateral @open_sources(a.ids, @now, :fence::uuid, :worker, @clock) o
+),
+refreshed as materialized (
+    select jsonb_object_agg(id, args::text) as args from opened where args is not null
+),
+chosen as materialized (
+    select c.id from picked c where @wanted(c) and not c.adopted
+    union all
+    select id from opened
 ),
 taken as (
     update @jobs j
        set state = 'running', fence = :fence::uuid, worker = :worker, started_at = @clock,
-           attempt = j.attempt + 1, ready_at = null
+           attempt = j.attempt + 1, ready_at = null,
+           args = coalesce(((select args from refreshed) ->> j.id::text)::json, j.args)
      where j.id = any(array(select id from chosen)) and j.state = 'queued'
     returning @columns(claimed, j), j.run_at
 ),

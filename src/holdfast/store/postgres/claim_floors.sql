@@ -3,7 +3,7 @@
 -- name: given
 -- Lanes that a worker names, each with a floor: an instant in seconds, -infinity for the whole lane.
 given as materialized (
-    select l.queue, l.task, l.priority, to_timestamp(l.floor) as ready_at, 0::bigint as id, not @paused(l) as open
+    select l.queue, l.task, l.priority, to_timestamp(l.floor) as ready_at, 0::bigint as id, not @paused(l) and not @closed(l) as open
       from unnest(:lane_queues::text[], :lane_tasks::text[], :lane_priorities::smallint[], :lane_floors::float8[])
            l (queue, task, priority, floor)
 )

@@ -17,6 +17,7 @@ from psycopg.types.string import ByteaBinaryLoader
 from holdfast.errors import (
     BadSettings,
     OutcomeUnknown,
+    ResultMisfit,
     RightMissing,
     RowLocked,
     SchemaOutdated,
@@ -35,6 +36,7 @@ TRANSIENT_CLASSES = ("08", "40", "53", "57")  # connection, rollback, resources,
 CONNECT_TIMEOUT = 10  # seconds for a host to answer
 LOCK_TIMEOUT = "2s"  # somebody's lock on one row must not stall a worker
 VALUE_CLASSES = ("22", "23", "54")  # data exception, constraint, program limit
+MISFIT = "22HF1"  # raised by our functions on adopted tables (adopt/project.sql)
 LOCK_NOT_AVAILABLE = "55P03"
 NOT_ALLOWED = "42501"
 # The server ended the session, perhaps right after a commit, and the connection may not have noticed yet.
@@ -409,6 +411,8 @@ def translate(where: str, error: psycopg.Error, *, broken: bool = False, away: b
         return StoreUnavailable(f"{where}: {said}")
     if not code and isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
         return StoreUnavailable(f"can't reach {where}: {said}", number="HF3401")
+    if code == MISFIT:
+        return ResultMisfit(said)
     if code[:2] in VALUE_CLASSES:
         return ValueRefused(f"{where} refused: {said}")
     return StoreError(f"{where} refused: {said}")

@@ -105,6 +105,12 @@ class PostgresDatabase:
                 connection.execute(f"set local lock_timeout = '{LOCK_TIMEOUT}'")
             yield StatementTransaction(self, connection)
 
+    @contextmanager
+    def snapshot(self) -> Iterator[Transaction]:
+        with self.use() as connection, connection.transaction():
+            connection.execute("set transaction isolation level repeatable read, read only")
+            yield StatementTransaction(self, connection)
+
     def write(self, name: str, /, **parameters: Any) -> list[Row]:
         # In one message: there is no moment in which a frozen client holds the row's lock.
         with self.use() as connection:
@@ -156,5 +162,8 @@ class StatementTransaction:
 
 def _number(text: str) -> tuple[bytes, tuple[str, ...]]:
     names: dict[str, int] = {}
-    numbered = re.sub(r"%\((\w+)\)s", lambda m: f"${names.setdefault(m[1], len(names) + 1)}", text)
-    return numbered.replace("%%", "%").encode(), tuple(names)
+
+    def number(match: re.Match[str]) -> str:
+        return "%" if match[0] == "%%" else f"${names.setdefault(match[1], len(names) + 1)}"
+
+    return re.sub(r"%%|%\((\w+)\)s", number, text).encode(), tuple(names)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import chain, islice
@@ -310,6 +311,8 @@ class PostgresEnqueue:
         known = {(row["task"], row["key"]): row for row in held}
         if any((row := known.get((job.task, cast(str, job.key)))) and asks_for_more(job, row) for job in jobs):
             self._db.rows(connection, self._db.statements["raise_priorities"], dict(document))
+        for place, n in Counter((row["queue"], row["task"]) for row in held if row["state"] == State.SUCCEEDED).items():
+            self._db.rows(connection, self._db.statements["cache_hit"], {"queue": place[0], "task": place[1], "n": n})
         answers = []
         for job in jobs:
             name = (job.task, cast(str, job.key))

@@ -23,3 +23,8 @@ select count(*) as ended, extract(epoch from @now - min(finished_at))::float8 as
 -- name: grouped_ids
 -- The jobs with one of these errors. Walks the index of errors.
 select id from @jobs where error_fingerprint = any(:groups::text[]) limit :limit
+
+-- name: rows_ids
+-- The jobs of these rows of adopted tables.
+select id from @jobs
+ where source is not null and source = any(:sources::text[]) and source_id = any(:rows::text[])

@@ -4,6 +4,8 @@
 -- (docs/decisions/0018).
 paused as materialized (
     select kind, name, until from @pauses p where @stands(p)
+    union all
+    select 'task', name, case when not suspended then busy_until end from @sources where suspended or busy_until > @now
 ),
 lane (queue, task, priority, ready_at, id) as (
     select f.* from (select distinct unnest(:queues::text[])) served (queue) cross join lateral

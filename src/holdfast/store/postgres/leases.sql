@@ -25,11 +25,12 @@ select id, fence::text, false as lost, cancel_requested as cancel, pause_request
 
 -- name: expired_leases
 -- Leases to rescue: expired ones (if expiry counts), and those of workers known to be dead. Only one watchdog takes each;
--- the others skip it.
+-- the others skip it. A foreign worker's heartbeat is in the user's table, which is asked before its lease counts as expired.
 select l.fence::text, l.worker, l.held, l.job_ids,
        (select count(*) from @leases o where o.worker = l.worker) as leases
   from @leases l
- where (:by_expiry and l.expires_at < @now) or l.worker = any(:dead::text[])
+ where ((:by_expiry and l.expires_at < @now) or l.worker = any(:dead::text[]))
+   and (l.worker not like 'foreign:%' or @lapsed(l.fence, @now))
  order by l.worker, l.expires_at, l.fence
  limit :limit for update of l skip locked
 

@@ -1,11 +1,11 @@
 -- The watchdog's one statement: mark the worker present; tell when the next lease ends, when the next job and the next
--- tick of its crons fall due, what there is of pauses by filter, which code the schema serves, and the worker's place among
--- those that serve the same and are open to wake-ups.
+-- tick of its crons fall due, what there is of pauses by filter, since when the first call on many jobs is silent, which code
+-- the schema serves, and the worker's place among those that serve the same and are open to wake-ups.
 with recursive
 @lanes,
 @ended_hold,
 seen as (
-    update @workers set seen_at = @clock, open = :open where id = :worker
+    update @workers set seen_at = @clock, open = :open, polling = :polling where id = :worker
 ),
 peers as (
     select w.id from @workers me join @workers w on w.tasks = me.tasks and w.queues is not distinct from me.queues
@@ -25,5 +25,8 @@ select (select extract(epoch from min(expires_at) - @now)::float8 from @leases) 
        exists (select 1 from @jobs j where @expired(j) order by expires_at limit 1) as expired_jobs,
        exists (select 1 from @workers where id = :worker) as known,
        exists (select 1 from @workers where id = :worker and stop_requested_at is not null) as stop_requested,
+       exists (select 1 from @sources) as adopted,
+       (select extract(epoch from min(seen_at) - @now)::float8 from @bulk_calls) as bulk_seen,
+       exists (select 1 from @deltas) as deltas,
        (select version from @meta) as version, (select oldest_code from @meta) as oldest_code,
        (select count(*) from peers where id < :worker) as rank, 1 + (select count(*) from peers) as count

@@ -6,6 +6,8 @@
    and (:tasks::text[] is null or task = any(:tasks::text[]))
    and (:keys::text[] is null or key = any(:keys::text[]))
    and (:workers::text[] is null or worker = any(:workers::text[]) or split_part(worker, '~', 1) = any(:workers::text[]))
+   and (:sources::text[] is null or source = any(:sources::text[]))
+   and (:rows::text[] is null or source_id = any(:rows::text[]))
    and (:groups::text[] is null or error_fingerprint = any(:groups::text[]))
    and (:tags::text[] is null or tags @> :tags::text[])
    and (:error::text is null or (state <> 'succeeded' and (error_code ilike :error or error_message ilike :error)))

@@ -16,8 +16,10 @@ ROLES = ("owner", "worker", "enqueuer", "reader")
 # The columns that an enqueuer may write. Not id, state, attempts, fence or creation time: so what is inserted waits to
 # be run, and can't take another job's place.
 ENQUEUED = tuple(column.name for column in KEYED if column.enqueued is not NOW)
-# The columns that an enqueuer may read of other jobs: which job has a key, and its state.
-KEYS = ("id", "queue", "task", "key", "holds_key", "state", "priority", "created_at", "finished_at")
+# The columns that an enqueuer may read of other jobs: which job has a key, or works a row, and its state.
+KEYS = (
+    "id", "queue", "task", "key", "holds_key", "state", "priority", "created_at", "finished_at", "source", "source_id",
+)  # fmt: skip
 
 ALL = "select, insert, update, delete"
 RIGHTS: dict[str, dict[str, str]] = {
@@ -32,13 +34,32 @@ RIGHTS: dict[str, dict[str, str]] = {
         "pauses": ALL,
         "crons": ALL,
         "stacks": ALL,
+        "sources": "select",
+        "inbox": "select",
         # Who did what can't be changed: only how far a call got. Retention deletes old rows.
         "audit": "select, insert, delete, update (changed, asked, refused, ended_at)",
+        "audit_jobs": "select, insert, delete",
+        "bulk_calls": ALL,
+        # Not for readers: what is in here opens the HTTP API.
+        "secrets": "select, insert",
+        "api_keys": "select, insert, delete",
+        # `n` is never changed: without the right to do that, a row can't be locked.
+        "deltas": "select, insert, delete, update (n)",
+        "rollups": ALL,
+        "alerts": ALL,
         "sequence jobs_id_seq": "usage",
         "function argument(json, text[])": "execute",
         "function give_up_keys(text[], text[], timestamptz[], boolean[])": "execute",
         "function raise_priorities(text[], text[], smallint[])": "execute",
         "function retry_keys(text[], text[], timestamptz[], smallint[])": "execute",
+        "function count_cache_hit(text, text, bigint)": "execute",
+        # What is done to adopted tables, as the owner.
+        "function open_sources(bigint[], timestamptz, uuid, text, timestamptz)": "execute",
+        "function settle(text, integer, timestamptz, boolean)": "execute",
+        "function settle_row(text, text, timestamptz)": "execute",
+        "function beat(text, timestamptz)": "execute",
+        "function sweep(text, text, integer, timestamptz)": "execute",
+        "function lapsed(uuid, timestamptz)": "execute",
     },
     "enqueuer": {
         "meta": "select",
@@ -46,10 +67,31 @@ RIGHTS: dict[str, dict[str, str]] = {
         "function give_up_keys(text[], text[], timestamptz[], boolean[])": "execute",
         "function raise_priorities(text[], text[], smallint[])": "execute",
         "function retry_keys(text[], text[], timestamptz[], smallint[])": "execute",
+        "function settle_row(text, text, timestamptz)": "execute",
+        "function count_cache_hit(text, text, bigint)": "execute",
     },
     "reader": {
         **dict.fromkeys(
-            ("meta", "jobs", "leases", "attempts", "steps", "pending", "workers", "pauses", "crons", "stacks", "audit"),
+            (
+                "meta",
+                "jobs",
+                "leases",
+                "attempts",
+                "steps",
+                "pending",
+                "workers",
+                "pauses",
+                "crons",
+                "stacks",
+                "audit",
+                "audit_jobs",
+                "bulk_calls",
+                "sources",
+                "inbox",
+                "deltas",
+                "rollups",
+                "alerts",
+            ),
             "select",
         ),
         "function argument(json, text[])": "execute",

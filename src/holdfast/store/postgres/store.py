@@ -6,11 +6,15 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 
+from msgspec.json import encode
+
 from holdfast.model.job import Look
 from holdfast.model.peers import Place
+from holdfast.model.polling import NO_POLLS, Polling
 from holdfast.settings import Settings
 from holdfast.store.base import JobId, Store
 from holdfast.store.migrate import misfit
+from holdfast.store.postgres.adopted import PostgresAdopted
 from holdfast.store.postgres.borrowed import BorrowedDatabase, BorrowedExchange, BorrowedUserConnections, NoWakeups
 from holdfast.store.postgres.database import PostgresDatabase
 from holdfast.store.postgres.enqueue import PostgresEnqueue
@@ -36,10 +40,11 @@ class PostgresStore(Store):
             db, schema=PostgresSchema(db), wakeups=wakeups, user_connections=users,
             enqueueing=PostgresEnqueue(db, wakeups), exchanging=exchanging,
         )  # fmt: skip
+        self.adopted = PostgresAdopted(db, wakeups, users)
 
     def look(
         self, worker: str, tasks: Sequence[str], queues: Sequence[str] | None, crons: Sequence[str] = (), *,
-        open: bool = False,
+        open: bool = False, polling: Polling = NO_POLLS,
     ) -> Look:  # fmt: skip
         with self.db.use() as connection:
             rows = self.db.rows(
@@ -48,6 +53,7 @@ class PostgresStore(Store):
                 {
                     "worker": worker, "tasks": list(tasks), "queues": None if queues is None else list(queues),
                     "crons": list(crons), "open": open,
+                    "polling": encode(polling).decode(),
                 },
             )  # fmt: skip
         place = Place(rows[0].pop("rank"), rows[0].pop("count"))

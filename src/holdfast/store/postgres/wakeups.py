@@ -14,7 +14,7 @@ from holdfast.model.job import NewJob
 from holdfast.model.peers import CHANNELS, TIMES, Place
 from holdfast.settings import Settings
 from holdfast.store.columns import JobId
-from holdfast.store.engine import Received
+from holdfast.store.engine import RESTLESS, Received
 from holdfast.store.postgres.connect import Connection, ready, shares_sessions, translated
 from holdfast.store.postgres.database import PostgresDatabase
 from holdfast.store.postgres.notify import Notifier, few, lane_wakeup
@@ -22,7 +22,9 @@ from holdfast.store.postgres.notify import Notifier, few, lane_wakeup
 SELF_CHECK = 5.0  # seconds within which a new listener must receive its own notification
 LOOK_UP = 0.5  # seconds after which a listener looks up from a silent connection: is it to stop, or to move?
 MARK = "s"
-KINDS = {"q": "queue", "l": "lane", "d": "due", "f": "finished", "r": "requests", "w": "workers", MARK: "mark"}
+KINDS = {
+    "q": "queue", "l": "lane", "d": "due", "f": "finished", "r": "requests", "w": "workers", "i": "inbox", MARK: "mark"
+}  # fmt: skip
 
 
 def begin_to_listen(connection: Connection, channel: str, notify: Callable[[str], object], settings: Settings) -> None:
@@ -145,7 +147,7 @@ class PostgresWakeups:
             while not stop():
                 for kind, what, channel in wakeups(pgconn):
                     received(kind, what, few_channels.turn(channel))
-                if ready(pgconn.socket, timeout=LOOK_UP):
+                if ready(pgconn.socket, timeout=RESTLESS if finished else LOOK_UP):
                     pgconn.consume_input()
                 if not finished and few_channels.move(place()):
                     received("moved", "", None)

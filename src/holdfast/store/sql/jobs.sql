@@ -10,6 +10,11 @@ select @columns(listed) from @jobs
  where id @any(ids)
  order by id desc
 
+-- name: marks
+-- What these jobs look like to those who watch them: nothing that may be long but the note.
+select id, state, life, attempt, run_at, pause_requested, cancel_requested, done, total, note, progressed_at from @jobs
+ where id @any(ids)
+
 -- name: newest
 -- The newest job before this id: where ids are sparse, a walk skips the gap.
 select max(id) as id from @jobs where id < :before

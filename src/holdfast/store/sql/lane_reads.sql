@@ -13,19 +13,17 @@ select queue, task, priority, ready_at,
   from lane limit :lanes
 
 -- name: waiting
--- What waits, by queue and task: when the first of it is due, and how many, counted up to :most.
+-- What is queued, by queue and task: when the first of it is due, and how many are due, counted up to :most in each lane.
 with recursive
-@lanes,
-kind as (
-    select queue, task, min(ready_at) as due_at from lane group by queue, task order by queue, task limit :lanes
-)
-select kind.queue, kind.task, kind.due_at,
-       (select count(*) from (
-            select 1 from @jobs j @by_ready
-             where j.ready_at is not null and j.queue = kind.queue and j.task = kind.task
-             @in_order(j) limit :most) counted) as jobs
-  from kind
- order by kind.queue, kind.task
+@lanes
+select queue, task, min(ready_at) as due_at,
+       cast(sum((select count(*) from (select 1 from @jobs j @by_ready
+                                        where @in_lane(j, lane) and j.ready_at <= @now @in_order(j) limit :most) d))
+            as bigint) as due
+  from lane
+ group by queue, task
+ order by queue, task
+ limit :lanes
 
 -- name: lane_page
 -- The next jobs of a lane, after the one named.

@@ -33,7 +33,9 @@ update @jobs
 returning id, state, queue
 
 -- name: delete
--- Delete jobs: never running ones, and unfinished ones only if asked to.
+-- Delete jobs: never running ones, and unfinished ones only if asked to. Not a job whose row in an adopted table says, or
+-- is still to be told, something unfinished: it would come back.
 delete from @jobs
- where id @any(ids) and (state in ('succeeded', 'failed', 'cancelled') or (:unfinished and state <> 'running'))
+ where id @any(ids) and ((state in ('succeeded', 'failed', 'cancelled') and not owed)
+                         or (:unfinished and state <> 'running' and source is null))
 returning id, state, queue

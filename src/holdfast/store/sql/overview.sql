@@ -16,7 +16,7 @@ select task, error_code, count(*) as jobs
 
 -- name: failed_lately
 -- The jobs that failed most recently. Walks the index of failed jobs.
-select id, queue, task, attempt, failed_at, error_code, substr(error_message, 1, 300) as error_message
+select id, queue, task, source, source_id, attempt, failed_at, error_code, substr(error_message, 1, 300) as error_message
   from @jobs
  where failed_at is not null
  order by failed_at desc
@@ -31,7 +31,7 @@ select queue, task, count(*) as jobs
 -- name: running
 -- Of the jobs that leases name, the running ones, the longest running first.
 select id, queue, task, fence, worker, attempt, max_attempts, started_at, done, total, note, pause_requested,
-       cancel_requested
+       cancel_requested, source, source_id
   from @jobs
  where id @any(ids) and state = 'running'
  order by started_at, id

@@ -22,7 +22,7 @@ with found as (
 select f.task, f.state, f.due_at > @now as later, f.attempt > 0 as tried, f.suspicion,
        coalesce(f.expires_at <= @now, false) as expired, f.cancel_requested, f.pause_requested, f.held_by,
        coalesce(l.expires_at < @now, true) as lost, case when :judged then cast(f.args as text) end as args,
-       count(*) as jobs, min(f.id) as example
+       count(*) as jobs, min(f.id) as example, @now as now
   from found f left join @leases l on l.fence = f.fence and f.state = 'running'
  group by 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11
  order by count(*) desc, f.task

@@ -1,22 +1,28 @@
 -- Workers that have registered.
 
 -- name: register
-insert into @workers (id, name, host, pid, queues, tasks, crons, slots, lease, grace, timeouts, started_at, seen_at)
-values (:id, :name, :host, :pid, :queues, :tasks, :crons, :slots, :lease, :grace, :timeouts, @clock, @clock)
+insert into @workers (id, name, host, pid, queues, tasks, crons, slots, lease, grace, timeouts, runners, started_at,
+                      seen_at)
+values (:id, :name, :host, :pid, :queues, :tasks, :crons, :slots, :lease, :grace, :timeouts, :runners, @clock, @clock)
 
 -- name: unregister
 delete from @workers where id = :id
 
 -- name: request_stop
 -- Asked twice, the first time counts.
-update @workers set stop_requested_at = coalesce(stop_requested_at, @clock) where id = :id
-returning id
+update @workers
+   set stop_requested_by = case when stop_requested_at is null then :by else stop_requested_by end,
+       stop_reason = case when stop_requested_at is null then :reason else stop_reason end,
+       stop_requested_at = coalesce(stop_requested_at, @clock)
+ where id = :id
+returning queues
 
 -- name: stop_requested
-select 1 as requested from @workers where id = :id and stop_requested_at is not null
+select stop_requested_by as by, stop_reason as reason from @workers where id = :id and stop_requested_at is not null
 
 -- name: workers
-select id, name, host, pid, queues, tasks, crons, slots, lease, started_at, seen_at, stop_requested_at
+select id, name, host, pid, queues, tasks, crons, slots, lease, started_at, seen_at, polling, stop_requested_at,
+       stop_requested_by, stop_reason
   from @workers
  order by started_at, id
 

@@ -12,58 +12,26 @@ from typing import Any, cast
 from holdfast.errors import BadSettings, StoreError
 from holdfast.model.job import Enqueued, NewJob
 from holdfast.settings import Settings
-from holdfast.store.engine import underlying
+from holdfast.store.engine import Transaction, underlying
 from holdfast.store.pool import BorrowedConnection, ConnectionPool
+from holdfast.store.sqlite.adopted_triggers import Adopting, add_functions
 from holdfast.store.sqlite.connect import Connection
 from holdfast.store.sqlite.database import SqliteDatabase
 from holdfast.store.sqlite.enqueue import SqliteEnqueue
 from holdfast.store.sqlite.gate import Gate
+from holdfast.store.sqlite.plain_rows import begin_as_driver, plain_rows
 from holdfast.store.sqlite.user_connections import SqliteUserConnections
-
-LEGACY = -1  # sqlite3.LEGACY_TRANSACTION_CONTROL, which Python 3.11 has no name for
-
-
-class PlainRows:
-    """A connection of the user's as our statements need it: its rows are tuples and its text is str."""
-
-    def __init__(self, db: sqlite3.Connection) -> None:
-        self.driver = db
-
-    @property
-    def text_factory(self) -> Any:
-        return self.driver.text_factory
-
-    @text_factory.setter
-    def text_factory(self, factory: Any) -> None:
-        self.driver.text_factory = factory
-
-    @property
-    def in_transaction(self) -> bool:
-        return self.driver.in_transaction
-
-    @property
-    def total_changes(self) -> int:
-        return self.driver.total_changes
-
-    def execute(self, text: str, parameters: Any = ()) -> sqlite3.Cursor:
-        return self._cursor().execute(text, parameters)
-
-    def executemany(self, text: str, parameters: Iterable[Any]) -> sqlite3.Cursor:
-        return self._cursor().executemany(text, parameters)
-
-    def _cursor(self) -> sqlite3.Cursor:
-        cursor = self.driver.cursor()
-        cursor.row_factory = None
-        return cursor
 
 
 class SavepointConnection(Connection):
     """Our handle on that connection. What we commit elsewhere is a savepoint here."""
 
-    def __init__(self, db: sqlite3.Connection) -> None:
+    def __init__(self, db: sqlite3.Connection, adopting: Adopting) -> None:
         self._name = "the connection of the test"
+        self._adopting = adopting
         self.driver = db
-        self.db = cast(sqlite3.Connection, PlainRows(db))
+        self.db = plain_rows(db)
+        add_functions(db)
         self.gate = cast(Gate, nullcontext())
         self.pool: ConnectionPool[Connection] = BorrowedConnection(self)
         self._pool = self.pool
@@ -87,14 +55,11 @@ class SavepointConnection(Connection):
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
-        # Where the driver begins transactions by itself, it does so before an insert, and not before a savepoint: that
-        # would then be a transaction of its own, and committed at its end.
-        legacy = getattr(self.driver, "autocommit", LEGACY) == LEGACY
-        if legacy and self.driver.isolation_level is not None and not self.driver.in_transaction:
-            self.db.execute("begin")
+        begin_as_driver(self.driver)
         self.db.execute("savepoint holdfast")
         try:
-            yield self.db
+            with self._adopting.on(self.db) as self._adopting.workable:
+                yield self.db
         except BaseException:
             if self.driver.in_transaction:
                 self.db.execute("rollback to savepoint holdfast")
@@ -109,11 +74,16 @@ class SavepointConnection(Connection):
 
 class BorrowedDatabase(SqliteDatabase):
     def __init__(self, settings: Settings, clock: Callable[[], datetime] | None, connection: Any) -> None:
-        self.borrowed = SavepointConnection(underlying(connection))
+        self.borrowed = SavepointConnection(underlying(connection), Adopting(settings.prefix))
         super().__init__(settings, clock)
 
     def open_pool(self) -> ConnectionPool[Connection]:
         return self.borrowed.pool
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Transaction]:
+        with self.transaction() as tx:
+            yield tx  # the user's transaction is open, and there is no other connection
 
 
 class BorrowedEnqueue(SqliteEnqueue):

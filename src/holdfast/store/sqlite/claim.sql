@@ -42,6 +42,10 @@ update @jobs as j
        attempt = attempt + 1, ready_at = null
  where id in (select value from json_each(:ids)) and state = 'queued' and @passes(j)
 
+-- name: put_off
+-- Their tables don't let us take these rows: not now, perhaps in a second.
+update @jobs set ready_at = @after(wait) where id in (select value from json_each(:ids)) and state = 'queued' and ready_at is not null
+
 -- name: lease
 insert into @leases (fence, worker, expires_at, held, job_ids)
 values (:fence, :worker, @after(lease), :held, :ids)

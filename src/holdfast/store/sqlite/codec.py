@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from operator import attrgetter
@@ -78,15 +79,19 @@ def row_of(job: NewJob, now: str) -> tuple[Any, ...]:
     return job.args.decode(), *_rest_of(job, now)
 
 
-def rows_of(jobs: Iterable[NewJob], now: str) -> Iterator[tuple[Any, ...]]:
-    """As `row_of`, for many: what equal jobs share is made once."""
-    made: dict[tuple[object, ...], tuple[Any, ...]] = {}
+def rows_of(jobs: Iterable[NewJob], now: str, counts: Counter[tuple[str, str]]) -> Iterator[tuple[Any, ...]]:
+    """As `row_of`, for many: what equal jobs share is made once. In the end they are added to the `counts` by queue and
+    task."""
+    made: dict[tuple[object, ...], list[Any]] = {}
     for job in jobs:
         kind = kind_of(job)
-        rest = made.get(kind)
-        if rest is None:
-            rest = made[kind] = _rest_of(job, now)
-        yield job.args.decode(), *rest
+        alike = made.get(kind)
+        if alike is None:
+            alike = made[kind] = [0, job, _rest_of(job, now)]
+        alike[0] += 1
+        yield job.args.decode(), *alike[2]
+    for n, job, _ in made.values():
+        counts[job.queue, job.task] += n
 
 
 def _rest_of(job: NewJob, now: str) -> tuple[Any, ...]:

@@ -18,10 +18,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from holdfast.errors import BadSettings, SchemaOutdated, StoreError, StoreUnavailable, ValueRefused
+from holdfast.errors import BadSettings, ResultMisfit, SchemaOutdated, StoreError, StoreUnavailable, ValueRefused
 from holdfast.settings import Settings
 from holdfast.store.pool import ConnectionPool
 from holdfast.store.sqlite import own_writer
+from holdfast.store.sqlite.adopted_triggers import Adopting, add_functions
 from holdfast.store.sqlite.gate import Gate
 
 BUSY = 10.0  # seconds that a writer waits for its turn
@@ -46,9 +47,13 @@ class Connection:
     back to the pool, and errors of SQLite are translated. (Not a generator: those take several times as long, and every
     enqueue comes through here.)"""
 
-    def __init__(self, path: Path, settings: Settings, pool: ConnectionPool[Connection]) -> None:
+    def __init__(
+        self, path: Path, settings: Settings, pool: ConnectionPool[Connection], adopting: Adopting
+    ) -> None:  # fmt: skip
         self.path = path
         self._pool = pool
+        self._adopting = adopting
+        self._schema = -1  # the version of the schema that our triggers were made for
         with suppress(OSError):  # it exists; or SQLite says what is wrong
             # Readable by its owner only. (SQLite gives its log the same mode.)
             os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
@@ -59,12 +64,12 @@ class Connection:
             self.db.execute("pragma wal_autocheckpoint = 0")
             self.db.execute(f"pragma cache_size = -{CACHE_KIB}")
             self.db.execute(f"pragma journal_size_limit = {LOG_KEPT}")
+            add_functions(self.db)
         self._name = str(path)
         self._inode = _inode(self._name)
         self._in_place_at = -math.inf  # monotonic
         self._log = -1  # its descriptor
         self._inserts = 0
-        self._checkpoint_after = 0.0
         self.gate = Gate(path, BUSY)
 
     def __enter__(self) -> Connection:
@@ -107,13 +112,25 @@ class Connection:
         with self.gate:
             self._locking("begin immediate")
             try:
+                schema = self._look_at_schema()
                 yield self.db
                 self.db.execute("commit")
+                self._schema = schema
             except BaseException:
                 if self.db.in_transaction:
                     self.db.execute("rollback")
                 raise
             self._limit_log()
+
+    def _look_at_schema(self) -> int:
+        """Puts our triggers in order if somebody has changed the schema; returns the version they are made for. They
+        are part of the transaction: if it is rolled back, that version doesn't count."""
+        [version] = self.db.execute("pragma schema_version").fetchone()
+        if version == self._schema:
+            return self._schema
+        self._adopting.look(self.db)
+        [version] = self.db.execute("pragma schema_version").fetchone()
+        return int(version)
 
     def insert(self, text: str, row: tuple[Any, ...]) -> int:
         """One row in a transaction of its own; returns its id. (The statement begins and commits it by itself.)"""
@@ -164,19 +181,16 @@ class Connection:
         return len(header) == 24 and header[16:] == os.pread(self._log, 8, 32 + LOG_LIMIT // frame * frame + 8)
 
     def _limit_log(self) -> None:
-        try:
-            if not self._log_is_long() or time.monotonic() < self._checkpoint_after:
-                return
-        except OSError:
-            return  # out of descriptors, perhaps: the commit has happened anyway
         # The commit has happened, so a failure here is no error and is tried again later. So is a log that some reader
-        # still needs: every try makes all writers wait.
-        self._checkpoint_after = time.monotonic() + CHECKPOINT_AGAIN
-        with suppress(sqlite3.Error):
+        # still needs: every try makes all writers wait, so one connection of all tries it.
+        with suppress(OSError, sqlite3.Error):
+            if not self._log_is_long() or self.gate.checkpoint_deferred(CHECKPOINT_AGAIN):
+                return
+            self.gate.defer_checkpoint(time.monotonic() + CHECKPOINT_AGAIN)
             self._wait_for(CHECKPOINT_BUSY)
             [(busy, _, _)] = self.db.execute("pragma wal_checkpoint(restart)").fetchall()
             if not busy:
-                self._checkpoint_after = 0.0
+                self.gate.defer_checkpoint(0.0)
 
     def close(self) -> None:
         self.db.close()
@@ -325,6 +339,8 @@ def translate(where: str, error: sqlite3.Error) -> StoreError:
             f"{where} has no Holdfast tables, or others than this version knows: run `holdfast migrate`",
             number="HF2102",
         )
+    if "RESULT_MISFIT" in str(error):
+        return ResultMisfit(str(error).removeprefix("RESULT_MISFIT "))
     if code in VALUE_REFUSED:
         return ValueRefused(f"{where} refused: {error}")
     return StoreError(f"{where} refused: {error}")

@@ -15,6 +15,7 @@ from holdfast.settings import Settings
 from holdfast.store.columns import Lists, Row
 from holdfast.store.engine import Transaction
 from holdfast.store.pool import ConnectionPool
+from holdfast.store.sqlite.adopted_triggers import Adopting
 from holdfast.store.sqlite.codec import SqliteCodec, Stamp, later, stored
 from holdfast.store.sqlite.connect import Connection, path_of, prepare_file, reading_text_as
 from holdfast.store.sqlite.gate import holder_of
@@ -45,6 +46,7 @@ class SqliteDatabase:
             any_of=lambda name: f"in (select value from json_each(:{name}))",  # noqa: S608 - our own names
             by_ready=f'indexed by "{settings.prefix}jobs_ready"',
         )
+        self.adopting = Adopting(settings.prefix)
         self._after: dict[str, list[str]] = {}
         self.pool = self.open_pool()
 
@@ -53,7 +55,7 @@ class SqliteDatabase:
         return ConnectionPool(self._connect, Connection.in_order, file=self.path)
 
     def _connect(self) -> Connection:
-        return Connection(self.path, self.settings, self.pool)
+        return Connection(self.path, self.settings, self.pool, self.adopting)
 
     def use(self) -> Connection:
         connection = self.pool.take()
@@ -67,7 +69,20 @@ class SqliteDatabase:
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
         with self.use_to_write() as connection, connection.writing() as db:
-            yield _Transaction(self, db)
+            yield self.on(db)
+
+    def on(self, db: sqlite3.Connection) -> Transaction:
+        """Statements by name in a transaction that is open."""
+        return _Transaction(self, db)
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Transaction]:
+        with self.use() as connection:
+            connection.db.execute("begin")
+            try:
+                yield _Transaction(self, connection.db)
+            finally:
+                connection.db.execute("rollback")
 
     def write(self, name: str, /, **parameters: Any) -> list[Row]:
         with self.transaction() as tx:

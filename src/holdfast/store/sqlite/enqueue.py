@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
@@ -11,11 +12,12 @@ from holdfast.model.job import MAX_PRIORITY, MIN_PRIORITY, Enqueued, NewJob
 from holdfast.store.enqueue_steps import enqueue_steps, run_steps
 from holdfast.store.sqlite.codec import PLACES, ROW, row_of, rows_of
 from holdfast.store.sqlite.connect import PLACE_LOOK, Connection
+from holdfast.store.sqlite.counting import count_enqueued
 from holdfast.store.sqlite.database import SqliteDatabase
 
 CHUNK = 5_000  # jobs stored at a time
 INSERT = f"insert into @jobs ({ROW}) values ({PLACES})"  # noqa: S608 - our own names
-INSERT_WITH_ID = f"insert into @jobs (id, {ROW}) values (?, {PLACES})"  # noqa: S608
+INSERT_WITH_ID = f"insert into @jobs (id, counted, {ROW}) values (?, 1, {PLACES})"  # noqa: S608
 
 
 def _fit(job: NewJob) -> NewJob:
@@ -65,11 +67,12 @@ class SqliteEnqueue:
     def _keep(self, db: sqlite3.Connection, chunk: list[NewJob]) -> list[Enqueued]:
         keyed = iter([self._enqueue(db, job) for job in chunk if job.key is not None])
         plain = [job for job in chunk if job.key is None]
-        first = self._next_id(db)
+        first, counts = self._next_id(db), Counter[tuple[str, str]]()
         db.executemany(
             self._db.statements.fill(INSERT_WITH_ID),
-            ((first + n, *row) for n, row in enumerate(rows_of(plain, self._db.stamp()))),
+            ((first + n, *row) for n, row in enumerate(rows_of(plain, self._db.stamp(), counts))),
         )
+        count_enqueued(self._db, db, counts)
         ids = iter(range(first, first + len(plain)))
         return [Enqueued(str(next(ids)), True) if job.key is None else next(keyed) for job in chunk]
 
@@ -85,12 +88,13 @@ class SqliteEnqueue:
         db = connection.db
         keyed: dict[int, NewJob] = {}  # by place in the stream; each is enqueued by itself
         total = 0
+        counts = Counter[tuple[str, str]]()
         db.execute(f"create temp table spool (n integer primary key, {ROW})")
         try:
             while chunk:
                 places = {n: job for n, job in enumerate(chunk, total) if job.key is None}
                 keyed |= {n: job for n, job in enumerate(chunk, total) if job.key is not None}
-                rows = zip(places, rows_of(places.values(), self._db.stamp()), strict=True)
+                rows = zip(places, rows_of(places.values(), self._db.stamp(), counts), strict=True)
                 db.execute("begin")
                 db.executemany(
                     f"insert into temp.spool (n, {ROW}) values (?, {PLACES})",  # noqa: S608 - our own names
@@ -103,10 +107,11 @@ class SqliteEnqueue:
                 first = self._next_id(db)
                 db.execute(
                     self._db.statements.fill(
-                        f"insert into @jobs (id, {ROW}) select n + ?, {ROW} from temp.spool order by n"  # noqa: S608
+                        f"insert into @jobs (id, counted, {ROW}) select n + ?, 1, {ROW} from temp.spool order by n"  # noqa: S608
                     ),
                     (first,),
                 )
+                count_enqueued(self._db, db, counts)
                 answers = {n: self._enqueue(db, job) for n, job in keyed.items()}
         finally:
             if db.in_transaction:

@@ -17,10 +17,13 @@ from holdfast.model.job import Claimed, ClaimedJob, Wants
 from holdfast.model.outcome import Outcome
 from holdfast.store.columns import CLAIMED, Row
 from holdfast.store.exchange import Exchanged, by_fence, by_verb, goes_on, may_be_lost, with_output, with_progress
+from holdfast.store.sqlite.adopted_step import InStep
 from holdfast.store.sqlite.codec import seconds_until, stored
 from holdfast.store.sqlite.connect import reading_text_as
+from holdfast.store.sqlite.counting import count_successes
 from holdfast.store.sqlite.database import SqliteDatabase
 
+PUT_OFF = 1.0  # seconds for which a job waits whose row can't be taken
 DOCUMENT = 200  # jobs read in one document: their arguments may be long
 
 Found = tuple[int, str, int, int]  # a due job: -priority, due time, id; whether it may be claimed ahead of a slot
@@ -46,8 +49,9 @@ class SqliteTrips:
 
 
 class SqliteExchange:
-    def __init__(self, db: SqliteDatabase) -> None:
+    def __init__(self, db: SqliteDatabase, in_step: InStep) -> None:
         self._db = db
+        self._in_step = in_step
 
     @contextmanager
     def trips(self) -> Iterator[SqliteTrips]:
@@ -84,6 +88,7 @@ class SqliteExchange:
         for verb, outcomes in by_verb(finished).items():
             if verb == "succeed":
                 for fence, plain, results in by_fence(outcomes):
+                    count_successes(self._db, db, fence, [outcome.id for outcome in (*plain, *results)])
                     if plain and self._changed(db, "succeed", ids=[o.id for o in plain], fence=fence) != len(plain):
                         doubtful += plain
                     ended = [[o.id, as_text(o.result)] for o in results]
@@ -108,9 +113,9 @@ class SqliteExchange:
 
     def _changed(self, db: sqlite3.Connection, name: str, /, **parameters: Any) -> int:
         """Run a statement; returns how many rows it changed."""
-        before = db.total_changes
-        self._db.rows(db, self._db.statements[name], parameters)
-        return db.total_changes - before
+        # By the cursor: the connection's count has what triggers changed in it.
+        text = self._db.statements[name]
+        return db.execute(text, self._db.parameters(text, parameters)).rowcount
 
     def _end_one(self, db: sqlite3.Connection, verb: str, outcome: Outcome) -> list[Row]:
         error = outcome.error
@@ -133,13 +138,28 @@ class SqliteExchange:
         """Take the jobs chosen, under one lease; returns their ids, and what else there is to report."""
         ids, chosen = self._choose(db, wants)
         if ids:
-            self._db.rows(db, self._db.statements["claim"], {"ids": ids, "fence": wants.fence, "worker": wants.worker})
+            ready = self._take(db, self._in_step.ready(db, ids), {"fence": wants.fence, "worker": wants.worker})
             lease = {
-                "fence": wants.fence, "worker": wants.worker, "lease": wants.lease, "held": wants.held + len(ids),
-                "ids": sorted(ids),
+                "fence": wants.fence, "worker": wants.worker, "lease": wants.lease, "held": wants.held + len(ready),
+                "ids": sorted(ready),
             }  # fmt: skip
-            self._db.rows(db, self._db.statements["lease"], lease)
+            if ready:
+                self._db.rows(db, self._db.statements["lease"], lease)
         return ids, chosen
+
+    def _take(self, db: sqlite3.Connection, ids: list[int], claim: dict[str, Any]) -> list[int]:
+        """Claim these jobs; returns those that were. A table of the user's may have constraints and triggers that don't
+        let us take one of its rows: that keeps no other job."""
+        text = self._db.statements["claim"]
+        try:
+            if ids:
+                self._db.rows(db, text, claim | {"ids": ids})
+        except sqlite3.IntegrityError:
+            if len(ids) > 1:
+                return [id for id in ids if self._take(db, [id], claim)]
+            self._db.rows(db, self._db.statements["put_off"], {"ids": ids, "wait": PUT_OFF})
+            return []
+        return ids
 
     def _taken(self, db: sqlite3.Connection, fence: str, ids: list[int]) -> list[ClaimedJob]:
         """The jobs claimed, in the order of these ids."""

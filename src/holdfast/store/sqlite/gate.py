@@ -12,6 +12,7 @@ from __future__ import annotations
 import fcntl
 import os
 import random
+import struct
 import threading
 import time
 import weakref
@@ -28,6 +29,7 @@ REST = (0.0002, 0.001)  # seconds between two tries
 LONG_TURN, COURTESY = 0.05, 0.002  # seconds
 CHANCE = random.SystemRandom()  # the application may have seeded the shared generator
 NOTE_LENGTH = 500  # bytes
+DEFERRED_AT = 512  # where the file says until when there is to be no checkpoint
 WRITE_LOCK = "120"  # SQLite's writer locks this byte of the -shm file
 
 
@@ -97,6 +99,16 @@ class Gate:
             os.pwrite(self._descriptor, f"{self._who}\t{now}\n".encode(errors="replace"), 0)
         except OSError:
             pass  # the disk is full: then others can't name the holder
+
+    def defer_checkpoint(self, until: float) -> None:
+        """Tell whoever holds the gate after us that none is to be tried until then (monotonic: the same for all
+        processes)."""
+        os.pwrite(self._descriptor, struct.pack("d", until), DEFERRED_AT)
+
+    def checkpoint_deferred(self, at_most: float) -> bool:
+        """`at_most`: seconds. What was written before the host started again says nothing."""
+        data = os.pread(self._descriptor, 8, DEFERRED_AT)
+        return len(data) == 8 and 0 < struct.unpack("d", data)[0] - time.monotonic() <= at_most
 
     def _await_turn(self, turn: threading.Lock) -> bool:
         """False: for too long, no thread of this process has got the gate."""

@@ -23,3 +23,9 @@ select count(*) as ended, (julianday(@now) - julianday(min(finished_at))) * 8640
 -- name: grouped_ids
 -- The jobs with one of these errors. Walks the index of errors.
 select id from @jobs where error_fingerprint in (select value from json_each(:groups)) limit :limit
+
+-- name: rows_ids
+-- The jobs of these rows of adopted tables.
+select id from @jobs
+ where source is not null and source in (select value from json_each(:sources))
+   and source_id in (select value from json_each(:rows))

@@ -35,4 +35,5 @@ lane as (
 open_lane as (
     select queue, task, priority, ready_at from lane
      where lane.task in (select value from json_each(:tasks)) and not @paused(lane)
+       and not exists (select 1 from @sources s where s.name = lane.task and (s.suspended or s.refused is not null))
 )

@@ -1,5 +1,6 @@
 -- When the next lease, the next pause and the next pause by filter end, and the next tick falls due; whether there is
--- anything to rescue, to expire or to let go, and whether pauses by filter stand; and which code the schema serves.
+-- anything to rescue, to expire or to let go, and whether pauses by filter stand; since when the first call on many jobs is silent; and which code the schema
+-- serves.
 with recursive
 @ended_hold
 select (select min(expires_at) from @leases) as next_lease_end,
@@ -12,4 +13,7 @@ select (select min(expires_at) from @leases) as next_lease_end,
        exists (select 1 from ended_hold) as ended_holds,
        exists (select 1 from @workers where id = :worker) as known,
        exists (select 1 from @workers where id = :worker and stop_requested_at is not null) as stop_requested,
+       exists (select 1 from @sources) as adopted,
+       (select min(seen_at) from @bulk_calls) as bulk_seen,
+       exists (select 1 from @deltas) as deltas,
        (select version from @meta) as version, (select oldest_code from @meta) as oldest_code

@@ -7,6 +7,8 @@
    and (:keys is null or key in (select value from json_each(:keys)))
    and (:workers is null or worker in (select value from json_each(:workers))
         or substr(worker, 1, instr(worker, '~') - 1) in (select value from json_each(:workers)))
+   and (:sources is null or source in (select value from json_each(:sources)))
+   and (:rows is null or source_id in (select value from json_each(:rows)))
    and (:groups is null or error_fingerprint in (select value from json_each(:groups)))
    and (:tags is null
         or not exists (select 1 from json_each(:tags) t where t.value not in (select value from json_each(tags))))

@@ -88,6 +88,7 @@ class SqliteSchema:
 
     def drop(self) -> None:
         with self._db.use() as connection, connection.writing() as db:
+            self._db.adopting.drop_in_file(db)
             mine = "select name from sqlite_master where type = 'table' and substr(name, 1, length(?1)) = ?1"
             for (table,) in db.execute(mine, (self._db.settings.prefix,)).fetchall():
                 db.execute(f'drop table "{table}"')

@@ -6,11 +6,16 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 
+from msgspec.json import encode
+
 from holdfast.model.job import Look
+from holdfast.model.polling import NO_POLLS, Polling
 from holdfast.settings import Settings
 from holdfast.store.attempts import Attempts, as_text
 from holdfast.store.base import JobId, Ref, Store
 from holdfast.store.migrate import misfit
+from holdfast.store.rollups import BATCH, Rollups
+from holdfast.store.sqlite.adopted import SqliteAdopted
 from holdfast.store.sqlite.borrowed import BorrowedDatabase, BorrowedEnqueue, BorrowedUserConnections
 from holdfast.store.sqlite.codec import seconds_until, stored
 from holdfast.store.sqlite.database import SqliteDatabase
@@ -28,20 +33,23 @@ class SqliteStore(Store):
         """`conn`: a connection of the user's, on which everything is done (borrowed.py)."""
         db = SqliteDatabase(settings, clock) if conn is None else BorrowedDatabase(settings, clock, conn)
         users = SqliteUserConnections(db) if conn is None else BorrowedUserConnections(db)
+        adopted = SqliteAdopted(db, users)
+        self.adopted = adopted
         super().__init__(
             db, schema=SqliteSchema(db), wakeups=SqliteWakeups(db), user_connections=users,
             enqueueing=SqliteEnqueue(db) if conn is None else BorrowedEnqueue(db),
-            exchanging=SqliteExchange(db), attempts=SqliteAttempts,
+            exchanging=SqliteExchange(db, adopted.in_step), attempts=SqliteAttempts,
+            rollups=SqliteRollups,
         )  # fmt: skip
 
     def look(
         self, worker: str, tasks: Sequence[str], queues: Sequence[str] | None, crons: Sequence[str] = (), *,
-        open: bool = False,
+        open: bool = False, polling: Polling = NO_POLLS,
     ) -> Look:  # fmt: skip
         scope = {"tasks": list(tasks), "queues": None if queues is None else list(queues)}
         with self.db.use() as connection:
             with connection.writing() as db:
-                self.db.rows(db, self.db.statements["seen"], {"worker": worker})
+                self.db.rows(db, self.db.statements["seen"], {"worker": worker, "polling": encode(polling).decode()})
             now = self.db.clock()
             [seen] = self.db.rows(
                 connection.db, self.db.statements["look"],
@@ -63,6 +71,9 @@ class SqliteStore(Store):
             ended_holds=bool(seen["ended_holds"]),
             known=bool(seen["known"]),
             stop_requested=bool(seen["stop_requested"]),
+            adopted=bool(seen["adopted"]),
+            bulk_seen=seen["bulk_seen"] and seconds_until(seen["bulk_seen"], now),
+            deltas=bool(seen["deltas"]),
             misfit=misplaced or misfit("sqlite", self.shown_url, seen["version"], seen["oldest_code"]),
         )
 
@@ -104,3 +115,15 @@ class SqliteAttempts(Attempts):
             if rows:
                 tx.rows("keep_step", id=ref.id, fence=ref.fence, name=name, result=as_text(result))
         return self._asked_of(ref, "step", rows)
+
+
+class SqliteRollups(Rollups):
+    """One writer at a time: what is there when it begins to fold is all that there is, up to an id."""
+
+    def fold(self, limit: int = BATCH) -> int:
+        with self._db.transaction() as tx:
+            [step] = tx.rows("fold_reach", limit=limit)
+            if step["folded"]:
+                tx.rows("fold", reached=step["reached"])
+                tx.rows("folded", reached=step["reached"])
+        return int(step["folded"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from holdfast.store.columns import Row
 from holdfast.store.engine import underlying
 from holdfast.store.sqlite.connect import DISK_TROUBLE, TRANSIENT, code_of, is_transient, reading_text_as, translate
 from holdfast.store.sqlite.database import SqliteDatabase
+from holdfast.store.sqlite.plain_rows import begin_as_driver, plain_rows
 
 Execute = Callable[[str, dict[str, Any]], list[Row]]
 
@@ -56,7 +57,7 @@ class SqliteUserConnections:
             cursor = connection.cursor()
             cursor.row_factory = None
             try:
-                with reading_text_as(connection, str):
+                with reading_text_as(connection, str), self._in_step(connection, text):
                     rows = cursor.execute(text, self._db.parameters(text, parameters)).fetchall()
             except sqlite3.Error as error:
                 # What is refused on a caller's own connection is the caller's affair; that others write is not.
@@ -67,6 +68,13 @@ class SqliteUserConnections:
             return [dict(zip(names, row, strict=True)) for row in rows]
 
         return execute
+
+    def _in_step(self, connection: sqlite3.Connection, text: str) -> AbstractContextManager[object]:
+        """What a statement changes in jobs is written to the rows of adopted tables. An insert changes none."""
+        if text.startswith("insert"):
+            return nullcontext()
+        begin_as_driver(connection)
+        return self._db.adopting.on(plain_rows(connection))
 
     async def aexecute_on(self, connection: Any) -> Callable[[str, dict[str, Any]], Any]:
         """SQLite has no asynchronous connections: the same, for callers that await."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, cast
 from holdfast import events
 from holdfast.model.peers import Place
 from holdfast.store.columns import JobId
-from holdfast.store.engine import Received
+from holdfast.store.engine import RESTLESS, Received
 from holdfast.store.sqlite.connect import translated
 from holdfast.store.sqlite.database import SqliteDatabase
 
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 SOON = 0.001  # seconds from a write to the first check: most commits have happened by then
 APART = 0.005  # seconds between checks at least, however much is written
 SELDOM = 0.5  # seconds between checks while nobody writes: a safety net, and how soon a stop is noticed
-RESTLESS = 0.05  # the same if a stop must be noticed sooner: nobody can fork while somebody listens
 POLL = 0.015  # seconds between checks where writes can't be watched
 
 IN_MODIFY = 0x2

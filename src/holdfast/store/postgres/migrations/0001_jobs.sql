@@ -40,6 +40,7 @@ create table @jobs (
     pause_requested  boolean not null default false,
     cancel_requested boolean not null default false,
     awaited          boolean not null default false,
+    owed             boolean not null default false,  -- what it became is still to be written to its row (see sources)
     queue            text not null,
     task             text not null,
     state            @state not null default 'queued',
@@ -70,6 +71,8 @@ create table @jobs (
     asked_by         text,
     asked_why        text,
     held_by          text,                    -- what keeps it from being claimed while it is queued: `pause:<filter>`
+    source           text,                    -- the adopted table whose row it works, and that row's id as text
+    source_id        text,
     -- A queued job that can never be claimed must not exist, nor a paused one that can't be resumed, nor a running
     -- one without a holder. So a queued one is ready, or names what holds it; no other is. One short check, and the states a type: every statement that writes reads it anew (docs/decisions/0020).
     check (case when state = 'queued'
@@ -95,6 +98,7 @@ create index jobs_failed on @jobs (failed_at) where failed_at is not null;
 -- Errors of one kind: of jobs that failed, and of those that are tried again. A success changes nothing in it.
 create index jobs_error on @jobs (error_fingerprint, task, failed_at, id) where error_fingerprint is not null;
 create unique index jobs_key on @jobs (task, key) where holds_key;
+create unique index jobs_source on @jobs (source, source_id) where source is not null;
 
 -- Whoever inserts jobs by a statement of its own wakes the workers when it commits: other programs, COPY, and `conn=`. Our
 -- own sessions say that they notify (connect.py) and do so after the commit: NOTIFY inside a transaction makes commits
@@ -176,6 +180,97 @@ end $$;
 
 revoke all on function @give_up_keys, @raise_priorities, @retry_keys from public;
 
+-- What happened to jobs, to be added up (holdfast/store/rollups.py): appended in the transaction in which it happens, by
+-- statements and by triggers, which act as the owner: who enqueues needs no right to it. Rows are never updated.
+create table @deltas (
+    at        timestamptz not null,
+    n         bigint not null,
+    began     timestamptz,                   -- an attempt has ended: when it started,
+    waited_ms float8,                        -- how long the job had been due then, and how long the attempt ran
+    ran_ms    float8,                        -- (the sum of n that are all in one bucket)
+    rescued   boolean,
+    queue     text not null,
+    task      text not null,
+    what      text,
+    detail    text not null default '',
+    origin    text,                          -- it began another life: the state that it was in
+    error     text                           -- the fingerprint of the error that the attempt ended with
+) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
+
+create table @rollups (
+    grain  text not null check (grain in ('minute', 'hour', 'total')),
+    at     timestamptz not null,             -- when that minute or hour began
+    queue  text not null,
+    task   text not null,
+    what   text not null,
+    detail text not null,
+    n      bigint not null,
+    total  float8 not null,                  -- of histograms: milliseconds
+    primary key (grain, at, queue, task, what, detail)
+) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
+
+-- Names are cut, so that they fit an index, whatever others inserted.
+create function @count_enqueued() returns trigger
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+begin
+    insert into @deltas (at, n, queue, task, what)
+    select max(created_at), count(*), left(queue, 200), left(task, 200), 'enqueued' from came group by queue, task;
+    return null;
+end $$;
+
+create trigger jobs_enqueued after insert on @jobs referencing new table as came
+    for each statement execute function @count_enqueued();
+
+-- All other changes of state but two: claims and the successes that workers record count nothing, or by their own statement
+-- (succeed.sql). Those two write none of the columns that the trigger names, and every other statement does: so they don't
+-- pay for it. What ends an attempt counts its start, too; until then it is read from the job.
+create function @count_moved() returns trigger
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    ended boolean := old.state = 'running';
+    finished boolean := tg_op = 'UPDATE' and new.state in ('succeeded', 'failed', 'cancelled');
+    rescued boolean := false;
+    charged boolean := false;
+    now timestamptz := greatest(old.started_at, clock_timestamp());
+begin
+    if tg_op = 'UPDATE' then
+        rescued := ended and (new.crashes > old.crashes or new.suspicion > old.suspicion);
+        charged := ended and not rescued and new.attempt >= old.attempt;
+        now := coalesce(new.finished_at, now);
+    else
+        new := old;
+    end if;
+    insert into @deltas (at, n, began, waited_ms, ran_ms, rescued, queue, task, what, detail, origin, error)
+    select now, 1, case when ended then coalesce(old.started_at, now) end,
+           case when ended then greatest(0, date_part('epoch', old.started_at - old.run_at) * 1000) end,
+           case when charged then greatest(0, date_part('epoch', now - old.started_at) * 1000) end,
+           nullif(rescued, false), left(new.queue, 200), left(new.task, 200),
+           case when finished then new.state::text
+                when charged then 'retried'
+                when ended and not rescued and tg_op = 'UPDATE' then 'released' end,
+           case when new.state = 'failed' then left(coalesce(new.error_code, ''), 200)
+                when new.state = 'cancelled' then old.state::text
+                when charged and not finished then old.attempt::text
+                else '' end,
+           case when old.state in ('succeeded', 'failed', 'cancelled') and new.state <> 'cancelled' then old.state::text end,
+           case when (charged or rescued) and new.state in ('queued', 'paused', 'failed') then left(new.error_fingerprint, 200) end;
+    return null;
+end $$;
+
+create trigger jobs_moved after update of cancel_requested, held_by, life, total on @jobs for each row
+    when (old.state <> new.state and (old.state not in ('queued', 'paused') or new.state in ('succeeded', 'failed', 'cancelled')))
+    execute function @count_moved();
+create trigger jobs_gone after delete on @jobs for each row when (old.state = 'running') execute function @count_moved();
+
+-- An enqueue was given a result that was there.
+create function @count_cache_hit(queue text, task text, n bigint) returns void
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+begin
+    insert into @deltas (at, n, queue, task, what) values (clock_timestamp(), n, left(queue, 200), left(task, 200), 'cache_hit');
+end $$;
+
+revoke all on function @count_enqueued, @count_moved, @count_cache_hit from public;
+
 -- One row a claim call: the lease of all jobs it took. Renewals touch only this small row.
 create table @leases (
     fence      uuid primary key,
@@ -232,12 +327,29 @@ create table @workers (
     lease      float8 not null,             -- seconds: it is seen at least that often
     grace      float8 not null default 25,  -- seconds a handler has to stop before its process is ended
     timeouts   text not null default '{}',  -- a JSON object: seconds an attempt may run, by task
+    runners    text not null default '[]',  -- JSON: how many of the slots are for which tasks, [[2, ["resize"]], ...]
     open       boolean not null default false,  -- it hears wake-ups and had a free slot when it was last seen
     started_at timestamptz not null,
     seen_at    timestamptz not null,
+    polling    text not null default '{}',  -- a JSON object: what its polls did in the minute before it was seen
 
-    stop_requested_at timestamptz           -- when people asked it to stop
+    stop_requested_at timestamptz,          -- when people asked it to stop, who, and why
+    stop_requested_by text,
+    stop_reason       text
 ) with (fillfactor = 50);
+
+-- What should make people look (holdfast/model/alerts.py): one row for each time, and one that stands for each thing.
+create table @alerts (
+    id         bigint generated always as identity primary key,
+    name       text not null,
+    subject    text not null,                -- the queue, the task or the worker it is about; empty: all
+    text       text not null,
+    value      float8 not null,
+    since      timestamptz not null,         -- when it was first found
+    started_at timestamptz,                  -- when it had lasted long enough
+    ended_at   timestamptz
+);
+create unique index alerts_standing on @alerts (name, subject) where ended_at is null;
 
 create table @pauses (
     kind       text not null check (kind in ('queue', 'task', 'cron', 'filter')),
@@ -293,3 +405,211 @@ create table @audit (
     ended_at   timestamptz                  -- null: it is under way, or was cut short
 );
 create index audit_job on @audit (job_id, id) where job_id is not null;
+
+-- What opens the HTTP API. Not in `meta`, which everybody reads.
+create table @secrets (
+    only_row   boolean primary key default true check (only_row),
+    signing    text not null                -- of job tokens, in hexadecimal; made at first use
+);
+create table @api_keys (
+    id         text primary key,
+    name       text not null unique,
+    role       text not null check (role in ('submitter', 'viewer', 'operator', 'admin')),
+    digest     text not null,
+    created_at timestamptz not null,
+    created_by text
+);
+
+-- The jobs that a call on many of them changed or asked, one row a chunk: 100,000 jobs are some 200 rows.
+create table @audit_jobs (
+    audit_id bigint not null,
+    first_id bigint not null,               -- the smallest and the largest of its ids: few rows are looked into
+    last_id  bigint not null,
+    job_ids  bigint[] not null
+);
+create index audit_jobs_call on @audit_jobs (audit_id);
+create index audit_jobs_range on @audit_jobs (last_id, first_id);
+
+-- Calls on many jobs that are under way, by their ids in `audit`. When its holder goes silent, a worker carries a call on.
+create table @bulk_calls (
+    id        bigint primary key,
+    plan      json not null,             -- what to do, as JSON (holdfast/store/bulk_calls.py)
+    holder    text not null,             -- who performs it: random
+    seen_at   timestamptz not null,
+    reached   bigint,                   -- the last job it came to
+    remaining bigint                    -- jobs left of a limited number; null: all that are left
+);
+
+-- The user's tables that are worked as queues (holdfast/store/adopted.py), and which of their rows may disagree with their jobs.
+create table @sources (
+    name        text primary key,
+    mapping     json not null,
+    functions   text not null,               -- what the names of its generated functions end in
+    suspended   boolean not null default false,
+    busy_until  timestamptz,                 -- its table could not be worked: until then nothing of it is claimed
+    trouble     text,                        -- why not; null: its rows were locked
+    swept_to    text,                        -- where the first walk along its rows is; null: it has ended
+    swept_at    timestamptz,                 -- when a walk last reached the end
+    looks_until timestamptz not null default '-infinity'  -- until then somebody looks into the inbox without being told
+);
+
+create table @inbox (
+    id        bigint generated always as identity primary key,
+    source    text not null,
+    source_id text not null,                 -- `*`: all of them
+    at        timestamptz not null default clock_timestamp()
+) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
+
+-- What follows finds the generated functions of a table (holdfast/store/postgres/adopt) by the name of its source. All of it
+-- acts as the owner: foreign roles need no right to our schema, and workers none to the user's table.
+
+-- What these jobs became is still to be written to their rows.
+create function @owe(source_name text, ids bigint[]) returns void
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+begin
+    update @jobs set owed = true where id = any(ids) and not owed;
+    insert into @inbox (source, source_id) select source_name, source_id from @jobs where id = any(ids);
+end $$;
+
+-- Leave a table alone for a while. Nobody waits to say so: if another says it just now, that does.
+create function @rest_source(source_name text, until timestamptz, why text) returns void
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+begin
+    update @sources set busy_until = until, trouble = why
+     where name = any(array(select name from @sources where name = source_name for update skip locked))
+       and busy_until is distinct from until;
+end $$;
+
+-- After an update of jobs: tell the rows of those that changed. The trigger exists only while a table is adopted. No row of
+-- a job that a foreign worker holds is written; nor of one that was claimed: that was done before, by open_sources.
+create function @adopted_out() returns trigger
+language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_nestloop = off set enable_mergejoin = off as $$
+declare
+    source record;
+begin
+    if not exists (select 1 from came where came.source is not null) then
+        return null;
+    end if;
+    for source in
+        select s.name, s.functions, s.suspended, array_agg(n.id) as ids, array_agg(o.state::text) as was
+          from came n join went o on o.id = n.id join @sources s on s.name = n.source
+         where (n.worker is null or n.worker not like 'foreign:%' or n.state <> 'running')
+           and (o.state <> 'queued' or n.state <> 'running')
+           and (n.state <> o.state or n.attempt <> o.attempt or n.worker is distinct from o.worker
+                or (n.state in ('queued', 'paused') and (n.run_at <> o.run_at or n.priority <> o.priority))
+                or (s.mapping -> 'counts' is not null
+                    and (n.pending, n.done, n.total) is distinct from (o.pending, o.done, o.total)))
+         group by s.name
+    loop
+        if source.suspended then
+            perform @owe(source.name, source.ids);
+        else
+            execute 'select @project_' || source.functions || '($1, $2)' using source.ids, source.was;
+        end if;
+    end loop;
+    return null;
+end $$;
+
+-- Which of these jobs, all of adopted tables and locked by the caller, may be taken: their rows could be locked, too, still
+-- said that they wait, and say now that this worker has them. With the arguments, where the row has others by now. The others
+-- are put off.
+create function @open_sources(ids bigint[], now timestamptz, by_fence uuid, by_worker text, clock timestamptz)
+returns table (id bigint, args json)
+language plpgsql security definer set search_path = pg_catalog, pg_temp rows 100 as $$
+declare
+    source record;
+begin
+    for source in
+        select s.functions, array_agg(j.id) as ids
+          from (select o.id, o.source from @jobs o where o.id = any(open_sources.ids)) j
+          left join @sources s on s.name = j.source where s.suspended is not true group by s.functions
+    loop
+        if source.functions is null then  -- the table is adopted no more, and somebody retried the job
+            return query select unnest(source.ids), null::json;
+        else
+            return query execute 'select * from @open_' || source.functions || '($1, $2, $3, $4, $5)'
+                using source.ids, now, by_fence, by_worker, clock;
+        end if;
+    end loop;
+end $$;
+
+-- Bring rows and jobs of a source in step, up to `most` that the inbox names. `due`: so many jobs can be claimed now.
+-- `asked`: a running job was asked to stop or to pause. `stays`: the caller looks again within the time it promises here.
+create function @settle(source_name text, most integer, now timestamptz, stays boolean)
+returns table (settled integer, waiting integer, due integer, asked boolean, queue text)
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    suffix text;
+begin
+    select s.functions into suffix from @sources s where s.name = source_name and not s.suspended;
+    if found then
+        execute 'select t.*, s.mapping ->> $4 from @settle_' || suffix || '($2, $3, null) t, @sources s where s.name = $1'
+           into settled, waiting, due, asked, queue using source_name, most, now, 'queue';
+        return next;
+        if stays and settled > 0 then
+            update @sources set looks_until = clock_timestamp() + interval '200 milliseconds'
+             where name = any(array(select s.name from @sources s where s.name = source_name
+                                       and s.looks_until < clock_timestamp() + interval '100 milliseconds'
+                                       for update skip locked));
+        end if;
+    end if;
+end $$;
+
+-- Settle one row at once, and return its job.
+create function @settle_row(source_name text, row_id text, now timestamptz) returns table (id bigint, state text)
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    suffix text;
+begin
+    select s.functions into suffix from @sources s where s.name = source_name and not s.suspended;
+    if found then
+        insert into @inbox (source, source_id) values (source_name, row_id);  -- should its trigger be disabled
+        execute 'select @settle_' || suffix || '(10, $2, $1)' using row_id, now;
+    end if;
+    return query select j.id, j.state::text from @jobs j where j.source = source_name and j.source_id = row_id;
+end $$;
+
+create function @beat(source_name text, now timestamptz) returns void
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    suffix text;
+begin
+    select s.functions into suffix from @sources s where s.name = source_name and not s.suspended;
+    if found then
+        execute 'select @beat_' || suffix || '($1)' using now;
+    end if;
+end $$;
+
+-- One step along the table (`after` begins with `row:`), then along its jobs (`job:`). Null: that was the last.
+create function @sweep(source_name text, after text, most integer, now timestamptz)
+returns table (reached text, strays integer)
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    suffix text;
+begin
+    select s.functions into suffix from @sources s where s.name = source_name and not s.suspended;
+    if found then
+        return query execute 'select * from @sweep_' || suffix || '($1, $2, $3)' using after, most, now;
+    end if;
+end $$;
+
+-- Has a foreign worker's lease lapsed by what its row says now? Not while the row can't be asked. True leaves the row locked.
+create function @lapsed(lease uuid, now timestamptz) returns boolean
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    source record;
+    lapsed boolean;
+begin
+    select s.functions, s.suspended, j.source_id into source
+      from @leases l join @jobs j on j.id = any(l.job_ids) and j.fence = l.fence join @sources s on s.name = j.source
+     where l.fence = lease;
+    if not found then
+        return true;
+    elsif source.suspended then
+        return false;
+    end if;
+    execute 'select @lapsed_' || source.functions || '($1, $2, $3)' into lapsed using lease, source.source_id, now;
+    return lapsed;
+end $$;
+
+revoke all on function @owe, @rest_source, @adopted_out, @open_sources, @settle, @settle_row, @beat, @sweep, @lapsed from public;

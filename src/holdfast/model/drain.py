@@ -1,0 +1,37 @@
+"""When a queue will be empty, if it goes on as it does."""
+
+from __future__ import annotations
+
+from holdfast.model.durations import DAY, HOUR, MINUTE
+from holdfast.model.record import Record
+
+
+class Drain(Record, frozen=True):
+    """When the due jobs of a queue will be done, if it goes on as in the last ten minutes, in seconds and in words.
+    None: never, at this rate."""
+
+    seconds: float | None
+    text: str
+
+
+EMPTY = Drain(0.0, "empty")
+
+
+def drain(due: int, came: float, ended: float) -> Drain:
+    """`came`, `ended`: jobs a minute that were enqueued, and that finished."""
+    if not due:
+        return EMPTY
+    if not ended:
+        return Drain(None, "growing: never at this rate" if came else "nothing finishes: never at this rate")
+    if came >= ended:
+        return Drain(None, "growing: never at this rate" if came > ended else "steady: never at this rate")
+    seconds = due / (ended - came) * 60
+    return Drain(round(seconds, 1), f"empty in about {_in_words(max(1.0, seconds))}")
+
+
+def _in_words(seconds: float) -> str:
+    """To about two digits: `45 s`, `4 min`, `3 h`, `12 days`."""
+    for unit, length in (("days", DAY), ("h", HOUR), ("min", MINUTE)):
+        if seconds >= 1.99 * length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{seconds:.0f} s"

@@ -1,0 +1,55 @@
+"""The scene of `make examples`, and the command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.examples.claim_check.application import REPOSITORY, Start, model_of
+from tests.examples.claim_check.standin import StandIn
+
+
+def run(*command: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    clean = {n: v for n, v in os.environ.items() if not n.startswith(("HOLDFAST_", "CLAIM_CHECK_", "PYTEST"))}
+    return subprocess.run(
+        [sys.executable, "-m", "examples.claim_check", *command], cwd=REPOSITORY, env={**clean, **environment},
+        text=True, capture_output=True, timeout=120, check=False,
+    )  # fmt: skip
+
+
+def test_the_scene_ends_well_and_counts_what_it_did(engine: str, url: str) -> None:
+    done = run("scene", **({} if engine == "sqlite" else {"HOLDFAST_URL": url}))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "200 submissions, 1 job, 1 call of the model." in done.stdout
+    assert "on its second attempt" in done.stdout
+    assert "failed for good: SCHEMA_VALIDATION_FAILED, 1 attempt" in done.stdout
+    assert "6 answers at once" in done.stdout
+    assert "6 done, 1 failed" in done.stdout
+    assert "a stand-in answers" in done.stdout, "nobody shall think that a model did"
+    assert done.stderr == ""
+
+
+def test_a_claim_is_submitted_and_followed_from_the_command_line(start: Start, url: str, standin: StandIn) -> None:
+    place = {"HOLDFAST_URL": url, **model_of(standin)}
+    start("worker")
+    submitted = run("submit", "--wait", "Works overnight.", **place)
+    assert submitted.returncode == 0, submitted.stderr
+    shown = json.loads(submitted.stdout)
+    assert (shown["status"], shown["attempts"]) == ("done", 1)
+    asked = run("status", shown["job_id"], shown["job_token"], **place)
+    assert json.loads(asked.stdout) == shown
+    wrong = run("status", shown["job_id"], shown["job_id"], **place)
+    assert (wrong.returncode, wrong.stdout) == (1, "")
+    assert "has no row" in wrong.stderr
+
+
+@pytest.mark.parametrize("command", ["worker", "serve"])
+def test_without_a_model_nothing_starts(command: str, url: str) -> None:
+    done = run(command, *(["--port", "0"] if command == "serve" else []), HOLDFAST_URL=url)
+    assert done.returncode == 1
+    assert "CLAIM_CHECK_MODEL_URL is the address of the model's API" in done.stderr
+    assert "Traceback" not in done.stderr

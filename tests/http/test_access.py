@@ -1,0 +1,314 @@
+"""Who may come in: every role at every route, and what opens a server that nobody configured."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from starlette.requests import Request
+
+from holdfast import Access, BadArguments, BadSettings, Holdfast
+from holdfast.http.api import api
+from holdfast.http.gate import Gate
+from holdfast.http.routes import ROUTES, Route
+from holdfast.model.access import ROLES, Role, digest_of, suffices
+from holdfast.settings import Settings
+from tests.contract.places import raw
+from tests.http.asking import Ask, bearer, statements
+
+# Who may use each route, said once more: a new one has to be added here, on purpose.
+EVERYONE = {*ROLES, "read", "control", "nobody"}
+MAY: dict[tuple[str, str], set[str]] = {
+    ("POST", "/v1/tasks/{task}/jobs"): {"submitter", "operator", "admin"},
+    ("POST", "/v1/tasks/{task}/jobs/bulk"): {"submitter", "operator", "admin"},
+    ("GET", "/v1/jobs"): {"viewer", "operator", "admin"},
+    ("GET", "/v1/jobs/count"): {"viewer", "operator", "admin"},
+    ("GET", "/v1/jobs/{id}"): {"viewer", "operator", "admin", "read", "control"},
+    ("GET", "/v1/jobs/{id}/events"): {"viewer", "operator", "admin", "read", "control"},
+    ("GET", "/v1/jobs/{id}/history"): {"viewer", "operator", "admin"},
+    ("GET", "/v1/jobs/{id}/why"): {"viewer", "operator", "admin"},
+    ("POST", "/v1/jobs/{id}/cancel"): {"operator", "admin", "control"},
+    ("POST", "/v1/jobs/{id}/pause"): {"operator", "admin", "control"},
+    ("POST", "/v1/jobs/{id}/resume"): {"operator", "admin", "control"},
+    ("POST", "/v1/jobs/{id}/retry"): {"operator", "admin"},
+    ("POST", "/v1/jobs/{id}/replay"): {"operator", "admin"},
+    ("POST", "/v1/jobs/{id}/change"): {"operator", "admin"},
+    ("POST", "/v1/jobs/{id}/delete"): {"operator", "admin"},
+    ("GET", "/v1/error-groups"): {"viewer", "operator", "admin"},
+    ("POST", "/v1/bulk/preview"): {"viewer", "operator", "admin"},
+    ("POST", "/v1/bulk/retry"): {"operator", "admin"},
+    ("POST", "/v1/bulk/cancel"): {"operator", "admin"},
+    ("POST", "/v1/bulk/pause"): {"operator", "admin"},
+    ("POST", "/v1/bulk/resume"): {"operator", "admin"},
+    ("POST", "/v1/bulk/change"): {"operator", "admin"},
+    ("POST", "/v1/bulk/delete"): {"operator", "admin"},
+    ("GET", "/v1/queues"): {"viewer", "operator", "admin"},
+    ("GET", "/v1/tasks"): {"viewer", "operator", "admin"},
+    ("GET", "/v1/pauses"): {"viewer", "operator", "admin"},
+    ("POST", "/v1/pauses"): {"operator", "admin"},
+    ("POST", "/v1/pauses/end"): {"operator", "admin"},
+    ("GET", "/v1/workers"): {"viewer", "operator", "admin"},
+    ("POST", "/v1/workers/stop"): {"admin"},
+    ("GET", "/v1/crons"): {"viewer", "operator", "admin"},
+    ("POST", "/v1/crons/schedule"): {"admin"},
+    ("POST", "/v1/crons/unschedule"): {"admin"},
+    ("POST", "/v1/crons/run"): {"operator", "admin"},
+    ("GET", "/v1/audit"): {"viewer", "operator", "admin"},
+    ("POST", "/v1/drain"): {"operator", "admin"},
+    ("GET", "/v1/metrics"): {"viewer", "operator", "admin"},
+    ("GET", "/v1/alerts"): {"viewer", "operator", "admin"},
+    ("GET", "/metrics"): {"viewer", "operator", "admin"},
+    ("GET", "/health"): EVERYONE,
+    ("GET", "/livez"): EVERYONE,
+    ("GET", "/readyz"): EVERYONE,
+    ("GET", "/v1/openapi.json"): EVERYONE,
+}
+OF = {(route.method, route.path): route for route in ROUTES}
+
+
+def test_every_route_says_who_may_use_it() -> None:
+    assert len(OF) == len(ROUTES)
+    assert OF.keys() == MAY.keys()
+    for place, route in OF.items():
+        roles = {role for role in ROLES if route.role is None or suffices(role, route.role)}
+        assert roles == MAY[place] & set(ROLES)
+
+
+BODIES: dict[str, dict[str, Any]] = {
+    "/v1/tasks/{task}/jobs": {"args": {"a": 1}},
+    "/v1/jobs/{id}/change": {"priority": 1},
+    "/v1/bulk/preview": {"verb": "cancel", "filter": "id:1"},
+    "/v1/bulk/retry": {"filter": "task:none", "expected": 0},
+    "/v1/bulk/cancel": {"filter": "task:none", "expected": 0},
+    "/v1/bulk/pause": {"filter": "task:none", "expected": 0},
+    "/v1/bulk/resume": {"filter": "task:none", "expected": 0},
+    "/v1/bulk/change": {"filter": "task:none", "expected": 0, "priority": 1},
+    "/v1/bulk/delete": {"filter": "task:none", "expected": 0},
+    "/v1/pauses": {"kind": "queue", "name": "mail"},
+    "/v1/pauses/end": {"kind": "queue", "name": "mail"},
+    "/v1/workers/stop": {"worker": "w"},
+    "/v1/crons/schedule": {"name": "s", "task": "add", "args": {"a": 1}, "cron": "0 3 * * *"},
+    "/v1/crons/unschedule": {"name": "s"},
+    "/v1/crons/run": {"name": "s"},
+    "/v1/drain": {"jobs": 1, "queues": ["none"]},
+}
+
+
+def request(ask: Ask, route: Route, id: str, headers: dict[str, str]) -> int:
+    path = route.path.format(task="add", id=id)
+    content: dict[str, Any] = {}
+    if route.lines:
+        content, headers = {"content": '{"args": {"a": 1}}'}, {**headers, "Content-Type": "application/jsonl"}
+    elif route.path in BODIES and route.method == "POST":
+        content = {"json": BODIES[route.path]}
+    return ask(route.method, path, headers=headers, **content).status_code
+
+
+@pytest.mark.parametrize("place", MAY, ids=" ".join)
+def test_every_role_and_token_at_every_route(tasked: Holdfast, place: tuple[str, str]) -> None:
+    route = OF[place]
+    keys: dict[str, dict[str, str]] = {role: bearer(tasked.create_api_key(role, role)) for role in ROLES}
+    ask = Ask(tasked.asgi())
+    tasked.schedule("s", tasked.tasks["add"].bind(1), cron="0 3 * * *")
+    tasked.store.workers.register(id="w~1", name="w", host="h", pid=1, queues=None, tasks=["add"], slots=1)
+    found = set()
+    for who in (*ROLES, "read", "control", "nobody"):
+        job = tasked.tasks["fail"].using(delay=1000).enqueue("x")
+        if route.path.endswith("resume"):
+            job.pause()
+        if route.path.endswith(("events", "retry", "delete")):
+            job.cancel()  # what happens must have an end; these verbs take a job that has ended
+        tokens = {"read": bearer(job.token()), "control": bearer(job.token("control"))}
+        headers = {**keys, **tokens}.get(who, {})
+        before, calls = tasked.count(), len(tasked.audit())
+        status = request(ask, route, job.id, headers)
+        if status < 300:
+            found.add(who)
+            if route.method == "POST" and route.role in ("operator", "admin") and route.path != "/v1/drain":
+                by = f"API key {who}" if who in ROLES else "the holder of its token"
+                assert len(tasked.audit()) == calls + 1, "whatever operators do is recorded"
+                assert tasked.audit()[0].by == by
+        else:
+            assert status == (401 if who == "nobody" else 403)
+            assert (tasked.count(), len(tasked.audit())) == (before, calls), "nothing was enqueued or changed"
+            if route.method == "POST" and route.scope:
+                assert job.refresh().record.state == ("paused" if route.path.endswith("resume") else "queued")
+    assert found == MAY[place]
+
+
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)  # on PostgreSQL reads and writes take the same way
+@pytest.mark.parametrize("route", [route for route in ROUTES if route.method == "GET"], ids=lambda route: route.path)
+def test_what_only_looks_writes_nothing(tasked: Holdfast, monkeypatch: pytest.MonkeyPatch, route: Route) -> None:
+    """A browser follows links of other sites."""
+    job = tasked.tasks["add"].enqueue(1)
+    job.cancel()
+    key = bearer(tasked.create_api_key("ops", "admin"))
+    for way in ("write", "transaction"):
+        monkeypatch.setattr(tasked.store.db, way, None)
+    healthy = route.path != "/health"  # no worker is up
+    assert request(Ask(tasked.asgi()), route, job.id, key) == (200 if healthy else 503)
+
+
+def test_a_key_that_is_wrong_or_revoked_opens_nothing(tasked: Holdfast) -> None:
+    ask = Ask(tasked.asgi(open="submitter"))
+    key = tasked.create_api_key("ci", "admin")
+    tasked.tasks["add"].enqueue(1)
+    assert ask.get("/v1/jobs/1", headers=bearer(key)).status_code == 200
+    for wrong in (key[:-1], key + "x", "hfk_", "hfk__", f"hfk_{'0' * 12}_{'x' * 43}", "hfk_\u00e9".encode().hex()):
+        assert ask.get("/v1/jobs/1", headers=bearer(wrong)).status_code in (401, 403)
+    assert tasked.revoke_api_key("ci", by="ops", reason="leaked")
+    assert ask.get("/v1/jobs/1", headers=bearer(key)).status_code == 401
+    # A wrong key is no less than none: it is not taken for a visitor's.
+    assert ask.submit("add", args={"a": 1}, headers=bearer(key)).status_code == 401
+    assert not tasked.revoke_api_key("ci")
+
+
+def test_keys_are_stored_as_hashes_and_their_making_is_recorded(tasked: Holdfast, settings: Settings) -> None:
+    key = tasked.create_api_key("ci", "viewer", by="ops", reason="for tests")
+    [stored] = tasked.store.db.read("api_key", id=key.split("_")[1])
+    assert stored["digest"] == digest_of(key)
+    assert key.split("_")[-1] not in repr(stored)
+    [listed] = tasked.api_keys()
+    assert (listed.name, listed.role, listed.created_by) == ("ci", "viewer", "ops")
+    tasked.revoke_api_key("ci", by="ops")
+    calls = [(call.verb, call.what, call.by, call.reason, call.parameters) for call in tasked.audit()]
+    assert calls == [
+        ("revoke_api_key", "ci", "ops", None, {}), ("create_api_key", "ci", "ops", "for tests", {"role": "viewer"}),
+    ]  # fmt: skip
+    with raw(settings) as sql:
+        assert key not in repr(sql("select * from {audit}"))
+
+
+def test_bad_keys_are_not_made(tasked: Holdfast) -> None:
+    tasked.create_api_key("ci", "viewer")
+    with pytest.raises(BadArguments, match="is taken"):
+        tasked.create_api_key("ci", "viewer")
+    with pytest.raises(BadArguments, match="role is one of"):
+        tasked.create_api_key("other", "root")  # type: ignore[arg-type]
+    with pytest.raises(BadArguments):
+        tasked.create_api_key("", "viewer")
+
+
+# -- the application's own rule ----------------------------------------------------------------------------------------
+
+
+def by_header(request: Request) -> Access | None:
+    role = request.headers.get("x-role")
+    return Access(role, by="ann") if role else None  # type: ignore[arg-type]
+
+
+async def by_header_slowly(request: Request) -> Access | None:
+    return by_header(request)
+
+
+class Rule:
+    async def __call__(self, request: Request) -> Access | None:
+        return by_header(request)
+
+
+@pytest.mark.parametrize("authorize", [by_header, by_header_slowly, Rule()])
+def test_the_application_decides(tasked: Holdfast, authorize: Any) -> None:
+    ask = Ask(tasked.asgi(authorize))
+    job = tasked.tasks["hidden"].enqueue()
+    assert ask.get(f"/v1/jobs/{job.id}").status_code == 401
+    assert ask.get(f"/v1/jobs/{job.id}", headers={"X-Role": "submitter"}).status_code == 403
+    assert ask.post(f"/v1/jobs/{job.id}/cancel", headers={"X-Role": "operator"}).status_code == 200
+    assert tasked.audit()[0].by == "ann"
+    # Its mistakes open nothing.
+    assert ask.get(f"/v1/jobs/{job.id}", headers={"X-Role": "root"}).status_code == 500
+
+
+def test_a_rule_that_fails_opens_nothing(tasked: Holdfast) -> None:
+    def broken(request: Request) -> Access | None:
+        raise LookupError("c4n4ry")
+
+    job = tasked.tasks["add"].enqueue(1)
+    refused = Ask(tasked.asgi(broken, open="admin")).get(f"/v1/jobs/{job.id}")
+    assert refused.status_code == 500
+    assert "c4n4ry" not in refused.text
+
+
+def test_who_the_rule_does_not_know_has_the_role_of_everyone(tasked: Holdfast) -> None:
+    ask = Ask(tasked.asgi(by_header, open="submitter"))
+    assert ask.submit("add", args={"a": 1}).status_code == 202
+    assert ask.get("/v1/jobs/1").status_code == 403
+    assert Ask(tasked.asgi(open=True)).get("/v1/jobs/1").status_code == 200
+
+
+def test_closed_by_default(tasked: Holdfast) -> None:
+    job = tasked.tasks["add"].enqueue(1)
+    for client in ("192.0.2.7", "127.0.0.1"):
+        ask = Ask(tasked.asgi(), client=client)
+        assert ask.submit("add", args={"a": 1}).status_code == 401
+        refused = ask.get(f"/v1/jobs/{job.id}")
+        assert (refused.status_code, refused.headers["www-authenticate"]) == (401, "Bearer")
+
+
+@pytest.mark.parametrize("wrong", [{"open": "everyone"}, {"open": 1.5}, {"authorize": "ann"}])
+def test_a_rule_that_means_nothing_is_refused(tasked: Holdfast, wrong: dict[str, Any]) -> None:
+    with pytest.raises(BadSettings):
+        tasked.asgi(**wrong)
+
+
+# -- on a loopback address ---------------------------------------------------------------------------------------------
+
+
+def local(app: Holdfast, client: str = "127.0.0.1", host: str = "localhost:8000", **headers: str) -> Ask:
+    return Ask(
+        api(app, Gate(app, local=True, hosts={"localhost"}), runs_jobs=False), client=client, host=host, **headers
+    )
+
+
+@pytest.mark.parametrize("client", ["127.0.0.1", "::1", "127.9.9.9"])
+@pytest.mark.parametrize("host", ["localhost:8000", "127.0.0.1:8000", "[::1]:8000", "LOCALHOST"])
+def test_on_this_machine_everything_is_allowed(tasked: Holdfast, client: str, host: str) -> None:
+    assert local(tasked, client, host).submit("add", args={"a": 1}).status_code == 202
+
+
+@pytest.mark.parametrize(
+    ("client", "headers", "status"),
+    [
+        ("192.0.2.7", {}, 401),
+        ("127.0.0.1", {"X-Forwarded-For": "192.0.2.7"}, 401),
+        ("127.0.0.1", {"Forwarded": "for=192.0.2.7"}, 401),
+        ("127.0.0.1", {"X-Real-IP": "192.0.2.7"}, 401),
+        ("127.0.0.1", {"Via": "1.1 proxy"}, 401),
+        ("127.0.0.1", {"CF-Connecting-IP": "192.0.2.7"}, 401),
+        ("127.0.0.1", {"host": "evil.example:8000"}, 421),
+        ("127.0.0.1", {"host": "localhost.evil.example"}, 421),
+        ("127.0.0.1", {"host": "[::1"}, 421),
+        ("127.0.0.1", {"Sec-Fetch-Site": "cross-site"}, 403),
+        ("127.0.0.1", {"Sec-Fetch-Site": "same-site"}, 403),
+        ("127.0.0.1", {"Origin": "http://evil.example"}, 403),
+        ("127.0.0.1", {"Origin": "null"}, 403),
+        ("127.0.0.1", {"Origin": "http://[::1"}, 403),
+    ],
+)
+def test_others_are_not_taken_for_this_machine(
+    tasked: Holdfast, client: str, headers: dict[str, str], status: int
+) -> None:
+    ask = local(tasked, client, **headers)
+    assert ask.submit("add", args={"a": 1}).status_code == status
+    assert tasked.count() == 0
+
+
+@pytest.mark.parametrize(
+    "headers", [{"Sec-Fetch-Site": "same-origin"}, {"Sec-Fetch-Site": "none"}, {"Origin": "http://localhost:8000"}]
+)
+def test_our_own_pages_may(tasked: Holdfast, headers: dict[str, str]) -> None:
+    assert local(tasked, **headers).submit("add", args={"a": 1}).status_code == 202
+
+
+def test_who_shows_a_key_may_come_from_another_site(tasked: Holdfast) -> None:
+    key = tasked.create_api_key("shop", "submitter")
+    ask = Ask(tasked.asgi(), **{"Sec-Fetch-Site": "cross-site", "Origin": "https://shop.example"})
+    assert ask.submit("add", args={"a": 1}, headers=bearer(key)).status_code == 202
+
+
+@pytest.mark.parametrize("role", [role for role in ROLES if not suffices(role, "operator")])
+def test_a_refused_request_reads_no_job(tasked: Holdfast, role: Role) -> None:
+    ask = Ask(tasked.asgi(open=role))
+    tasked.tasks["add"].enqueue(1)
+    with statements(tasked) as run:
+        assert ask.post("/v1/jobs/1/cancel").status_code == 403
+    assert run == []

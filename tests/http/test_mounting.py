@@ -1,0 +1,142 @@
+"""Under any path, in any ASGI application, without a lifespan."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+from unittest import mock
+
+import pytest
+from fastapi import FastAPI
+from starlette.applications import Starlette
+from starlette.routing import Mount
+
+from holdfast import BadSettings, Holdfast
+from tests.http.asking import Ask, bearer
+
+PAGE = Path(__file__).parents[2] / "docs" / "http.md"
+
+
+def starlette(asgi: Any) -> Any:
+    return Starlette(routes=[Mount("/a", routes=[Mount("/b", asgi)])])
+
+
+def fastapi(asgi: Any) -> Any:
+    app, inner = FastAPI(), FastAPI()
+    inner.mount("/b", asgi)
+    app.mount("/a", inner)
+    return app
+
+
+def behind_a_proxy(asgi: Any) -> Any:
+    """It takes the prefix away and says nothing about it."""
+
+    async def proxy(scope: dict[str, Any], receive: Any, send: Any) -> None:
+        path = scope["path"].removeprefix("/a/b")
+        await asgi({**scope, "path": path, "raw_path": path.encode()}, receive, send)
+
+    return proxy
+
+
+@pytest.mark.parametrize("mounted", [starlette, fastapi, behind_a_proxy])
+def test_it_works_under_any_path(tasked: Holdfast, mounted: Any) -> None:
+    ask = Ask(mounted(tasked.asgi(open="submitter")))
+    made = ask.post("/a/b/v1/tasks/add/jobs", json={"args": {"a": 1}})
+    assert made.status_code == 202
+    where = made.url.join(made.headers["location"])
+    assert where.path == f"/a/b/v1/jobs/{made.json()['id']}"
+    tasked.drain()
+    shown = ask.get(str(where), headers=bearer(made.json()["token"]))
+    assert (shown.status_code, shown.json()["result"]) == (200, 3)
+    events = ask.get(f"{where}/events?token={made.json()['token']}")
+    assert events.text.count("event: status") == 1
+    assert ask.get("/a/b/v1/nothing").json()["code"] == "HF1510"
+
+
+def test_the_example_of_the_page(tasked: Holdfast) -> None:
+    [code] = re.findall(r"```python\n# web.py\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    app, web = ModuleType("app"), ModuleType("web")
+    app.hf = tasked  # type: ignore[attr-defined]
+    with mock.patch.dict(sys.modules, {"app": app}):
+        exec(compile(code, "web.py", "exec"), vars(web))
+    ask = Ask(web.web)
+    place = "/jobs/v1/tasks/add/jobs"
+    assert ask.post(place, json={"args": {"a": 1}}).status_code == 401
+    assert ask.post(place, json={"args": {"a": 1}}, headers={"X-User": "ann"}).status_code == 202
+
+
+DJANGO = """
+import asyncio
+from types import ModuleType
+import django, httpx2
+from django.conf import settings
+from django.http import HttpResponse
+from django.urls import path
+import sys
+
+settings.configure(ROOT_URLCONF="urls", ALLOWED_HOSTS=["shop.example"], SECRET_KEY="x")
+django.setup()
+urls = sys.modules["urls"] = ModuleType("urls")
+urls.urlpatterns = [path("hello", lambda request: HttpResponse("hi"))]
+import asgi, app
+
+async def main():
+    transport = httpx2.ASGITransport(asgi.application)
+    async with httpx2.AsyncClient(transport=transport, base_url="http://shop.example") as client:
+        job = await app.hf.tasks["audit"].aenqueue("x")
+        token = {"Authorization": f"Bearer {await job.atoken()}"}
+        shown = await client.get(f"/jobs/v1/jobs/{job.id}", headers=token)
+        closed = await client.get("/jobs/v1/jobs")
+        print((await client.get("/hello")).text, shown.status_code, closed.status_code)
+
+asyncio.run(main())
+"""
+
+
+def test_the_example_for_django(tmp_path: Path) -> None:
+    for name in ("app.py", "asgi.py"):
+        [code] = re.findall(rf"```python\n# {name}\n(.*?)```", PAGE.read_text(), re.DOTALL)
+        (tmp_path / name).write_text(code)
+    (tmp_path / "main.py").write_text(DJANGO)
+    done = subprocess.run([sys.executable, "main.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["hi", "200", "401"], done.stderr
+
+
+def test_the_page_lists_every_route() -> None:
+    from holdfast.http.routes import ROUTES
+
+    listed = re.findall(r"^\| `(\w+) (\S+)` \| (\w+) \| (\w*) ?\|", PAGE.read_text(), re.MULTILINE)
+    assert listed == [(route.method, route.path, route.role or "everyone", route.scope or "") for route in ROUTES]
+
+
+def test_a_missing_extra_is_named(hf: Holdfast) -> None:
+    gone = {name: None for name in [*sys.modules, "starlette"] if name.startswith(("starlette", "holdfast.http."))}
+    with mock.patch.dict(sys.modules, gone), pytest.raises(BadSettings, match=r"pip install 'holdfast\[web\]'"):
+        hf.asgi()
+
+
+@pytest.mark.parametrize("wrong", ["yes", [], ["cancel", "retry"], None, {"cancel": 1, "delete": 2}, 1])
+def test_what_http_may_be(hf: Holdfast, wrong: Any) -> None:
+    with pytest.raises(BadSettings, match="http"):
+        hf.task(http=wrong)(lambda_of())
+
+
+def lambda_of() -> Any:
+    def work() -> None: ...
+
+    return work
+
+
+def test_a_name_that_is_no_part_of_a_path_is_refused(hf: Holdfast) -> None:
+    with pytest.raises(BadSettings, match="slash"):
+        hf.task(http=True, name="mail/send")(lambda_of())
+
+
+def test_any_other_name_can_be_part_of_a_path(hf: Holdfast) -> None:
+    hf.task(http=True, name="mail: schöne Grüße?")(lambda_of())
+    ask = Ask(hf.asgi(open="submitter"))
+    assert ask.post("/v1/tasks/mail%3A%20sch%C3%B6ne%20Gr%C3%BC%C3%9Fe%3F/jobs", json={}).status_code == 202

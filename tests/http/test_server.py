@@ -1,0 +1,365 @@
+"""`holdfast serve`, with real sockets, real signals and a real outage."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx2
+import pytest
+from sse_starlette.sse import AppStatus
+
+from holdfast import Holdfast
+from holdfast.http import server as http_server
+from holdfast.http.server import Server
+from tests.chaos.fleet import birth_of, children_of
+from tests.http.asking import bearer
+from tests.servers import own_postgres
+from tests.waiting import wait_until
+
+APP = """
+import time
+from pathlib import Path
+from holdfast import Holdfast, Secret
+
+hf = Holdfast()
+
+@hf.task(http=True)
+def add(a: int, b: int = 2) -> int:
+    return a + b
+
+@hf.task(http=["cancel"], max_attempts=1)
+def pay(card: Secret[str], password: str) -> None:
+    raise ValueError(f"{card} was refused, with {password}")
+"""
+
+
+def family_of(pid: int) -> list[int]:
+    children = children_of(pid)
+    return [*children, *(one for child in children for one in family_of(child))]
+
+
+def sockets_of(pid: int) -> int:
+    return sum(os.readlink(link).startswith("socket:") for link in Path(f"/proc/{pid}/fd").iterdir())
+
+
+class Serving:
+    def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
+        self.process = process
+        self._log = log
+
+    @property
+    def log(self) -> str:
+        return self._log.read_text()
+
+    @property
+    def url(self) -> str:
+        said = next((line for line in self.log.splitlines() if line.startswith("serving ")), "")
+        return said.partition(" on ")[2].partition("/v1;")[0]
+
+    def client(self) -> httpx2.Client:
+        return httpx2.Client(base_url=self.url, timeout=60.0, trust_env=False)
+
+    def worker(self) -> int:
+        [pid] = children_of(self.process.pid)
+        return pid
+
+    def stop(self) -> int:
+        self.process.terminate()
+        return self.process.wait(60)
+
+
+@contextmanager
+def serving(
+    home: Path, *arguments: str, url: str = "sqlite:///jobs.db", app: str = APP, **more: str
+) -> Iterator[Serving]:
+    """`more`: environment variables."""
+    (home / "app.py").write_text(app)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
+    with (home / "said.log").open("wb") as said:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "holdfast", "serve", "app:hf", "--port", "0", *arguments], cwd=home,
+            env={**environment, "HOLDFAST_URL": url, **more}, stdout=said, stderr=said, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+    started = Serving(process, home / "said.log")
+    try:
+        wait_until(lambda: started.url or process.poll() is not None)
+        yield started
+    finally:
+        family = family_of(process.pid)
+        process.kill()
+        process.wait()
+        wait_until(lambda: not any(map(birth_of, family)))
+
+
+def submit(client: httpx2.Client, task: str = "add", **options: Any) -> httpx2.Response:
+    return client.post(f"/v1/tasks/{task}/jobs", **{"json": {"args": {"a": 1}}, **options})
+
+
+def test_one_command_serves_and_works_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    with serving(tmp_path) as server, server.client() as client:
+        made = submit(client)
+        assert made.status_code == 202, server.log
+        place, token = str(made.url.join(made.headers["location"])), bearer(made.json()["token"])
+        done = client.get(f"{place}?wait=50", headers=token)
+        assert (done.json()["state"], done.json()["result"]) == ("succeeded", 3), server.log
+        with client.stream("GET", f"{place}/events", headers=token) as events:
+            assert "succeeded" in events.read().decode()
+        family = family_of(server.process.pid)
+        assert family
+        assert server.stop() == 0, server.log
+        wait_until(lambda: not any(map(birth_of, family)))
+        assert "stopped; 1 job done" in server.log
+
+
+def test_without_a_worker_jobs_wait(tmp_path: Path) -> None:
+    with serving(tmp_path, "--no-worker") as server, server.client() as client:
+        assert submit(client).status_code == 202
+        assert children_of(server.process.pid) == []
+        assert client.get("/v1/jobs/1").json()["state"] == "queued", "on this machine no token is needed"
+        assert server.stop() == 0, server.log
+
+
+def test_waiting_clients_don_t_keep_a_server_from_stopping(tmp_path: Path) -> None:
+    with serving(tmp_path, "--no-worker") as server, server.client() as client:
+        submit(client)
+        ended: list[object] = []
+        before = sockets_of(server.process.pid)
+
+        def follow(path: str) -> None:
+            try:
+                ended.append(httpx2.get(f"{server.url}/v1/jobs/1{path}", timeout=60.0, trust_env=False).status_code)
+            except httpx2.HTTPError as error:
+                ended.append(error)
+
+        threads = [threading.Thread(target=follow, args=(path,)) for path in ("?wait=60", "/events")]
+        for thread in threads:
+            thread.start()
+        wait_until(lambda: sockets_of(server.process.pid) >= before + 2)
+        began = time.monotonic()
+        assert server.stop() == 0, server.log
+        assert time.monotonic() - began < 20
+        for thread in threads:
+            thread.join(30)
+        assert len(ended) == 2
+
+
+def test_a_server_that_is_killed_takes_its_worker_along(tmp_path: Path) -> None:
+    with serving(tmp_path) as server:
+        wait_until(lambda: "\nworker " in server.log)
+        worker = server.worker()
+        server.process.kill()
+        wait_until(lambda: not birth_of(worker))
+
+
+def test_a_worker_that_dies_ends_the_server(tmp_path: Path) -> None:
+    with serving(tmp_path) as server:
+        wait_until(lambda: "\nworker " in server.log)
+        os.kill(server.worker(), signal.SIGKILL)
+        assert server.process.wait(60) == 1
+        assert "the worker beside the server ended with status -9" in server.log
+
+
+def test_a_server_that_others_can_reach_needs_a_rule(tmp_path: Path) -> None:
+    others = ("--host", "0.0.0.0", "--no-worker")
+    with serving(tmp_path, *others) as server:
+        assert server.process.wait(60) == 2
+        assert server.log.startswith("HF1117 ")
+    with serving(tmp_path, *others, "--open", "submitter") as server, server.client() as client:
+        assert submit(client).status_code == 202
+        assert submit(client, headers={"Host": "evil.example"}).status_code == 421
+        assert submit(client, headers={"Host": socket.gethostname()}).status_code == 202
+        assert client.get("/v1/jobs/1").status_code == 403
+    key = subprocess.run(
+        [sys.executable, "-m", "holdfast", "keys", "create", "ci", "--role", "admin", "--url", "sqlite:///jobs.db"],
+        cwd=tmp_path, capture_output=True, text=True, check=True,
+    ).stdout.strip()  # fmt: skip
+    with serving(tmp_path, *others) as server, server.client() as client:
+        assert submit(client).status_code == 401, "a loopback client of a server for others has no more rights"
+        assert submit(client, headers=bearer(key)).status_code == 202
+        taken = urlsplit(server.url).port
+        again = subprocess.run(
+            [sys.executable, "-m", "holdfast", "serve", "app:hf", "--port", str(taken), "--host", "0.0.0.0"],
+            cwd=tmp_path, capture_output=True, text=True, env={**os.environ, "HOLDFAST_URL": "sqlite:///jobs.db"},
+            check=False,
+        )  # fmt: skip
+        assert (again.returncode, again.stderr[:7]) == (2, "HF1118 ")
+
+
+def test_more_names_can_be_allowed(tmp_path: Path) -> None:
+    with serving(tmp_path, "--no-worker", "--allow-host", "jobs.example") as server, server.client() as client:
+        assert submit(client, headers={"Host": "jobs.example"}).status_code == 202
+        assert submit(client, headers={"Host": "evil.example"}).status_code == 421
+
+
+def test_a_server_behind_a_proxy_that_says_nothing_can_be_closed(tmp_path: Path) -> None:
+    with serving(tmp_path, "--no-worker", "--open", "nobody") as server, server.client() as client:
+        assert submit(client).status_code == client.get("/v1/jobs").status_code == 401
+        key = Holdfast(f"sqlite:///{tmp_path}/jobs.db").create_api_key("shop", "submitter")
+        made = submit(client, headers=bearer(key))
+        assert made.status_code == 202
+        assert client.get("/v1/jobs/1", headers=bearer(made.json()["token"])).status_code == 200
+    with serving(tmp_path, "--no-worker", "--open", "submitter") as server, server.client() as client:
+        assert submit(client).status_code == 202
+        assert client.get("/v1/jobs").status_code == 403, "what was said counts, also on this machine"
+
+
+def test_http_as_old_proxies_speak_it_is_not_of_this_machine(tasked: Holdfast) -> None:
+    with served(tasked) as address:
+        for version, answered in ((b"1.0", b"401"), (b"1.1", b"200")):
+            with socket.create_connection(address, timeout=30) as client:
+                client.sendall(b"GET /v1/jobs HTTP/" + version + b"\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+                assert client.recv(1000)[9:12] == answered
+
+
+def test_clients_can_not_fill_the_log(tmp_path: Path) -> None:
+    with serving(tmp_path, "--no-worker") as server:
+        place = urlsplit(server.url)
+        before = server.log
+        for sent in (
+            b"nonsense\r\n\r\n",
+            b"GET /v1/jobs HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade, close\r\n\r\n",
+        ):
+            with socket.create_connection((place.hostname or "", place.port or 0), timeout=30) as client:
+                client.sendall(sent)
+                assert client.recv(1000).startswith(b"HTTP/1.1 ")
+        assert server.log == before
+
+
+@contextmanager
+def served(app: Holdfast) -> Iterator[tuple[str, int]]:
+    """In this process, so that its limits can be set."""
+    server = Server(app, "127.0.0.1", 0)
+    thread = threading.Thread(target=server.run_until_stopped)
+    thread.start()
+    try:
+        yield server.socket.getsockname()[:2]
+    finally:
+        server.stop()
+        thread.join(30)
+        AppStatus.should_exit = False  # of this process: streams in it would end at once from now on
+
+
+def test_a_client_that_sends_its_headers_slowly_is_cut_off(tasked: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_server, "HEADERS_TIMEOUT", 0.3)
+    with served(tasked) as address:
+        for begun in (b"", b"GET /v1/jobs/1 HTTP/1.1\r\nHost: loc"):
+            with socket.create_connection(address, timeout=30) as client:
+                client.sendall(begun)
+                assert client.recv(100) == b""
+        # After a request that was answered, too; and one that is answered slowly is not cut off.
+        tasked.tasks["add"].enqueue(1)
+        with socket.create_connection(address, timeout=30) as client:
+            client.sendall(b"GET /v1/jobs/1?wait=1 HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert client.recv(1000).startswith(b"HTTP/1.1 200 OK")
+            client.settimeout(30)
+            client.sendall(b"GET ")
+            rest = b"".join(iter(lambda: client.recv(10_000), b""))
+            assert b"HTTP/1.1" not in rest
+
+
+def test_answers_don_t_wait_for_acknowledgements(tasked: Holdfast) -> None:
+    """On a connection that is kept, each would take 40 ms more."""
+    with Server(tasked, "127.0.0.1", 0).socket as listening:
+        assert listening.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+def test_huge_headers_are_refused(tasked: Holdfast) -> None:
+    with served(tasked) as address, socket.create_connection(address, timeout=30) as client:
+        client.sendall(b"GET /v1/jobs/1 HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * 200_000)
+        assert client.recv(1000)[9:12] in (b"400", b"431")
+
+
+def test_an_outage_is_told_and_nothing_is_lost_or_doubled(tmp_path: Path) -> None:
+    with own_postgres(synchronous_commit="on") as database:
+        Holdfast(database.url, pinned=True).migrate()
+        with serving(tmp_path, "--no-worker", url=database.url) as server, server.client() as client:
+            first = submit(client, headers={"Idempotency-Key": "1"}).json()
+            database.stop("immediate")
+            try:
+                away = submit(client, headers={"Idempotency-Key": "2"})
+                assert (away.status_code, away.headers["retry-after"]) == (503, "2")
+                assert client.get("/v1/jobs/1").status_code == 503
+            finally:
+                database.start()
+            wait_until(lambda: submit(client, headers={"Idempotency-Key": "2"}).status_code == 202)
+            again = submit(client, headers={"Idempotency-Key": "1"}).json()
+            assert (again["id"], again["created"]) == (first["id"], False)
+            with Holdfast(database.url, pinned=True) as app:
+                assert app.count() == 2
+
+
+LOUD = """
+from holdfast import Holdfast
+
+hf = Holdfast()
+
+@hf.task(http=["output"], isolation="process", max_attempts=2, retry=0)
+def shout(word: str) -> str:
+    print(word, flush=True)
+    if word == "no":
+        raise ValueError(word)
+    return word
+
+@hf.task(http=True, isolation="process")
+def whisper(word: str) -> None:
+    print(word, flush=True)
+"""
+
+
+def test_output_comes_with_the_events_for_those_who_may_see_it(tmp_path: Path) -> None:
+    with serving(tmp_path, app=LOUD) as server, server.client() as client:
+
+        def followed(task: str, word: str, **headers: str) -> list[tuple[str, Any]]:
+            made = submit(client, task, json={"args": {"word": word}}).json()
+            answer = client.get(f"/v1/jobs/{made['id']}/events", headers=headers or bearer(made["token"]))
+            lines = [line.partition(": ")[2] for line in answer.text.splitlines() if line and not line.startswith("id")]
+            return [(event, json.loads(data)) for event, data in zip(lines[::2], lines[1::2], strict=True)]
+
+        told = followed("shout", "hello")
+        assert told[-2] == ("output", {"attempt": 1, "output": "hello\n"}), "before the status by which clients leave"
+        assert (told[-1][0], told[-1][1]["state"]) == ("status", "succeeded")
+        outputs = [data for event, data in followed("shout", "no") if event == "output"]
+        assert outputs[-1] == {"attempt": 2, "output": "no\n"}
+        assert "output" not in [event for event, _ in followed("whisper", "secret")]
+        # Who comes when all is over gets it, too; and a role needs no leave of the task.
+        late = client.get("/v1/jobs/3/events").text
+        assert 'data: {"attempt":1,"output":"secret\\n"}' in late
+
+
+CANARY = "c4n4ry"
+JSON = {"Content-Type": "application/json"}
+
+
+def test_no_secret_is_logged(tmp_path: Path) -> None:
+    with serving(tmp_path) as server, server.client() as client:
+        secret = {"card": f"{CANARY}-card", "password": f"{CANARY}-pw"}
+        made = submit(client, "pay", json={"args": secret}).json()
+        token = made["token"]
+        assert client.get("/v1/jobs/1?wait=50", headers=bearer(token)).json()["state"] == "failed"
+        answers = [
+            client.get(f"/v1/jobs/1/events?token={token}"),
+            client.get("/v1/jobs/2", headers=bearer(token)),
+            client.post("/v1/jobs/1/cancel", headers=bearer(token)),
+            client.get("/v1/jobs/1", headers=bearer(f"hfk_{'0' * 12}_{CANARY}")),
+            submit(client, "pay", json={"args": {"card": [f"{CANARY}-card"], "password": f"{CANARY}-pw"}}),
+            submit(client, "pay", json={"args": {"card": f"{CANARY}\x00", "password": "x"}}),
+            submit(client, "pay", content=json.dumps({"args": secret})[:-3], headers=JSON),
+            client.get("/v1/jobs/1?token=" + token, headers={"X-Forwarded-For": "1.2.3.4"}),
+        ]  # fmt: skip
+        assert server.stop() == 0
+        assert "1 job done, 1 of them failed" in server.log
+        for text in (server.log, *(answer.text for answer in answers)):
+            assert CANARY not in text
+            assert token not in text
