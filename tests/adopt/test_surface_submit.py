@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import psycopg
@@ -11,7 +12,7 @@ import pytest
 
 from holdfast import Adopted, BadArguments, Fail, Holdfast, Job, JobNotFound, State
 from tests.adopt.legacy import MAPPED, Legacy
-from tests.running import working
+from tests.running import MakeApp, working
 from tests.waiting import wait_until
 
 
@@ -41,6 +42,23 @@ def test_a_row_is_submitted(hf: Holdfast, audits: Adopted, legacy: Legacy) -> No
     assert int(hf.drain()) == 1
     assert job.refresh().result == {"score": 1}
     assert legacy.word(int(job.source_id or 0)) == "completed"
+
+
+def test_several_that_start_together_may_all_adopt_the_table(hf: Holdfast, make_app: MakeApp, legacy: Legacy) -> None:
+    """A web server and its workers, each of which sets up what is missing."""
+    legacy.insert()
+    tables = [make_app().adopt(legacy.table, **MAPPED) for _ in range(4)]
+    together = threading.Barrier(len(tables))
+
+    def install(table: Adopted) -> None:
+        together.wait(20)
+        table.install()
+
+    for _ in range(3):
+        with ThreadPoolExecutor(len(tables)) as starting:
+            list(starting.map(install, tables))
+        assert [table.problems() for table in tables] == [[]] * len(tables)
+        assert hf.store.adopted.undo("audits") == 1
 
 
 def test_a_worker_starts_it(hf: Holdfast, audits: Adopted) -> None:
