@@ -20,8 +20,9 @@ from typing import Any
 import httpx2
 import pytest
 
+from examples.addresses import is_public
 from examples.claim_check import pages
-from examples.claim_check.pages import PageRefused, is_public, page_text
+from examples.claim_check.pages import PageRefused, page_text
 from tests.waiting import wait_until
 
 Resolver = Callable[[str], list[str]]
