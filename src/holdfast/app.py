@@ -466,6 +466,7 @@ class Holdfast:
     health = monitoring.health
     metrics = monitoring.metrics
     alerts = monitoring.alerts
+    overview = monitoring.overview
     doctor = operations.doctor
     crons = operations.crons
     run_cron = operations.run_cron

@@ -9,6 +9,8 @@ from holdfast.model.alerts import Alert
 from holdfast.model.health import Health, health_of
 from holdfast.model.metrics import Metrics, metrics_of
 from holdfast.store.metrics import measure
+from holdfast.store.overview import Overview
+from holdfast.store.overview import overview as read_overview
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
@@ -27,6 +29,11 @@ def metrics(app: Holdfast) -> Metrics:
 def alerts(app: Holdfast, *, limit: int = 100) -> list[Alert]:
     """The alerts that stand, then the newest that have ended."""
     return app.store.alerts.all(limit)
+
+
+def overview(app: Holdfast) -> Overview:
+    """All that a screen shows of the database at once: depths, running jobs, failures, workers, pauses, alerts."""
+    return read_overview(app.store)
 
 
 def exposition(app: Holdfast) -> bytes:

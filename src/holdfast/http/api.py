@@ -19,6 +19,7 @@ from holdfast import events
 from holdfast.errors import HoldfastError, RequestRefused
 from holdfast.http import bodies
 from holdfast.http.call import Call
+from holdfast.http.dashboard.site import Site
 from holdfast.http.gate import Gate
 from holdfast.http.problems import HEADERS, answer_to, status_of
 from holdfast.http.routes import ROUTES, Route
@@ -38,8 +39,10 @@ def api(app: Holdfast, gate: Gate, *, runs_jobs: bool) -> Starlette:
     for route in ROUTES:
         by_path.setdefault(route.path, {})[route.method] = route
     answering = Answering(app, gate, runs_jobs)
+    site = Site(app, gate)
     made = [StarletteRoute(path, answering.by(routes), methods=list(routes)) for path, routes in by_path.items()]
     made.append(StarletteRoute("/v1/holdfast.js", _script))
+    made += site.routes()
     for one in made:  # a HEAD of a stream of events would never end
         one.methods = {method for method in one.methods or () if method != "HEAD"}
     application = Starlette(routes=made, exception_handlers={HTTPException: _unrouted, Exception: _failed})

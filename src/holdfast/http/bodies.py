@@ -20,7 +20,12 @@ BODY_TIMEOUT = 30.0  # seconds from the first byte of a body to its last
 
 async def read(request: Request, kind: type[T]) -> T:
     """The body of a request as a document of this kind. No body is an empty object."""
-    expect(request, "application/json")
+    return document(await received(request, "application/json") or b"{}", kind)
+
+
+async def received(request: Request, kind: str) -> bytes:
+    """The body of a request, of this content type."""
+    expect(request, kind)
     data = bytearray()
     try:
         async with asyncio.timeout(BODY_TIMEOUT):
@@ -30,7 +35,7 @@ async def read(request: Request, kind: type[T]) -> T:
                     raise too_large(MAX_BODY)
     except TimeoutError:
         raise too_slow() from None
-    return document(bytes(data) or b"{}", kind)
+    return bytes(data)
 
 
 def query(request: Request, kind: type[T]) -> T:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import time
 from collections.abc import Collection
+from contextlib import suppress
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -21,6 +22,7 @@ from holdfast.tasks.offload import in_thread
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
 
+COOKIE = "holdfast_key"  # the API key of somebody who signed in to the dashboard
 SAFE = frozenset(["GET"])  # methods that change nothing
 # A proxy passes requests of others on: then a loopback address says nothing about who asks.
 FORWARDED = (
@@ -79,6 +81,13 @@ class Gate:
             raise RequestRefused(f"this needs the role {role}; you are {found.role}", status=403, number="HF1502")
         return found, None
 
+    async def sign_in(self, request: Request, key: str) -> None:
+        """Let somebody in who has this API key and wants a cookie for it, from our own page."""
+        self._check_host(request)
+        if not _same_origin(request):
+            raise RequestRefused("another site may not sign you in", status=403, number="HF1507")
+        await self._by_key(key)
+
     async def _by_token(self, given: str, request: Request, scope: Scope | None) -> Claims:
         if scope is None:
             raise RequestRefused(
@@ -105,6 +114,9 @@ class Gate:
             raise RequestRefused("a request from another site may not change anything", status=403, number="HF1507")
         if self._authorize is not None and (found := await self._asked(request)) is not None:
             return found
+        if (given := request.cookies.get(COOKIE, "")).startswith(access.PREFIX):
+            with suppress(RequestRefused):  # it was revoked: who comes without it may have another way in
+                return await self._by_key(given)
         if self._local and _is_local(request):
             return Access("admin", by="somebody on this machine")
         return None if self._open is None else Access(self._open, by="anyone")

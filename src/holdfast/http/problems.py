@@ -51,14 +51,18 @@ def status_of(error: HoldfastError) -> int:
     return next(status for kind, status in STATUSES if isinstance(error, kind))
 
 
+def detail_of(error: HoldfastError) -> str:
+    """What a client is told. What the server itself got wrong is told in its log; the client can't mend it, and must
+    not learn from it."""
+    return scrub(error.message) if status_of(error) != 500 else "the server could not answer this; its log says why"
+
+
 def answer_to(error: HoldfastError) -> Response:
     status = status_of(error)
-    # What the server itself got wrong is told in its log; the client can't mend it, and must not learn from it.
-    detail = scrub(error.message) if status != 500 else "the server could not answer this; its log says why"
     headers = dict(HEADERS)
     if status == 503:
         headers["Retry-After"] = str(RETRY_AFTER)
     if status == 401:
         headers["WWW-Authenticate"] = "Bearer"
-    problem = Problem(HTTPStatus(status).phrase, status, detail, error.number)
+    problem = Problem(HTTPStatus(status).phrase, status, detail_of(error), error.number)
     return Response(msgspec.json.encode(problem), status, headers, media_type="application/problem+json")

@@ -1,0 +1,103 @@
+"""Loads each page once for all who look at it: a view that several want at the same time, or within a second, is read
+from the database once. Who watches a view is sent it again when it has changed."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from holdfast.errors import StoreError
+
+FRESH = 1.0  # seconds for which what was read serves others, too
+THREADS = 4  # that read, at most: looking must not keep the database busy
+MOST = 200  # views that are kept
+AWAY = 5.0  # seconds until the next try while the database is away
+
+Load = Callable[[], dict[str, Any]]
+Key = tuple[Any, ...]
+
+
+class Views:
+    """The views of one event loop."""
+
+    def __init__(self) -> None:
+        self._executor = ThreadPoolExecutor(THREADS, thread_name_prefix="holdfast-dashboard")
+        self._kept: dict[Key, tuple[float, asyncio.Future[dict[str, Any]]]] = {}
+        self._watched: dict[Key, _Watched] = {}
+
+    async def get(self, key: Key, load: Load, fresh: float = FRESH) -> dict[str, Any]:
+        """What this view shows now, read at most so many seconds ago."""
+        kept = self._kept.get(key)
+        if kept is None or (kept[1].done() and time.monotonic() - kept[0] > fresh):
+            future = asyncio.ensure_future(asyncio.get_running_loop().run_in_executor(self._executor, load))
+            future.add_done_callback(_look_at_error)
+            kept = self._kept[key] = time.monotonic(), future
+            while len(self._kept) > MOST:
+                del self._kept[next(iter(self._kept))]
+        return await asyncio.shield(kept[1])
+
+    def forget(self) -> None:
+        """Something was changed: what was read before is old."""
+        self._kept.clear()
+        for watched in self._watched.values():
+            watched.hurry.set()
+
+    async def watch(self, key: Key, load: Load, every: float) -> AsyncIterator[dict[str, Any] | StoreError]:
+        """What the view shows, every so many seconds; an error while the database is away. All who watch the same view
+        are told of the same read."""
+        watched = self._watched.setdefault(key, _Watched())
+        watched.viewers += 1
+        if watched.task is None:
+            watched.task = asyncio.create_task(self._repeat(key, load, every, watched), name="holdfast-view")
+        try:
+            seen = None
+            while True:
+                async with watched.told:
+                    while watched.news is seen:
+                        await watched.told.wait()
+                    seen = watched.news
+                assert seen is not None
+                yield seen
+        finally:
+            watched.viewers -= 1
+            if not watched.viewers:
+                watched.task.cancel()
+                del self._watched[key]
+
+    async def _repeat(self, key: Key, load: Load, every: float, watched: _Watched) -> None:
+        while True:
+            news: dict[str, Any] | StoreError
+            try:
+                news = await self.get(key, load, fresh=every / 2)
+            except StoreError as error:
+                news = error
+            async with watched.told:
+                watched.news = news
+                watched.told.notify_all()
+            pause = every if isinstance(news, dict) else AWAY
+            watched.hurry.clear()
+            try:
+                async with asyncio.timeout(pause):
+                    await watched.hurry.wait()
+            except TimeoutError:
+                continue
+
+
+class _Watched:
+    """A view that somebody watches."""
+
+    def __init__(self) -> None:
+        self.viewers = 0
+        self.task: asyncio.Task[None] | None = None
+        self.news: dict[str, Any] | StoreError | None = None
+        self.told = asyncio.Condition()
+        self.hurry = asyncio.Event()
+
+
+def _look_at_error(future: asyncio.Future[dict[str, Any]]) -> None:
+    """Whoever waited may have gone away; then nobody else asks what became of it."""
+    if not future.cancelled():
+        future.exception()
