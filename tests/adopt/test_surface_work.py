@@ -158,17 +158,23 @@ def test_a_table_that_is_suspended(hf: Holdfast, legacy: Legacy) -> None:
     assert legacy.word(id) == "completed"
 
 
+@pytest.mark.parametrize("waits", [True, False], ids=["a_row_waits", "a_row_comes_later"])
 def test_a_table_that_can_t_be_worked_is_refused_and_the_others_are_not(
-    make_app: MakeApp, legacy: Legacy, heard: Heard, monkeypatch: pytest.MonkeyPatch
+    waits: bool, make_app: MakeApp, legacy: Legacy, heard: Heard
 ) -> None:
-    monkeypatch.setattr(settler, "ROUND", 2.0)
+    """Long before the worker looks at all of its tables anyway."""
     app = make_app(lease=10.0)
     audits = adopted(app, legacy)
     native = app.task(name="native")(lambda: "done")
     with working(app):
         await_state(audits.job(legacy.insert()), State.SUCCEEDED)
+        if waits:
+            due = datetime.now(UTC) + timedelta(seconds=2)
+            legacy.insert(run_after=due.isoformat(" ", "milliseconds"))
         legacy("alter table audits rename column last_heartbeat to beat")
-        [refused] = wait_until(lambda: heard.of("table_refused"), timeout=90)
+        if not waits:
+            legacy.insert()
+        [refused] = wait_until(lambda: heard.of("table_refused"), timeout=settler.ROUND / 2)
         assert refused["source"] == "audits"
         assert "last_heartbeat" in refused["error"]
         await_state(native.enqueue(), State.SUCCEEDED)

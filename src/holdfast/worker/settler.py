@@ -33,6 +33,7 @@ AWAKE = 0.25  # seconds after rows were settled for which more are expected: the
 SOON = 0.003  # seconds between two looks then
 AGAIN = 0.5  # seconds after which rows that were locked, or an error, are tried again
 RECHECK = 5.0  # seconds between two looks at a table that can't be worked, to see whether it was mended
+GLANCE = 10.0  # seconds between two looks whether claims met a table that can't be worked
 
 
 def settle(store: Store, woke: Callable[[Mapping], None] = lambda mapping: None) -> bool:
@@ -110,6 +111,8 @@ class Settler:
         self._sources: list[Source] = []  # those that are worked
         self._walks: dict[str, Walk] = {}
         self._round_at = 0.0  # monotonic, as the others
+        self._read_at = -math.inf  # when it was last looked at everything
+        self._glance_at = 0.0
         self._beat_at = 0.0
         self._settle_at = 0.0
         self._told = False  # to look at all tables, by another thread
@@ -157,9 +160,15 @@ class Settler:
         if self._told or now >= self._round_at:
             self._told, self._round_at = False, now + RECHECK
             self._patiently(self._read)
+        if now >= self._glance_at:
+            self._glance_at = now + GLANCE
+            self._patiently(self._glance)
         if now >= min(self._written_at, self._settle_at):
+            told = now >= self._written_at
             self._written_at, self._settle_at = math.inf, now + AGAIN
             self._patiently(self._settle)
+            if told and self._quiet:  # in vain: the triggers that told may find a column gone
+                self._look_soon()
         if now >= self._beat_at and (held := self._held()):
             self._beat_at = now + self._beat_every
             for source in held:
@@ -171,7 +180,7 @@ class Settler:
         """When there is something to do. The beat looks often whether there is one: that costs no statement."""
         sweeps = [walk.next_at for walk in self._walks.values()] if self._leads else []
         beats = [time.monotonic() + self._beat_every / 2] if self._sources else []
-        return min([self._round_at, self._settle_at, self._written_at, *beats, *sweeps])
+        return min([self._round_at, self._glance_at, self._settle_at, self._written_at, *beats, *sweeps])
 
     def _patiently(self, act: Callable[[], None]) -> None:
         try:
@@ -189,8 +198,18 @@ class Settler:
 
     # -- what it does --------------------------------------------------------------------------------------------------
 
+    def _glance(self) -> None:
+        """In one statement: did somebody who claims find a table that can't be worked, and we don't know yet?"""
+        if any(one.refused and one.name not in self._inspection.refused for one in self._store.adopted.installed()):
+            self._look_soon()
+
+    def _look_soon(self) -> None:
+        """At everything, but not all the time."""
+        self._round_at = min(self._round_at, self._read_at + RECHECK)
+
     def _read(self) -> None:
         """Which tables there are, and whether they can be worked."""
+        self._read_at = time.monotonic()
         mended = self._inspection.look()
         refused = self._inspection.refused
         installed = self._store.adopted.installed()

@@ -1,10 +1,13 @@
 -- After others wrote to the table: append to the inbox what disagrees with its job. It reads jobs by their key, locks and
 -- writes none, so no foreign statement waits for us, deadlocks with us or fails because of us. Should a column have been
--- renamed or changed, it says nothing; the sweep and `doctor` find that.
+-- renamed or changed, it only tells workers to look at the table.
 create or replace function @in_{{suffix}}() returns trigger {{as_owner}} as {{quote}}
 begin
     if (select count(*) from pg_attribute a
          where a.attrelid = tg_relid and not a.attisdropped and (a.attname, a.atttypid) in ({{watched}})) < {{watched_count}} then
+        if {{notify}} then
+            perform pg_notify({{channel}} || ':' || trunc(random() * 64), 'i' || {{source}});
+        end if;
         return null;
     end if;
     if tg_op = 'INSERT' then
