@@ -274,3 +274,26 @@ def test_without_an_adopted_table_nothing_is_asked_of_the_database(hf: Holdfast,
     native.enqueue()
     assert int(hf.drain()) == 1
     assert not heard.of("stumbled")
+
+
+def test_a_result_that_does_not_fit_is_told(
+    hf: Holdfast, legacy: Legacy, heard: Heard, caplog: pytest.LogCaptureFixture
+) -> None:
+    audits = mapped(hf, legacy)
+
+    @audits.task
+    def analyse(row: dict[str, Any]) -> dict[str, Any]:
+        return {"score": "excellent"}
+
+    audits.install()
+    job = audits.job(legacy.insert())
+    hooked: list[str] = []
+    hf.on_error(lambda context, error: hooked.append(str(error)))
+    with caplog.at_level("WARNING", "holdfast"):
+        hf.drain()
+    assert job.refresh().state is State.FAILED
+    [line] = [message for message in caplog.messages if f"job {job.id} " in message.lower()]
+    assert "attempt 1 of 3 failed: RESULT_MISFIT: " in line
+    assert line.endswith("; it is not tried again")
+    assert [error["error_code"] for error in heard.of("errored")] == ["RESULT_MISFIT"]
+    assert [" fit " in error for error in hooked] == [True]

@@ -75,9 +75,10 @@ class OutcomeEvents:
                 self._emit(verb, len(of_verb), of_verb)
                 continue
             for outcome in of_verb:
-                # The line of its last attempt has said that none are left, unless the database refused that outcome.
-                unsaid = outcome.error is not None and outcome.error.code in (UNRECORDABLE, RESULT_MISFIT)
-                self._emit(verb, 1, [outcome], job=str(outcome.id), logged=unsaid)
+                attempt = self._in_flight.get(outcome.id, outcome.fence)
+                if attempt and outcome.error is not None and outcome.error.code in (UNRECORDABLE, RESULT_MISFIT):
+                    emit_errored(attempt.held, outcome, worker=self._worker)  # its runner thought it a success
+                self._emit(verb, 1, [outcome], job=str(outcome.id), logged=False)  # the line of the attempt has said so
 
     def succeeded(self, held: ClaimedJob) -> None:
         """Its handler recorded the success itself."""
