@@ -133,7 +133,7 @@ class Site:
             given = msgspec.convert(known, page.query, strict=False)
         except msgspec.ValidationError as error:
             raise BadArguments(f"the address: {error}") from None
-        look = Look(self._app, path, given)
+        look = Look(self._app._looking, path, given)
 
         def load() -> dict[str, Any]:
             return {"now": look.app.store.reads.now(), **page.load(look)}

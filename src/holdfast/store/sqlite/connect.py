@@ -67,7 +67,7 @@ class Connection:
             self.db.execute(f"pragma journal_size_limit = {LOG_KEPT}")
             add_functions(self.db)
         self._name = str(path)
-        self._inode = _inode(self._name)
+        self._inode = inode_of(self._name)
         self._in_place_at = -math.inf  # monotonic
         self._log = -1  # its descriptor
         self._inserts = 0
@@ -86,7 +86,7 @@ class Connection:
 
     def misplaced(self) -> StoreError | None:
         """Is there another file at our path now, or none? Then nobody sees what we write, and we see nothing."""
-        if _inode(self._name) == self._inode is not None:
+        if inode_of(self._name) == self._inode is not None:
             return None
         return StoreError(
             f"{self.path} was deleted or replaced while it was in use: stop what uses it before you do that, and start "
@@ -215,7 +215,7 @@ def reading_text_as(db: sqlite3.Connection, factory: Callable[[bytes], Any]) -> 
         db.text_factory = before
 
 
-def _inode(path: str) -> int | None:
+def inode_of(path: str) -> int | None:
     """The inode at this path; None: there is no file. An inode is not reused while somebody has it open."""
     try:
         return os.stat(path).st_ino
