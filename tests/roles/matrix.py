@@ -166,6 +166,16 @@ def _succeed_on(store: Store, settings: Settings) -> None:
         store.attempts.succeed_on(connection, RUNNING, b"1")
 
 
+def _checkpoint_on(store: Store, settings: Settings) -> None:
+    with psycopg.connect(settings.url) as connection:
+        store.attempts.checkpoint_on(connection, RUNNING, b"1", 1)
+
+
+async def _acheckpoint_on(store: Store, settings: Settings) -> None:
+    async with await psycopg.AsyncConnection.connect(settings.url) as connection:
+        await store.attempts.acheckpoint_on(connection, RUNNING, b"1", 1)
+
+
 async def _asucceed_on(store: Store, settings: Settings) -> None:
     async with await psycopg.AsyncConnection.connect(settings.url) as connection:
         await store.attempts.asucceed_on(connection, RUNNING, b"1")
@@ -228,6 +238,8 @@ VERBS: dict[str, tuple[str, Act]] = {
     "attempts.park": (RUN, lambda s, _: s.attempts.park(RUNNING)),
     "attempts.stop": (RUN, lambda s, _: s.attempts.stop(RUNNING)),
     "attempts.succeed_on": (RUN, _succeed_on),
+    "attempts.checkpoint_on": (RUN, _checkpoint_on),
+    "attempts.acheckpoint_on": (RUN, lambda s, settings: asyncio.run(_acheckpoint_on(s, settings))),
     "attempts.asucceed_on": (RUN, lambda s, settings: asyncio.run(_asucceed_on(s, settings))),
     "attempts.checkpoint": (RUN, lambda s, _: s.attempts.checkpoint(RUNNING, b"1", 1)),
     "attempts.progress": (RUN, lambda s, _: s.attempts.progress(RUNNING, 1, 2, "half")),

@@ -66,6 +66,16 @@ class AttemptsProxy:
         self._store().attempts.succeed_on(connection, ref, result, progress)
         self._send(RecordsSuccess())
 
+    def checkpoint_on(
+        self, connection: Any, ref: Ref, state: bytes | None, pending: int = 0, done: int | None = None
+    ) -> None:
+        self._store().attempts.checkpoint_on(connection, ref, state, pending, done)
+
+    async def acheckpoint_on(
+        self, connection: Any, ref: Ref, state: bytes | None, pending: int = 0, done: int | None = None
+    ) -> None:
+        await self._store().attempts.acheckpoint_on(connection, ref, state, pending, done)
+
     async def asucceed_on(
         self, connection: Any, ref: Ref, result: bytes | None, progress: Progress | None = None
     ) -> None:
@@ -86,6 +96,6 @@ class NoStore:
 def no_database() -> HoldfastError:
     return HoldfastError(
         "this task's process has no database: declare the task with database=True to enqueue, to read jobs, or to use "
-        "ctx.transaction() and ctx.succeed() in it",
+        "ctx.transaction(), ctx.succeed() and ctx.checkpoint(conn=…) in it",
         number="HF1311",
     )

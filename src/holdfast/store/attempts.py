@@ -84,10 +84,21 @@ class Attempts:
 
     def checkpoint(self, ref: Ref, state: bytes | None, pending: int = 0, done: int | None = None) -> tuple[bool, bool]:
         """Save progress under the lease. Returns (cancel, pause): what people have asked meanwhile."""
-        rows = self._db.write(
-            "checkpoint", id=ref.id, fence=ref.fence, checkpoint=as_text(state), pending=pending, done=done
-        )
+        rows = self._db.write("checkpoint", **_saved(ref, state, pending, done))
         return self._asked_of(ref, "checkpoint", rows)
+
+    def checkpoint_on(
+        self, connection: Any, ref: Ref, state: bytes | None, pending: int = 0, done: int | None = None
+    ) -> None:
+        """Save progress, fence-checked, on the caller's own open transaction."""
+        execute = self._user_connections.execute_on(connection)
+        _must_hold(ref, execute(self._db.statements["checkpoint"], _saved(ref, state, pending, done)))
+
+    async def acheckpoint_on(
+        self, connection: Any, ref: Ref, state: bytes | None, pending: int = 0, done: int | None = None
+    ) -> None:
+        execute = await self._user_connections.aexecute_on(connection)
+        _must_hold(ref, await execute(self._db.statements["checkpoint"], _saved(ref, state, pending, done)))
 
     def progress(
         self, ref: Ref, done: int | None, total: int | None, note: str | None, rate: float | None = None
@@ -127,6 +138,10 @@ class Attempts:
 
 def as_text(value: bytes | None) -> str | None:
     return None if value is None else value.decode()
+
+
+def _saved(ref: Ref, state: bytes | None, pending: int, done: int | None) -> dict[str, Any]:
+    return {"id": ref.id, "fence": ref.fence, "checkpoint": as_text(state), "pending": pending, "done": done}
 
 
 def _success(ref: Ref, result: bytes | None, progress: Progress | None) -> dict[str, Any]:

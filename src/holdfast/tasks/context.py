@@ -14,7 +14,16 @@ from holdfast.redact import Hiding
 from holdfast.tasks.attempt import Attempt
 from holdfast.tasks.current import JobInfo, info_of
 from holdfast.tasks.handler_transaction import HandlerTransaction, Success
-from holdfast.tasks.lease_writes import LeaseWrites, atrack, check_counts, checked_note, saving_checkpoint, track
+from holdfast.tasks.lease_writes import (
+    LeaseWrites,
+    acheckpoint_on,
+    atrack,
+    check_counts,
+    checked_note,
+    checkpoint_on,
+    saving_checkpoint,
+    track,
+)
 from holdfast.tasks.steps import Steps
 
 if TYPE_CHECKING:
@@ -85,16 +94,24 @@ class JobContext:
 
     # -- progress ----------------------------------------------------------------------------------------------------
 
-    def checkpoint(self, state: Any, *, pending: int = 0, done: int | None = None) -> None:
+    def checkpoint(self, state: Any, *, pending: int = 0, done: int | None = None, conn: Any = None) -> None:
         """Save progress, JSON values or bytes: the next attempt finds it in `ctx.saved`, on whatever host it runs.
-        `pending` and `done` count work items. If the attempt should stop, it stops here, right after saving."""
+        `pending` and `done` count work items. If the attempt should stop, it stops here, right after saving.
+
+        On your own open transaction (`conn`) your writes and the checkpoint are one commit. It raises LeaseLost if the
+        job is no longer yours: roll back. The attempt does not stop here then: look at `ctx.should_stop()` once you
+        have committed."""
         if (writes := self._lease_writes()) is not None:
+            if conn is not None:
+                return checkpoint_on(writes, conn, state, pending, done)
             writes.write(saving_checkpoint(writes, state, pending, done), "a checkpoint")
             writes.attempt.raise_if_stopping(at_shutdown=True)
 
-    async def acheckpoint(self, state: Any, *, pending: int = 0, done: int | None = None) -> None:
-        """`checkpoint` for asynchronous handlers: the loop goes on meanwhile."""
+    async def acheckpoint(self, state: Any, *, pending: int = 0, done: int | None = None, conn: Any = None) -> None:
+        """`checkpoint` for asynchronous handlers: the loop goes on meanwhile. `conn` may be asynchronous."""
         if (writes := self._lease_writes()) is not None:
+            if conn is not None:
+                return await acheckpoint_on(writes, conn, state, pending, done)
             await writes.awrite(saving_checkpoint(writes, state, pending, done), "a checkpoint")
             writes.attempt.raise_if_stopping(at_shutdown=True)
 

@@ -139,6 +139,42 @@ async def atrack(attempt: Attempt | None, items: AsyncIterable[T], done: int) ->
             attempt.fresh = True
 
 
+def encoded_checkpoint(writes: LeaseWrites, state: Any) -> bytes:
+    try:
+        return encode_checkpoint(state, limit=writes.settings.max_result)
+    except Unfit as unfit:
+        job = writes.attempt.held.id
+        raise HoldfastError(f"the checkpoint of job {job} can't be kept: {unfit}", number="HF1308") from None
+
+
+def checkpoint_on(writes: LeaseWrites, conn: Any, state: Any, pending: int, done: int | None) -> None:
+    """Save it on the handler's own transaction."""
+    data = _before_checkpoint_on(writes, conn, state, pending, done)
+    writes.store.attempts.checkpoint_on(conn, writes.ref, data, pending, done)
+    _after_checkpoint_on(writes, pending, done)
+
+
+async def acheckpoint_on(writes: LeaseWrites, conn: Any, state: Any, pending: int, done: int | None) -> None:
+    data = _before_checkpoint_on(writes, conn, state, pending, done)
+    await writes.store.attempts.acheckpoint_on(conn, writes.ref, data, pending, done)
+    _after_checkpoint_on(writes, pending, done)
+
+
+def _before_checkpoint_on(writes: LeaseWrites, conn: Any, state: Any, pending: int, done: int | None) -> bytes:
+    check_counts(pending=pending, done=done)
+    if writes.open_on is not None:
+        raise BadSettings("ctx.transaction() ends with success: a checkpoint comes before it", number="HF1112")
+    return encoded_checkpoint(writes, state)
+
+
+def _after_checkpoint_on(writes: LeaseWrites, pending: int, done: int | None) -> None:
+    attempt = writes.attempt
+    if done is not None:  # the worker may be another process: it hears that the work moves
+        attempt.done = int(done)
+        attempt.fresh = True
+    events.emit("checkpointed", job=str(attempt.held.id), pending=pending, done=done)
+
+
 def saving_checkpoint(writes: LeaseWrites, state: Any, pending: int, done: int | None) -> Write:
     """Returns what saves this checkpoint. The first call encodes the state: a large one is no work for an event
     loop."""
@@ -150,10 +186,7 @@ def saving_checkpoint(writes: LeaseWrites, state: Any, pending: int, done: int |
     def save() -> tuple[bool, bool]:
         nonlocal data
         if data is None:
-            try:
-                data = encode_checkpoint(state, limit=writes.settings.max_result)
-            except Unfit as unfit:
-                raise HoldfastError(f"the checkpoint of job {job} can't be kept: {unfit}", number="HF1308") from None
+            data = encoded_checkpoint(writes, state)
         requests = writes.store.attempts.checkpoint(writes.ref, data, pending, done)
         if done is not None and attempt.done is not None:
             attempt.done = int(done)  # the count reported before is out of date

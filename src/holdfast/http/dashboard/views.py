@@ -5,9 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from typing import Any
 
 from holdfast.errors import StoreError
@@ -46,9 +45,9 @@ class Views:
         for watched in self._watched.values():
             watched.hurry.set()
 
-    async def watch(self, key: Key, load: Load, every: float) -> AsyncGenerator[dict[str, Any] | StoreError]:
+    async def watch(self, key: Key, load: Load, every: float) -> AsyncIterator[dict[str, Any] | StoreError]:
         """What the view shows, every so many seconds; an error while the database is away. All who watch the same view
-        are told of the same read. Raises what else goes wrong."""
+        are told of the same read."""
         watched = self._watched.setdefault(key, _Watched())
         watched.viewers += 1
         if watched.task is None:
@@ -60,8 +59,6 @@ class Views:
                     while watched.news is seen:
                         await watched.told.wait()
                     seen = watched.news
-                if isinstance(seen, Exception) and not isinstance(seen, StoreError):
-                    raise seen
                 assert seen is not None
                 yield seen
         finally:
@@ -72,18 +69,21 @@ class Views:
 
     async def _repeat(self, key: Key, load: Load, every: float, watched: _Watched) -> None:
         while True:
-            watched.hurry.clear()
-            news: dict[str, Any] | Exception
+            news: dict[str, Any] | StoreError
             try:
                 news = await self.get(key, load, fresh=every / 2)
-            except Exception as error:  # noqa: BLE001 - whoever watches gets it
+            except StoreError as error:
                 news = error
             async with watched.told:
                 watched.news = news
                 watched.told.notify_all()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(every if isinstance(news, dict) else AWAY):
+            pause = every if isinstance(news, dict) else AWAY
+            watched.hurry.clear()
+            try:
+                async with asyncio.timeout(pause):
                     await watched.hurry.wait()
+            except TimeoutError:
+                continue
 
 
 class _Watched:
@@ -92,7 +92,7 @@ class _Watched:
     def __init__(self) -> None:
         self.viewers = 0
         self.task: asyncio.Task[None] | None = None
-        self.news: dict[str, Any] | Exception | None = None
+        self.news: dict[str, Any] | StoreError | None = None
         self.told = asyncio.Condition()
         self.hurry = asyncio.Event()
 

@@ -1,0 +1,100 @@
+create table if not exists crawl_jobs (
+    id text primary key default (
+        lower(hex(randomblob(4)) || '-' || hex(randomblob(2)) || '-4' || substr(hex(randomblob(2)), 2) || '-' ||
+              substr('89ab', 1 + (random() & 3), 1) || substr(hex(randomblob(2)), 2) || '-' || hex(randomblob(6)))),
+    start_url text not null,
+    scope text not null default 'host' check (scope in ('host', 'path', 'domain')),
+    max_depth integer check (max_depth >= 0),
+    max_pages integer not null default 100000 check (max_pages > 0),
+    delay real not null default 1.0 check (delay >= 0),
+    status text not null default 'pending'
+        check (status in ('pending', 'processing', 'completed', 'failed', 'paused', 'cancelled')),
+    created_at timestamp not null default (strftime('%Y-%m-%d %H:%M:%f', 'now')),
+    worker_id text,
+    last_heartbeat timestamp,
+    retry_count integer not null default 0,
+    max_retries integer not null default 3,
+    error_message text
+);
+
+create index if not exists crawl_jobs_status on crawl_jobs (status, created_at);
+
+create table if not exists crawl_states (
+    crawl_id text primary key references crawl_jobs (id) on delete cascade,
+    total_pending integer default 0
+);
+
+create trigger if not exists crawl_jobs_state after insert on crawl_jobs begin
+    insert into crawl_states (crawl_id) values (new.id);
+end;
+
+-- The frontier and what lies behind it: one row for each address of a crawl.
+create table if not exists crawl_urls (
+    id integer primary key autoincrement,
+    crawl_id text not null references crawl_jobs (id) on delete cascade,
+    url text not null,
+    host text not null,
+    kind text not null check (kind in ('page', 'sitemap')),
+    state text not null default 'todo' check (state in ('todo', 'done', 'redirected', 'skipped', 'dead')),
+    depth integer not null,
+    hops integer not null default 0,
+    chain integer not null default 0,
+    tries integer not null default 0,
+    not_before real not null default 0,
+    reason text,
+    found_on integer,
+    unique (crawl_id, url)
+);
+
+create index if not exists crawl_urls_todo on crawl_urls (crawl_id, host, depth, id) where state = 'todo';
+create index if not exists crawl_urls_dead on crawl_urls (crawl_id, url) where state = 'dead';
+
+create table if not exists crawl_pages (
+    url_id integer primary key references crawl_urls (id) on delete cascade,
+    crawl_id text not null,
+    url text not null,
+    status integer not null,
+    content_type text not null,
+    title text not null,
+    size integer not null,
+    sha256 text not null,
+    etag text,
+    last_modified text,
+    nofollow integer not null,
+    body blob not null,
+    fetched_at real not null,
+    unique (crawl_id, url)
+);
+
+create index if not exists crawl_pages_when on crawl_pages (crawl_id, fetched_at);
+create index if not exists crawl_pages_url on crawl_pages (url, fetched_at);
+
+create table if not exists crawl_links (
+    page_id integer not null references crawl_pages (url_id) on delete cascade,
+    target text not null,
+    primary key (page_id, target)
+) without rowid;
+
+create table if not exists crawl_errors (
+    id integer primary key autoincrement,
+    url_id integer not null references crawl_urls (id) on delete cascade,
+    crawl_id text not null,
+    at real not null,
+    code text not null,
+    message text not null
+);
+
+create index if not exists crawl_errors_of on crawl_errors (crawl_id, id);
+create index if not exists crawl_errors_url on crawl_errors (url_id);
+
+-- Of all crawls: a host is asked by one of them at a time.
+create table if not exists crawl_hosts (
+    host text primary key,
+    crawl_id text,
+    fence text,
+    last_at real not null default 0,
+    not_before real not null default 0,
+    robots text,
+    robots_status integer,
+    robots_until real not null default 0
+);
