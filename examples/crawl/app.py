@@ -13,7 +13,7 @@ from examples.crawl.database import Database, connect
 from examples.crawl.fetch import Limits
 from examples.crawl.frontier import Frontier
 from examples.crawl.hosts import Hosts
-from holdfast import Fail, Holdfast, JobContext, presets
+from holdfast import Fail, Holdfast, Job, JobContext, presets
 
 URL = os.environ.get("HOLDFAST_URL", "sqlite:///crawl.db")
 VARIABLES = ["CRAWL_AGENT", "CRAWL_ALLOW_PRIVATE", "CRAWL_FIRST_RETRY", "CRAWL_PROGRESS_TIMEOUT", "CRAWL_TIMEOUT"]
@@ -71,6 +71,20 @@ def config_of(row: Row) -> Config:
         allow_private=said("CRAWL_ALLOW_PRIVATE") == "1",
     )
     return Config(row.delay, row.max_pages, limits, first_retry=float(said("CRAWL_FIRST_RETRY", "1")))
+
+
+def submit(
+    url: str,
+    *,
+    scope: urls.ScopeKind = "host",
+    max_depth: int | None = None,
+    max_pages: int = 100_000,
+    delay: float = 1.0,
+) -> Job[None]:
+    """A row is a crawl: whoever inserts one has asked for it."""
+    return crawls.submit(
+        start_url=urls.parse(url).url, scope=scope, max_depth=max_depth, max_pages=max_pages, delay=delay
+    )
 
 
 def set_up() -> None:

@@ -1,4 +1,4 @@
-"""One attempt of a crawl: asks, reads, stores, until nothing is left or it is to stop. Each host has one asker, which has
+"""One attempt of a crawl: asks, reads, stores, until nothing is left or it is to stop. Each host has one asker, with
 one request under way at a time; all of it runs on one event loop."""
 
 from __future__ import annotations
@@ -212,7 +212,8 @@ class Crawler:
         return max(self._growing(todo.tries), why.after or 0.0)
 
     def _growing(self, tries: int) -> float:
-        return min(self._config.longest_retry, self._config.first_retry * 2**tries) * CHANCE.uniform(0.5, 1.0)
+        longest = min(self._config.longest_retry, self._config.first_retry * 2.0**tries)
+        return longest * CHANCE.uniform(0.5, 1.0)
 
     # -- its rules -----------------------------------------------------------------------------------------------------
 

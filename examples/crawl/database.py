@@ -1,5 +1,5 @@
-"""The application's own tables, on SQLite and PostgreSQL. Statements are written once: `:name` is a parameter, `{epoch}`
-the database's clock in seconds."""
+"""The application's own tables, on SQLite and PostgreSQL. Statements are written once: `:name` is a parameter, and
+`{epoch}` the database's clock in seconds."""
 
 from __future__ import annotations
 

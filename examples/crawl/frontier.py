@@ -207,7 +207,10 @@ class Frontier:
     def failed(self, todo: Todo, why: FetchFailed, again_after: float | None) -> None:
         """`again_after`: the seconds after which it is tried again; None: never."""
         self._db.changed(
-            "insert into crawl_errors (url_id, crawl_id, at, code, message) values (:id, :crawl, {epoch}, :code, :message)",
+            """
+            insert into crawl_errors (url_id, crawl_id, at, code, message)
+            values (:id, :crawl, {epoch}, :code, :message)
+            """,
             id=todo.id, crawl=self._crawl, code=why.code, message=_clean(why.message),
         )  # fmt: skip
         self._db.changed("update crawl_urls set tries = tries + 1 where id = :id", id=todo.id)
@@ -248,7 +251,10 @@ class Frontier:
 
     def _ended_all(self, which: str, state: str, reason: str, **values: str) -> None:
         ended = self._db.changed(
-            f"update crawl_urls set state = :state, reason = :reason where crawl_id = :crawl and state = 'todo' and {which}",  # noqa: S608
+            f"""
+            update crawl_urls set state = :state, reason = :reason
+             where crawl_id = :crawl and state = 'todo' and {which}
+            """,  # noqa: S608 - no values
             crawl=self._crawl, state=state, reason=_clean(reason), **values,
         )  # fmt: skip
         self.pending -= ended

@@ -78,7 +78,10 @@ class Hosts:
     def keep_robots(self, host: str, status: int, body: bytes) -> None:
         text = body[: robots.LARGEST].decode("utf-8", "replace").replace("\0", "")
         self.db.changed(
-            "update crawl_hosts set robots = :text, robots_status = :status, robots_until = {epoch} + :lasts where host = :host",
+            """
+            update crawl_hosts set robots = :text, robots_status = :status, robots_until = {epoch} + :lasts
+             where host = :host
+            """,
             host=host, text=text, status=status, lasts=ROBOTS_LAST,
         )  # fmt: skip
 

@@ -94,12 +94,14 @@ def status(ask: Ask | httpx2.Client, job: dict[str, Any], **other: str) -> dict[
 class Process(subprocess.Popen[bytes]):
     """`python -m examples.claim_check …`, and what it wrote."""
 
+    module = "examples.claim_check"
+
     def __init__(self, home: Path, *command: str, **environment: str) -> None:
         self._log = home / f"{command[0]}-{next(_numbers)}.log"
         clean = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
         with self._log.open("wb") as output:
             super().__init__(
-                [sys.executable, "-m", "examples.claim_check", *command], cwd=REPOSITORY, stdin=subprocess.DEVNULL,
+                [sys.executable, "-m", self.module, *command], cwd=REPOSITORY, stdin=subprocess.DEVNULL,
                 stdout=output, stderr=output, env={**clean, **environment},
             )  # fmt: skip
 
@@ -131,6 +133,10 @@ def start(tmp_path: Path, url: str, standin: StandIn) -> Iterator[Start]:
         return started[-1]
 
     yield start
+    stop(started)
+
+
+def stop(started: list[Process]) -> None:
     for process in started:
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""A web site on this machine, to be crawled: pages or a folder of files, with a log of who asked when, and with faults."""
+"""A web site on this machine, to be crawled: pages, or a folder of files; with faults, and a log of who asked when."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import unquote, urlsplit
@@ -143,7 +144,7 @@ class Site:
     def gaps(self) -> list[float]:
         """The seconds between two requests that followed each other."""
         times = sorted(asked.at for asked in list(self.asked))
-        return [after - before for before, after in zip(times, times[1:], strict=False)]
+        return [after - before for before, after in pairwise(times)]
 
 
 def faults(seed: int, every: int = 10) -> Callable[[Asked, int], Reply | None]:
