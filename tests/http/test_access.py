@@ -9,7 +9,8 @@ from starlette.requests import Request
 
 from holdfast import Access, BadArguments, BadSettings, Holdfast
 from holdfast.http.api import api
-from holdfast.http.gate import Gate
+from holdfast.http.dashboard.pages import ACTIONS, PAGES
+from holdfast.http.gate import COOKIE, Gate
 from holdfast.http.routes import ROUTES, Route
 from holdfast.model.access import ROLES, Role, digest_of, suffices
 from holdfast.settings import Settings
@@ -313,3 +314,128 @@ def test_a_refused_request_reads_no_job(tasked: Holdfast, role: Role) -> None:
     with statements(tasked) as run:
         assert ask.post("/v1/jobs/1/cancel").status_code == 403
     assert run == []
+
+
+# -- the dashboard -----------------------------------------------------------------------------------------------------
+
+LOOK = {"viewer", "operator", "admin"}
+OPERATE = {"operator", "admin"}
+# Who may see each page and use each form, said once more: a new one has to be added here, on purpose.
+MAY_SEE: dict[str, set[str]] = {
+    "/": LOOK,
+    "/queues": LOOK,
+}
+MAY_DO: dict[str, set[str]] = {
+    "/queues/pause": OPERATE,
+    "/queues/resume": OPERATE,
+}
+FORM: dict[str, dict[str, str]] = {  # what a form needs so that it changes something
+    "/queues/pause": {"queue": "mail"},
+    "/queues/resume": {"queue": "mail"},
+}
+
+
+def test_every_page_and_every_form_says_who_may_use_it() -> None:
+    for may, there in ((MAY_SEE, PAGES), (MAY_DO, ACTIONS)):
+        assert may.keys() == {one.path for one in there}
+        for one in there:
+            assert {role for role in ROLES if suffices(role, one.role)} == may[one.path]
+
+
+def filled(path: str, app: Holdfast) -> str:
+    """A page's or form's path, with names of what is there."""
+    job = app.tasks["fail"].using(delay=1000, tags=["t"]).enqueue("x")
+    return path.format_map({"id": job.id, "group": "0" * 16, "name": "s", "queue": "mail", "worker": "w~1"})
+
+
+@pytest.mark.parametrize("path", MAY_SEE)
+def test_every_role_at_every_page_and_its_live_part(tasked: Holdfast, path: str) -> None:
+    tasked.schedule("s", tasked.tasks["add"].bind(1), cron="0 3 * * *")
+    keys = {role: tasked.create_api_key(role, role) for role in ROLES}
+    ask = Ask(tasked.asgi())
+    place = filled(path, tasked)
+    seen = set()
+    for who in (*ROLES, "token", "nobody"):
+        cookie = {"Cookie": f"{COOKIE}={keys[who]}"} if who in keys else {}
+        if who == "token":
+            cookie = bearer(tasked.tasks["add"].enqueue(1).token("control"))
+        status = ask.get(place, headers=cookie).status_code
+        if status in (200, 404):  # a group of errors that nobody has
+            seen.add(who)
+        else:
+            assert status == (401 if who == "nobody" else 403)
+            assert ask.get("/live", params={"view": place}, headers=cookie).status_code == status
+    assert seen == MAY_SEE[path]
+
+
+@pytest.mark.parametrize("path", MAY_DO)
+def test_every_role_at_every_form(tasked: Holdfast, path: str) -> None:
+    keys = {role: tasked.create_api_key(role, role) for role in ROLES}
+    ask = Ask(tasked.asgi())
+    tasked.pause_queue("mail")
+    place, calls = filled(path, tasked), len(tasked.audit())
+    done = set()
+    for who in (*ROLES, "token", "nobody"):
+        cookie = {"Cookie": f"{COOKIE}={keys[who]}"} if who in keys else {}
+        if who == "token":
+            cookie = bearer(tasked.tasks["add"].enqueue(1).token("control"))
+        status = ask.post(place, headers=cookie, data=FORM.get(path, {})).status_code
+        if status == 303:
+            done.add(who)
+        else:
+            assert status == (401 if who == "nobody" else 403)
+            if not done:
+                assert len(tasked.audit()) == calls, "nothing was changed"
+    assert done == MAY_DO[path]
+
+
+@pytest.mark.parametrize("path", [*MAY_DO, "/sign-in", "/sign-out"])
+@pytest.mark.parametrize("headers", [{"Sec-Fetch-Site": "cross-site"}, {"Origin": "https://evil.example"}])
+def test_no_other_site_can_send_a_form(tasked: Holdfast, path: str, headers: dict[str, str]) -> None:
+    key = tasked.create_api_key("ops", "admin")
+    place, calls = filled(path, tasked), len(tasked.audit())
+    signed_in = Ask(tasked.asgi(), Cookie=f"{COOKIE}={key}", **headers)
+    assert signed_in.post(place, data={"key": key, **FORM.get(path, {})}).status_code == 403
+    assert local(tasked, **headers).post(place, data={"key": key}).status_code == 403
+    assert len(tasked.audit()) == calls
+
+
+@pytest.mark.parametrize("path", [*MAY_SEE, "/live", "/queues/pause", "/sign-in"])
+def test_pages_answer_only_to_names_of_this_server(tasked: Holdfast, path: str) -> None:
+    stranger = local(tasked, host="evil.example")
+    method = "POST" if path in (*MAY_DO, "/sign-in") else "GET"
+    assert stranger(method, filled(path, tasked), params={"view": "/"}).status_code == 421
+
+
+def test_signing_in_sets_a_cookie_that_scripts_and_other_sites_do_not_get(tasked: Holdfast) -> None:
+    key = tasked.create_api_key("ann", "viewer")
+    ask = Ask(tasked.asgi())
+    assert "API key" in ask.get("/queues").text, "a page that can't be seen offers to sign in"
+    wrong = ask.post("/sign-in", data={"key": key + "x", "back": "/queues"})
+    assert (wrong.status_code, wrong.headers.get("set-cookie")) == (401, None)
+    answer = ask.post("/sign-in", data={"key": key, "back": "/queues"})
+    assert (answer.status_code, answer.headers["location"]) == (303, "queues")
+    cookie = answer.headers["set-cookie"]
+    assert {"HttpOnly", "SameSite=strict", "Path=/"} <= set(cookie.split("; "))
+    name = cookie.partition(";")[0]
+    assert ask.get("/queues", headers={"Cookie": name}).status_code == 200
+    assert 'action="' not in ask.get("/queues", headers={"Cookie": name}).text.replace('action="sign-out"', "")
+    gone = ask.post("/sign-out", headers={"Cookie": name})
+    assert gone.status_code == 303
+    assert "Max-Age=0" in gone.headers["set-cookie"]
+    assert tasked.revoke_api_key("ann")
+    assert ask.get("/queues", headers={"Cookie": name}).status_code == 401
+
+
+def test_signing_in_leads_to_no_other_site(tasked: Holdfast) -> None:
+    key = tasked.create_api_key("ann", "viewer")
+    for back in ("https://evil.example/", "//evil.example/queues", "javascript:alert(1)", "/\\evil.example", ""):
+        answer = Ask(tasked.asgi()).post("/sign-in", data={"key": key, "back": back})
+        assert (answer.status_code, answer.headers["location"]) == (303, ".")
+
+
+def test_assets_are_for_everybody_and_nothing_else_is(tasked: Holdfast) -> None:
+    ask = Ask(tasked.asgi())
+    assert ask.get("/assets/dashboard.css").status_code == 200
+    for name in ("../page.py", "%2e%2e/page.py", "vendor", "", "..%2fsite.py", "/etc/passwd"):
+        assert ask.get(f"/assets/{name}").status_code == 404

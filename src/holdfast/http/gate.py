@@ -83,10 +83,14 @@ class Gate:
 
     async def sign_in(self, request: Request, key: str) -> None:
         """Let somebody in who has this API key and wants a cookie for it, from our own page."""
+        self.check_origin(request)
+        await self._by_key(key)
+
+    def check_origin(self, request: Request) -> None:
+        """For what everybody may do, but only from our own pages."""
         self._check_host(request)
         if not _same_origin(request):
-            raise RequestRefused("another site may not sign you in", status=403, number="HF1507")
-        await self._by_key(key)
+            raise RequestRefused("another site may not sign you in or out", status=403, number="HF1507")
 
     async def _by_token(self, given: str, request: Request, scope: Scope | None) -> Claims:
         if scope is None:

@@ -51,13 +51,23 @@ def environment() -> jinja2.Environment:
 
 def page(
     name: str, view: Mapping[str, Any], *, base: str, access: Access, here: str, live: str | None,
-    said: tuple[str, bool] | None,
+    said: tuple[str, bool] | None, signed_in: bool,
 ) -> str:  # fmt: skip
     """A whole page. `base` leads from it to the root, `here` from the root to it; `live`: where it can be watched;
     `said`: what became of the form that led here, and whether it was refused."""
     seen = digest(part(name, view, base=base, access=access)) if live else ""
     return _rendered(
-        name, view, access, layout="page.html", base=base, here=here, live=live, seen=seen, said=said, whole=True
+        name,
+        view,
+        access,
+        layout="page.html",
+        base=base,
+        here=here,
+        live=live,
+        seen=seen,
+        said=said,
+        signed_in=signed_in,
+        whole=True,
     )
 
 
@@ -70,7 +80,8 @@ def problem(detail: str, number: str, title: str, *, base: str, here: str, sign_
     """A page that says what went wrong. `sign_in`: an API key might help."""
     return environment().get_template("problem.html").render(
         detail=detail, number=number, title=title, base=base, here=here, sign_in=sign_in, name="problem", menu=(),
-        said=None, live=None, layout="page.html", access=None, may={}, now=datetime.now(UTC), whole=True,
+        said=None, signed_in=False, live=None, layout="page.html", access=None, may={},
+        now=datetime.now(UTC), whole=True,
     )  # fmt: skip
 
 

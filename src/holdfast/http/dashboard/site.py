@@ -83,6 +83,7 @@ class Site:
         html = render.page(
             page.name, view, base=_base(request), access=access, said=_said(request),
             live=f"live{render.query(view=here)}" if page.tick else None, here=here,
+            signed_in=COOKIE in request.cookies,
         )  # fmt: skip
         answer = Response(html, headers=PAGE_HEADERS, media_type="text/html")
         if SAID in request.cookies:
@@ -154,9 +155,7 @@ class Site:
                 raise
             done = Done(detail_of(error), wrong=True)
         self._of_loop().forget()
-        to = done.to if done.to is not None else back
-        if page_at(urlsplit(to).path) is None or not to.startswith("/") or to.startswith("//"):
-            to = "/"
+        to = _of_ours(done.to if done.to is not None else back)
         answer = RedirectResponse(_base(request) + (to[1:] or "."), status_code=303, headers=HEADERS)
         said = base64.urlsafe_b64encode(json.dumps([done.said[:1000], done.wrong]).encode()).decode()
         answer.set_cookie(SAID, said, path=_root(request), httponly=True, samesite="strict", max_age=60)
@@ -174,14 +173,14 @@ class Site:
         fields = await _form(request)
         key = fields.get("key", [""])[0].strip()
         await self._gate.sign_in(request, key)
-        to = fields.get("back", ["/"])[0]
-        safe = to if page_at(urlsplit(to).path) is not None and not to.startswith("//") else "/"
-        answer = RedirectResponse(safe[1:] or ".", status_code=303, headers=HEADERS)
+        to = _of_ours(fields.get("back", ["/"])[0])
+        answer = RedirectResponse(to[1:] or ".", status_code=303, headers=HEADERS)
         secure = request.url.scheme == "https"
         answer.set_cookie(COOKIE, key, path=_root(request), httponly=True, samesite="strict", secure=secure)
         return answer
 
     async def _sign_out(self, request: Request, _: None) -> Response:
+        self._gate.check_origin(request)
         answer = RedirectResponse(".", status_code=303, headers=HEADERS)
         answer.delete_cookie(COOKIE, path=_root(request))
         return answer
@@ -231,6 +230,15 @@ def _path(request: Request) -> str:
     """The path of a request, from our root, wherever we are mounted."""
     root, path = request.scope.get("root_path", ""), request.scope["path"]
     return path[len(root) :] if root and path.startswith(root) else path or "/"
+
+
+def _of_ours(place: str) -> str:
+    """This place, if it is a page here: a form must not lead to another site."""
+    try:
+        path = urlsplit(place).path
+    except ValueError:
+        return "/"
+    return place if place.startswith("/") and not place.startswith("//") and page_at(path) is not None else "/"
 
 
 def _here(request: Request) -> str:
