@@ -15,7 +15,7 @@ import ssl
 import threading
 import time
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
@@ -66,7 +66,7 @@ class Reply:
     @property
     def kind(self) -> str:
         """What the header calls it, as in text/html."""
-        return self.headers.get("content-type", "").partition(";")[0].strip().lower()
+        return kind_of(self.headers)
 
     @property
     def text(self) -> str:
@@ -84,6 +84,10 @@ class Reply:
         except (LookupError, ValueError):
             return "utf-8"
         return name if CHARSETS.fullmatch(name) else "utf-8"
+
+
+def kind_of(headers: httpx2.Headers) -> str:
+    return headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 def web_address(text: str) -> httpx2.URL:
@@ -122,36 +126,42 @@ class Fetcher:
     def get(self, url: httpx2.URL, method: str = "GET", *, body: bool | Wanted = True, **headers: str) -> Reply:
         """One request, no redirect followed. `body=False`: what is in the reply is not wanted; or its headers say."""
         self.network.deadline = time.monotonic() + self._longest
-        return self._get(url, method, body, headers)
+        return self._get(url, method, body if callable(body) else lambda found: body, headers)
 
-    def follow(self, url: httpx2.URL, most: int, **headers: str) -> list[Reply]:
-        """The reply, behind those that redirected to it; `most` of these. They have one limit together."""
+    def follow(
+        self, url: httpx2.URL, most: int, *, kinds: Collection[str] | None = None, **headers: str
+    ) -> list[Reply]:  # fmt: skip
+        """The reply, behind those that redirected to it; `most` of these. They have one limit together. `kinds`: what
+        is of another content type is not read."""
+
+        def wanted(found: httpx2.Headers) -> bool:
+            return kinds is None or kind_of(found) in kinds
+
         self.network.deadline = time.monotonic() + self._longest
-        chain = [self._get(url, "GET", True, headers)]
+        chain = [self._get(url, "GET", wanted, headers)]
         while (location := chain[-1].leads_to) is not None:
             if len(chain) > most:
                 raise Refused("REDIRECTS", f"{url!s:.200} redirects more than {most} times")
-            chain.append(self._get(redirected(chain[-1].url, location), "GET", True, headers))
+            chain.append(self._get(redirected(chain[-1].url, location), "GET", wanted, headers))
         return chain
 
-    def _get(self, url: httpx2.URL, method: str, body: bool | Wanted, headers: dict[str, str]) -> Reply:
+    def _get(self, url: httpx2.URL, method: str, wanted: Wanted, headers: dict[str, str]) -> Reply:
         began = time.monotonic()
         sent = {**self._headers, **{name.replace("_", "-"): value for name, value in headers.items()}}
         address = httpcore2.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path)
         try:
             with self._pool.stream(method, address, headers=list(sent.items())) as response:
-                pairs = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in response.headers]
-                wanted = (body if isinstance(body, bool) else body(httpx2.Headers(pairs))) and (
-                    response.status not in REDIRECTS
+                found = httpx2.Headers(
+                    [(name.decode("latin-1"), value.decode("latin-1")) for name, value in response.headers]
                 )
-                packed = self._read(url, response.iter_stream()) if wanted else b""
+                reads = response.status not in REDIRECTS and wanted(found)
+                packed = self._read(url, response.iter_stream()) if reads else b""
         except (httpcore2.TimeoutException, httpcore2.NetworkError, httpcore2.ProtocolError) as error:
             if time.monotonic() >= self.network.deadline:
                 reason = f"{url!s:.200} took more than {self._longest:g} seconds"
                 raise Refused("TIMEOUT", reason, permanent=False) from None
             reason = f"{url.host:.200} can't be reached: {error or type(error).__name__}"
             raise Refused("UNREACHABLE", reason, permanent=False) from None
-        found = httpx2.Headers(pairs)
         return Reply(
             url, response.status, found, self._unpacked(url, found, packed), len(packed), time.monotonic() - began
         )

@@ -43,7 +43,7 @@ MAY_IMPORT = {
     "operations": {"durations", "doctor", "errors", "job", "model", "settings", "store", "tasks", "worker"},
     "pausing": {"durations", "errors", "job", "model", "operations", "tasks"},
     "api_keys": {"errors", "model", "tasks"},
-    "monitoring": {"errors", "model", "prometheus", "store"},
+    "monitoring": {"errors", "model", "prometheus", "store", "tasks"},
     "prometheus": {"model"},
     "run_now": {"errors", "events", "job", "tasks"},
     # It speaks the application's verbs and never SQL.

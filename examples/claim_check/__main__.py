@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import socket
 import sys
-import threading
 from typing import Any
 from uuid import uuid4
 
 import click
 
+from examples import serving
 from examples.claim_check import inputs
 from holdfast import HoldfastError, JobNotFound
 
@@ -30,38 +28,11 @@ def main() -> None:
 @click.option("--no-worker", is_flag=True, help="Only serve: workers, or a cron job, run elsewhere.")
 def serve(host: str, port: int, no_worker: bool) -> None:
     """Serve the page and the routes, with a worker in the same process."""
-    import uvicorn
-
     from examples.claim_check.app import hf, set_up
     from examples.claim_check.web import web
 
     set_up()
-    listening = socket.create_server((host, port), backlog=2048)
-    server = uvicorn.Server(uvicorn.Config(web, lifespan="off", log_level="warning"))
-    click.echo(f"http://{host}:{listening.getsockname()[1]}")
-    if no_worker:
-        server.run(sockets=[listening])
-        return
-    worker = hf.worker()
-    ended: list[int] = []
-
-    def work() -> None:
-        try:
-            ended.append(worker.run())
-        except HoldfastError as error:  # it could not start
-            click.echo(f"error: {error}", err=True)
-        finally:
-            server.should_exit = True  # whoever started us sees it, and starts us again
-
-    thread = threading.Thread(target=work, name="worker")
-    thread.start()
-    try:
-        server.run(sockets=[listening])
-    finally:
-        worker.stop()
-        thread.join()
-        hf.close()
-    sys.exit(0 if ended == [0] else 1)
+    sys.exit(serving.serve(web, hf, host, port, worker=not no_worker))
 
 
 @main.command()
@@ -70,8 +41,7 @@ def worker() -> None:
     from examples.claim_check.app import hf, set_up
 
     set_up()
-    hf.close()
-    os.execv(sys.executable, [sys.executable, "-m", "holdfast", "worker", "examples.claim_check.app:hf"])  # noqa: S606
+    serving.become_worker(hf, "examples.claim_check.app:hf")
 
 
 @main.command()

@@ -15,9 +15,13 @@ from holdfast import BadSettings, Fail, Holdfast, Job, Retry, presets
 
 URL = os.environ.get("HOLDFAST_URL", "sqlite:///claim-check.db")
 ALLOW_PRIVATE = os.environ.get("CLAIM_CHECK_ALLOW_PRIVATE") == "1"  # fetch pages of private networks: for tests
+try:
+    MAX_ATTEMPTS = int(os.environ.get("MAX_ATTEMPTS") or 3)
+except ValueError:
+    raise BadSettings(f"MAX_ATTEMPTS is how often a job is tried, not {os.environ['MAX_ATTEMPTS']!r}") from None
 
 hf = Holdfast(URL, preset="claim-check")
-analyses = hf.adopt(**presets.analysis_jobs | {"max_attempts": int(os.environ.get("MAX_ATTEMPTS", "3"))})
+analyses = hf.adopt(**presets.analysis_jobs | {"max_attempts": MAX_ATTEMPTS})
 
 
 @dataclass

@@ -15,7 +15,8 @@
 
 `text` is any line that is no header. Forgiven: a byte order mark, CRLF, blank lines, trailing space, one code fence
 around the whole, `**` or `#` around headers, `\\|` for a bar inside a text, and unknown sections (a line of only four
-or more capitals or underscores and a colon). Everything else is refused: a report is read whole or not at all."""
+or more capitals or underscores and a colon). Everything else is refused: a report is read whole or not at all. So is a
+line that was meant as a header, such as `**RED_FLAGS:` or `RED_FLAGS: NONE`: read as text, it would hide a section."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ KNOWN = (*REQUIRED, CLAIMS, FLAGS, CITATIONS)
 LEVELS = ("supported", "mixed", "weak", "unsupported")
 NONE = "NONE"
 
-FENCE = re.compile(r"(?P<marks>`{3,}|~{3,})[^`\s]*")
+FENCE = re.compile(r"(?P<marks>`{3,}|~{3,})[^`]*")
 TITLE = re.compile(rf"(?:#+ *)?(?P<bold>\*\*)?{MAGIC}(?(bold)\*\*)(?: *#+)?")
 HEADER = re.compile(
     r"(?P<hashes>#+ *)?(?P<bold>\*\*)?(?P<name>[A-Z_]{4,})(?:(?(bold)\*\*:|:)|(?(bold):\*\*|:))(?P<text>.*)"
@@ -172,7 +173,7 @@ def _header(line: _Line) -> tuple[str, str] | None:
 def _summary(section: _Section) -> str:
     if not section.lines:
         raise ReportRefused(section.number, f"{SUMMARY}: is empty")
-    return " ".join(line.text.strip() for line in section.lines)
+    return _literal(" ".join(line.text.strip() for line in section.lines))
 
 
 def _subscores(section: _Section) -> Subscores:

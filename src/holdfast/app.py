@@ -91,6 +91,7 @@ class Holdfast:
         self._checks: list[DoctorCheck] = []
         self._opening = threading.Lock()
         self._store: Store | None = None
+        self._looker: Holdfast | None = None
         self._free_slots = run_now.FreeSlots(lambda: self.worker([NOW_QUEUE]))
         self._in_kit = False  # of `holdfast.testing`: no worker but the test itself runs jobs
 
@@ -254,6 +255,16 @@ class Holdfast:
             raise
         return store
 
+    @property
+    def _looking(self) -> Holdfast:
+        """This application for those who only look. In the test kit: itself."""
+        if self._in_kit:
+            return self
+        with self._opening:
+            if self._looker is None:
+                self._looker = Looking(self)
+            return self._looker
+
     def _fit(self, store: Store) -> None:
         try:
             store.schema.check()
@@ -314,6 +325,9 @@ class Holdfast:
         this process for `run_now` have finished."""
         self._free_slots.close()
         self._hub.close()
+        if self._looker is not None:
+            self._looker.close()
+            self._looker = None
         if self._store is not None:
             self._store.close()
             self._store = None
@@ -467,6 +481,7 @@ class Holdfast:
     metrics = monitoring.metrics
     alerts = monitoring.alerts
     overview = monitoring.overview
+    series = monitoring.series
     doctor = operations.doctor
     crons = operations.crons
     run_cron = operations.run_cron
@@ -598,6 +613,7 @@ class Holdfast:
     ahealth = twin(health)
     ametrics = twin(metrics)
     aalerts = twin(alerts)
+    aseries = twin(series)
     astop_worker = twin(stop_worker)
     adoctor = twin(doctor)
     acrons = twin(crons)
@@ -608,6 +624,41 @@ class Holdfast:
 
     def __repr__(self) -> str:
         return f"<Holdfast {self.settings.shown_url}: {len(self.tasks)} {plural('task', len(self.tasks))}>"
+
+
+class Looking(Holdfast):
+    """An application as those have it who only look: the same tasks and settings, on connections of its own that refuse
+    writes and end what takes long. Looking then never keeps a worker or a request waiting."""
+
+    def __init__(self, app: Holdfast, *, alone: bool = False) -> None:
+        """`alone`: never let the application itself use its database, which creates a SQLite file that is missing and
+        migrates an old one."""
+        self.__dict__.update(app.__dict__)
+        self.__dict__.pop("_hub", None)
+        self._app = None if alone else app
+        self._store = self._looker = None
+        self._opening = threading.Lock()
+
+    @property
+    def _looking(self) -> Holdfast:
+        return self
+
+    def _opened(self) -> Store:
+        if self._app is not None:
+            self._app._get_store()
+        self._refuse_in_tests()
+        store = open_store(self.settings, reading=True)
+        try:
+            store.schema.check()
+        except BaseException:
+            store.close()
+            raise
+        return store
+
+    def close(self) -> None:
+        if self._store is not None:
+            self._store.close()
+            self._store = None
 
 
 def _line(frame: FrameType) -> str:

@@ -51,6 +51,11 @@ TEXTS: dict[str, tuple[int, str]] = {
     "worker_stopping": (logging.INFO, "worker {worker} stops: {running} still running, up to {grace:g} s to finish"),
     "worker_stopped": (logging.INFO, "worker {worker} stopped after {processed} jobs"),
     "http_failed": (logging.ERROR, "a request over HTTP could not be answered: {error}"),
+    "http_full": (
+        logging.WARNING,
+        "there is room for {connections} connections over HTTP, and more clients come: they are hung up on; raise the "
+        "limit of open files (ulimit -n), or have a proxy in front limit the connections of a client",
+    ),
     "polled": (logging.DEBUG, "polled: nothing due ({empty_polls} in a row), next look in {wait:.3g} s"),
     "enqueued": (logging.DEBUG, "enqueued {count} jobs of {task}"),
     "claimed": (logging.INFO, "claimed {count} jobs"),

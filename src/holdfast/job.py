@@ -191,9 +191,9 @@ class Job(Generic[R_co]):
             self._app, self.id, self._read, _visible, self._snapshot, first=FIRST_UPDATE_WAIT, timeout=timeout
         )  # fmt: skip
 
-    def _ending(self, timeout: Duration | None) -> Updates[JobRecord]:
+    def _ending(self, timeout: Duration | None, *, quiet: bool = False) -> Updates[JobRecord]:
         return Updates(
-            self._app, self.id, self._read, _is_finished, _itself, first=FIRST_WAIT, timeout=timeout
+            self._app, self.id, self._read, _is_finished, _itself, first=FIRST_WAIT, timeout=timeout, quiet=quiet
         )  # fmt: skip
 
     def _snapshot(self, record: JobRecord) -> Job[R_co]:

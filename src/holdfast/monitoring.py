@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.errors import BadSettings
+from holdfast.errors import BadArguments, BadSettings
 from holdfast.model.alerts import Alert
 from holdfast.model.health import Health, health_of
 from holdfast.model.metrics import Metrics, metrics_of
+from holdfast.model.series import GRAINS, SPANS, SPLITS, Series, Span, Split, began
+from holdfast.model.series import series as series_of
 from holdfast.store.metrics import measure
 from holdfast.store.overview import Overview
 from holdfast.store.overview import overview as read_overview
+from holdfast.tasks.options import no_such
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
@@ -34,6 +37,18 @@ def alerts(app: Holdfast, *, limit: int = 100) -> list[Alert]:
 def overview(app: Holdfast) -> Overview:
     """All that a screen shows of the database at once: depths, running jobs, failures, workers, pauses, alerts."""
     return read_overview(app.store)
+
+
+def series(app: Holdfast, span: Span = "hour", *, by: Split = "outcome") -> Series:
+    """What charts show of the last hour, day, week or month: jobs a minute, by outcome or by queue, and how long jobs
+    waited and ran. It is read from counts, not from jobs: a month costs hardly more than an hour."""
+    for name, value, known in (("span", span, SPANS), ("by", by, SPLITS)):
+        if value not in known:
+            raise BadArguments(f"series: {no_such(name, [str(value)], known)}")
+    now = app.store.reads.now()
+    grain, seconds, _ = GRAINS[span]
+    rows = app.store.rollups.series(grain, seconds, began(span, now)[0], by_queue=by == "queue")
+    return series_of(span, by, rows, now)
 
 
 def exposition(app: Holdfast) -> bytes:

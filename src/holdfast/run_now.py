@@ -8,11 +8,10 @@ import atexit
 import os
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast import events
-from holdfast.errors import HoldfastError, WaitTimeout
+from holdfast.errors import HoldfastError
 from holdfast.job import Job
 from holdfast.tasks.current import in_handler
 from holdfast.tasks.offload import in_thread
@@ -31,9 +30,8 @@ def run_now(app: Holdfast, bound: Bound[R], deadline: float) -> Job[R]:
     job = app._submit(bound)
     if not _serve(app, job):
         return job.refresh()
-    with suppress(WaitTimeout):
-        for _ in job._ending(deadline):
-            pass
+    for _ in job._ending(deadline, quiet=True):
+        pass
     return job
 
 
@@ -47,9 +45,8 @@ async def finish_soon(app: Holdfast, job: Job[R], deadline: float, *, here: bool
     """Wait for a job that was enqueued to run now. `here`: this process may run it."""
     if here and not await in_thread(app, _serve, app, job):
         return await job.arefresh()
-    with suppress(WaitTimeout):
-        async for _ in job._ending(deadline):
-            pass
+    async for _ in job._ending(deadline, quiet=True):
+        pass
     return job
 
 

@@ -39,7 +39,8 @@ FIRST_UPDATE_WAIT = 0.25  # the same for updates: only the last one is notified
 class Updates(Generic[T_co]):
     """A job, read until it has finished: yields it at first, and again whenever it changed. `for` and `async for` both
     work. It is read at once when a notification says that it has finished, otherwise at growing intervals; while the
-    database is away it goes on trying. Raises WaitTimeout when the time is over."""
+    database is away it goes on trying. When the time is over it raises WaitTimeout, which says why the job did not
+    finish; `quiet`: it ends."""
 
     def __init__(
         self,
@@ -51,6 +52,7 @@ class Updates(Generic[T_co]):
         *,
         first: float,
         timeout: Duration | None,
+        quiet: bool = False,
     ) -> None:
         self._app = app
         self._id = id
@@ -59,6 +61,7 @@ class Updates(Generic[T_co]):
         self._show = show
         self._first = first
         self._timeout = _checked(timeout)
+        self._quiet = quiet
 
     def __iter__(self) -> Iterator[T_co]:
         self._refuse_in_handler()
@@ -80,6 +83,8 @@ class Updates(Generic[T_co]):
                     return
                 pause = patience.pause()
                 if pause is None:
+                    if self._quiet:
+                        return
                     raise self._timed_out(patience, record)
                 if woken.wait(pause):
                     woken.clear()
@@ -107,6 +112,8 @@ class Updates(Generic[T_co]):
                     return
                 pause = patience.pause()
                 if pause is None:
+                    if self._quiet:
+                        return
                     raise await asyncio.to_thread(self._timed_out, patience, record)
                 with suppress(TimeoutError):
                     async with asyncio.timeout(pause):

@@ -127,3 +127,15 @@ def audits_in(directory: Path, **options: Any) -> Iterator[Audits]:
     yield audits
     audits.sql.close()
     store.close()
+
+
+def rebuild(sql: sqlite3.Connection, more: str = "") -> None:
+    """As migration tools do: they copy, drop and rename, and our triggers are gone."""
+    sql.execute("begin immediate")
+    sql.execute(AUDITS.replace("create table audits", "create table _tmp_audits"))
+    names = ", ".join(row[1] for row in sql.execute("pragma table_info(_tmp_audits)").fetchall())
+    sql.execute(f"insert into _tmp_audits ({names}) select {names} from audits")
+    sql.execute(more)
+    sql.execute("drop table audits")
+    sql.execute("alter table _tmp_audits rename to audits")
+    sql.execute("commit")

@@ -3,7 +3,6 @@ our workers did is lost."""
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from holdfast.errors import BadSettings
 from holdfast.model.lifecycle import State
 from holdfast.model.mapping import mapping_of
 from holdfast.store.sqlite.store import SqliteStore
-from tests.adopt.sqlite_table import AUDITS, STATES, Audits, audits_in
+from tests.adopt.sqlite_table import AUDITS, STATES, Audits, audits_in, rebuild
 from tests.factories import BOOM, a_running_job, claim, new_job, ref
 
 
@@ -24,17 +23,6 @@ from tests.factories import BOOM, a_running_job, claim, new_job, ref
 def audits(tmp_path: Path) -> Iterator[Audits]:
     with audits_in(tmp_path) as audits:
         yield audits
-
-
-def rebuild(sql: sqlite3.Connection, ddl: str = AUDITS, columns: str = "*") -> None:
-    """As migration tools do: they copy, drop and rename, and our triggers are gone."""
-    sql.execute("begin immediate")
-    sql.execute(ddl.replace("create table audits", "create table _tmp_audits"))
-    names = ", ".join(row[1] for row in sql.execute("pragma table_info(_tmp_audits)").fetchall())
-    sql.execute(f"insert into _tmp_audits ({names}) select {names} from audits")
-    sql.execute("drop table audits")
-    sql.execute("alter table _tmp_audits rename to audits")
-    sql.execute("commit")
 
 
 def triggers(audits: Audits) -> set[str]:

@@ -7,7 +7,8 @@ from typing import Any
 
 from holdfast import Holdfast, JobContext
 from holdfast.model.lifecycle import State
-from tests.adopt.sqlite_table import audits_in
+from holdfast.worker.settler import ROUND
+from tests.adopt.sqlite_table import audits_in, rebuild
 from tests.running import working
 from tests.waiting import wait_until
 
@@ -35,6 +36,29 @@ def test_rows_are_worked_and_only_the_one_with_a_result_that_does_not_fit_fails(
         [failed] = audits.sql.execute("select * from audits where status <> 'completed'").fetchall()
         assert (failed["url"], failed["status"], failed["error_code"]) == ("bad", "failed", "RESULT_MISFIT")
         assert "doesn't fit the column 'score'" in failed["error_message"]
+        assert audits.mismatches() == []
+
+
+def test_a_table_that_is_rebuilt_under_an_idle_worker_is_soon_worked_on(tmp_path: Path) -> None:
+    """Also what was written to it while it had no triggers; long before the worker looks at all tables anyway."""
+    with audits_in(tmp_path) as audits, Holdfast(audits.store.db.settings.url, synchronous="off") as app:
+
+        @app.task(name="audits", queue="audits")
+        def analyse(row: dict[str, Any]) -> dict[str, Any]:
+            return {"score": 1.0}
+
+        audits.adopt()
+        with working(app):
+            first = audits.insert()
+            wait_until(lambda: audits.word(first) == "completed")
+            rebuild(audits.sql, more="insert into _tmp_audits (url) values ('unheard')")
+            after = audits.insert()
+            wait_until(
+                lambda: not audits.sql.execute("select 1 from audits where finished_at is null").fetchone(),
+                timeout=ROUND / 2,
+            )
+            wait_until(lambda: [one.swept_to for one in audits.store.adopted.installed()] == [None])
+        assert audits.word(after) == "completed"
         assert audits.mismatches() == []
 
 

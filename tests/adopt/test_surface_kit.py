@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import Adopted, Fail, Holdfast, State, testing
+from holdfast import Adopted, Fail, Holdfast, JobContext, Retry, State, testing
 from tests.adopt.legacy import AUDITS, MAPPED, Legacy
 from tests.servers import shared_postgres
 
@@ -60,6 +60,33 @@ def test_time_moves_when_the_test_says_so() -> None:
         kit.advance("1m")
         kit.run_due()
         assert lost.refresh().state is State.SUCCEEDED
+
+
+@pytest.mark.parametrize("engine", ["sqlite", "postgres"])
+def test_a_schedule_inserts_a_row_at_every_tick(engine: str, request: pytest.FixtureRequest) -> None:
+    """In the transaction of the scheduled task's success: an attempt that fails after it leaves no row."""
+    app = Holdfast("sqlite:///unused.db")
+    there: Legacy | None = request.getfixturevalue("legacy") if engine == "postgres" else None
+    audits = declared(app, there.table if there else "audits")
+
+    @app.task(retry=1)
+    def ask_for(ctx: JobContext, url: str) -> None:
+        with ctx.transaction() as tx:
+            audits.submit(url=url, conn=tx.conn)
+            if ctx.attempt == 1:
+                raise Retry("not yet")
+
+    with testing.store(app, url=shared_postgres() if there else None) as kit:
+        legacy = there or on_sqlite(app)
+        audits.install()
+        app.schedule("nightly", ask_for.bind("https://a.example"), cron="0 3 * * *")
+        for days in (1, 2):
+            kit.advance("24h")
+            kit.run_due()
+            kit.advance("1s")
+            kit.run_due()
+            kit.run_due()
+            assert legacy("select url, status from audits") == [("https://a.example", "completed")] * days
 
 
 def test_inline_a_row_runs_when_it_is_submitted() -> None:

@@ -120,6 +120,12 @@ class DictRow(TypedDict):
     url: str
 
 
+def test_a_misspelt_field_of_a_mapping_is_named_with_the_nearest(app: Holdfast) -> None:
+    misspelt: Any = {"states": STATES, "heartbeet_at": "beat"}
+    with pytest.raises(BadSettings, match=r"mapping of 'audits' .* no 'heartbeet_at' \(perhaps 'heartbeat_at'\)"):
+        app.adopt("audits", **misspelt)
+
+
 @pytest.mark.parametrize("kind", [DataRow, StructRow, AttrsRow, PydanticRow, DictRow, dict, dict[str, Any], Any])
 def test_a_handler_gets_the_columns_that_its_row_names(app: Holdfast, kind: Any) -> None:
     audits = app.adopt("audits", states=STATES, max_attempts=5, queue="slow")

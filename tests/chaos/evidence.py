@@ -157,6 +157,8 @@ def counted(rollups: list[dict[str, Any]], deltas: list[dict[str, Any]]) -> dict
     """What the counters say, by grain: of histograms only how much is in them, and of errors how many there were."""
     found: dict[str, Counter[Happening]] = {grain: Counter() for grain in ("minute", "hour", "total")}
     for row in rollups:
+        if row["grain"] not in found:  # for charts: the same again
+            continue
         detail = "" if row["what"] in ("wait", "run", "error") else row["detail"]
         found[row["grain"]][Happening(row["queue"], row["task"], row["what"], detail)] += row["n"]
     for row in deltas:  # not folded yet

@@ -29,6 +29,7 @@ from holdfast.model.job import NewJob
 from holdfast.model.lifecycle import State
 from holdfast.settings import Settings
 from holdfast.store import open_store
+from holdfast.store.postgres import reading
 from holdfast.store.postgres.connect import _direct, connect
 from tests.crash.fleet import Fleet, a_fleet, assert_each_success_is_of_its_newest_claim, patiently
 from tests.doctor.examined import complaints, only
@@ -400,3 +401,24 @@ def produce(settings: Settings, stop: threading.Event) -> tuple[set[str], set[st
                 ids.add(patiently(partial(store.enqueue, job)).id)
             stop.wait(0.01)
     return made["pay"], made["aquick"]
+
+
+def test_who_only_looks_is_limited_behind_it_and_leaves_no_limits(
+    pool: Pool, schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "PATIENCE", 0.2)
+    with closing(open_store(Settings(url=shared_postgres(), schema=schema))) as store:
+        store.schema.migrate()
+    url = pool("transaction").url
+    settings = Settings(url=url, schema=schema, prepare=False, listen=False)
+    with closing(open_store(settings, reading=True)) as reader:
+        database = cast(reading.ReadingDatabase, reader.db)
+        with pytest.raises(StoreError) as told, database.use() as connection:
+            connection.execute("select pg_sleep(30)")
+        assert told.value.number == "HF3008"
+        delete = database.statements.with_tables("delete from @jobs")
+        with pytest.raises(StoreError, match="read-only"), database.use() as connection:
+            connection.execute(delete.encode())
+        assert reader.reads.jobs(limit=5) == []
+    with psycopg.connect(url, autocommit=True, prepare_threshold=None) as connection:
+        assert connection.execute("show statement_timeout").fetchone() == ("0",)

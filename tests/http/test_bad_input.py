@@ -55,6 +55,8 @@ def nested(levels: int) -> bytes:
         (b'{"args": {"a": 1}, "key": ""}', 422, "HF1202"),
         (b'{"args": {"a": 1}, "colour": "red"}', 422, "HF1202"),
         (b'{"args": {"a": 1}, "priority": true}', 422, "HF1202"),
+        (b'{"args": {"a": 1}, "\\ud800": 1}', 422, "HF1202"),
+        (b'{"args": {"a": 1, "\\udfff": 1}}', 422, "HF1202"),
     ],
 )
 def test_what_can_not_be_read_is_refused(tasked: Holdfast, ask: Ask, content: bytes, status: int, code: str) -> None:

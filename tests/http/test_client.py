@@ -233,6 +233,17 @@ def test_a_server_that_is_away_is_asked_again_when_it_says_so() -> None:
         assert all(later - sooner >= 1 for sooner, later in pairwise(asked))
 
 
+def test_an_answer_that_comes_at_once_and_says_nothing_new_is_not_asked_for_again_at_once() -> None:
+    """A proxy changed the ETag, so the server does not wait for a change."""
+    queued = DONE.replace("succeeded", "queued")
+    told: list[str] = []
+    with answering((200, {"ETag": '"1"'}, queued), (200, {"ETag": '"2"'}, queued), (200, {}, DONE)) as (url, asked):
+        with Client(url) as client:
+            assert client.wait("1", timeout=PATIENCE, on_update=lambda job: told.append(job.state)) == {"n": 1}
+        assert told == ["queued", "succeeded"]
+        assert asked[2] - asked[1] >= 1
+
+
 def test_a_wait_ends_in_time_though_the_server_asks_for_more() -> None:
     with answering((503, {"Retry-After": "600"}, AWAY)) as (url, _), Client(url) as client:
         began = time.monotonic()

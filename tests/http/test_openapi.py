@@ -65,6 +65,8 @@ def meaningful(case: Any) -> Any:
         case.body = '{"args": {"a": 1}}\n'
     if "filter" in case.query:
         case.query["filter"] = "state:failed"
+    if "wait" in case.query:
+        case.query["wait"] = min(case.query["wait"], 0.5)  # nothing runs a job that was there before
     return case
 
 

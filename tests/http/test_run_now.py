@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from pathlib import Path
+from typing import Any
 
+import httpx2
 import pytest
 
-from holdfast import Holdfast
+from holdfast import Holdfast, StoreUnavailable
+from holdfast.http import submit
 from holdfast.tasks.options import NOW_QUEUE
-from tests.http.asking import Ask, bearer
+from tests.http.asking import Ask, bearer, statements
 from tests.http.test_server import serving
+from tests.http.test_status import counted_waits
 from tests.running import Heard, working
 from tests.waiting import PATIENCE
 
@@ -52,6 +57,48 @@ def test_a_repeated_request_is_told_the_outcome_of_the_first(ask: Ask) -> None:
         ask.post(f"{ADD}?wait=60", json={"args": {"a": 1}}, headers={"Idempotency-Key": "k"}) for _ in range(2)
     )
     assert (again.status_code, again.json()["id"], again.json()["result"]) == (200, first.json()["id"], 3)
+
+
+def test_clients_that_wait_for_long_share_their_reads(tasked: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(submit, "SOON", 0.1)
+    asgi = tasked.asgi(open="submitter", run_now=False)
+    waits = counted_waits(monkeypatch)
+    many = 30
+
+    async def main() -> list[httpx2.Response]:
+        async with Ask(asgi).client() as client:
+            clients = [asyncio.create_task(client.post(f"{ADD}?wait=20", json={"args": {"a": n}})) for n in range(many)]
+            while len(waits) < many:  # noqa: ASYNC110 - they come one after the other
+                await asyncio.sleep(0.02)
+            with statements(tasked) as run:
+                while run.count("marks") < 5:  # noqa: ASYNC110 - another task fills it
+                    await asyncio.sleep(0.02)
+            assert set(run) == {"marks"}
+            await asyncio.to_thread(tasked.drain)
+            return await asyncio.gather(*clients)
+
+    answers = asyncio.run(main())
+    assert [(answer.status_code, answer.json()["result"]) for answer in answers] == [(200, n + 2) for n in range(many)]
+
+
+def test_past_the_deadline_nobody_asks_why(tasked: Holdfast) -> None:
+    ask = Ask(tasked.asgi(open="submitter", run_now=False))
+    ask.submit("add", args={"a": 1})  # the connections are there
+    with statements(tasked) as run:
+        assert ask.post(f"{ADD}?wait=0.1", json={"args": {"a": 1}}).status_code == 202
+    assert set(run) <= {"get", "await", "transaction"}
+
+
+def test_an_outage_during_the_wait_does_not_cost_the_token(tasked: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(submit, "SOON", 0.1)
+
+    def away(ids: Any) -> Any:
+        raise StoreUnavailable("away")
+
+    monkeypatch.setattr(tasked.store.reads, "marks", away)
+    made = Ask(tasked.asgi(open="submitter", run_now=False)).post(f"{ADD}?wait=0.6", json={"args": {"a": 1}})
+    assert (made.status_code, made.json()["created"]) == (202, True)
+    assert made.json()["token"].startswith("hfj_")
 
 
 @pytest.mark.parametrize("wait", ["-1", "61", "soon", "nan"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -235,6 +236,49 @@ def test_clients_can_not_fill_the_log(tmp_path: Path) -> None:
                 client.sendall(sent)
                 assert client.recv(1000).startswith(b"HTTP/1.1 ")
         assert server.log == before
+
+
+def test_more_connections_than_there_is_room_for_cost_neither_the_log_nor_the_database(tmp_path: Path) -> None:
+    """Half of the files are for connections here. Clients that have one are served, and so is the database."""
+    files = "import resource\nresource.setrlimit(resource.RLIMIT_NOFILE, (120, 120))\n"
+    with serving(tmp_path, "--no-worker", app=files + APP) as server, server.client() as first:
+        assert submit(first).status_code == 202
+        place = urlsplit(server.url)
+        before, held = server.log, []
+        try:
+            for _ in range(400):
+                client = socket.create_connection((place.hostname or "", place.port or 0), timeout=30)
+                client.sendall(b"GET /v1/jobs/1?wait=60 HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                held.append(client)
+            wait_until(lambda: "there is room for 60 connections" in server.log)
+            wait_until(lambda: sockets_of(server.process.pid) < 80, "the others were hung up on")
+            assert [submit(first).status_code for _ in range(20)] == [202] * 20
+        finally:
+            for client in held:
+                client.close()
+        said = server.log.removeprefix(before)
+        assert said.count("\n") == 1, said
+        with server.client() as another:
+            wait_until(lambda: _answers(another), "there is room again")
+
+
+def _answers(client: httpx2.Client) -> bool:
+    try:
+        return client.get("/livez").status_code == 200
+    except httpx2.TransportError:
+        return False
+
+
+def test_a_server_takes_as_many_connections_as_it_may(tasked: Holdfast) -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    few = 64
+    resource.setrlimit(resource.RLIMIT_NOFILE, (few, before[1]))
+    try:
+        with served(tasked):
+            now, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert now == min(before[1], http_server.FILES) > few
 
 
 @contextmanager

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import Any
 
 import httpx2
@@ -16,6 +17,8 @@ import pytest
 from holdfast import Holdfast, Job, JobContext, State
 from holdfast.http import watch
 from holdfast.job import handle
+from holdfast.model.job import JobRecord
+from holdfast.model.token import Claims, sign
 from tests.http.asking import Ask, bearer, statements
 from tests.running import await_state, working
 from tests.waiting import wait_until
@@ -158,24 +161,31 @@ def test_a_running_job_is_asked_to_stop(hasty: Holdfast) -> None:
 WAITING = 5000
 
 
-def test_thousands_of_waiting_clients_cost_a_few_reads_a_second_and_write_nothing(tasked: Holdfast, ask: Ask) -> None:
+def test_thousands_of_waiting_clients_cost_a_few_reads_a_second_and_write_nothing(
+    tasked: Holdfast, ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
     jobs = tasked.enqueue_many(tasked.tasks["add"].bind(n) for n in range(WAITING))
     tokens = tokens_of(jobs)
+    waits = counted_waits(monkeypatch)
 
     async def main() -> None:
+        clock = asyncio.get_running_loop().time
         async with ask.client() as client:
-            clients = {
-                id: asyncio.create_task(client.get(f"/v1/jobs/{id}?wait=60", headers=bearer(token)))
-                for id, token in tokens.items()
-            }
             with statements(tasked) as run:
-                while run.count("get") < WAITING or run[-3:] != ["marks"] * 3:  # noqa: ASYNC110 - they all wait then
+                began = clock()
+                clients = {
+                    id: asyncio.create_task(client.get(f"/v1/jobs/{id}?wait=60", headers=bearer(token)))
+                    for id, token in tokens.items()
+                }
+                while len(waits) < WAITING:  # noqa: ASYNC110 - they come one after the other
                     await asyncio.sleep(0.05)
+                assert set(run) <= {"marks", "list", "signing_secret"}
+                assert len(run) / (clock() - began) < 20, "those that begin to wait are read together"
                 run.clear()
-                began = asyncio.get_running_loop().time()
+                began = clock()
                 while len(run) < 10:  # noqa: ASYNC110 - another task fills it
                     await asyncio.sleep(0.01)
-                took = asyncio.get_running_loop().time() - began
+                took = clock() - began
                 assert set(run) == {"marks"}
                 assert len(run) / took < 20
                 # One that changes is told, and the others go on waiting.
@@ -189,6 +199,71 @@ def test_thousands_of_waiting_clients_cost_a_few_reads_a_second_and_write_nothin
             await asyncio.gather(*clients.values(), return_exceptions=True)
 
     asyncio.run(main())
+
+
+def counted_waits(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The job of every wait that has begun."""
+    begun: list[str] = []
+    original = watch.Watch.changed
+
+    async def changed(self: watch.Watch, known: JobRecord, seconds: float) -> JobRecord | None:
+        begun.append(known.id)
+        return await original(self, known, seconds)
+
+    monkeypatch.setattr(watch.Watch, "changed", changed)
+    return begun
+
+
+def test_clients_that_come_back_for_more_are_read_together(tasked: Holdfast, ask: Ask) -> None:
+    """A wait has an end, and whoever still waits asks again: thousands of clients, hundreds of requests a second."""
+    many, times = 100, 3
+    tokens = tokens_of(tasked.enqueue_many(tasked.tasks["add"].bind(n) for n in range(many)))
+
+    async def follow(client: httpx2.AsyncClient, id: str, token: str) -> list[int]:
+        await asyncio.sleep(0.01 * int(id))  # they come one by one
+        seen = await client.get(f"/v1/jobs/{id}", headers=bearer(token))
+        headers = {**bearer(token), "If-None-Match": seen.headers["etag"]}
+        return [
+            (await client.get(f"/v1/jobs/{id}?wait=0.3", headers=headers)).status_code for _ in range(times)
+        ]  # fmt: skip
+
+    async def main() -> list[list[int]]:
+        async with ask.client() as client:
+            return await asyncio.gather(*(follow(client, id, token) for id, token in tokens.items()))
+
+    began = time.monotonic()
+    with statements(tasked) as run:
+        assert asyncio.run(main()) == [[304] * times] * many
+    again = [name for name in run if name != "get"]
+    assert set(again) <= {"marks", "list", "signing_secret"}
+    took = time.monotonic() - began
+    assert len(again) <= 3 + took / watch.GATHER + took / watch.TICK < many * times
+
+
+def test_a_job_is_not_there_or_foreign_for_clients_that_wait_as_for_others(tasked: Holdfast, ask: Ask) -> None:
+    made = [ask.submit("add", args={"a": 1}).json() for _ in range(2)]
+    stranger = bearer(made[1]["token"])
+    gone = ask.get(f"/v1/jobs/{made[0]['id']}", headers=stranger)
+    viewer = Ask(tasked.asgi(open="viewer"))
+    assert gone.status_code == 404
+    for answer in (
+        ask.get(f"/v1/jobs/{made[0]['id']}?wait=5", headers=stranger),
+        *(viewer.get(f"/v1/jobs/{id}?wait=5") for id in ("999", "x", "1" * 30, "%EF%BC%91")),
+    ):
+        assert (answer.status_code, answer.content) == (404, gone.content)
+    forged = sign(tasked.store.credentials.signing_secret(), Claims(made[0]["id"], datetime.now(UTC), "read"))
+    assert ask.get(f"/v1/jobs/{made[0]['id']}?wait=5", headers=bearer(forged)).content == gone.content
+
+
+@pytest.mark.parametrize("shape", ['W/"{}"', '"{}-gzip"', '"another", W/"{}"'])
+def test_proxies_may_change_an_etag_as_they_do(ask: Ask, shape: str) -> None:
+    """Else a client that waits would be answered at once, and ask again, and again."""
+    made = ask.submit("add", args={"a": 1})
+    known = shape.format(made.headers["etag"].strip('"'))
+    headers = {**bearer(made.json()["token"]), "If-None-Match": known}
+    assert ask.get(f"/v1/jobs/{made.json()['id']}?wait=0.1", headers=headers).status_code == 304
+    headers["If-None-Match"] = shape.format("0" * 24)
+    assert ask.get(f"/v1/jobs/{made.json()['id']}?wait=0.1", headers=headers).status_code == 200
 
 
 def tokens_of(jobs: list[Job[Any]]) -> dict[str, str]:

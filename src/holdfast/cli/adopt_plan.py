@@ -87,7 +87,7 @@ def show(plan: Plan, found: Found, *, sql: bool) -> None:
         [(word, f"{rows:,}", _state(mapping, word) or "left alone") for word, rows in _words(plan).items()],
     )
     jobs = _jobs(plan)
-    say(f"{jobs:,} {plural('row', jobs)} would become {plural('job', jobs)}")
+    say("1 row would become a job" if jobs == 1 else f"{jobs:,} rows would become jobs")
     if guesses := [choice for choice in found.choices if not choice.sure]:
         _title("guessed: look at these before you say yes")
         print_table(("meaning", "guess", "why"), [(choice.meaning, choice.value, choice.why) for choice in guesses])

@@ -87,6 +87,8 @@ def document(data: bytes, kind: type[T]) -> T:
         return msgspec.convert(tree, kind)
     except msgspec.ValidationError as error:
         raise BadArguments(f"the request: {error}") from None
+    except UnicodeEncodeError:
+        raise BadArguments("the request: a name has half of a surrogate pair, which is not a character") from None
 
 
 def _unreadable(why: str) -> RequestRefused:

@@ -20,7 +20,7 @@ SHOWN = 5  # jobs that a preview shows
 
 async def preview(call: Call) -> Response:
     """How many jobs a verb would change, counted up to 10,000, and the newest of them. Changes nothing."""
-    return answer(await call.alone(_preview, call))
+    return answer(await call.in_long_thread(_preview, call))
 
 
 def _preview(call: Call) -> Previewed:
@@ -82,4 +82,4 @@ async def _run(call: Call, verb: str, act: Callable[[], Changed]) -> Response:
             )  # fmt: skip
         return act()
 
-    return answer(await call.alone(run))
+    return answer(await call.in_long_thread(run))

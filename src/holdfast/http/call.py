@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import msgspec
@@ -18,8 +15,9 @@ from holdfast.http.gate import no_such_job
 from holdfast.http.problems import HEADERS
 from holdfast.http.watch import Watch
 from holdfast.model.access import Access
+from holdfast.model.job import JobRecord
 from holdfast.model.token import Claims
-from holdfast.tasks.offload import in_thread
+from holdfast.tasks.offload import in_long_thread, in_thread
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
@@ -53,26 +51,34 @@ class Call:
 
     async def job(self) -> Job[Any]:
         """The job that the path names, if the token is for it."""
-        try:
-            job = await self.app.ajob(self.request.path_params["id"])
-        except JobNotFound:
-            raise no_such_job() from None
-        if self.claims is not None and self.claims.created_at != job.record.created_at:
-            raise no_such_job()
+        job = await _found(self.app.ajob(self.request.path_params["id"]))
+        self._check(job.record)
         return job
+
+    async def awaited_job(self) -> JobRecord:
+        """The same for a client that waits for it: many are read at once."""
+        job = await _found(self.watch.arrivals.read(self.request.path_params["id"]))
+        self._check(job)
+        return job
+
+    def _check(self, job: JobRecord) -> None:
+        if self.claims is not None and self.claims.created_at != job.created_at:
+            raise no_such_job()
 
     async def in_thread(self, call: Any, *args: Any, **kwargs: Any) -> Any:
         """A blocking call to the store."""
         return await in_thread(self.app, call, *args, **kwargs)
 
-    async def alone(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """A blocking call that may take minutes, on a thread of its own: the others are few, and all requests need
-        them."""
-        executor = ThreadPoolExecutor(1, thread_name_prefix="holdfast-http")
-        try:
-            return await asyncio.get_running_loop().run_in_executor(executor, partial(call, *args, **kwargs))
-        finally:
-            executor.shutdown(wait=False)
+    async def in_long_thread(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """A blocking call that may take minutes."""
+        return await in_long_thread(self.app, call, *args, **kwargs)
+
+
+async def _found(reading: Awaitable[T]) -> T:
+    try:
+        return await reading
+    except JobNotFound:
+        raise no_such_job() from None
 
 
 def answer(document: msgspec.Struct, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:

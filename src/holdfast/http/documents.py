@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from datetime import datetime
 from typing import Annotated, Any, Self
 
@@ -141,3 +142,9 @@ class BulkSubmitted(msgspec.Struct, frozen=True):
 def etag(job: JobRecord) -> str:
     """Another one whenever the job's status looks different."""
     return '"' + hashlib.sha256(repr(Mark.of(job)).encode()).hexdigest()[:24] + '"'
+
+
+def unchanged(job: JobRecord, known: str) -> bool:
+    """Does this `If-None-Match` name the job as it looks now? Proxies that compress answers change our ETags: into
+    `W/"…"`, or `"…-gzip"`."""
+    return etag(job).strip('"') in re.findall(r'"([0-9a-f]{24})', known)

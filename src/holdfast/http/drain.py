@@ -32,7 +32,7 @@ async def drain(call: Call) -> Response:
     try:
         worker = await call.in_thread(app.worker, given.queues)
         try:
-            processed = await call.alone(worker.drain, seconds=given.seconds, jobs=given.jobs)
+            processed = await call.in_long_thread(worker.drain, seconds=given.seconds, jobs=given.jobs)
         except asyncio.CancelledError:
             # The server stops. So does the worker, in good order; the process waits for its thread.
             worker.stop()

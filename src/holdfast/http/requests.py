@@ -156,6 +156,7 @@ def following(
     until = math.inf if patience is None else time.monotonic() + patience
     id, opening = _of(job, token)
     state, tag = "not known", ""
+    last: JobStatus | None = None
     while True:
         waits = min(pause, max(0.0, until - time.monotonic())) if tag else 0.0
         answer = yield Request(
@@ -170,11 +171,14 @@ def following(
             sleep = retry_after(answer)
         elif answer.status != 304:
             known = read(answer, JobStatus)
-            yield known
+            if known != last:
+                yield known
             if known.state in FINISHED:
                 return outcome(known)
             state, tag = known.state.value, answer.headers.get("etag", "")
-            sleep = 0.0 if tag else pause  # a proxy may have removed it
+            # A proxy may have removed the ETag, or changed it into one that the server does not know.
+            sleep = pause if not tag else AGAIN if known == last else 0.0
+            last = known
         left = until - time.monotonic()
         if left <= 0:
             raise WaitTimeout(f"job {id} is {state} after {patience:g} s; it goes on")

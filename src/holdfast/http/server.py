@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 import signal
 import socket
+import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Literal
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
 
 import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from holdfast import events
 from holdfast.errors import BadSettings
 from holdfast.http.api import api
 from holdfast.http.gate import Gate
@@ -27,6 +31,9 @@ Open = Role | Literal["nobody"]  # who comes without a key
 HEADERS_TIMEOUT = 15.0  # seconds in which a client has to send the headers of a request
 PATIENCE = 3  # seconds that requests under way have when the server stops
 WAITING = 2048  # connections that wait to be accepted
+FILES = 65_536  # that the server wants to have open at once
+KEPT_FREE = 256  # of these, for the database and others
+TOLD_EVERY = 60.0  # seconds
 
 
 class Server(uvicorn.Server):
@@ -49,10 +56,12 @@ class Server(uvicorn.Server):
         role: Role | bool = False if open is None or open == "nobody" else open
         gate = Gate(app, open=role, local=loopback and open is None, hosts=names)
         self.socket = _listening(host, port)
+        self._room = Room()
+        protocol: Any = partial(PunctualProtocol, room=self._room)
         super().__init__(
             uvicorn.Config(
                 api(app, gate, runs_jobs=runs_jobs), lifespan="off",
-                http=PunctualProtocol, ws="none", log_config=None, access_log=False,
+                http=protocol, ws="none", log_config=None, access_log=False,
                 proxy_headers=False, server_header=False, timeout_graceful_shutdown=PATIENCE,
                 log_level="error",  # a client must not be able to fill the log
             )
@@ -73,14 +82,53 @@ class Server(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         yield
 
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        asyncio.get_running_loop().set_exception_handler(self._on_trouble)
+        await super().serve(sockets)
+
+    def _on_trouble(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """asyncio tries again by itself when a connection can't be accepted, but logs each of thousands of tries."""
+        if str(context.get("message", "")).startswith("socket.accept()"):
+            self._room.tell()
+        else:
+            loop.default_exception_handler(context)
+
+
+class Room:
+    """How many connections there may be. Each is a file for the system, and the database needs some, too."""
+
+    def __init__(self) -> None:
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        most = FILES if hard == resource.RLIM_INFINITY else min(hard, FILES)
+        if soft != resource.RLIM_INFINITY and soft < most:  # 1024 is common, and few for clients that wait
+            with suppress(OSError, ValueError):
+                resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+                soft = most
+        self.connections = most if soft == resource.RLIM_INFINITY else soft
+        self.connections -= min(KEPT_FREE, self.connections // 2)
+        self._told = -TOLD_EVERY  # monotonic
+
+    def tell(self) -> None:
+        if time.monotonic() - self._told >= TOLD_EVERY:
+            self._told = time.monotonic()
+            events.emit("http_full", connections=self.connections)
+
 
 class PunctualProtocol(H11Protocol):
-    """Hangs up on clients that take long to send the headers of a request."""
+    """Hangs up on clients that take long to send the headers of a request, and on those for which there is no room."""
 
     _late: asyncio.TimerHandle | None = None
 
+    def __init__(self, *args: Any, room: Room, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._room = room
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        if len(self.connections) > self._room.connections:
+            self._room.tell()
+            transport.abort()
+            return
         self._late = self.loop.call_later(HEADERS_TIMEOUT, transport.close)
 
     def data_received(self, data: bytes) -> None:

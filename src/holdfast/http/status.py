@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from holdfast.errors import JobNotFound, RequestRefused, StoreError, UnknownTask
 from holdfast.http.call import Call, answer
-from holdfast.http.documents import LONGEST_WAIT, JobStatus, Output, etag
+from holdfast.http.documents import LONGEST_WAIT, JobStatus, Output, etag, unchanged
 from holdfast.http.problems import HEADERS
 from holdfast.model.job import JobRecord
 
@@ -24,12 +24,12 @@ async def show(call: Call) -> Response:
     """The job's status. With `?wait=25`, and an ETag in `If-None-Match`, as soon as it looks different from that; with
     `?wait=25` alone, as soon as it has finished."""
     known = call.request.headers.get("if-none-match")
-    job = (await call.job()).record
     until = time.monotonic() + call.query.wait
-    while (left := until - time.monotonic()) > 0 and (etag(job) == known if known else not job.finished):
+    job = await call.awaited_job() if call.query.wait else (await call.job()).record
+    while (left := until - time.monotonic()) > 0 and (unchanged(job, known) if known else not job.finished):
         job = await call.watch.changed(job, left) or job
-    if etag(job) == known:
-        return Response(status_code=304, headers={**HEADERS, "ETag": known})
+    if known and unchanged(job, known):
+        return Response(status_code=304, headers={**HEADERS, "ETag": etag(job)})
     return answer(JobStatus.of(job), headers={"ETag": etag(job)})
 
 

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
+import time
 from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 from typing import IO, Any, cast
 
 import msgspec
 from starlette.responses import Response, StreamingResponse
 
-from holdfast.errors import BadArguments, HoldfastError, RequestRefused, UnknownTask
+from holdfast.errors import BadArguments, HoldfastError, RequestRefused, StoreError, UnknownTask
 from holdfast.http.bodies import BODY_TIMEOUT, MAX_BODY, document, expect, too_large, too_slow
 from holdfast.http.call import Call, answer
 from holdfast.http.documents import BulkSubmitted, Submission, Submitted, etag
 from holdfast.http.problems import HEADERS
-from holdfast.job import Job
+from holdfast.job import Job, handle
 from holdfast.run_now import finish_soon
 from holdfast.tasks.options import Options, urgent
 from holdfast.tasks.task import Bound, Task
 
+SOON = 1.0  # seconds in which a job that runs now is told of at once; later, with the next look at all that are awaited
 RETRY_AFTER = 1  # seconds after which to look at a job for the first time
 LINES = "application/jsonl"
 MAX_BULK = 64_000_000  # bytes of a bulk submission
@@ -52,7 +55,7 @@ async def submit(call: Call) -> Response:
             "this Idempotency-Key was used with other arguments; choose another one", status=422, number="HF1509"
         )
     if wait is not None:
-        await finish_soon(call.app, job, wait, here=call.runs_jobs)
+        job = await _finished(call, job, wait)
     headers = {"Location": f"../../jobs/{job.id}", "ETag": etag(job.record)}  # relative: it holds under any prefix
     if not job.finished:
         headers["Retry-After"] = str(RETRY_AFTER)
@@ -65,6 +68,18 @@ def _enqueued(call: Call, bound: Bound[Any]) -> tuple[Job[Any], str]:
     return job, job.token("control" if job.created else "read")  # whoever joined a job did not make it
 
 
+async def _finished(call: Call, job: Job[Any], wait: float) -> Job[Any]:
+    """The job when it has finished, or as it is after so many seconds: then its client has the token, whatever happens
+    to the database meanwhile."""
+    until = time.monotonic() + wait
+    job = await finish_soon(call.app, job, min(wait, SOON), here=call.runs_jobs)
+    while not (job.finished or call.app._in_kit) and (left := until - time.monotonic()) > 0:
+        with suppress(StoreError):
+            if found := await call.watch.changed(job.record, left):
+                job = handle(call.app, found)
+    return job
+
+
 async def submit_many(call: Call) -> Response:
     """Enqueue many jobs, all or none: one document per line. The answer has one line for each."""
     task = _reachable(call)
@@ -74,7 +89,7 @@ async def submit_many(call: Call) -> Response:
     with tempfile.SpooledTemporaryFile(max_size=IN_MEMORY) as spool:
         # All of it first: a slow client must not keep a transaction open.
         await _spool(call, spool)
-        jobs = await call.in_thread(call.app.enqueue_many, _lines(task, spool))
+        jobs = await call.in_long_thread(call.app.enqueue_many, _lines(task, spool))
     return StreamingResponse(_answers(call, jobs), 202, HEADERS, media_type=LINES)
 
 

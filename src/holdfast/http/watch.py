@@ -1,4 +1,5 @@
-"""Lets any number of clients wait for jobs at the price of one read of the database per tick."""
+"""Lets any number of clients wait for jobs at the price of a few reads of the database a second: one for those that
+begin to wait, one for those that do."""
 
 from __future__ import annotations
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from holdfast.app import Holdfast
 
 TICK = 0.2  # seconds between two reads
+GATHER = 0.1  # the same for clients that begin to wait: a lone one is answered at once, many are gathered
 AWAY = 2.0  # the same while the database is away
 MOST = 10_000  # jobs that one read looks at
 FULL = 500  # jobs that have changed and are read in full at once
@@ -21,11 +23,62 @@ FULL = 500  # jobs that have changed and are read in full at once
 Future = asyncio.Future[JobRecord]
 
 
+class Arrivals:
+    """Reads jobs for the clients of one event loop that begin to wait. Each comes back when its wait is over, so
+    thousands of them are hundreds of requests a second."""
+
+    def __init__(self, app: Holdfast) -> None:
+        self._app = app
+        self._wanted: dict[str, list[Future]] = {}
+        self._reading: asyncio.Task[None] | None = None
+        self._next = 0.0  # by the loop's clock
+
+    async def read(self, id: str) -> JobRecord:
+        """The job as it is now, or JobNotFound."""
+        if not (id.isascii() and id.isdecimal() and len(id) < 19):
+            raise JobNotFound("no job has such an id")
+        future: Future = asyncio.get_running_loop().create_future()
+        self._wanted.setdefault(str(int(id)), []).append(future)
+        if self._reading is None:
+            self._reading = asyncio.create_task(self._read(), name="holdfast-arrivals")
+        return await future
+
+    async def _read(self) -> None:
+        clock = asyncio.get_running_loop().time
+        try:
+            while self._wanted:
+                await asyncio.sleep(max(0.0, self._next - clock()))
+                self._next = clock() + GATHER
+                wanted, self._wanted = self._wanted, {}
+                for ids in _parts(list(wanted), FULL):
+                    await self._answer({id: wanted[id] for id in ids})
+        finally:
+            self._reading = None
+
+    async def _answer(self, wanted: dict[str, list[Future]]) -> None:
+        found: dict[str, JobRecord] = {}
+        error: Exception = JobNotFound("there is no such job")
+        try:
+            records = await in_thread(self._app, self._app._get_store().reads.records, [int(id) for id in wanted])
+            found = {job.id: job for job in records}
+        except Exception as failed:  # noqa: BLE001 - whoever waits for the answer gets it
+            error = failed
+        for id, futures in wanted.items():
+            for future in futures:
+                if future.done():  # the client went away
+                    continue
+                if id in found:
+                    future.set_result(found[id])
+                else:
+                    future.set_exception(error)
+
+
 class Watch:
     """The clients of one event loop that wait. A task ticks as long as there are any; it only reads."""
 
     def __init__(self, app: Holdfast) -> None:
         self._app = app
+        self.arrivals = Arrivals(app)
         self._waiting: dict[str, dict[Future, Mark]] = {}  # by job: who waits, and how it looked to them
         self._ticking: asyncio.Task[None] | None = None
         self.trouble: StoreError | None = None  # why the last read failed

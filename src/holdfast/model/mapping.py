@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast.errors import BadSettings
 from holdfast.model.lifecycle import State
-from holdfast.model.text import checked_name
+from holdfast.model.text import checked_name, nearest
 
 NEEDED = (State.QUEUED, State.RUNNING, State.SUCCEEDED, State.FAILED)
 # What is written for a state that the table has no word for.
@@ -142,6 +142,11 @@ class Mapping(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 def mapping_of(table: str, given: dict[str, Any]) -> Mapping:
     """A mapping from what people said, checked as far as that goes without the table."""
+    for name in given:
+        if name not in Mapping.__struct_fields__:
+            near = nearest(name, Mapping.__struct_fields__)
+            hint = f" (perhaps {near[0]!r})" if near else ""
+            raise BadSettings(f"the mapping of {table!r} can't work: there is no {name!r}{hint}", number="HF1160")
     try:
         mapping = msgspec.convert({"table": table, **given}, Mapping)
     except msgspec.ValidationError as error:

@@ -15,7 +15,11 @@ BOUNDS = (1, 3, 10, 30, 100, 300, 1_000, 3_000, 10_000, 30_000, 100_000, 300_000
 INFINITE = "inf"  # the bound of the last bucket
 LABELS = (*map(str, BOUNDS), INFINITE)
 
-KEPT = {"minute": 86_400.0, "hour": 90 * 86_400.0}  # seconds for which rows of a grain are kept; totals stay for ever
+DAY = 86_400.0
+# Seconds for which rows of a grain are kept; totals stay for ever. Those of 15 minutes and of 3 hours are for charts,
+# by queue alone, so that a month with many tasks is read in a moment.
+KEPT = {"minute": DAY, "hour": 90 * DAY, "15min": 2 * DAY, "3h": 90 * DAY}
+CHARTED = ("enqueued", "succeeded", "failed", "cancelled", "wait", "run")
 
 
 class Count(msgspec.Struct, frozen=True):

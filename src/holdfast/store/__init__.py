@@ -12,13 +12,16 @@ from holdfast.settings import Settings
 from holdfast.store.base import Store
 
 
-def open_store(settings: Settings, *, clock: Callable[[], datetime] | None = None, conn: Any = None) -> Store:
-    """The store a URL names. For tests: `clock` moves time, and everything is done on the connection `conn`."""
+def open_store(
+    settings: Settings, *, clock: Callable[[], datetime] | None = None, conn: Any = None, reading: bool = False
+) -> Store:  # fmt: skip
+    """The store a URL names. `reading`: it refuses writes, ends what takes long, and creates no file. For tests:
+    `clock` moves time, and everything is done on the connection `conn`."""
     scheme = _scheme(settings.url)
     if scheme == "sqlite":
         from holdfast.store.sqlite.store import SqliteStore
 
-        return SqliteStore(settings, clock=clock, conn=conn)
+        return SqliteStore(settings, clock=clock, conn=conn, reading=reading)
     if scheme in ("postgresql", "postgres"):
         try:
             from holdfast.store.postgres.store import PostgresStore
@@ -27,7 +30,7 @@ def open_store(settings: Settings, *, clock: Callable[[], datetime] | None = Non
                 raise
             raise BadSettings("PostgreSQL needs a driver: pip install 'holdfast[postgres]'", number="HF1105") from None
 
-        return PostgresStore(settings, clock=clock, conn=conn)
+        return PostgresStore(settings, clock=clock, conn=conn, reading=reading)
     kind, plus, driver = scheme.partition("+")
     raise BadSettings(
         f"the database URL {settings.shown_url!r} is not one of sqlite:///file.db, sqlite:////absolute/file.db, "

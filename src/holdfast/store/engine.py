@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager
 from threading import Lock
 from typing import Any, Protocol
 
+from holdfast.errors import StoreError, StoreUnavailable
 from holdfast.model.facts import Holder
 from holdfast.model.job import Thing
 from holdfast.model.peers import Place
@@ -83,6 +84,21 @@ class Database(Protocol):
         """The servers that take writes, of all that the URL names."""
 
     def close(self) -> None: ...
+
+
+PATIENCE = 5.0  # seconds that those who only look give a statement
+
+
+def takes_too_long(where: str) -> StoreUnavailable:
+    return StoreUnavailable(
+        f"{where}: reading this took longer than {PATIENCE:g} s, so it was stopped: look at less, or try again when "
+        "the database is less busy",
+        number="HF3008",
+    )
+
+
+def only_reads(where: str) -> StoreError:
+    return StoreError(f"{where} was opened only for reading: nothing can be changed through it", number="HF3009")
 
 
 Received = Callable[[str, str, int | None], None]

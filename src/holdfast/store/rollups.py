@@ -38,6 +38,17 @@ class Rollups:
         instant = self._db.codec.instant
         return self._read("rollup_counts", since=instant(since), until=instant(until), grain=grain)
 
+    def series(self, grain: str, length: float, since: datetime, *, by_queue: bool) -> list[Row]:
+        """What charts show of the minutes, or longer stretches of `length` seconds, that began from `since` on: rows of
+        `at`, `what`, `detail`, `n`, and `queue` if asked."""
+        rows = self._db.read(
+            "rollup_series", grain=grain, length=length, since=self._db.codec.instant(since), by_queue=by_queue
+        )
+        moments = {at: self._db.codec.moment(at) for at in {row["at"] for row in rows}}  # few, and slow to read
+        for row in rows:
+            row["at"] = moments[row["at"]]
+        return rows
+
     def totals(self) -> list[Count]:
         """What happened ever. These never decrease."""
         return self._read("rollup_totals")

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
-from holdfast.model.rollups import BOUNDS, INFINITE
+from holdfast.model.rollups import BOUNDS, CHARTED, INFINITE
 from holdfast.store.columns import Lists
 
 HERE = Path(__file__).parent
@@ -75,6 +75,10 @@ MACROS = {
     "wanted": "({0}.rank <= :limit or {0}.fresh)",
     # The bucket that so many milliseconds are in.
     "bucket": "case " + "".join(f"when {{0}} < {bound} then '{bound}' " for bound in BOUNDS) + f"else '{INFINITE}' end",
+    # SQLite: when that of the stretches of so many seconds began that this instant is in.
+    "bin": "strftime('%Y-%m-%d %H:%M:00.000000', strftime('%s', {0}) / {1} * {1}, 'unixepoch')",
+    # It is shown in charts, so it is also counted in the grains that are for them.
+    "charted": f"{{0}} in ({', '.join(map(repr, CHARTED))})",
     # The adopted table of this lane is suspended, or can't be worked right now. (Its task has its name.)
     "closed": "exists (select 1 from @sources s where s.name = {0}.task and (s.suspended or s.busy_until > @now))",
 }

@@ -25,8 +25,11 @@ T = TypeVar("T")
 S = TypeVar("S")
 
 THREADS = min(32, (os.cpu_count() or 1) + 4)  # of a store, at most: as many as asyncio's own executor has
+LONG_THREADS = 8  # the same for calls that take long: each has a connection to the database meanwhile
 _executors: WeakKeyDictionary[object, Executor] = WeakKeyDictionary()
-os.register_at_fork(after_in_child=_executors.clear)  # a forked child has none of its parent's threads
+_long_executors: WeakKeyDictionary[object, Executor] = WeakKeyDictionary()
+for _kept in (_executors, _long_executors):
+    os.register_at_fork(after_in_child=_kept.clear)  # a forked child has none of its parent's threads
 
 # (asyncio is imported where it is needed: that takes as long as all of Holdfast.)
 
@@ -34,16 +37,25 @@ os.register_at_fork(after_in_child=_executors.clear)  # a forked child has none 
 async def in_thread(store: object, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
     """Make a call to this store on one of its threads; first come, first served. The call of a coroutine that is
     cancelled before it began is dropped."""
+    return await _on(_executors, THREADS, store, partial(call, *args, **kwargs))
+
+
+async def in_long_thread(store: object, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    """The same for a call that may take minutes, so that short ones need not wait for it."""
+    return await _on(_long_executors, LONG_THREADS, store, partial(call, *args, **kwargs))
+
+
+async def _on(executors: WeakKeyDictionary[object, Executor], threads: int, store: object, call: Callable[[], T]) -> T:
     import asyncio
 
-    executor = _executors.get(store)
+    executor = executors.get(store)
     if executor is None:
         from concurrent.futures import ThreadPoolExecutor
 
         # (Two loops may come here at once: one executor of the two is kept.)
-        executor = _executors.setdefault(store, ThreadPoolExecutor(THREADS, "holdfast-call"))
+        executor = executors.setdefault(store, ThreadPoolExecutor(threads, "holdfast-call"))
     loop = asyncio.get_running_loop()
-    return await loop.run_in_executor(executor, partial(copy_context().run, call, *args, **kwargs))
+    return await loop.run_in_executor(executor, partial(copy_context().run, call))
 
 
 def twin(verb: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], Coroutine[Any, Any, T]]:

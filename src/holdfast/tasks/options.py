@@ -127,7 +127,7 @@ def checked_options(defaults: TaskDefaults, options: Options) -> dict[str, Any]:
     if defaults.mapping is not None:
         raise BadArguments(
             f"the jobs of {defaults.name} are the rows of an adopted table: insert a row, or call submit(…) of what "
-            "hf.adopt(…) returned"
+            "hf.adopt(…) returned (for a row at every tick, schedule a task that does so)"
         )
     if unknown := options.keys() - OPTIONS:
         raise BadArguments(f"{where}: {no_such_options(unknown, OPTIONS)}")

@@ -33,7 +33,7 @@ AWAKE = 0.25  # seconds after rows were settled for which more are expected: the
 SOON = 0.003  # seconds between two looks then
 AGAIN = 0.5  # seconds after which rows that were locked, or an error, are tried again
 RECHECK = 5.0  # seconds between two looks at a table that can't be worked, to see whether it was mended
-GLANCE = 10.0  # seconds between two looks whether claims met a table that can't be worked
+GLANCE = 10.0  # seconds between two looks whether something happened to a table
 
 
 def settle(store: Store, woke: Callable[[Mapping], None] = lambda mapping: None) -> bool:
@@ -199,9 +199,15 @@ class Settler:
     # -- what it does --------------------------------------------------------------------------------------------------
 
     def _glance(self) -> None:
-        """In one statement: did somebody who claims find a table that can't be worked, and we don't know yet?"""
-        if any(one.refused and one.name not in self._inspection.refused for one in self._store.adopted.installed()):
+        """In one statement: did somebody who claims find a table that can't be worked, and we don't know yet? Was a
+        table rebuilt, so that nobody told us what was written to it meanwhile?"""
+        installed = self._store.adopted.installed()
+        if any(one.refused and one.name not in self._inspection.refused for one in installed):
             self._look_soon()
+        for one in installed:
+            walk = self._walks.get(one.name)
+            if walk is not None and walk.after is None and one.swept_to is not None:
+                walk.next_at = 0.0
 
     def _look_soon(self) -> None:
         """At everything, but not all the time."""

@@ -28,8 +28,8 @@ const end = () => until(() => shown() && shown() !== "progress");
 const acts = {
   empty: () => {},
   waiting: async () => {
-    submit("text", "An advert. [[slow 600]]"); await until(() => $("state").textContent.startsWith("Processing"));
-    submit("text", "Another advert."); await until(() => $("state").textContent.startsWith("Waiting"));
+    await fetch("/stage/tell/pause", { method: "POST" });
+    submit("text", `An advert of ${Date.now()}`); await until(() => $("state").textContent.startsWith("Waiting"));
   },
   processing: async () => {
     submit("text", "An advert. [[slow 600]]"); await until(() => $("state").textContent.startsWith("Processing"));
@@ -56,7 +56,7 @@ class Picture(NamedTuple):
 README = Picture("claim-check", "result", 760, 1290)
 EACH = [
     Picture(f"{play}-{'dark' if dark else 'light'}-{width}", play, width, 1400 if play == "result" else 640, dark)
-    for play in ("empty", "processing", "error", "result")
+    for play in ("empty", "waiting", "processing", "error", "result")
     for width, dark in ((760, False), (760, True), (390, False), (390, True))
 ]
 
@@ -78,11 +78,15 @@ def take(pictures: list[Picture], folder: Path) -> None:
             await run_in_threadpool(ready.wait, 30)
             return Response(media_type="text/css")
 
-        routes = [Mount("/", stage(PLAY, lambda name, what: ready.set(), [Route("/stage/curtain.css", curtain)]))]
+        def told(name: str, what: object) -> None:
+            ready.set() if name == "ready" else app.hf.pause_task("analysis_jobs")
+
+        routes = [Mount("/", stage(PLAY, told, [Route("/stage/curtain.css", curtain)]))]
         with working(app.hf), served(routes) as url:
             for picture in pictures:
                 ready.clear()
                 photograph(url, picture, Path(home), folder / f"{picture.name}.png")
+                app.hf.resume_task("analysis_jobs")
 
 
 def photograph(url: str, picture: Picture, home: Path, path: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from examples.claim_check import model as client
+from examples.claim_check.deadline import Connections
 from examples.claim_check.model import Model, ModelConfig, ModelError
 from tests.examples.claim_check.conftest import KEY
 from tests.examples.claim_check.standin import MODEL, REPORT, SOURCES, StandIn
@@ -156,11 +157,14 @@ def test_a_truncated_stream_is_a_broken_connection(model: Model, standin: StandI
     assert standin.calls == 3
 
 
-def test_nobody_there() -> None:
+def test_nobody_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps: list[str] = []
+    monkeypatch.setattr(Connections, "__call__", lambda self, step, details: steps.append(step))
     with StandIn() as gone:
         pass
     failed = failing(Model(ModelConfig(gone.url, delay_unit=0.01)), "ok")
     assert (failed.code, failed.permanent, failed.calls) == ("MODEL_UNREACHABLE", False, 3)
+    assert steps.count("connection.connect_tcp.started") == 3, "the HTTP library does not try again by itself"
 
 
 def test_what_is_no_json_is_not_asked_for_again(model: Model, standin: StandIn) -> None:

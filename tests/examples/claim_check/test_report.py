@@ -88,6 +88,7 @@ def test_sections_come_in_any_order() -> None:
         WHOLE.rstrip("\n"),
         f"```\n{WHOLE}```\n",
         f"```text\n{WHOLE}```",
+        f"``` plain text\n{WHOLE}```",
         f"\ufeff\n~~~~\n\n{WHOLE}\n~~~~\n\n",
         re.sub(r"(?m)^([A-Z_]{5,}):", r"**\1:**", WHOLE),
         re.sub(r"(?m)^([A-Z_]{5,}):", r"**\1**:", WHOLE),
@@ -112,6 +113,7 @@ def test_what_is_forgiven_reads_the_same(text: str) -> None:
 
 
 def test_a_bar_inside_a_text_is_escaped() -> None:
+    assert parse(changed("SUMMARY: s", "SUMMARY: s \\| t\n\\| u", SMALL)).summary == "s | t | u"
     read = small_with(
         "KEY_CLAIMS:\n- a \\| b|c | mixed | d\\|e\nCITATIONS:\n- https://a.example/x | T \\| U\nRED_FLAGS:\n- f \\| g\n"
     )
@@ -277,7 +279,7 @@ def plain(text: str) -> str:
     """The text without what readers forgive."""
     lines = [line.rstrip() for line in text.removeprefix("\ufeff").split("\n")]
     lines = [line for line in lines if line]
-    if len(lines) > 1 and (fence := re.fullmatch(r"(```+|~~~+)[^`\s]*", lines[0])) and lines[-1] == fence[1]:
+    if len(lines) > 1 and (fence := re.fullmatch(r"(```+|~~~+)[^`]*", lines[0])) and lines[-1] == fence[1]:
         lines = lines[1:-1]
     for n, line in enumerate(lines):
         bare = re.sub(r"^(#+ *)?\*\*([A-Z_]{4,})(\*\*:|:\*\*)", r"\1\2:", line)
@@ -388,7 +390,7 @@ def reports(draw: st.DrawFn) -> tuple[str, Report]:
 
     scores = draw(st.permutations(list(wanted.subscores._asdict().items())))
     sections = {
-        "SUMMARY": draw(st.sampled_from([" ", "", "\n"])) + wanted.summary,
+        "SUMMARY": draw(st.sampled_from([" ", "", "\n"])) + wanted.summary.replace("|", "\\|"),
         "EVIDENCE_BULLETS": "\n" + lines([[bullet] for bullet in wanted.evidence_bullets]),
         "SUBSCORES": "".join(f"\n{name}: {number(score)}" for name, score in scores),
         "KEY_CLAIMS": "\n" + lines([[claim.claim, claim.support_level, claim.why] for claim in wanted.key_claims]),

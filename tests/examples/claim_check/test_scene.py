@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -47,9 +48,31 @@ def test_a_claim_is_submitted_and_followed_from_the_command_line(start: Start, u
     assert "has no row" in wrong.stderr
 
 
+def test_the_commands_of_operators_take_the_application_from_the_environment(url: str) -> None:
+    set_up = run("submit", "Works overnight.", HOLDFAST_URL=url)
+    assert set_up.returncode == 0, set_up.stderr
+    place = {**os.environ, "HOLDFAST_URL": url, "HOLDFAST_APP": "examples.claim_check.app:hf"}
+    for command, said in ((["doctor"], "analysis_jobs: table, triggers"), (["jobs", "list"], "analysis_jobs")):
+        done = subprocess.run(
+            [sys.executable, "-m", "holdfast", *command], cwd=REPOSITORY, env=place, text=True, capture_output=True,
+            timeout=60, check=False,
+        )  # fmt: skip
+        assert said in done.stdout, done.stdout + done.stderr
+
+
 @pytest.mark.parametrize("command", ["worker", "serve"])
 def test_without_a_model_nothing_starts(command: str, url: str) -> None:
     done = run(command, *(["--port", "0"] if command == "serve" else []), HOLDFAST_URL=url)
     assert done.returncode == 1
     assert "CLAIM_CHECK_MODEL_URL is the address of the model's API" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("given", "said"), [("often", "MAX_ATTEMPTS is how often a job is tried"), ("0", "max_attempts")]
+)
+def test_a_wrong_number_of_attempts_is_named(tmp_path: Path, given: str, said: str) -> None:
+    done = run("submit", "a claim", HOLDFAST_URL=f"sqlite:///{tmp_path}/claims.db", MAX_ATTEMPTS=given)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert said in done.stderr
     assert "Traceback" not in done.stderr

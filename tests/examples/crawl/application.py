@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +12,12 @@ import pytest
 from examples.crawl import app
 from examples.crawl.database import Database
 from holdfast import Holdfast, Job
-from tests.examples.claim_check.application import Process, stop, url
+from tests.examples.claim_check.application import url
 from tests.examples.crawl.site import Site
+from tests.examples.processes import Process, Start, starting
 from tests.waiting import wait_until
 
-__all__ = ["url"]
+__all__ = ["Process", "Start", "url"]
 
 HASTE = {"CRAWL_ALLOW_PRIVATE": "1", "CRAWL_FIRST_RETRY": "0.05", "CRAWL_TIMEOUT": "1"}
 # A worker beats, looks and lets go soon; the preset's own numbers are ten seconds, a minute, two minutes.
@@ -24,13 +25,6 @@ HASTY_WORKER = {
     "HOLDFAST_POLL_BASE": "0.1", "HOLDFAST_POLL_MAX": "0.1", "HOLDFAST_HEARTBEAT": "0.2", "HOLDFAST_GRACE": "5",
     "HOLDFAST_SYNCHRONOUS": "off",
 }  # fmt: skip
-
-
-class CrawlProcess(Process):
-    module = "examples.crawl"
-
-
-Start = Callable[..., CrawlProcess]
 
 
 @pytest.fixture
@@ -56,17 +50,8 @@ def db(hf: Holdfast, url: str) -> Iterator[Database]:
 
 @pytest.fixture
 def start(tmp_path: Path, hf: Holdfast, url: str) -> Iterator[Start]:
-    """Starts a process of the application; it ends with the test."""
-    started: list[Process] = []
-
-    def start(*command: str, **environment: str) -> CrawlProcess:
-        started.append(
-            CrawlProcess(tmp_path, *command, **{**HASTE, **HASTY_WORKER, "HOLDFAST_URL": url, **environment})
-        )
-        return started[-1]  # type: ignore[return-value]
-
-    yield start
-    stop(started)
+    with starting("examples.crawl", tmp_path, url, {**HASTE, **HASTY_WORKER}) as start:
+        yield start
 
 
 def crawl(site: Site, path: str = "/", **options: Any) -> Job[None]:

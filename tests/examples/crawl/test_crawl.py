@@ -18,7 +18,7 @@ from examples.crawl.reports import one_crawl
 from holdfast import Holdfast, Job, State
 from tests.examples.claim_check.application import REPOSITORY
 from tests.examples.crawl.application import (
-    CrawlProcess,
+    Process,
     Start,
     await_word,
     crawl,
@@ -106,9 +106,7 @@ def test_a_killed_crawl_goes_on_where_it_was(start: Start, db: Database) -> None
     assert len(again) <= 3, "a kill repeats what was under way, and no more"
 
 
-def kill_one(
-    start: Start, db: Database, job: Job[None], worker: CrawlProcess, victims: str, pages: int
-) -> CrawlProcess:
+def kill_one(start: Start, db: Database, job: Job[None], worker: Process, victims: str, pages: int) -> Process:
     """Once it has so many pages. Returns the worker that is there then."""
     wait_until(lambda: len(stored(db, job)) > pages, f"{pages} pages", timeout=60.0)
     runner = wait_until(lambda: runner_of(worker), "a runner")

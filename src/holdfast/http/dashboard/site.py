@@ -7,6 +7,7 @@ import asyncio
 import base64
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlsplit
@@ -105,14 +106,18 @@ class Site:
 
         async def changes() -> AsyncIterator[ServerSentEvent]:
             last = seen
-            async for news in self._of_loop().watch(key, load, page.tick):
-                if isinstance(news, StoreError):
-                    yield ServerSentEvent(detail_of(news), event="away", sep="\n")
-                    continue
-                html = render.part(page.name, news, base=base, access=access)
-                if (digest := render.digest(html)) != last:
-                    last = digest
-                    yield ServerSentEvent(html, event="view", id=digest, sep="\n")
+            try:
+                async with aclosing(self._of_loop().watch(key, load, page.tick)) as told:
+                    async for news in told:
+                        if isinstance(news, StoreError):
+                            yield ServerSentEvent(detail_of(news), event="away", sep="\n")
+                            continue
+                        html = render.part(page.name, news, base=base, access=access)
+                        if (digest := render.digest(html)) != last:
+                            last = digest
+                            yield ServerSentEvent(html, event="view", id=digest, sep="\n")
+            except HoldfastError as error:  # as when the job that the page shows was deleted
+                yield ServerSentEvent(detail_of(error), event="gone", sep="\n")
 
         return EventSourceResponse(changes(), ping=PING, send_timeout=UNREAD, headers=HEADERS)
 
@@ -129,7 +134,7 @@ class Site:
             given = msgspec.convert(known, page.query, strict=False)
         except msgspec.ValidationError as error:
             raise BadArguments(f"the address: {error}") from None
-        look = Look(self._app, path, given)
+        look = Look(self._app._looking, path, given)
 
         def load() -> dict[str, Any]:
             return {"now": look.app.store.reads.now(), **page.load(look)}

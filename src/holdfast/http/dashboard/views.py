@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 from holdfast.errors import StoreError
@@ -45,9 +46,9 @@ class Views:
         for watched in self._watched.values():
             watched.hurry.set()
 
-    async def watch(self, key: Key, load: Load, every: float) -> AsyncIterator[dict[str, Any] | StoreError]:
+    async def watch(self, key: Key, load: Load, every: float) -> AsyncGenerator[dict[str, Any] | StoreError]:
         """What the view shows, every so many seconds; an error while the database is away. All who watch the same view
-        are told of the same read."""
+        are told of the same read. Raises what else goes wrong."""
         watched = self._watched.setdefault(key, _Watched())
         watched.viewers += 1
         if watched.task is None:
@@ -59,6 +60,8 @@ class Views:
                     while watched.news is seen:
                         await watched.told.wait()
                     seen = watched.news
+                if isinstance(seen, Exception) and not isinstance(seen, StoreError):
+                    raise seen
                 assert seen is not None
                 yield seen
         finally:
@@ -69,21 +72,18 @@ class Views:
 
     async def _repeat(self, key: Key, load: Load, every: float, watched: _Watched) -> None:
         while True:
-            news: dict[str, Any] | StoreError
+            watched.hurry.clear()
+            news: dict[str, Any] | Exception
             try:
                 news = await self.get(key, load, fresh=every / 2)
-            except StoreError as error:
+            except Exception as error:  # noqa: BLE001 - whoever watches gets it
                 news = error
             async with watched.told:
                 watched.news = news
                 watched.told.notify_all()
-            pause = every if isinstance(news, dict) else AWAY
-            watched.hurry.clear()
-            try:
-                async with asyncio.timeout(pause):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(every if isinstance(news, dict) else AWAY):
                     await watched.hurry.wait()
-            except TimeoutError:
-                continue
 
 
 class _Watched:
@@ -92,7 +92,7 @@ class _Watched:
     def __init__(self) -> None:
         self.viewers = 0
         self.task: asyncio.Task[None] | None = None
-        self.news: dict[str, Any] | StoreError | None = None
+        self.news: dict[str, Any] | Exception | None = None
         self.told = asyncio.Condition()
         self.hurry = asyncio.Event()
 

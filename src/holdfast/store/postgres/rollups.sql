@@ -11,9 +11,13 @@ with delta as materialized (
 @counted,
 folded as (
     insert into @rollups as r (grain, at, queue, task, what, detail, n, total)
-    select g.grain, case when g.grain = 'total' then '-infinity' else date_trunc(g.grain, c.at, 'UTC') end as at,
-           c.queue, c.task, c.what, c.detail, sum(c.n), sum(c.total)
-      from counted c cross join (values ('minute'), ('hour'), ('total')) g (grain)
+    select g.grain, coalesce(date_bin(g.length, c.at, 'epoch'), '-infinity') as at,
+           c.queue, case when g.charted then '' else c.task end, c.what,
+           case when g.charted and c.what not in ('wait', 'run') then '' else c.detail end, sum(c.n), sum(c.total)
+      from counted c
+     cross join (values ('minute', interval '1 minute', false), ('hour', '1 hour', false), ('total', null, false),
+                        ('15min', '15 minutes', true), ('3h', '3 hours', true)) g (grain, length, charted)
+     where not g.charted or @charted(what)
      group by 1, 2, 3, 4, 5, 6
      order by 1, 2, 3, 4, 5, 6
     on conflict (grain, at, queue, task, what, detail) do update set n = r.n + excluded.n, total = r.total + excluded.total
@@ -62,6 +66,17 @@ select at, queue, task, what, detail, sum(n)::bigint as n, sum(total)::float8 as
  where at >= :since::timestamptz and at < :until::timestamptz
  group by at, queue, task, what, detail
  order by at, queue, task, what, detail
+
+-- name: rollup_series
+with @started,
+@counted
+select at, case when :by_queue then queue else '' end as queue, what,
+       case when what in ('wait', 'run') then detail else '' end as detail, sum(n)::bigint as n
+  from (select at, queue, what, detail, n from @rollups where grain = :grain::text and at >= :since::timestamptz
+        union all
+        select date_bin(make_interval(secs => :length), at, 'epoch'), queue, what, detail, n from counted) c
+ where at >= :since::timestamptz and @charted(what)
+ group by 1, 2, 3, 4
 
 -- name: rollup_totals
 with @started,

@@ -19,6 +19,7 @@ from holdfast.store.postgres.borrowed import BorrowedDatabase, BorrowedExchange,
 from holdfast.store.postgres.database import PostgresDatabase
 from holdfast.store.postgres.enqueue import PostgresEnqueue
 from holdfast.store.postgres.exchange import PostgresExchange
+from holdfast.store.postgres.reading import ReadingDatabase
 from holdfast.store.postgres.schema import PostgresSchema
 from holdfast.store.postgres.user_connections import PostgresUserConnections
 from holdfast.store.postgres.wakeups import PostgresWakeups
@@ -30,9 +31,14 @@ class PostgresStore(Store):
     enqueueing: PostgresEnqueue
     exchanging: PostgresExchange
 
-    def __init__(self, settings: Settings, *, clock: Callable[[], datetime] | None = None, conn: Any = None) -> None:
-        """`conn`: a connection of the user's, on which everything is done (borrowed.py)."""
-        db = PostgresDatabase(settings, clock) if conn is None else BorrowedDatabase(settings, clock, conn)
+    def __init__(
+        self, settings: Settings, *, clock: Callable[[], datetime] | None = None, conn: Any = None,
+        reading: bool = False,
+    ) -> None:  # fmt: skip
+        """`conn`: a connection of the user's, on which everything is done (borrowed.py). `reading`: for those who only
+        look (reading.py)."""
+        ours = ReadingDatabase if reading else PostgresDatabase
+        db = ours(settings, clock) if conn is None else BorrowedDatabase(settings, clock, conn)
         exchanging = PostgresExchange(db) if conn is None else BorrowedExchange(db)
         wakeups = PostgresWakeups(db) if conn is None else NoWakeups(db)
         users = PostgresUserConnections(db) if conn is None else BorrowedUserConnections(db)

@@ -39,7 +39,13 @@ class InStep:
                     began = time.monotonic()
                     self._run(connection.writing(), texts, ids[first : first + BATCH])
                     time.sleep(max(REST, time.monotonic() - began))
+            if len(page) < most and self._is_to_be_walked(connection.db, name):
+                with connection.writing() as db:
+                    self._db.rows(db, self._db.statements["source_swept"], {"name": name, "reached": None})
         return Swept(str(page[-1]["id"]) if len(page) == most else None, len(strays) + len(orphans))
+
+    def _is_to_be_walked(self, db: sqlite3.Connection, name: str) -> bool:
+        return any(other == name and to is not None for other, _, _, _, to in self._adopting.read(db))
 
     def ready(self, db: sqlite3.Connection, ids: list[int]) -> list[int]:
         """In an open transaction: those of these jobs that may be claimed, with the latest values of their rows. If the

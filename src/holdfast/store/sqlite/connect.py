@@ -25,6 +25,7 @@ from holdfast.store.sqlite import own_writer
 from holdfast.store.sqlite.adopted_triggers import Adopting, add_functions
 from holdfast.store.sqlite.gate import Gate
 
+NEVER = -1  # no version of a schema
 BUSY = 10.0  # seconds that a writer waits for its turn
 FIRST_TRY = 0.05  # seconds after which a writer finds out whether it waits for its own caller
 CACHE_KIB = 2 * 1024  # thousands of jobs fit; more is not faster, and the process would keep it
@@ -53,7 +54,7 @@ class Connection:
         self.path = path
         self._pool = pool
         self._adopting = adopting
-        self._schema = -1  # the version of the schema that our triggers were made for
+        self._schema = NEVER  # the version of the schema that our triggers were made for
         with suppress(OSError):  # it exists; or SQLite says what is wrong
             # Readable by its owner only. (SQLite gives its log the same mode.)
             os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
@@ -66,7 +67,7 @@ class Connection:
             self.db.execute(f"pragma journal_size_limit = {LOG_KEPT}")
             add_functions(self.db)
         self._name = str(path)
-        self._inode = _inode(self._name)
+        self._inode = inode_of(self._name)
         self._in_place_at = -math.inf  # monotonic
         self._log = -1  # its descriptor
         self._inserts = 0
@@ -85,7 +86,7 @@ class Connection:
 
     def misplaced(self) -> StoreError | None:
         """Is there another file at our path now, or none? Then nobody sees what we write, and we see nothing."""
-        if _inode(self._name) == self._inode is not None:
+        if inode_of(self._name) == self._inode is not None:
             return None
         return StoreError(
             f"{self.path} was deleted or replaced while it was in use: stop what uses it before you do that, and start "
@@ -125,10 +126,16 @@ class Connection:
     def _look_at_schema(self) -> int:
         """Puts our triggers in order if somebody has changed the schema; returns the version they are made for. They
         are part of the transaction: if it is rolled back, that version doesn't count."""
-        [version] = self.db.execute("pragma schema_version").fetchone()
-        if version == self._schema:
+        if self._schema_version() == self._schema:
             return self._schema
         self._adopting.look(self.db)
+        return self._schema_version()
+
+    def schema_was_changed(self) -> bool:
+        """Since this connection last wrote. A table that was rebuilt may have lost our triggers: write, and see."""
+        return self._schema not in (NEVER, self._schema_version())
+
+    def _schema_version(self) -> int:
         [version] = self.db.execute("pragma schema_version").fetchone()
         return int(version)
 
@@ -208,7 +215,7 @@ def reading_text_as(db: sqlite3.Connection, factory: Callable[[bytes], Any]) -> 
         db.text_factory = before
 
 
-def _inode(path: str) -> int | None:
+def inode_of(path: str) -> int | None:
     """The inode at this path; None: there is no file. An inode is not reused while somebody has it open."""
     try:
         return os.stat(path).st_ino

@@ -64,9 +64,9 @@ class SqliteExchange:
             if wants is not None and wants.limit + wants.ahead <= 0:
                 wants = None
             if wants is not None and not finished and not drained:
-                # An empty poll takes no write lock.
+                # An empty poll takes no write lock, unless adopted tables have to be looked at.
                 ids, done.claimed = self._choose(connection.db, _one(wants))
-                if not ids:
+                if not ids and not connection.schema_was_changed():
                     return done
             if finished or drained or wants is not None:
                 with connection.writing() as db:

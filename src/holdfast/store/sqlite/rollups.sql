@@ -8,11 +8,14 @@ select max(id) as reached, count(*) as folded from (select id from @deltas order
 with delta as materialized (select * from @deltas where id <= :reached),
 @counted
 insert into @rollups (grain, at, queue, task, what, detail, n, total)
-select g.grain, substr(c.at, 1, g.kept) || g.rest, c.queue, c.task, c.what, c.detail, sum(c.n), sum(c.total)
+select g.grain, case when g.length then @bin(at, length) else '' end, c.queue,
+       case when g.charted then '' else c.task end, c.what,
+       case when g.charted and c.what not in ('wait', 'run') then '' else c.detail end, sum(c.n), sum(c.total)
   from counted c
- cross join (select 'minute' as grain, 16 as kept, ':00.000000' as rest
-             union all select 'hour', 13, ':00:00.000000' union all select 'total', 0, '') g
- where true
+ cross join (select 'minute' as grain, 60 as length, false as charted
+             union all select 'hour', 3600, false union all select 'total', 0, false
+             union all select '15min', 900, true union all select '3h', 10800, true) g
+ where not g.charted or @charted(what)
  group by 1, 2, 3, 4, 5, 6
 on conflict (grain, at, queue, task, what, detail) do update set n = n + excluded.n, total = total + excluded.total
 
@@ -62,6 +65,17 @@ select at, queue, task, what, detail, sum(n) as n, sum(total) as total
  where at >= :since and at < :until
  group by at, queue, task, what, detail
  order by at, queue, task, what, detail
+
+-- name: rollup_series
+with @started,
+@counted
+select at, case when :by_queue then queue else '' end as queue, what,
+       case when what in ('wait', 'run') then detail else '' end as detail, sum(n) as n
+  from (select at, queue, what, detail, n from @rollups where grain = :grain and at >= :since
+        union all
+        select @bin(at, length), queue, what, detail, n from counted cross join (select :length as length)) c
+ where at >= :since and @charted(what)
+ group by 1, 2, 3, 4
 
 -- name: rollup_totals
 with @started,

@@ -21,6 +21,7 @@ from holdfast.store.sqlite.codec import seconds_until, stored
 from holdfast.store.sqlite.database import SqliteDatabase
 from holdfast.store.sqlite.enqueue import SqliteEnqueue
 from holdfast.store.sqlite.exchange import SqliteExchange
+from holdfast.store.sqlite.reading import ReadingDatabase
 from holdfast.store.sqlite.schema import SqliteSchema
 from holdfast.store.sqlite.user_connections import SqliteUserConnections
 from holdfast.store.sqlite.wakeups import SqliteWakeups
@@ -29,9 +30,14 @@ from holdfast.store.sqlite.wakeups import SqliteWakeups
 class SqliteStore(Store):
     db: SqliteDatabase
 
-    def __init__(self, settings: Settings, *, clock: Callable[[], datetime] | None = None, conn: Any = None) -> None:
-        """`conn`: a connection of the user's, on which everything is done (borrowed.py)."""
-        db = SqliteDatabase(settings, clock) if conn is None else BorrowedDatabase(settings, clock, conn)
+    def __init__(
+        self, settings: Settings, *, clock: Callable[[], datetime] | None = None, conn: Any = None,
+        reading: bool = False,
+    ) -> None:  # fmt: skip
+        """`conn`: a connection of the user's, on which everything is done (borrowed.py). `reading`: for those who only
+        look (reading.py)."""
+        ours = ReadingDatabase if reading else SqliteDatabase
+        db = ours(settings, clock) if conn is None else BorrowedDatabase(settings, clock, conn)
         users = SqliteUserConnections(db) if conn is None else BorrowedUserConnections(db)
         adopted = SqliteAdopted(db, users)
         self.adopted = adopted

@@ -72,6 +72,7 @@ function connect() {
   source.onopen = () => { came = true; clearInterval(polling); polling = null; say("live", "Live"); };
   source.addEventListener("view", (event) => { live.dataset.seen = event.lastEventId; say("live", "Live"); show(event.data); });
   source.addEventListener("away", (event) => say("away", event.data));
+  source.addEventListener("gone", (event) => { disconnect(); say("away", event.data); });
   source.onerror = () => {
     say("away", "Not connected: trying again");
     if (source.readyState === EventSource.CLOSED || !came) poll();

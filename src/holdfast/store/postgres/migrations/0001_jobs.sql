@@ -198,8 +198,8 @@ create table @deltas (
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
 
 create table @rollups (
-    grain  text not null check (grain in ('minute', 'hour', 'total')),
-    at     timestamptz not null,             -- when that minute or hour began
+    grain  text not null check (grain in ('minute', 'hour', 'total', '15min', '3h')),
+    at     timestamptz not null,             -- when that minute, hour … began
     queue  text not null,
     task   text not null,
     what   text not null,

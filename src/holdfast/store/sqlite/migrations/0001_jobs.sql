@@ -124,8 +124,8 @@ create table @deltas (
 );
 
 create table @rollups (
-    grain  text not null check (grain in ('minute', 'hour', 'total')),
-    at     text not null,                    -- when that minute or hour began
+    grain  text not null check (grain in ('minute', 'hour', 'total', '15min', '3h')),
+    at     text not null,                    -- when that minute, hour … began
     queue  text not null,
     task   text not null,
     what   text not null,

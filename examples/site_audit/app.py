@@ -1,0 +1,112 @@
+"""The application: its table as a queue, the handler that works a row, and what happens at night."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from examples.safe_http import Fetcher, Refused
+from examples.site_audit import checks, database
+from examples.site_audit.links import Walk, rules_of
+from examples.site_audit.page import fetch_page
+from examples.site_audit.tier import Report, Tier, report, static_tier
+from holdfast import Exponential, Fail, Holdfast, JobContext, Retry, presets
+
+__all__ = ["checks"]
+
+URL = os.environ.get("HOLDFAST_URL", "sqlite:///site-audit.db")
+ALLOW_PRIVATE = os.environ.get("SITE_AUDIT_ALLOW_PRIVATE") == "1"  # audit sites of private networks
+BACKOFF = float(os.environ.get("SITE_AUDIT_BACKOFF", "60"))  # seconds before the second attempt
+NIGHT = os.environ.get("SITE_AUDIT_NIGHT", "0 2 * * *")  # when the sites of the table `sites` are audited
+AGENT = "site-audit (an example application)"
+LONGEST = 3_600.0  # seconds for one attempt
+FRESH = 3_600.0  # seconds for which a tier of an earlier attempt is still true
+
+hf = Holdfast(URL, preset="site-audit")
+audits = hf.adopt(
+    **presets.audits | {
+        "priority": "priority", "finished_at": "completed_at", "error_code": "error_code",
+        "error_message": "error_message", "payload": ["id", "url"],
+        "results": {name: name for name in Report.__dataclass_fields__},
+    }
+)  # fmt: skip
+
+
+@dataclass
+class Row:
+    """The columns that the handler wants."""
+
+    id: str
+    url: str
+
+
+@audits.task(retry=Exponential(base=BACKOFF, factor=4.0, cap=1_800.0), timeout=LONGEST)
+def analyse(ctx: JobContext, row: Row) -> Report:
+    try:
+        with Fetcher(AGENT, allow_private=ALLOW_PRIVATE, compressed=True) as fetcher:
+            return Audit(ctx, row, fetcher).run()
+    except Refused as refused:
+        if refused.permanent:
+            raise Fail(refused.reason, code=refused.code) from None
+        raise Retry(refused.reason, code=refused.code) from None
+
+
+class Audit:
+    """One attempt. Each tier's result is a checkpoint, so that a killed worker's heir repeats at most one of them."""
+
+    def __init__(self, ctx: JobContext, row: Row, fetcher: Fetcher) -> None:
+        self._ctx = ctx
+        self._row = row
+        self._fetcher = fetcher
+        saved = ctx.saved or {}
+        # A row that is audited once more keeps its job, and with it the old tiers.
+        fresh = time.time() - saved.get("at", 0.0) < FRESH
+        self._tiers = msgspec.convert(saved["tiers"] if fresh else {}, dict[str, Tier])
+
+    def run(self) -> Report:
+        if "page" not in self._tiers:
+            self._ctx.progress(note="Reading the page")
+            self._save("page", self._page())
+        facts = self._tiers["page"].facts
+        walk = Walk(self._fetcher, facts["final_url"], rules_of(facts["robots"]))
+        self._ctx.progress(note="Following links")
+        for _ in self._ctx.track(walk.steps()):
+            self._ctx.progress(total=len(walk.links))
+        found = report(facts["final_url"], {**self._tiers, "links": walk.tier()})
+        broken = [(link.url, str(link.problem), link.found_on, link.pages) for link in walk.broken]
+        with self._ctx.transaction() as tx:
+            database.keep_broken(tx.conn, hf.settings.url, self._row.id, broken)
+            tx.set_result(found)
+        return found
+
+    def _page(self) -> Tier:
+        page = fetch_page(self._fetcher, self._row.url)
+        if page.reply.status >= 500 or page.reply.status == 429:
+            raise Refused("SITE_ERROR", f"{page.url} answers {page.reply.status}", permanent=False)
+        return static_tier(page)
+
+    def _save(self, name: str, tier: Tier) -> None:
+        self._tiers[name] = tier
+        saved: dict[str, Any] = {"at": time.time(), "tiers": msgspec.to_builtins(self._tiers)}
+        self._ctx.checkpoint(saved, done=len(self._tiers))
+
+
+@hf.task(cron=NIGHT, queue="schedule", retry=60.0)
+def overnight(ctx: JobContext) -> int:
+    """A row for each site. Rows and success are one commit: no site is audited twice in a night."""
+    with ctx.transaction() as tx:
+        inserted: int = tx.conn.execute(database.OVERNIGHT).rowcount
+        tx.set_result(inserted)
+    return inserted
+
+
+def set_up() -> None:
+    """The tables, and what adopts `audits`, unless they are there."""
+    database.create(hf.settings.url)
+    hf.migrate()
+    if audits.problems():
+        audits.install()

@@ -1,0 +1,95 @@
+"""What a page does for the safety of its visitors."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from examples.site_audit.check import DoesNotApply, Found, Severity, check
+from examples.site_audit.page import Page, said
+
+LOADED = {"script[src]": "src", "link[rel~=stylesheet][href]": "href", "img[src]": "src", "iframe[src]": "src"}
+HALF_A_YEAR = 180 * 24 * 3600  # seconds
+LEAKY_REFERRERS = {"unsafe-url", "no-referrer-when-downgrade"}
+
+
+@check("security", 10, "The page comes over HTTPS", "Otherwise everybody on the way can read and change it.")
+def https(page: Page) -> Iterator[Found]:
+    if page.url.scheme != "https":
+        yield Found("critical", f"{page.url} is sent without encryption.")
+    for reply in page.chain[1:-1]:
+        if reply.url.scheme != "https" and page.url.scheme == "https":
+            yield Found("minor", f"The way to the page leads over {reply.url}.")
+
+
+@check("security", 5, "Browsers are told to stay with HTTPS", "Else the first request of a visit can be caught (HSTS).")
+def hsts(page: Page) -> Iterator[Found]:
+    if page.url.scheme != "https":
+        raise DoesNotApply  # browsers don't listen to it there
+    header = page.headers.get("strict-transport-security", "")
+    age = re.search(r"max-age\s*=\s*\"?(\d{1,12})", header, re.IGNORECASE)
+    if age is None:
+        yield Found("moderate", "There is no header Strict-Transport-Security.")
+    elif int(age[1]) < HALF_A_YEAR:
+        yield Found("minor", f"Strict-Transport-Security holds for {int(age[1]):,} s only; half a year is good.")
+
+
+@check("security", 7, "Foreign scripts are kept out", "A content security policy stops most injected scripts.")
+def content_policy(page: Page) -> Iterator[Found]:
+    meta = page.first("meta[http-equiv=content-security-policy i]")
+    policy = page.headers.get("content-security-policy", "") or (said(meta, "content") if meta is not None else "")
+    if not policy:
+        yield Found("moderate", "There is no Content-Security-Policy.")
+        return
+    directives = {name: rest for name, *rest in (part.lower().split() for part in policy.split(";") if part.split())}
+    scripts = directives.get("script-src", directives.get("default-src"))
+    if scripts is None or "*" in scripts:
+        yield Found("moderate", "The Content-Security-Policy allows scripts from everywhere.", meta)
+    elif "'unsafe-inline'" in scripts and not any(one.startswith(("'nonce-", "'sha")) for one in scripts):
+        yield Found("minor", "The Content-Security-Policy allows scripts in the page ('unsafe-inline').", meta)
+
+
+@check("security", 4, "Types are not guessed", "A browser that guesses may run as script what was uploaded as text.")
+def nosniff(page: Page) -> Iterator[Found]:
+    if page.headers.get("x-content-type-options", "").strip().lower() != "nosniff":
+        yield Found("minor", "There is no header X-Content-Type-Options: nosniff.")
+
+
+@check("security", 4, "Others can't frame the page", "In a frame of theirs, they can steal clicks.")
+def framing(page: Page) -> Iterator[Found]:
+    told = page.headers.get("x-frame-options", "").strip().lower() in ("deny", "sameorigin")
+    if not told and "frame-ancestors" not in page.headers.get("content-security-policy", "").lower():
+        yield Found("minor", "Neither frame-ancestors nor X-Frame-Options says who may frame the page.")
+
+
+@check("security", 2, "Addresses are not passed on", "Addresses of pages may tell other sites what a visitor reads.")
+def referrer(page: Page) -> Iterator[Found]:
+    meta = page.meta("referrer")
+    policy = page.headers.get("referrer-policy", "") or (said(meta, "content") if meta is not None else "")
+    if policy.strip().lower() in LEAKY_REFERRERS:
+        yield Found("moderate", f"Referrer-Policy is {policy:.60}: other sites see whole addresses.", meta)
+
+
+@check("security", 5, "Cookies are guarded", "A cookie that scripts or plain HTTP can reach is soon stolen.")
+def cookies(page: Page) -> Iterator[Found]:
+    found = [cookie for reply in page.chain for cookie in reply.headers.get_list("set-cookie")]
+    if not found:
+        raise DoesNotApply
+    for cookie in found:
+        name = cookie.partition("=")[0].strip()
+        flags = {part.partition("=")[0].strip().lower() for part in cookie.split(";")[1:]}
+        missing = [flag for flag in ("Secure", "HttpOnly", "SameSite") if flag.lower() not in flags]
+        if missing:
+            severe: Severity = "moderate" if "Secure" in missing or "HttpOnly" in missing else "minor"
+            yield Found(severe, f"The cookie {name:.60} lacks {', '.join(missing)}.")
+
+
+@check("security", 6, "Nothing comes over plain HTTP", "One unencrypted script undoes the encryption of the page.")
+def mixed_content(page: Page) -> Iterator[Found]:
+    if page.url.scheme != "https":
+        raise DoesNotApply
+    for selector, attribute in LOADED.items():
+        for node in page.all(selector):
+            if said(node, attribute).lower().startswith("http:"):
+                yield Found("serious" if node.tag in ("script", "iframe", "link") else "moderate",
+                            "This is loaded without encryption.", node)  # fmt: skip
