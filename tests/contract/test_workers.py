@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from datetime import timedelta
+from importlib.metadata import version
 from typing import Any
 
 import pytest
@@ -20,6 +22,22 @@ def test_a_worker_registers_with_what_people_want_to_know(store: Store, clock: C
     assert (worker.id, worker.name, worker.host, worker.pid, worker.slots) == ("w1", "box-1", "box", 71, 4)
     assert (worker.queues, worker.tasks) == (("a", "b c"), ("greet", "it's"))
     assert worker.started_at == worker.seen_at == clock.now
+
+
+def test_a_worker_is_listed_with_its_leases_and_what_it_said_last(store: Store, clock: Clock) -> None:
+    register(store)
+    register(store, "w2")
+    first = a_running_job(store, lease=LEASE)
+    clock.advance(1)
+    a_running_job(store, lease=LEASE)
+    store.look("w1", ["greet"], None, memory=5_000_000)
+    busy, idle = store.workers.all()
+    assert (busy.leases, busy.lease_ends_at) == (2, clock.now + timedelta(seconds=LEASE - 1))
+    assert (idle.leases, idle.lease_ends_at) == (0, None)
+    assert (busy.memory, idle.memory) == (5_000_000, None)
+    assert busy.version == idle.version == version("holdfast")
+    store.attempts.succeed(ref(first))
+    assert store.workers.all()[0].lease_ends_at == clock.now + timedelta(seconds=LEASE)
 
 
 @pytest.mark.parametrize("queues", [None, []])

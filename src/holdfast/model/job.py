@@ -503,7 +503,9 @@ class Backlog(msgspec.Struct, frozen=True):
 
 
 class WorkerRecord(Record, frozen=True):
-    """A registered worker. `id` is unique for its process, `name` is for display."""
+    """A registered worker. `id` is unique for its process, `name` is for display. `version`: of Holdfast. `memory`:
+    bytes that it and its runner processes occupied, as of `seen_at`. `leases`: those it holds, of which the first ends
+    at `lease_ends_at` unless renewed."""
 
     id: str
     name: str
@@ -520,6 +522,10 @@ class WorkerRecord(Record, frozen=True):
     stop_requested_by: str | None = None
     stop_reason: str | None = None
     polling: Polling = NO_POLLS  # as of `seen_at`
+    version: str | None = None
+    memory: int | None = None
+    leases: int = 0
+    lease_ends_at: datetime | None = None
 
     def alive(self, now: datetime) -> bool:
         return heard_of(self.seen_at, self.lease, now)

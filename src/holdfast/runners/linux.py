@@ -68,12 +68,29 @@ def process_of(pid: int) -> ProcessEntry | None:
 
 
 def our_children() -> list[int]:
-    """The pids of our children, zombies too. Quicker than reading the whole table; not every kernel supports it."""
+    return children_of(os.getpid())
+
+
+def children_of(pid: int) -> list[int]:
+    """The pids of its children, zombies too. Quicker than reading the whole table; not every kernel supports it."""
     found: list[int] = []
-    for thread in os.listdir("/proc/self/task") if os.path.isdir("/proc/self/task") else ():
-        with suppress(*GONE), open(f"/proc/self/task/{thread}/children", encoding="ascii") as file:
-            found += map(int, file.read().split())
+    with suppress(*GONE):
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with suppress(*GONE), open(f"/proc/{pid}/task/{thread}/children", encoding="ascii") as file:
+                found += map(int, file.read().split())
     return found
+
+
+def memory() -> int | None:
+    """The bytes of memory that this process and its descendants occupy; what they share counts for each. None: the
+    system does not say."""
+    pages, waiting = 0, [os.getpid()]
+    while waiting:
+        pid = waiting.pop()
+        with suppress(*GONE), open(f"/proc/{pid}/statm", encoding="ascii") as file:
+            pages += int(file.read().split()[1])
+        waiting += children_of(pid)
+    return pages * os.sysconf("SC_PAGESIZE") if pages else None
 
 
 def descendants(roots: Iterable[int], among: dict[int, ProcessEntry]) -> Iterator[ProcessEntry]:

@@ -123,10 +123,10 @@ class Store(ABC):
     @abstractmethod
     def look(
         self, worker: str, tasks: Sequence[str], queues: Sequence[str] | None, crons: Sequence[str] = (), *,
-        open: bool = False, polling: Polling = NO_POLLS,
+        open: bool = False, polling: Polling = NO_POLLS, memory: int | None = None,
     ) -> Look:  # fmt: skip
         """What the watchdog sees; marks the worker present, and `open` to wake-ups or not: it hears them and has a free
-        slot. `polling`: what its polls did, for others to see."""
+        slot. `polling`: what its polls did, and `memory`: how many bytes it occupies, for others to see."""
 
     @abstractmethod
     def ahead(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import cache
 
 from msgspec.json import decode
 
@@ -30,7 +31,7 @@ class Workers:
             tx.rows(
                 "register", id=id, name=name, host=host, pid=pid, slots=slots, lease=lease, tasks=list(tasks),
                 crons=list(crons), queues=None if queues is None else list(queues), grace=grace,
-                timeouts=json.dumps(timeouts or {}), runners=json.dumps(runners),
+                timeouts=json.dumps(timeouts or {}), runners=json.dumps(runners), version=_version(),
             )  # fmt: skip
 
     def unregister(self, worker: str) -> None:
@@ -72,7 +73,19 @@ class Workers:
                     "seen_at": known(codec.moment(row["seen_at"])),
                     "polling": decode(row["polling"], type=Polling),
                     "stop_requested_at": codec.moment(row["stop_requested_at"]),
+                    "lease_ends_at": codec.moment(row["lease_ends_at"]),
                 }
             )
             for row in self._db.read("workers")
         ]
+
+
+@cache
+def _version() -> str | None:
+    """Of Holdfast; None: it was not installed as a package."""
+    from importlib.metadata import PackageNotFoundError, version  # only workers pay for this import
+
+    try:
+        return version("holdfast")
+    except PackageNotFoundError:
+        return None

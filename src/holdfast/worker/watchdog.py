@@ -15,6 +15,7 @@ from holdfast import events
 from holdfast.errors import OutcomeUnknown, SchemaOutdated, StoreError
 from holdfast.model.job import DEFAULT_GRACE, Look, StopRequest
 from holdfast.model.peers import Place
+from holdfast.runners.linux import memory
 from holdfast.settings import Settings
 from holdfast.store.base import Store
 from holdfast.store.bulk_calls import SILENT
@@ -86,7 +87,9 @@ class Presence:
         is_open, meters = self._is_open(), self._meters
         lives = meters.desk_lives
         polling = meters.polling(looking=lives)
-        look = self._store.look(self.id, self._tasks, self._queues, self._crons, open=is_open, polling=polling)
+        look = self._store.look(
+            self.id, self._tasks, self._queues, self._crons, open=is_open, polling=polling, memory=memory()
+        )
         if lives:
             meters.poll_meter.began(time.monotonic())
             meters.poll_meter.succeeded(time.monotonic())

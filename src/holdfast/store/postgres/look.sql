@@ -5,7 +5,7 @@ with recursive
 @lanes,
 @ended_hold,
 seen as (
-    update @workers set seen_at = @clock, open = :open, polling = :polling where id = :worker
+    update @workers set seen_at = @clock, open = :open, polling = :polling, memory = :memory where id = :worker
 ),
 peers as (
     select w.id from @workers me join @workers w on w.tasks = me.tasks and w.queues is not distinct from me.queues

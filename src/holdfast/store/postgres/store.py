@@ -50,7 +50,7 @@ class PostgresStore(Store):
 
     def look(
         self, worker: str, tasks: Sequence[str], queues: Sequence[str] | None, crons: Sequence[str] = (), *,
-        open: bool = False, polling: Polling = NO_POLLS,
+        open: bool = False, polling: Polling = NO_POLLS, memory: int | None = None,
     ) -> Look:  # fmt: skip
         with self.db.use() as connection:
             rows = self.db.rows(
@@ -59,7 +59,7 @@ class PostgresStore(Store):
                 {
                     "worker": worker, "tasks": list(tasks), "queues": None if queues is None else list(queues),
                     "crons": list(crons), "open": open,
-                    "polling": encode(polling).decode(),
+                    "polling": encode(polling).decode(), "memory": memory,
                 },
             )  # fmt: skip
         place = Place(rows[0].pop("rank"), rows[0].pop("count"))

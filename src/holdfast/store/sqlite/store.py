@@ -50,12 +50,13 @@ class SqliteStore(Store):
 
     def look(
         self, worker: str, tasks: Sequence[str], queues: Sequence[str] | None, crons: Sequence[str] = (), *,
-        open: bool = False, polling: Polling = NO_POLLS,
+        open: bool = False, polling: Polling = NO_POLLS, memory: int | None = None,
     ) -> Look:  # fmt: skip
         scope = {"tasks": list(tasks), "queues": None if queues is None else list(queues)}
         with self.db.use() as connection:
             with connection.writing() as db:
-                self.db.rows(db, self.db.statements["seen"], {"worker": worker, "polling": encode(polling).decode()})
+                told = {"worker": worker, "polling": encode(polling).decode(), "memory": memory}
+                self.db.rows(db, self.db.statements["seen"], told)
             now = self.db.clock()
             [seen] = self.db.rows(
                 connection.db, self.db.statements["look"],

@@ -1,2 +1,2 @@
 -- name: seen
-update @workers set seen_at = @clock, polling = :polling where id = :worker
+update @workers set seen_at = @clock, polling = :polling, memory = :memory where id = :worker

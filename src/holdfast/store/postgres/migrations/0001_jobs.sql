@@ -199,7 +199,7 @@ create table @deltas (
 
 create table @rollups (
     grain  text not null check (grain in ('minute', 'hour', 'total', '15min', '3h')),
-    at     timestamptz not null,             -- when that minute, hour … began
+    at     timestamptz not null,             -- when that minute or hour began
     queue  text not null,
     task   text not null,
     what   text not null,
@@ -332,6 +332,8 @@ create table @workers (
     started_at timestamptz not null,
     seen_at    timestamptz not null,
     polling    text not null default '{}',  -- a JSON object: what its polls did in the minute before it was seen
+    version    text,                        -- of Holdfast
+    memory     bigint,                      -- bytes that its processes occupied when it was seen
 
     stop_requested_at timestamptz,          -- when people asked it to stop, who, and why
     stop_requested_by text,
