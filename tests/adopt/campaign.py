@@ -30,7 +30,8 @@ from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 LEASE = 6.0  # seconds, of workers and of the table's own rule
-STAND = 1.2  # seconds at most that a lock is kept
+STAND = 1.2  # seconds at most that one of the others keeps a lock
+LONGEST = 8.0  # seconds at most that a statement of others waits: for one another, and not for us
 WORKERS = 3
 PATIENCE = 90.0
 FINISHED = "('completed', 'failed', 'cancelled')"
@@ -135,6 +136,11 @@ class Place(NamedTuple):
         return Database(self.engine, self.url)
 
     @property
+    def patience(self) -> str:
+        limit = int(LONGEST * 1000)
+        return f"pragma busy_timeout = {limit}" if self.engine == "sqlite" else f"set lock_timeout = {limit}"
+
+    @property
     def jobs(self) -> str:
         return "holdfast_jobs" if self.engine == "sqlite" else "holdfast.jobs"
 
@@ -224,6 +230,7 @@ class Campaign:
     def _loop(self, loop: Callable[[Database, random.Random], None], seed: int) -> None:
         chance = random.Random(f"{self.chance.random()}-{seed}")
         with closing(self.place.connect()) as db:
+            db.changed(self.place.patience)
             try:
                 while not self._ended.wait(0.01):
                     loop(db, chance)

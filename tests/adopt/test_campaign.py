@@ -103,3 +103,15 @@ def test_a_statement_of_others_that_fails_ends_it(place: Place, tmp_path: Path) 
     campaign._insert = lambda db, chance: db.changed("insert into audits (nonsense) values (1)")  # type: ignore[method-assign,assignment]
     with pytest.raises((psycopg.Error, sqlite3.Error), match="nonsense"):
         campaign.run(30)
+
+
+def test_a_statement_of_others_that_waits_for_long_ends_it(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.adopt.campaign.LONGEST", 0.5)
+    monkeypatch.setattr("tests.adopt.campaign.STAND", 4.0)
+    campaign = Campaign(place, tmp_path, seed=1)
+    everything = "select 1" if place.engine == "sqlite" else "lock table audits"
+    campaign._trouble = lambda db, chance: campaign._locked(db, chance, everything)  # type: ignore[method-assign]
+    with pytest.raises((psycopg.errors.LockNotAvailable, sqlite3.OperationalError), match="lock"):
+        campaign.run(30)
