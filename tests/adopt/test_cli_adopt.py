@@ -177,9 +177,9 @@ def test_a_suspended_table_is_left_alone_until_it_is_resumed(shell: Shell, audit
     assert [row["state"] for row in shell.json("adopt")] == ["suspended"]
     assert "is resumed" in shell("adopt", "audits", "--resume").stderr
     assert [row["state"] for row in shell.json("adopt")] == ["working"]
-    verbs = [(row["verb"], row["reason"], bool(row["ended_at"])) for row in shell.json("audit")]
+    verbs = [(row["verb"], row["reason"], row["changed"], bool(row["ended_at"])) for row in shell.json("audit")]
     assert verbs == [
-        ("resume_table", None, True), ("suspend_table", "a rename", True), ("adopt", None, True)
+        ("resume_table", None, 1, True), ("suspend_table", "a rename", 1, True), ("adopt", None, 1, True)
     ]  # fmt: skip
 
 

@@ -99,8 +99,9 @@ def _adopt(app: Holdfast, table: str, *, dry_run: bool, sql: bool, yes: bool, ou
             "the application's code (both are shown above), or leave --yes out and answer",
             number="HF1163",
         )
-    with _recorded(app, "adopt", found.mapping.name, who):
+    with _recorded(app, "adopt", found.mapping.name, who) as done:
         app.store.adopted.install(found.mapping, Progress())
+        done(1)
     talk(f"{table} is adopted. To leave again: holdfast adopt {named(found.mapping.name)} --undo")
 
 
@@ -122,8 +123,9 @@ class Progress:
 
 def _switch(app: Holdfast, source: Source, verb: str, who: dict[str, Any]) -> None:
     adopted, name = app.store.adopted, source.name
-    with _recorded(app, verb, name, who):
+    with _recorded(app, verb, name, who) as done:
         (adopted.suspend if verb == "suspend" else adopted.resume)(name)
+        done(1)
     if verb == "suspend":
         talk(f"{name} is suspended: nothing is claimed or written. To go on: holdfast adopt {named(name)} --resume")
         return
@@ -212,7 +214,8 @@ def _ask(what: str, question: str) -> None:
 
 @contextmanager
 def _recorded(app: Holdfast, verb: str, name: str, who: dict[str, Any]) -> Iterator[Callable[[int], None]]:
-    """Record the verb in the audit. It takes several transactions: one that was cut short has no end there."""
+    """Record the verb in the audit. It takes several transactions: one that was cut short has no end there. Tell what
+    this yields how many have changed: tables, or with undo jobs."""
     call = Call(f"{verb}_table" if verb != "adopt" else verb, name, who["by"], who["reason"]).begin(app.store.db)
 
     def done(changed: int) -> None:
