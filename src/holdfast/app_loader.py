@@ -25,13 +25,14 @@ FILES = 200  # Python files that are searched at most for applications to sugges
 
 
 def open_app(named: str | None, url: str | None) -> Holdfast:
-    """The database to read: of the application or URL that is named, else of HOLDFAST_APP, else the configured one."""
+    """The database to read: of the application or URL that is named, else of HOLDFAST_APP, else the configured one. It
+    is there, and its schema fits."""
     from holdfast.store.sqlite.connect import is_there, path_of  # runner processes don't need it
 
     app = looked_at(named, url)
     if app.settings.url.startswith("sqlite") and not is_there(app.settings):
         raise _absent(app, path_of(app.settings), "--url" if url else app.sources["url"], _named(named, url))
-    with closing(open_store(app.settings)) as store:
+    with closing(open_store(app.settings, reading=True)) as store:
         store.schema.check()  # reading creates no schema
     return app
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import sqlite3
 import subprocess
@@ -10,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import httpx2
 import pytest
 
 from holdfast.settings import Settings
@@ -130,3 +132,30 @@ def test_a_url_that_is_set_stays(shell: Shell, kept: Store) -> None:
 
 def test_a_file_that_is_not_there_is_said(shell: Shell) -> None:
     assert "HF1107 there is no file ap.py; found: app.py:hf" in shell("dev", "ap.py", code=2).stderr
+
+
+def test_a_dashboard_is_beside_it_and_stays_at_its_address(shell: Shell, kept: Store) -> None:
+    (shell.directory / "app.py").write_text(APP.format(1))
+    with developing(shell, "app.py") as said:
+
+        def told() -> list[str]:
+            return re.findall(r"dashboard: (http://127\S+)", said.read_text())
+
+        [url] = wait_until(told)
+        wait_until(kept.workers.all)
+        assert "Holdfast" in httpx2.get(url, trust_env=False).text
+        (shell.directory / "app.py").write_text(APP.format(22))
+        assert wait_until(lambda: told()[1:]) == [url]
+        assert result(kept) == b"22"
+        assert httpx2.get(f"{url}queues", trust_env=False).status_code == 200
+
+
+def test_without_the_extra_it_works_as_before_and_says_how_to_get_it(shell: Shell, kept: Store) -> None:
+    (shell.directory / "app.py").write_text(APP.format(1))
+    (shell.directory / "uvicorn.py").write_text("raise ModuleNotFoundError('no uvicorn', name='uvicorn')\n")
+    shell.environment["PYTHONPATH"] = str(shell.directory)
+    with developing(shell, "app.py") as said:
+        assert result(kept) == b"1"
+        assert "without a dashboard" in said.read_text()
+        assert "pip install 'holdfast[web]'" in said.read_text()
+    assert "HF1105" in shell("dev", "app.py", "--port", "8123", code=2).stderr

@@ -43,7 +43,7 @@ def nightly_report() -> None: ...
 def weekly_digest() -> None: ...
 """
 MANY_MINUTES = {"bench"}  # measured by its own tests: here its examples are only read
-UNTIL_STOPPED = {"worker", "dev", "serve"}
+UNTIL_STOPPED = {"worker", "dev", "serve", "ui"}
 OTHERWISE = {"serve": ["--port", "0"]}  # the port of its example may be taken
 WAITS = {"enqueue"}  # for a worker
 MAY_FIND = {"doctor": {0, 1}, "stack": {4}, "health": {1}}  # 1 is a finding, or nobody there; 4: its job does not run

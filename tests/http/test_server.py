@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -52,7 +52,12 @@ def family_of(pid: int) -> list[int]:
 
 
 def sockets_of(pid: int) -> int:
-    return sum(os.readlink(link).startswith("socket:") for link in Path(f"/proc/{pid}/fd").iterdir())
+    links = Path(f"/proc/{pid}/fd").iterdir()
+    found = 0
+    for link in links:
+        with suppress(FileNotFoundError):  # closed meanwhile
+            found += os.readlink(link).startswith("socket:")
+    return found
 
 
 class Serving:

@@ -20,6 +20,7 @@ from holdfast.cli import (
     schema,
     serve,
     stack,
+    ui,
     why,
     work,
     workers,
@@ -30,7 +31,7 @@ from holdfast.signals import leave_if_heeded
 
 __all__ = [
     "adopt", "audit", "bench", "cli", "command", "config", "cron", "demo", "dev", "doctor", "early", "enqueue",
-    "health", "job_verbs", "jobs", "keys", "main", "pauses", "queues", "schema", "serve", "stack", "why", "work",
+    "health", "job_verbs", "jobs", "keys", "main", "pauses", "queues", "schema", "serve", "stack", "ui", "why", "work",
     "workers",
 ]  # fmt: skip
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -14,9 +15,8 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast import logs
-from holdfast.app import Holdfast
 from holdfast.app_loader import named_app
-from holdfast.cli.base import app_argument, cli, find_app, talk, url_option
+from holdfast.cli.base import app_argument, cli, find_app, queues_option, talk, url_option
 from holdfast.errors import BadSettings, HoldfastError
 from holdfast.model.access import ROLES
 from holdfast.runners.linux import PDEATHSIG, prctl
@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     "--open", "role", type=click.Choice([*ROLES, "nobody"]), help="The role of requests without a key. nobody: none."
 )
 @click.option("--allow-host", "hosts", multiple=True, metavar="NAME", help="Also answer to this Host. May be repeated.")
+@queues_option
+@click.option("-v", "--verbose", count=True, help="-v: each attempt of the worker; -vv: all events.")
+@click.option("--socket", "descriptor", type=int, hidden=True, help="A socket that listens, by its descriptor.")
 @url_option
 def serve(
     app: str | None,
@@ -43,9 +46,12 @@ def serve(
     no_worker: bool,
     role: Open | None,
     hosts: tuple[str, ...],
+    queues: str | None,
+    verbose: int,
+    descriptor: int | None,
     url: str | None,
 ) -> None:
-    """Serve the jobs of APP over HTTP, and run them in a worker beside the server.
+    """Serve the jobs of APP over HTTP, with a dashboard, and run them in a worker beside the server.
 
     On a loopback address, whoever is on this machine may do everything, unless --open says otherwise: say it if a
     proxy passes requests on to here. On any other address requests need an API key (`holdfast keys`) or a job token,
@@ -58,10 +64,13 @@ def serve(
     """
     application = find_app(app, url=url)
     logs.to_stderr(0, application.settings.log_format)
-    server = _server(application, host, port, role, hosts, runs_jobs=not no_worker)
-    worker = None if no_worker else _Worker(named_app(app), url, server)
-    with _stopped_by_signals(server, worker):
+    place = port if descriptor is None else socket.socket(fileno=descriptor)
+    server = the_server()(application, host, place, open=role, hosts=hosts, runs_jobs=not no_worker)
+    options = ["-v"] * verbose + (["--queues", queues] if queues else [])
+    worker = None if no_worker else _Worker(named_app(app), options, url, server)
+    with stopped_by_signals(server, worker):
         talk(f"serving {application.settings.shown_url} on {server.url}/v1; Ctrl-C stops it")
+        talk(f"dashboard: {server.url}/")
         server.run_until_stopped()
         status = 0 if worker is None else worker.ended()
     application.close()
@@ -69,20 +78,18 @@ def serve(
         raise HoldfastError(f"the worker beside the server ended with status {status}; its log says why")
 
 
-def _server(
-    app: Holdfast, host: str, port: int, role: Open | None, hosts: tuple[str, ...], *, runs_jobs: bool
-) -> Server:  # fmt: skip
+def the_server() -> type[Server]:
     try:
         from holdfast.http.server import Server
     except ImportError as missing:
         raise BadSettings(
-            f"serve needs a package that is missing ({missing.name}): pip install 'holdfast[web]'", number="HF1105"
+            f"this needs a package that is missing ({missing.name}): pip install 'holdfast[web]'", number="HF1105"
         ) from None
-    return Server(app, host, port, open=role, hosts=hosts, runs_jobs=runs_jobs)
+    return Server
 
 
 @contextmanager
-def _stopped_by_signals(server: Server, worker: _Worker | None) -> Iterator[None]:
+def stopped_by_signals(server: Server, worker: _Worker | None = None) -> Iterator[None]:
     """A signal stops both. The worker gets each one: the second makes it give back what it runs."""
 
     def stop(number: int, frame: object) -> None:
@@ -101,11 +108,11 @@ def _stopped_by_signals(server: Server, worker: _Worker | None) -> Iterator[None
 class _Worker:
     """A worker process. If it ends by itself, so does the server: whoever started it sees that, and starts it again."""
 
-    def __init__(self, app: str, url: str | None, server: Server) -> None:
+    def __init__(self, app: str, options: list[str], url: str | None, server: Server) -> None:
         # The URL may have a password, and everyone sees the arguments of a process.
         environment = {**os.environ, **({"HOLDFAST_URL": url} if url else {})}
         self._process = subprocess.Popen(  # noqa: S603 - our own
-            [sys.executable, "-m", "holdfast", "worker", app], env=environment, process_group=0,
+            [sys.executable, "-m", "holdfast", "worker", app, *options], env=environment, process_group=0,
             preexec_fn=lambda: prctl(PDEATHSIG, signal.SIGTERM),  # if we are killed, it stops, too
         )  # fmt: skip
         self._asked = False

@@ -4,7 +4,7 @@ no lifespan, so it can be mounted anywhere."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
@@ -19,6 +19,7 @@ from holdfast import events
 from holdfast.errors import HoldfastError, RequestRefused
 from holdfast.http import bodies
 from holdfast.http.call import Call
+from holdfast.http.dashboard.page import Offer
 from holdfast.http.dashboard.site import Site
 from holdfast.http.gate import Gate
 from holdfast.http.problems import HEADERS, answer_to, status_of
@@ -32,14 +33,14 @@ SCRIPT = Path(__file__).with_name("holdfast.js")
 GONE = Response(status_code=499)  # nobody reads it
 
 
-def api(app: Holdfast, gate: Gate, *, runs_jobs: bool) -> Starlette:
+def api(app: Holdfast, gate: Gate, *, runs_jobs: bool, offers: Sequence[Offer] = ()) -> Starlette:
     """This application's jobs over HTTP, for those that the gate lets in. `runs_jobs`: this process runs jobs that
-    clients wait for."""
+    clients wait for. `offers`: further buttons on the pages of the dashboard."""
     by_path: dict[str, dict[str, Route]] = {}
     for route in ROUTES:
         by_path.setdefault(route.path, {})[route.method] = route
     answering = Answering(app, gate, runs_jobs)
-    site = Site(app, gate)
+    site = Site(app, gate, offers)
     made = [StarletteRoute(path, answering.by(routes), methods=list(routes)) for path, routes in by_path.items()]
     made.append(StarletteRoute("/v1/holdfast.js", _script))
     made += site.routes()

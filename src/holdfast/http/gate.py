@@ -34,7 +34,7 @@ OF_PROXIES = "1.0"  # the version of HTTP that nginx speaks unless told otherwis
 
 class Gate:
     """`local`: whoever is on this machine may do everything; for a server on a loopback address. `hosts`: the names
-    that the server answers to, beside addresses; None: any."""
+    that the server answers to, beside addresses; None: any. `most`: what everybody is at most."""
 
     def __init__(
         self,
@@ -44,6 +44,7 @@ class Gate:
         open: bool | Role = False,
         local: bool = False,
         hosts: Collection[str] | None = None,
+        most: Role = "admin",
     ) -> None:
         if open not in (True, False, *ROLES):
             raise BadSettings(f"open is True, False or a role ({', '.join(ROLES)}), not {open!r:.80}")
@@ -54,6 +55,7 @@ class Gate:
         self._open: Role | None = ("admin" if open is True else open) or None
         self._local = local
         self._hosts = hosts
+        self._most = most
 
     async def admit(
         self, request: Request, role: Role | None, scope: Scope | None, *, token_in_query: bool = False
@@ -77,6 +79,8 @@ class Gate:
                 "this needs an API key, or the token of the job, in the Authorization header (Bearer)",
                 status=401, number="HF1501",
             )  # fmt: skip
+        if suffices(found.role, self._most):
+            found = Access(self._most, found.by)
         if not suffices(found.role, role):
             raise RequestRefused(f"this needs the role {role}; you are {found.role}", status=403, number="HF1502")
         return found, None

@@ -7,7 +7,7 @@ import resource
 import signal
 import socket
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -19,6 +19,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from holdfast import events
 from holdfast.errors import BadSettings
 from holdfast.http.api import api
+from holdfast.http.dashboard.page import Offer
 from holdfast.http.gate import Gate
 from holdfast.model.access import Role
 from holdfast.model.hosts import is_loopback
@@ -40,11 +41,12 @@ class Server(uvicorn.Server):
     """Listens from the moment it is made; whoever runs it has the signals."""
 
     def __init__(
-        self, app: Holdfast, host: str, port: int, *, open: Open | None = None, hosts: Collection[str] = (),
-        runs_jobs: bool = True,
+        self, app: Holdfast, host: str, port: int | socket.socket, *, open: Open | None = None,
+        hosts: Collection[str] = (), runs_jobs: bool = True, most: Role = "admin", offers: Sequence[Offer] = (),
     ) -> None:  # fmt: skip
-        """`open`: the role of requests without a key. None: on a loopback address those of this machine may do
-        everything, and nobody else anything."""
+        """`port`: or a socket that listens. `open`: the role of requests without a key; None: on a loopback address
+        those of this machine may do everything, and nobody else anything. `most`: what everybody is at most. `offers`:
+        further buttons on the pages of the dashboard."""
         loopback = is_loopback(host)
         if not loopback and open in (None, "nobody") and not app.api_keys():
             raise BadSettings(
@@ -54,13 +56,13 @@ class Server(uvicorn.Server):
             )
         names = {name.lower() for name in (*hosts, "localhost", socket.gethostname())}
         role: Role | bool = False if open is None or open == "nobody" else open
-        gate = Gate(app, open=role, local=loopback and open is None, hosts=names)
-        self.socket = _listening(host, port)
+        gate = Gate(app, open=role, local=loopback and open is None, hosts=names, most=most)
+        self.socket = port if isinstance(port, socket.socket) else listening(host, port)
         self._room = Room()
         protocol: Any = partial(PunctualProtocol, room=self._room)
         super().__init__(
             uvicorn.Config(
-                api(app, gate, runs_jobs=runs_jobs), lifespan="off",
+                api(app, gate, runs_jobs=runs_jobs, offers=offers), lifespan="off",
                 http=protocol, ws="none", log_config=None, access_log=False,
                 proxy_headers=False, server_header=False, timeout_graceful_shutdown=PATIENCE,
                 log_level="error",  # a client must not be able to fill the log
@@ -148,7 +150,7 @@ class PunctualProtocol(H11Protocol):
             self._late = None
 
 
-def _listening(host: str, port: int) -> socket.socket:
+def listening(host: str, port: int) -> socket.socket:
     try:
         [(family, *_), *_] = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         listening = socket.create_server((host, port), family=family, backlog=WAITING)

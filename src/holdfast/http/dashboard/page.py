@@ -79,3 +79,12 @@ class Action:
     path: str
     act: Callable[[Doing], Awaitable[Done]]
     role: Role = "operator"
+
+
+@dataclass(frozen=True)
+class Offer(Action):
+    """A button on every page, for who may use it: a server can have such of its own. `label`: what stands on it;
+    `sentence`: what it does."""
+
+    label: str = ""
+    sentence: str = ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -16,6 +16,7 @@ import jinja2
 from markupsafe import Markup
 
 from holdfast.harmless import harmless
+from holdfast.http.dashboard.page import Offer
 from holdfast.model.access import ROLES, Access, suffices
 from holdfast.model.durations import relative_to, short_duration
 from holdfast.model.filter import quoted
@@ -51,7 +52,7 @@ def environment() -> jinja2.Environment:
 
 def page(
     name: str, view: Mapping[str, Any], *, base: str, access: Access, here: str, live: str | None,
-    said: tuple[str, bool] | None, signed_in: bool,
+    said: tuple[str, bool] | None, signed_in: bool, offers: Sequence[Offer] = (),
 ) -> str:  # fmt: skip
     """A whole page. `base` leads from it to the root, `here` from the root to it; `live`: where it can be watched;
     `said`: what became of the form that led here, and whether it was refused."""
@@ -67,6 +68,7 @@ def page(
         seen=seen,
         said=said,
         signed_in=signed_in,
+        offers=offers,
         whole=True,
     )
 
@@ -80,7 +82,7 @@ def problem(detail: str, number: str, title: str, *, base: str, here: str, sign_
     """A page that says what went wrong. `sign_in`: an API key might help."""
     return environment().get_template("problem.html").render(
         detail=detail, number=number, title=title, base=base, here=here, sign_in=sign_in, name="problem", menu=(),
-        said=None, signed_in=False, live=None, layout="page.html", access=None, may={},
+        said=None, signed_in=False, offers=(), live=None, layout="page.html", access=None, may={},
         now=datetime.now(UTC), whole=True,
     )  # fmt: skip
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,7 @@ from starlette.routing import Route
 from holdfast.errors import BadArguments, HoldfastError, RequestRefused, StoreError
 from holdfast.http import bodies
 from holdfast.http.dashboard import render
-from holdfast.http.dashboard.page import Action, Doing, Done, Look, Page
+from holdfast.http.dashboard.page import Action, Doing, Done, Look, Offer, Page
 from holdfast.http.dashboard.pages import ACTIONS, PAGES, page_at
 from holdfast.http.dashboard.views import Views
 from holdfast.http.gate import COOKIE, Gate
@@ -47,15 +47,19 @@ TYPES = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml", "tx
 class Site:
     """The pages of one application, for those that the gate lets in."""
 
-    def __init__(self, app: Holdfast, gate: Gate) -> None:
+    def __init__(self, app: Holdfast, gate: Gate, offers: Sequence[Offer] = ()) -> None:
         self._app = app
         self._gate = gate
+        self._offers = offers
         self._views: WeakKeyDictionary[asyncio.AbstractEventLoop, Views] = WeakKeyDictionary()
 
     def routes(self) -> list[Route]:
         return [
             *(Route(page.path, self._answering(self._page, page)) for page in PAGES),
-            *(Route(action.path, self._answering(self._act, action), methods=["POST"]) for action in ACTIONS),
+            *(
+                Route(action.path, self._answering(self._act, action), methods=["POST"])
+                for action in (*ACTIONS, *self._offers)
+            ),
             Route("/live", self._answering(self._live, None)),
             Route("/sign-in", self._answering(self._sign_in, None), methods=["POST"]),
             Route("/sign-out", self._answering(self._sign_out, None), methods=["POST"]),
@@ -84,7 +88,7 @@ class Site:
         html = render.page(
             page.name, view, base=_base(request), access=access, said=_said(request),
             live=f"live{render.query(view=here)}" if page.tick else None, here=here,
-            signed_in=COOKIE in request.cookies,
+            signed_in=COOKIE in request.cookies, offers=self._offers,
         )  # fmt: skip
         answer = Response(html, headers=PAGE_HEADERS, media_type="text/html")
         if SAID in request.cookies:
