@@ -20,14 +20,16 @@ def main() -> None:
     HOLDFAST_URL names the database (sqlite:///crawl.db). See README.md."""
 
 
-@main.command()
-def worker() -> None:
-    """Work what waits, until told to stop: `holdfast worker`. Start as many as you like, on as many hosts."""
+@main.command(context_settings={"ignore_unknown_options": True})
+@click.argument("options", nargs=-1, type=click.UNPROCESSED)
+def worker(options: tuple[str, ...]) -> None:
+    """Work what waits, until told to stop. Start as many as you like, on as many hosts. OPTIONS are those of
+    `holdfast worker`: -v tells of claims and rescues."""
     from examples.crawl.app import hf, set_up
 
     set_up()
     hf.close()
-    os.execv(sys.executable, [sys.executable, "-m", "holdfast", "worker", "examples.crawl.app:hf"])  # noqa: S606
+    os.execv(sys.executable, [sys.executable, "-m", "holdfast", "worker", "examples.crawl.app:hf", *options])  # noqa: S606
 
 
 @main.command()

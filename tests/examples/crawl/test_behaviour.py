@@ -1,0 +1,344 @@
+"""How a crawl behaves on sites of all kinds. Here it runs in the test's own process, on the application's tables."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import time
+from collections.abc import Iterator
+from itertools import count
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+import psycopg
+import pytest
+
+from examples.crawl import urls
+from examples.crawl.crawler import Config, Crawler
+from examples.crawl.database import Database, connect
+from examples.crawl.fetch import Limits
+from examples.crawl.frontier import Frontier
+from examples.crawl.hosts import Hosts
+from holdfast import Snooze
+from tests.examples.crawl.site import Asked, Page, Reply, Site, page
+from tests.servers import in_database, new_schema, shared_postgres
+
+LIMITS = Limits(agent="holdfast-crawl/1.0", timeout=2.0, allow_private=True)
+
+
+class Crawled(NamedTuple):
+    id: str
+    pages: set[str]
+    ended: dict[str, tuple[str, str | None]]  # what became of the others
+
+
+_urls: dict[str, str] = {}  # by engine: one database for all of these tests
+
+
+@pytest.fixture
+def db(engine: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
+    """The application's own tables, empty; without Holdfast's."""
+    if engine not in _urls:
+        _urls[engine] = f"sqlite:///{tmp_path_factory.mktemp('crawl')}/crawl.db"
+        if engine == "postgres":
+            name = new_schema()
+            with psycopg.connect(shared_postgres(), autocommit=True) as connection:
+                connection.execute(f"create database {name}".encode())
+            _urls[engine] = in_database(shared_postgres(), name)
+    with connect(_urls[engine]) as database:
+        database.create()
+        yield database
+        database.changed("delete from crawl_jobs")
+        database.changed("delete from crawl_hosts")
+
+
+def crawl(
+    db: Database, site: Site, path: str = "/", *, scope: urls.ScopeKind = "host", max_depth: int | None = None,
+    max_pages: int = 1_000, delay: float = 0.0, limits: Limits = LIMITS, longest_wait: float = 60.0,
+) -> Crawled:  # fmt: skip
+    id = str(db.value("insert into crawl_jobs (start_url) values (:url) returning id", url=f"{site.url}{path}"))
+    frontier = Frontier(db, id, urls.Scope(scope), max_depth, lambda pending, done: None)
+    config = Config(delay, max_pages, limits, first_retry=0.02, longest_wait=longest_wait)
+    crawler = Crawler(frontier, Hosts(db, id, str(uuid4())), config, lambda: False, lambda note: None)
+    frontier.begin(urls.parse(f"{site.url}{path}"))
+    assert asyncio.run(crawler.run())
+    assert frontier.pending == db.value(
+        "select count(*) as n from crawl_urls where crawl_id = :id and state = 'todo'", id=id
+    )
+    return crawled(db, site, id)
+
+
+def crawled(db: Database, site: Site, id: str) -> Crawled:
+    rows = db.rows("select url, state, reason from crawl_urls where crawl_id = :id and kind = 'page'", id=id)
+    found = {row["url"].removeprefix(site.url): (row["state"], row["reason"]) for row in rows}
+    pages = {row["url"].removeprefix(site.url) for row in db.rows(
+        "select url from crawl_pages where crawl_id = :id", id=id
+    )}  # fmt: skip
+    assert pages == {path for path, (state, _) in found.items() if state == "done"}
+    return Crawled(id, pages, {path: how for path, how in found.items() if how[0] != "done"})
+
+
+def robots(text: str) -> dict[str, Page]:
+    return {"/robots.txt": Reply(text, type="text/plain")}
+
+
+# -- politeness --------------------------------------------------------------------------------------------------------
+
+
+def test_the_longer_of_both_delays_is_kept_between_any_two_requests(db: Database) -> None:
+    pages: dict[str, Page] = {"/": page("/a", "/b"), "/a": page(), "/b": page()}
+    with Site({**pages, **robots("User-agent: *\nCrawl-delay: 0.15")}) as site:
+        crawl(db, site, delay=0.05)
+        between_pages = site.gaps()[1:]
+    assert min(between_pages) >= 0.15
+    with Site({**pages, **robots("User-agent: *\nCrawl-delay: 0.01")}) as site:
+        crawl(db, site, delay=0.1)
+        assert min(site.gaps()) >= 0.1, "robots.txt and sitemaps are requests, too"
+
+
+def test_a_busy_host_is_left_alone_for_as_long_as_it_asks(db: Database) -> None:
+    def busy(asked: Asked, number: int) -> Reply | None:
+        return Reply("busy", 503, {"Retry-After": "1"}) if asked.path == "/a" and number == 1 else None
+
+    with Site({"/": page("/a", "/b"), "/a": page(), "/b": page()}, fault=busy) as site:
+        done = crawl(db, site)
+    assert done.pages == {"/", "/a", "/b"}
+    after = site.paths.index("/a")
+    assert site.gaps()[after] >= 1.0, "nothing else was asked meanwhile"
+
+
+def test_a_host_that_wants_to_be_left_alone_for_long_keeps_no_process(db: Database) -> None:
+    def busy(asked: Asked, number: int) -> Reply | None:
+        return Reply("busy", 429, {"Retry-After": "600"}) if asked.path == "/" else None
+
+    with Site({}, fault=busy) as site, pytest.raises(Snooze) as snoozed:
+        crawl(db, site)
+    assert 590 < snoozed.value.after <= 600
+    assert site.times["/"] == 1
+
+
+def test_a_crawl_that_died_while_it_asked_leaves_its_pause_behind(db: Database) -> None:
+    with Site({"/": page()}) as site:
+        dead = str(db.value("insert into crawl_jobs (start_url) values ('http://dead.example') returning id"))
+        assert Hosts(db, dead, str(uuid4())).take(site.url, 0.3) == 0.0
+        began = time.monotonic()
+        crawl(db, site, delay=0.3)
+        assert site.asked[0].at - began >= 0.3
+
+
+def test_a_host_that_another_crawl_asks_is_not_asked(db: Database) -> None:
+    id, other = (str(db.value(
+        "insert into crawl_jobs (start_url, status) values ('http://a.example', 'processing') returning id"
+    )) for _ in range(2))  # fmt: skip
+    holder, waits = Hosts(db, id, str(uuid4())), Hosts(db, other, str(uuid4()))
+    assert holder.take("http://a.example", 0.0) == 0.0
+    assert waits.take("http://a.example", 0.0) > 0.0
+    assert waits.take("http://b.example", 0.0) == 0.0
+    holder.free("http://a.example", 5.0)
+    assert 4.0 < waits.take("http://a.example", 0.0) <= 5.0
+
+
+# -- rules -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_site_whose_rules_cannot_be_had_is_left_alone(db: Database) -> None:
+    with Site({"/": page("/a"), "/robots.txt": Reply("x", 500)}) as site:
+        done = crawl(db, site)
+    assert done.pages == set()
+    assert done.ended == {"/": ("dead", "HTTP_500: the host answered 500")}
+    assert set(site.paths) == {"/robots.txt"}
+    assert site.times["/robots.txt"] == 5
+
+
+@pytest.mark.parametrize("status", [404, 403, 410])
+def test_a_site_without_rules_allows_everything(db: Database, status: int) -> None:
+    with Site({"/": page(), "/robots.txt": Reply("User-agent: *\nDisallow: /", status)}) as site:
+        assert crawl(db, site).pages == {"/"}
+
+
+def test_rules_are_found_behind_redirects_but_not_behind_endless_ones(db: Database) -> None:
+    forbid = Reply("User-agent: *\nDisallow: /a", type="text/plain")
+    moved = Reply(status=301, headers={"Location": "/elsewhere.txt"})
+    with Site({"/": page("/a"), "/a": page(), "/robots.txt": moved, "/elsewhere.txt": forbid}) as site:
+        assert crawl(db, site).pages == {"/"}
+    circle = Reply(status=302, headers={"Location": "/robots.txt"})
+    with Site({"/": page("/a"), "/a": page(), "/robots.txt": circle}) as site:
+        assert crawl(db, site).pages == {"/", "/a"}
+        assert site.times["/robots.txt"] == 6
+
+
+def test_links_of_a_page_that_asks_so_are_not_followed_but_listed(db: Database) -> None:
+    with Site({
+        "/": page("/a", "/b"), "/a": page("/c", head='<meta name="robots" content="nofollow">'),
+        "/b": Reply(page("/d"), headers={"X-Robots-Tag": "none"}), "/c": page(), "/d": page(),
+    }) as site:  # fmt: skip
+        done = crawl(db, site)
+    assert done.pages == {"/", "/a", "/b"}
+    assert db.value("select count(*) as n from crawl_links where target = :url", url=f"{site.url}/c") == 1
+
+
+# -- what belongs to it ------------------------------------------------------------------------------------------------
+
+
+def test_depth_scope_and_number_of_pages_are_limits(db: Database) -> None:
+    pages: dict[str, Page] = {
+        "/": page("/d/1", "/x"),
+        "/x": page(),
+        **{f"/d/{n}": page(f"{n + 1}") for n in range(1, 9)},
+    }
+    with Site(pages) as site:
+        assert crawl(db, site, max_depth=0).pages == {"/"}
+        assert crawl(db, site, max_depth=2).pages == {"/", "/x", "/d/1", "/d/2"}
+        assert crawl(db, site, "/d/1", scope="path", max_depth=1).pages == {"/d/1", "/d/2"}
+        few = crawl(db, site, max_pages=3)
+    assert len(few.pages) == 3
+    assert [reason for _, reason in few.ended.values()] == ["the crawl has its 3 pages"] * len(few.ended)
+    assert few.ended
+
+
+def test_other_hosts_are_listed_and_not_asked(db: Database) -> None:
+    with Site({"/": page()}) as other, Site({"/": page(other.url)}) as site:
+        assert crawl(db, site).pages == {"/"}
+        assert other.asked == []
+        assert db.value("select count(*) as n from crawl_links where target = :url", url=f"{other.url}/") == 1
+
+
+def test_where_the_start_page_redirects_the_crawl_goes_on(db: Database) -> None:
+    with Site({"/": page("/a", title="there"), "/a": page()}) as site:
+        there = site.url.replace("127.0.0.1", "localhost")
+        site.pages["/begin"] = Reply(status=301, headers={"Location": f"{there}/"})
+        done = crawl(db, site, "/begin")
+    assert done.pages == {f"{there}/", f"{there}/a"}
+    assert done.ended == {"/begin": ("redirected", f"{there}/")}
+
+
+# -- traps -------------------------------------------------------------------------------------------------------------
+
+
+def test_redirects_in_circles_and_without_end_do_no_harm(db: Database) -> None:
+    def moved(to: str) -> Reply:
+        return Reply(status=302, headers={"Location": to})
+
+    def endless(asked: Asked) -> Reply:
+        return moved(f"/endless?n={int(asked.path.partition('=')[2] or 0) + 1}")
+
+    pages: dict[str, Page] = {
+        "/": page("/a", "/self", "/endless", "/nowhere", "/out"), "/a": moved("/b"), "/b": moved("/a"),
+        "/self": moved("/self#x"), "/endless": endless, "/nowhere": moved("http://["),
+        "/out": moved("http://o.example/"),
+        **{f"/endless?n={n}": endless for n in range(1, 50)},
+    }  # fmt: skip
+    with Site(pages) as site:
+        done = crawl(db, site)
+    assert done.pages == {"/"}
+    assert (done.ended["/a"][0], done.ended["/b"][0]) == ("redirected", "redirected")
+    assert done.ended["/self"] == ("dead", "REDIRECT: it redirects to itself")
+    assert done.ended["/endless?n=10"] == ("dead", "REDIRECT: it redirects more than 10 times in a row")
+    assert "to no address" in str(done.ended["/nowhere"][1])
+    assert done.ended["/out"][0] == "redirected"
+    assert "http://o.example/" not in done.ended
+
+
+def test_session_ids_make_no_new_pages(db: Database) -> None:
+    numbers = count()
+
+    def visitor(asked: Asked) -> Reply:
+        return Reply(
+            page(f"/a;jsessionid={next(numbers)}", f"/?PHPSESSID={next(numbers)}", f"/?sid={next(numbers)}&x=1")
+        )
+
+    with Site({"/": visitor, "/a": visitor, "/?x=1": visitor}) as site:
+        assert crawl(db, site).pages == {"/", "/a", "/?x=1"}
+
+
+def test_a_calendar_without_end_is_left_and_listed(db: Database) -> None:
+    def month(asked: Asked) -> Reply:
+        number = int(asked.path.rpartition("=")[2])
+        return Reply(page(f"/cal?month={number + 1}", "/"))
+
+    pages: dict[str, Page] = {"/": page("/cal?month=0"), **{f"/cal?month={n}": month for n in range(150)}}
+    with Site(pages) as site:
+        done = crawl(db, site)
+    assert done.pages == {"/", *(f"/cal?month={n}" for n in range(101))}
+    assert done.ended == {"/cal?month=101": ("skipped", "trap: a calendar: 101 dates in a row")}
+
+
+# -- what comes back ---------------------------------------------------------------------------------------------------
+
+
+def test_only_pages_are_read_and_none_that_is_too_large(db: Database) -> None:
+    large = b"<p>" + b"x" * 5_000_001
+    pages: dict[str, Page] = {
+        "/": page("/report.pdf", "/large", "/bomb", "/packed", "/xhtml", "/brotli", "/nothing"),
+        "/report.pdf": Reply(large, type="application/pdf"), "/large": Reply(large),
+        "/bomb": Reply(gzip.compress(large), headers={"Content-Encoding": "gzip"}),
+        "/packed": Reply(gzip.compress(page("/found").encode()), headers={"Content-Encoding": "gzip"}),
+        "/found": page(), "/xhtml": Reply(page(), type="application/xhtml+xml"),
+        "/brotli": Reply(b"x", headers={"Content-Encoding": "br"}),
+        "/nothing": Reply(status=204),
+    }  # fmt: skip
+    with Site(pages) as site:
+        done = crawl(db, site)
+    assert done.pages == {"/", "/packed", "/found", "/xhtml"}
+    assert done.ended["/report.pdf"] == ("skipped", "type: application/pdf")
+    assert "is larger than 5,000,000 bytes" in str(done.ended["/large"][1])
+    assert "unpacks to more than 5,000,000 bytes" in str(done.ended["/bomb"][1])
+    assert "sent compressed (br)" in str(done.ended["/brotli"][1])
+    assert done.ended["/nothing"] == ("dead", "HTTP_204: the host answered 204")
+
+
+def test_a_second_crawl_asks_for_what_has_changed_only(db: Database) -> None:
+    def tagged(asked: Asked, tag: str, body: str) -> Reply:
+        if asked.headers.get("if-none-match") == tag:
+            return Reply(status=304)
+        return Reply(body, headers={"ETag": tag, "Last-Modified": "Thu, 19 Nov 2026 12:00:00 GMT"})
+
+    with Site({
+        "/": lambda asked: tagged(asked, '"1"', page("/a", "/b", title="Start")), "/b": page(),
+        "/a": lambda asked: tagged(asked, '"1"', page("/c")), "/c": lambda asked: tagged(asked, '"1"', page()),
+    }) as site:  # fmt: skip
+        first = crawl(db, site)
+        site.pages["/a"] = lambda asked: tagged(asked, '"2"', page("/c", "/new"))
+        site.pages["/new"] = page()
+        second = crawl(db, site)
+        third = crawl(db, site)
+    assert (first.pages, second.pages, third.pages) == (
+        {"/", "/a", "/b", "/c"}, {"/", "/a", "/b", "/c", "/new"}, {"/", "/a", "/b", "/c", "/new"}
+    )  # fmt: skip
+    assert status(db, site, second.id) == {"/": 304, "/a": 200, "/b": 200, "/c": 304, "/new": 200}
+    assert status(db, site, third.id) == {"/": 304, "/a": 304, "/b": 200, "/c": 304, "/new": 200}
+    titles = db.rows("select distinct title, sha256 from crawl_pages where url = :url", url=f"{site.url}/")
+    assert [row["title"] for row in titles] == ["Start"]
+
+
+def status(db: Database, site: Site, id: str) -> dict[str, Any]:
+    rows = db.rows("select url, status from crawl_pages where crawl_id = :id", id=id)
+    return {row["url"].removeprefix(site.url): row["status"] for row in rows}
+
+
+def test_pages_that_nothing_leads_to_are_found_in_sitemaps(db: Database) -> None:
+    def listing(*locations: str, tag: str = "urlset") -> str:
+        return f"<{tag}>{''.join(f'<url><loc>{one}</loc></url>' for one in locations)}</{tag}>"
+
+    with Site({"/": page(), "/hidden": page("/behind"), "/behind": page(), "/plain": page()}) as site:
+        index = listing(f"{site.url}/map.xml.gz", f"{site.url}/gone.xml", tag="sitemapindex")
+        listed = listing(f"{site.url}/hidden", "http://other.example/", "nonsense", f"{site.url}/")
+        site.pages |= {
+            **robots(f"User-agent: *\nDisallow:\nSitemap: {site.url}/index.xml\nSitemap: /map.txt"),
+            "/index.xml": Reply(index, type="application/xml"),
+            "/map.txt": Reply(f"{site.url}/plain", type="text/plain"),
+            "/map.xml.gz": Reply(gzip.compress(listed.encode()), type="application/gzip"),
+        }  # fmt: skip
+        done = crawl(db, site)
+    assert done.pages == {"/", "/hidden", "/behind", "/plain"}
+    assert done.ended == {}
+
+
+def test_private_addresses_are_refused_unless_they_are_allowed(db: Database) -> None:
+    with Site({"/": page()}) as site:
+        done = crawl(db, site, limits=Limits(agent="x"))
+        assert site.asked == []
+    assert done.pages == set()
+    [(state, reason)] = done.ended.values()
+    assert state == "dead"
+    assert reason == "PRIVATE: 127.0.0.1 leads to 127.0.0.1, which is no public address"
