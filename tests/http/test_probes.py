@@ -43,6 +43,13 @@ def test_a_working_worker_is_healthy(tasked: Holdfast) -> None:
     }  # fmt: skip
 
 
+def test_who_only_wants_to_know_whether_we_are_up_may_ask_with_head(tasked: Holdfast) -> None:
+    worker(tasked, "w1", WELL)
+    for path in ("/health", "/livez", "/readyz"):
+        answer = Ask(tasked.asgi())("HEAD", path)
+        assert (answer.status_code, answer.headers["content-type"]) == (200, "application/json")
+
+
 @pytest.mark.parametrize(
     ("polling", "status"),
     [

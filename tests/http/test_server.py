@@ -318,6 +318,20 @@ def test_a_client_that_sends_its_headers_slowly_is_cut_off(tasked: Holdfast, mon
             assert b"HTTP/1.1" not in rest
 
 
+def test_a_request_of_two_lengths_is_refused_and_what_follows_is_not_read(tasked: Holdfast) -> None:
+    with served(tasked) as address, socket.create_connection(address, timeout=30) as client:
+        client.sendall(
+            b"POST /v1/tasks/add/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+            b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
+            b"GET /v1/jobs HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        )
+        answered = b""
+        while more := client.recv(10_000):
+            answered += more
+    assert answered.startswith(b"HTTP/1.1 400 ")
+    assert answered.count(b"HTTP/1.1 ") == 1
+
+
 def test_answers_don_t_wait_for_acknowledgements(tasked: Holdfast) -> None:
     """On a connection that is kept, each would take 40 ms more."""
     with Server(tasked, "127.0.0.1", 0).socket as listening:

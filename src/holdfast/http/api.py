@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from holdfast.app import Holdfast
 
 SCRIPT = Path(__file__).with_name("holdfast.js")
+PROBES = frozenset(["/health", "/livez", "/readyz"])
 GONE = Response(status_code=499)  # nobody reads it
 
 
@@ -44,8 +45,8 @@ def api(app: Holdfast, gate: Gate, *, runs_jobs: bool, offers: Sequence[Offer] =
     made = [StarletteRoute(path, answering.by(routes), methods=list(routes)) for path, routes in by_path.items()]
     made.append(StarletteRoute("/v1/holdfast.js", _script))
     made += site.routes()
-    for one in made:  # a HEAD of a stream of events would never end
-        one.methods = {method for method in one.methods or () if method != "HEAD"}
+    for one in made:  # a HEAD of a stream of events would never end; those who ask whether we are up send it
+        one.methods = {method for method in one.methods or () if method != "HEAD" or one.path in PROBES}
     application = Starlette(routes=made, exception_handlers={HTTPException: _unrouted, Exception: _failed})
     application.router.redirect_slashes = False  # to a place made from the Host header, before anybody has checked it
     return application
@@ -64,7 +65,7 @@ class Answering:
     def by(self, routes: dict[str, Route]) -> Callable[[Request], Awaitable[Response]]:
         async def endpoint(request: Request) -> Response:
             try:
-                answer = await self._answer(routes[request.method], request)
+                answer = await self._answer(routes[request.method if request.method != "HEAD" else "GET"], request)
             except ClientDisconnect:
                 return GONE
             except HoldfastError as error:

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 COOKIE = "holdfast_key"  # the API key of somebody who signed in to the dashboard
 SAFE = frozenset(["GET"])  # methods that change nothing
-# A proxy passes requests of others on: then a loopback address says nothing about who asks.
+# A proxy passes requests of others on: then a loopback address says nothing about who asks. How its headers begin:
 FORWARDED = (
-    "forwarded", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip", "x-client-ip",
-    "cf-connecting-ip", "true-client-ip", "via",
+    "forwarded", "x-forwarded-", "x-original-", "x-real-ip", "x-client-ip", "x-cluster-client-ip", "x-envoy-",
+    "cf-connecting-ip", "true-client-ip", "fastly-client-ip", "cdn-loop", "via",
 )  # fmt: skip
 OF_PROXIES = "1.0"  # the version of HTTP that nginx speaks unless told otherwise, and no browser
 
@@ -158,7 +158,7 @@ def no_such_job() -> JobNotFound:
 
 
 def _is_local(request: Request) -> bool:
-    proxied = any(name in request.headers for name in FORWARDED) or request.scope["http_version"] == OF_PROXIES
+    proxied = any(name.startswith(FORWARDED) for name in request.headers) or request.scope["http_version"] == OF_PROXIES
     return request.client is not None and is_loopback(request.client.host) and not proxied
 
 

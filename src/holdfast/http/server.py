@@ -14,13 +14,15 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import h11
 import uvicorn
+from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from holdfast import events
-from holdfast.errors import BadSettings
+from holdfast.errors import BadSettings, RequestRefused
 from holdfast.http.api import api
 from holdfast.http.dashboard.page import Offer
 from holdfast.http.gate import Gate
+from holdfast.http.problems import answer_to
 from holdfast.model.access import Role
 from holdfast.model.hosts import is_loopback
 
@@ -62,7 +64,7 @@ class Server(uvicorn.Server):
         protocol: Any = partial(PunctualProtocol, room=self._room)
         super().__init__(
             uvicorn.Config(
-                api(app, gate, runs_jobs=runs_jobs, offers=offers), lifespan="off",
+                unambiguous(api(app, gate, runs_jobs=runs_jobs, offers=offers)), lifespan="off",
                 http=protocol, ws="none", log_config=None, access_log=False,
                 proxy_headers=False, server_header=False, timeout_graceful_shutdown=PATIENCE,
                 log_level="error",  # a client must not be able to fill the log
@@ -114,6 +116,25 @@ class Room:
         if time.monotonic() - self._told >= TOLD_EVERY:
             self._told = time.monotonic()
             events.emit("http_full", connections=self.connections)
+
+
+def unambiguous(application: ASGIApp) -> ASGIApp:
+    """Refuse requests that state their length in two ways: a proxy in front may believe the other one, and take what we
+    read as a request of its own for a part of this one."""
+
+    async def checked(scope: Scope, receive: Receive, send: Send) -> None:
+        stated = {name for name, _ in scope.get("headers", ())} & {b"content-length", b"transfer-encoding"}
+        if len(stated) == 2:
+            refused = RequestRefused(
+                "the headers Content-Length and Transfer-Encoding exclude each other", status=400, number="HF1503"
+            )
+            answer = answer_to(refused)
+            answer.headers["Connection"] = "close"
+            await answer(scope, receive, send)
+        else:
+            await application(scope, receive, send)
+
+    return checked
 
 
 class PunctualProtocol(H11Protocol):

@@ -36,7 +36,7 @@ async def show(call: Call) -> Response:
 async def events(call: Call) -> Response:
     """The job's status as server-sent events: at once, and whenever it changes, until it has finished. What an attempt
     in a process of its own has written comes when it has ended, for roles, and for tokens if the task says so."""
-    job = (await call.job()).record
+    job = await call.awaited_job()
     seen = call.request.headers.get("last-event-id")
     if job.finished and seen == etag(job).strip('"'):
         return Response(status_code=204, headers=HEADERS)  # tells an EventSource not to come back
