@@ -459,6 +459,7 @@ class Holdfast:
     change = operations.change
     replay = operations.replay
     preview = operations.preview
+    bulk_operations = operations.bulk_operations
     pause_queue = pausing.pause_queue
     pause_task = pausing.pause_task
     pause_cron = pausing.pause_cron
@@ -593,6 +594,7 @@ class Holdfast:
     achange = twin(change)
     areplay = twin(replay)
     apreview = twin(preview)
+    abulk_operations = twin(bulk_operations)
     apause_queue = twin(pause_queue)
     apause_task = twin(pause_task)
     apause_cron = twin(pause_cron)

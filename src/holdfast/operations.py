@@ -15,7 +15,7 @@ from msgspec.structs import replace as replaced
 from holdfast.durations import Duration
 from holdfast.errors import BadArguments, JobNotFound, Refused, UnknownTask, WorkerNotFound
 from holdfast.job import Job, handle
-from holdfast.model.audit import VERBS, AuditRecord
+from holdfast.model.audit import VERBS, AuditRecord, BulkOperation
 from holdfast.model.cron import CronRecord
 from holdfast.model.filter import BadFilter, Filter, in_state_for, not_in_state_for, parse, text
 from holdfast.model.job import (
@@ -36,6 +36,7 @@ from holdfast.model.lifecycle import State
 from holdfast.model.record import arguments
 from holdfast.model.text import nearest
 from holdfast.store.metrics import drains_of
+from holdfast.store.reads import WINDOW as WINDOW  # that a page of jobs looks through
 from holdfast.tasks.offload import notice_loop
 from holdfast.tasks.options import (
     MAX_REASON,
@@ -216,7 +217,7 @@ def retry(
 ) -> Changed:
     """Queue every failed or cancelled job that matches the filter again, with its attempts counted from 0. `limit`:
     only so many, the oldest. `spread`: due evenly over this time, instead of all at once. `queue`: in another queue."""
-    into = {"queue": None if queue is None else queue_of("retry: queue", queue)}
+    into: dict[str, Any] = {"queue": None if queue is None else queue_of("retry: queue", queue)}
     return bulk(app, "retry", filter, reason, by, some=share("retry", limit, spread), **into)
 
 
@@ -285,41 +286,51 @@ def replay(
     return app._enqueued(bound, Enqueued(made, True))
 
 
-def preview(app: Holdfast, verb: str, filter: str) -> BulkPreview:
-    """How many jobs a verb (retry, cancel, pause, resume, change, delete) would change now, counted up to 10,000."""
+def preview(app: Holdfast, verb: str, filter: str, *, lately: bool = False) -> BulkPreview:
+    """How many jobs a verb (retry, cancel, pause, resume, change, delete) would change now, counted up to 10,000.
+    `lately`: looks only through as many of the newest jobs as a page of `jobs` does."""
     if verb not in BULK:
         raise BadArguments(f"preview: {no_such('verb', [str(verb)], BULK)}")
     which = _some(filter)
     if isinstance(which.since, timedelta):
         which = replaced(which, since=app.store.reads.now() - which.since)
     able, others = in_state_for(verb, which), not_in_state_for(verb, which)
-    jobs, refused = count_up_to(app, able), count_up_to(app, others)
-    return BulkPreview(
-        verb, text(which), min(jobs, COUNTED), min(refused, COUNTED), capped=max(jobs, refused) > COUNTED
-    )  # fmt: skip
+    window = WINDOW if lately else None
+    jobs, more = count_up_to(app, able, window=window)
+    refused, others_more = count_up_to(app, others, window=window)
+    return BulkPreview(verb, text(which), min(jobs, COUNTED), min(refused, COUNTED), capped=more or others_more)
 
 
-def count_up_to(app: Holdfast, filter: Filter | None, most: int = COUNTED) -> int:
-    """How many jobs match; a number above `most` means that there are more. None: no job can match."""
-    if filter is None:
-        return 0
-    found = 0
-    for ids in app.store.reads.matching(filter):
-        found += len(ids)
-        if found > most:
-            break
-    return found
+def count_up_to(
+    app: Holdfast, filter: Filter | None, most: int = COUNTED, *, window: int | None = None
+) -> tuple[int, bool]:
+    """How many jobs match, and whether there are, or may be, more than were counted. None: no job can match."""
+    return (0, False) if filter is None else app.store.reads.count_up_to(filter, most, window)
+
+
+def count_lately(app: Holdfast, filter: str) -> tuple[int, bool]:
+    """The same for a filter's text, among as many of the newest jobs as a page of `jobs` looks through."""
+    _checked_text(filter)
+    found, more = count_up_to(app, parse(filter), window=WINDOW)
+    return min(found, COUNTED), more
+
+
+def bulk_operations(app: Holdfast, *, limit: int = 50) -> list[BulkOperation]:
+    """The verbs on many jobs that are under way, and the newest that have ended: how far they are, by whom and why."""
+    _checked_limit("bulk_operations", limit)
+    return app.store.operator.bulk_calls.newest(limit)
 
 
 def bulk(
     app: Holdfast, verb: str, filter: str, reason: str | None, by: str | None, *, some: dict[str, Any] | None = None,
-    **parameters: Any,
+    counted: int = 0, **parameters: Any,
 ) -> Changed:  # fmt: skip
-    """Apply a verb to every job that matches the filter, or to `some` of them."""
+    """Apply a verb to every job that matches the filter, or to `some` of them. `counted`: how many they are, if
+    somebody has counted them."""
     which = _some(filter)
     parameters |= {"reason": reason_of(verb, reason), "by": by_of(verb, by)}
     if some is None:
-        return app.store.operator.bulk(verb, which, **parameters)
+        return app.store.operator.bulk(verb, which, counted=counted, **parameters)
     return app.store.operator.bulk_some(verb, which, **some, **parameters)
 
 

@@ -106,8 +106,8 @@ def _complain_of(missing: Sequence[str], besides: str = "") -> None:
 def _preview(app: Holdfast, verb: str, filter: Filter, limit: int | None = None, spread: float = 0.0) -> int:
     """Say how many jobs would change, and show some of them. Returns how many; more than CAP are not counted."""
     able = in_state_for(verb, filter)
-    count = count_up_to(app, able)
-    others = count_up_to(app, filter) - count
+    count, _ = count_up_to(app, able)
+    others = count_up_to(app, filter)[0] - count
     if able is None or not count:
         talk(f"none of {jobs_(others)} is in a state for {verb}: {_needed(verb)}" if others else "no job matches")
         if not others:
@@ -116,7 +116,11 @@ def _preview(app: Holdfast, verb: str, filter: Filter, limit: int | None = None,
     besides = f" ({others:,} more not in a state for it)" if others > 0 and count + others <= CAP else ""
     what = _capped(count)
     # Who retries what failed may not mean what was cancelled on purpose.
-    if verb == "retry" and not filter.states and (cancelled := count_up_to(app, replace(able, states=("cancelled",)))):
+    if (
+        verb == "retry"
+        and not filter.states
+        and (cancelled := count_up_to(app, replace(able, states=("cancelled",)))[0])
+    ):
         what += f" ({cancelled:,} of them cancelled; state:failed leaves those out)"
     if limit is not None and limit < count:
         what, count = f"the oldest {limit:,} of {what}", limit

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 from holdfast.model.record import Record
 
@@ -32,3 +32,22 @@ class AuditRecord(Record, frozen=True):
     asked: int
     refused: int
     ended_at: datetime | None
+
+
+class BulkOperation(Record, frozen=True):
+    """A verb on many jobs, and how it stands. `silent`: whoever performs it gives no sign, so a worker takes it over;
+    `cut short`: an error or Ctrl-C ended it, and nobody carries it on. `jobs`: how many it is about, of which `done`
+    are done; None: not known."""
+
+    call: AuditRecord
+    state: Literal["under way", "silent", "ended", "cut short"]
+    jobs: int | None
+    done: int
+    seen_at: datetime | None  # when it last gave a sign, if it has not ended
+
+    @property
+    def rate(self) -> float | None:
+        """Jobs a second."""
+        until = self.call.ended_at or self.seen_at
+        seconds = 0.0 if until is None else (until - self.call.at).total_seconds()
+        return self.done / seconds if seconds > 0 and self.done else None

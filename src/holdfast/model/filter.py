@@ -149,6 +149,11 @@ def parse(text: str) -> Filter:
     return Filter(**found)
 
 
+def words(text: str) -> list[str]:
+    """The words of a filter's text, as they were written."""
+    return [match[0].strip() for match in re.finditer(_WORD, text.strip())]
+
+
 def _encodable(text: str) -> bool:
     try:
         text.encode()

@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast.model.audit import AuditRecord
 from holdfast.model.job import Changed
-from holdfast.store.columns import JobId, Row, key_of, known
+from holdfast.store.columns import Codec, JobId, Row, key_of, known
 from holdfast.store.engine import Database, Transaction
 from holdfast.store.reads import literal
 
@@ -96,7 +96,7 @@ class Audit:
             rows = self._db.read("audit", **wanted)
         else:
             rows = self._db.read("audit_of_job", job_id=key_of(job), **wanted)
-        return [self._record(row) for row in rows]
+        return [audit_record(self._db.codec, row) for row in rows]
 
     def purge(self, *, kept: float, limit: int = 1000) -> int:
         """Forget calls of so many seconds ago, a bounded step; returns how many."""
@@ -106,14 +106,14 @@ class Audit:
                 tx.rows("purge_audit_jobs", ids=[row["id"] for row in gone])
         return len(gone)
 
-    def _record(self, row: Row) -> AuditRecord:
-        codec = self._db.codec
-        return AuditRecord(
-            **{
-                **row,
-                "id": str(row["id"]),
-                "at": known(codec.moment(row["at"])),
-                "ended_at": codec.moment(row["ended_at"]),
-                "parameters": msgspec.json.decode(codec.json(row["parameters"]) or b"{}"),
-            }
-        )
+
+def audit_record(codec: Codec, row: Row) -> AuditRecord:
+    return AuditRecord(
+        **{
+            **row,
+            "id": str(row["id"]),
+            "at": known(codec.moment(row["at"])),
+            "ended_at": codec.moment(row["ended_at"]),
+            "parameters": msgspec.json.decode(codec.json(row["parameters"]) or b"{}"),
+        }
+    )

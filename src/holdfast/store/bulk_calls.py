@@ -17,10 +17,11 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.errors import Refused, RowLocked, StoreError, StoreUnavailable, ValueRefused
+from holdfast.model.audit import BulkOperation
 from holdfast.model.filter import Filter, in_state_for, not_in_state_for, parse, text
 from holdfast.model.job import Changed
 from holdfast.model.lifecycle import REQUESTS, State
-from holdfast.store.audit import NOTHING, BegunCall, Call
+from holdfast.store.audit import NOTHING, BegunCall, Call, audit_record
 from holdfast.store.columns import JobId, Row
 from holdfast.store.engine import Database, Transaction
 from holdfast.store.reads import CHUNK, Reads
@@ -28,6 +29,7 @@ from holdfast.store.reads import CHUNK, Reads
 STEPS = 1_000  # different instants at most that retried jobs are spread over
 LOCKED = 3  # locked jobs in a chunk before we give up: each one makes us wait
 SILENT = 20.0  # seconds without a sign of its holder after which a call is carried on by somebody else
+NEWEST = 1_000  # calls of operators among which those on many jobs are looked for
 SEEN_EVERY = 1.0  # seconds between two signs of a holder that finds no jobs to change
 
 Told = Callable[[Changed], None]
@@ -35,7 +37,8 @@ Told = Callable[[Changed], None]
 
 @dataclass(frozen=True)
 class Plan:
-    """What a call does. `spread`: retried jobs are due evenly over so many seconds; `jobs`: so many of them."""
+    """What a call does. `spread`: retried jobs are due evenly over so many seconds; `jobs`: so many of them, or 0 if
+    they were not counted."""
 
     verb: str
     filter: Filter
@@ -138,6 +141,25 @@ class BulkCalls:
         call = self._begin(plan, unfit, len(ids), limit=limit, spread=plan.spread or None)
         done = self._performed(call, _chunks(ids), delays=spread_over(ids, plan.spread), told=told)
         return Changed(done.changed, done.refused + unfit.refused, done.asked)
+
+    def newest(self, limit: int) -> list[BulkOperation]:
+        """Those under way, and the newest that have ended."""
+        now = self._reads.now()
+        return [self._operation(row, now) for row in self._db.read("bulk_calls", window=NEWEST, limit=limit)]
+
+    def _operation(self, row: Row, now: datetime) -> BulkOperation:
+        codec = self._db.codec
+        under_way, remaining = row.pop("plan"), row.pop("remaining")
+        seen_at = codec.moment(row.pop("seen_at"))
+        call = audit_record(codec, row)
+        done = call.changed + call.asked
+        if under_way is None or seen_at is None:
+            return BulkOperation(call, "cut short" if call.ended_at is None else "ended", None, done, None)
+        jobs = Plan.read(codec.json(under_way) or b"").jobs or None
+        if jobs is not None and remaining is not None:
+            done = jobs - remaining
+        silent = (now - seen_at).total_seconds() > SILENT
+        return BulkOperation(call, "silent" if silent else "under way", jobs, done, seen_at)
 
     def take_silent(self) -> BulkCall | None:
         """Take over a call whose holder gives no sign any more."""

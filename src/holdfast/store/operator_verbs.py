@@ -109,11 +109,12 @@ class OperatorVerbs:
         by: str | None = None,
         *,
         told: Told | None = None,
+        counted: int = 0,
         **parameters: Any,
     ) -> Changed:
         """Pause, resume, cancel, retry, change or delete all jobs that the filter matches. `told` is called with the
-        progress."""
-        return self.bulk_calls.all(Plan(verb, filter, reason, by, parameters), told)
+        progress. `counted`: how many they are, for whoever watches it."""
+        return self.bulk_calls.all(Plan(verb, filter, reason, by, parameters, jobs=counted), told)
 
     def bulk_some(
         self,

@@ -368,6 +368,16 @@ class Reads:
         """How many jobs the filter matches. Looks through all of them, a bounded number at a time."""
         return count(self._db, filter)
 
+    def count_up_to(self, filter: Filter, most: int, window: int | None = None) -> tuple[int, bool]:
+        """How many jobs match, and whether there may be more: it stops when it has counted more than `most`, or looked
+        through the newest `window` ids."""
+        found, more = 0, False
+        for ids, reached in _found(self._db, filter, LAST, limit=STEP, window=window):
+            found, more = found + len(ids), reached is not None
+            if found > most:
+                return found, True
+        return found, more
+
     def depths(self) -> list[Depth]:
         """How much waits, runs and failed, by queue and task; counted up to a cap."""
         return depths(self._db)

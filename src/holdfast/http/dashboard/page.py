@@ -48,6 +48,14 @@ class Page:
 
 
 @dataclass(frozen=True)
+class Fragment(Page):
+    """A piece that a page asks for when it needs it: its template stands alone, and has no links, since they would lead
+    from the page that shows it. `alone`: it may take long, so it is read on a thread of its own, and not shared."""
+
+    alone: bool = False
+
+
+@dataclass(frozen=True)
 class Doing:
     """What somebody asked for with a form: who, where, and its fields."""
 
@@ -64,11 +72,12 @@ class Doing:
 
 @dataclass(frozen=True)
 class Done:
-    """What to say about it, on the page that is shown next: `to`, from the root, or where the form was."""
+    """What to say about it, if anything, on the page that is shown next: `to`, from the root, or where the form was."""
 
     said: str
     to: str | None = None
     wrong: bool = False  # it was refused
+    kept: Mapping[str, str] | None = None  # the page `to` is the answer itself, with these values: what somebody typed
 
 
 @dataclass(frozen=True)

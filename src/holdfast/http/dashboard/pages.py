@@ -3,17 +3,34 @@ roles are made from it."""
 
 from __future__ import annotations
 
-from holdfast.http.dashboard import overview, queues
-from holdfast.http.dashboard.page import Action, Page
+from holdfast.http.dashboard import bulk, errors, job, jobs, overview, queues
+from holdfast.http.dashboard.page import Action, Fragment, Page
 
 PAGES = (
     Page("overview", "/", overview.load, overview.OverviewQuery),
     Page("queues", "/queues", queues.load),
+    Page("jobs", "/jobs", jobs.load, jobs.JobsQuery),
+    Page("job", "/jobs/{id}", job.load),
+    Page("replay", "/jobs/{id}/replay", job.edit, role="operator", tick=0),
+    Page("errors", "/errors", errors.load, errors.ErrorsQuery, tick=5.0),
+    Page("group", "/errors/{group}", errors.group, tick=5.0),
+    Page("bulk", "/bulk", bulk.load, tick=1.0),
+    Page("bulk_new", "/bulk/new", bulk.new, bulk.NewQuery, role="operator", tick=0),
+)
+
+FRAGMENTS = (
+    Fragment("suggestions", "/jobs/suggest", jobs.suggest, jobs.FilterQuery),
+    Fragment("count", "/jobs/count", jobs.count, jobs.FilterQuery),
+    Fragment("now", "/jobs/{id}/now", job.now, job.StackQuery, role="operator", alone=True),
 )
 
 ACTIONS = (
     Action("/queues/pause", queues.pause),
     Action("/queues/resume", queues.resume),
+    Action("/jobs/choose", jobs.choose),
+    Action("/jobs/{id}/do", job.act),
+    Action("/jobs/{id}/replay", job.replay),
+    Action("/bulk/start", bulk.start),
 )
 
 

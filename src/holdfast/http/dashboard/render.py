@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
@@ -17,6 +18,7 @@ from markupsafe import Markup
 
 from holdfast.harmless import harmless
 from holdfast.http.dashboard.page import Offer
+from holdfast.http.dashboard.shown import compact, cut, told
 from holdfast.model.access import ROLES, Access, suffices
 from holdfast.model.durations import relative_to, short_duration
 from holdfast.model.filter import quoted
@@ -35,6 +37,8 @@ MENU = (  # what the navigation shows: name, path, title, the key after `g`
     ("audit", "audit", "Audit", "a"),
 )
 
+WITHIN = {"job": "jobs", "replay": "jobs", "group": "errors", "bulk_new": "bulk"}  # pages below those of the menu
+
 
 @cache
 def environment() -> jinja2.Environment:
@@ -43,19 +47,20 @@ def environment() -> jinja2.Environment:
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
     made.filters |= {
-        "ago": ago, "count": count, "duration": duration, "instant": instant, "milliseconds": milliseconds,
-        "plain": plain, "pretty": pretty,
+        "ago": ago, "compact": compact, "count": count, "cut": cut, "duration": duration,
+        "instant": instant, "instants": instants, "lines": lines,
+        "milliseconds": milliseconds, "plain": plain, "pretty": pretty, "told": told,
     }  # fmt: skip
-    made.globals |= {"asset": asset, "menu": MENU, "query": query, "filter_of": filter_of}
+    made.globals |= {"asset": asset, "menu": MENU, "within": WITHIN, "query": query, "filter_of": filter_of}
     return made
 
 
 def page(
     name: str, view: Mapping[str, Any], *, base: str, access: Access, here: str, live: str | None,
-    said: tuple[str, bool] | None, signed_in: bool, offers: Sequence[Offer] = (),
+    said: tuple[str, bool] | None, signed_in: bool, origin: str, offers: Sequence[Offer] = (),
 ) -> str:  # fmt: skip
     """A whole page. `base` leads from it to the root, `here` from the root to it; `live`: where it can be watched;
-    `said`: what became of the form that led here, and whether it was refused."""
+    `said`: what became of the form that led here, and whether it was refused; `origin`: the address of our root."""
     seen = digest(part(name, view, base=base, access=access)) if live else ""
     return _rendered(
         name,
@@ -70,12 +75,23 @@ def page(
         signed_in=signed_in,
         offers=offers,
         whole=True,
+        origin=origin,
     )
 
 
 def part(name: str, view: Mapping[str, Any], *, base: str, access: Access) -> str:
     """Only what changes of a page. It has instants instead of `3s ago`, so that time alone does not change it."""
     return _rendered(name, view, access, layout="part.html", base=base, whole=False)
+
+
+def fragment(name: str, view: Mapping[str, Any], *, access: Access) -> str:
+    """A piece of a page."""
+    return _rendered(name, view, access, whole=True)
+
+
+def refusal(detail: str) -> str:
+    """What stands in place of a piece that can't be had."""
+    return Markup('<p class="said wrong" role="alert">{}</p>').format(plain(detail))
 
 
 def problem(detail: str, number: str, title: str, *, base: str, here: str, sign_in: bool) -> str:
@@ -119,6 +135,11 @@ def plain(text: object) -> str:
     return harmless(str(text))
 
 
+def lines(text: str) -> str:
+    """A text of somebody else's over several lines."""
+    return harmless(text, lines=True)
+
+
 def instant(at: datetime | None) -> str:
     """For people who want it exactly."""
     return "" if at is None else f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
@@ -132,6 +153,21 @@ def ago(context: jinja2.runtime.Context, at: datetime | None) -> Markup:
         return Markup("")
     text = relative_to(context["now"], at) if context["whole"] else instant(at)
     return Markup('<time datetime="{}" title="{}">{}</time>').format(at.isoformat(), instant(at), text)
+
+
+@jinja2.pass_context
+def instants(context: jinja2.runtime.Context, text: str) -> Markup:
+    """A text of ours that names instants with how far they are: these are written as `ago` does, so that they stay
+    true while nothing is sent."""
+    pieces = re.split(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) UTC \([^()]*\)", text)
+    said = Markup("")
+    for n, piece in enumerate(pieces):
+        if n % 2:
+            at = datetime.fromisoformat(piece).replace(tzinfo=UTC)
+            said += Markup("{} ({})").format(instant(at), ago(context, at))
+        else:
+            said += Markup("{}").format(plain(piece))
+    return said
 
 
 def count(number: int, capped: bool = False) -> str:

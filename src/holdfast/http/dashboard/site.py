@@ -23,12 +23,13 @@ from starlette.routing import Route
 from holdfast.errors import BadArguments, HoldfastError, RequestRefused, StoreError
 from holdfast.http import bodies
 from holdfast.http.dashboard import render
-from holdfast.http.dashboard.page import Action, Doing, Done, Look, Offer, Page
-from holdfast.http.dashboard.pages import ACTIONS, PAGES, page_at
+from holdfast.http.dashboard.page import Action, Doing, Done, Fragment, Look, Offer, Page
+from holdfast.http.dashboard.pages import ACTIONS, FRAGMENTS, PAGES, page_at
 from holdfast.http.dashboard.views import Views
 from holdfast.http.gate import COOKIE, Gate
 from holdfast.http.problems import HEADERS, detail_of, status_of
 from holdfast.model.access import Access
+from holdfast.tasks.offload import in_long_thread
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
@@ -55,6 +56,7 @@ class Site:
 
     def routes(self) -> list[Route]:
         return [
+            *(Route(piece.path, self._answering(self._fragment, piece)) for piece in FRAGMENTS),
             *(Route(page.path, self._answering(self._page, page)) for page in PAGES),
             *(
                 Route(action.path, self._answering(self._act, action), methods=["POST"])
@@ -88,12 +90,24 @@ class Site:
         html = render.page(
             page.name, view, base=_base(request), access=access, said=_said(request),
             live=f"live{render.query(view=here)}" if page.tick else None, here=here,
-            signed_in=COOKIE in request.cookies, offers=self._offers,
+            signed_in=COOKIE in request.cookies, origin=_origin(request), offers=self._offers,
         )  # fmt: skip
         answer = Response(html, headers=PAGE_HEADERS, media_type="text/html")
         if SAID in request.cookies:
             answer.delete_cookie(SAID, path=_root(request))
         return answer
+
+    async def _fragment(self, request: Request, piece: Fragment) -> Response:
+        try:
+            access = await self._admitted(request, piece)
+            key, load = self._loading(piece, request.path_params, dict(request.query_params))
+            view = await (in_long_thread(self._app, load) if piece.alone else self._of_loop().get(key, load))
+            html, status = render.fragment(piece.name, view, access=access), 200
+        except HoldfastError as error:
+            if status_of(error) == HTTPStatus.INTERNAL_SERVER_ERROR:
+                raise
+            html, status = render.refusal(detail_of(error)), status_of(error)
+        return Response(html, status, PAGE_HEADERS, media_type="text/html")
 
     async def _live(self, request: Request, _: None) -> Response:
         """A page's changing part: at once if it looks different from what the client has, then whenever it changes."""
@@ -165,10 +179,34 @@ class Site:
             done = Done(detail_of(error), wrong=True)
         self._of_loop().forget()
         to = _of_ours(done.to if done.to is not None else back)
+        if done.kept is not None:
+            return await self._again(request, access, done, to)
         answer = RedirectResponse(_base(request) + (to[1:] or "."), status_code=303, headers=HEADERS)
+        if not done.said:
+            return answer
         said = base64.urlsafe_b64encode(json.dumps([done.said[:1000], done.wrong]).encode()).decode()
         answer.set_cookie(SAID, said, path=_root(request), httponly=True, samesite="strict", max_age=60)
         return answer
+
+    async def _again(self, request: Request, access: Access, done: Done, to: str) -> Response:
+        """The page with the form, and what was typed there."""
+        found = page_at(to)
+        assert found is not None
+        page, path = found
+        view = {**await self._view(page, path, {}), **(done.kept or {})}
+        html = render.page(
+            page.name,
+            view,
+            base=_base(request),
+            access=access,
+            said=None,
+            live=None,
+            here=to,
+            signed_in=COOKIE in request.cookies,
+            origin=_origin(request),
+            offers=self._offers,
+        )
+        return Response(html, HTTPStatus.UNPROCESSABLE_ENTITY, PAGE_HEADERS, media_type="text/html")
 
     # -- who ---------------------------------------------------------------------------------------------------------
 
@@ -253,6 +291,11 @@ def _of_ours(place: str) -> str:
 def _here(request: Request) -> str:
     query = request.url.query
     return (_path(request) or "/") + (f"?{query}" if query else "")
+
+
+def _origin(request: Request) -> str:
+    """Where we are, for commands that are copied."""
+    return str(request.base_url).rstrip("/")
 
 
 def _base(request: Request) -> str:
