@@ -9,7 +9,7 @@ from starlette.requests import Request
 
 from holdfast import Access, BadArguments, BadSettings, Holdfast
 from holdfast.http.api import api
-from holdfast.http.dashboard.pages import ACTIONS, PAGES
+from holdfast.http.dashboard.pages import ACTIONS, FRAGMENTS, PAGES
 from holdfast.http.gate import COOKIE, Gate
 from holdfast.http.routes import ROUTES, Route
 from holdfast.model.access import ROLES, Role, digest_of, suffices
@@ -327,19 +327,38 @@ OPERATE = {"operator", "admin"}
 MAY_SEE: dict[str, set[str]] = {
     "/": LOOK,
     "/queues": LOOK,
+    "/jobs": LOOK,
+    "/jobs/{id}": LOOK,
+    "/jobs/{id}/replay": OPERATE,
+    "/errors": LOOK,
+    "/errors/{group}": LOOK,
+    "/bulk": LOOK,
+    "/bulk/new": OPERATE,
+}
+MAY_ASK: dict[str, set[str]] = {  # for a piece of a page
+    "/jobs/suggest": LOOK,
+    "/jobs/count": LOOK,
+    "/jobs/{id}/now": OPERATE,
 }
 MAY_DO: dict[str, set[str]] = {
     "/queues/pause": OPERATE,
     "/queues/resume": OPERATE,
+    "/jobs/choose": OPERATE,
+    "/jobs/{id}/do": OPERATE,
+    "/jobs/{id}/replay": OPERATE,
+    "/bulk/start": OPERATE,
 }
 FORM: dict[str, dict[str, str]] = {  # what a form needs so that it changes something
     "/queues/pause": {"queue": "mail"},
     "/queues/resume": {"queue": "mail"},
+    "/jobs/{id}/do": {"verb": "pause"},
+    "/jobs/{id}/replay": {"args": "{}"},
+    "/bulk/start": {"verb": "pause", "filter": "state:queued"},
 }
 
 
 def test_every_page_and_every_form_says_who_may_use_it() -> None:
-    for may, there in ((MAY_SEE, PAGES), (MAY_DO, ACTIONS)):
+    for may, there in ((MAY_SEE, PAGES), (MAY_ASK, FRAGMENTS), (MAY_DO, ACTIONS)):
         assert may.keys() == {one.path for one in there}
         for one in there:
             assert {role for role in ROLES if suffices(role, one.role)} == may[one.path]
@@ -369,6 +388,22 @@ def test_every_role_at_every_page_and_its_live_part(tasked: Holdfast, path: str)
             assert status == (401 if who == "nobody" else 403)
             assert ask.get("/live", params={"view": place}, headers=cookie).status_code == status
     assert seen == MAY_SEE[path]
+
+
+@pytest.mark.parametrize("path", MAY_ASK)
+def test_every_role_at_every_piece_of_a_page(tasked: Holdfast, path: str) -> None:
+    keys = {role: tasked.create_api_key(role, role) for role in ROLES}
+    ask = Ask(tasked.asgi())
+    place = filled(path, tasked)
+    seen = set()
+    for who in (*ROLES, "nobody"):
+        cookie = {"Cookie": f"{COOKIE}={keys[who]}"} if who in keys else {}
+        status = ask.get(place, headers=cookie).status_code
+        if status in (200, 409):  # a job that does not run does nothing
+            seen.add(who)
+        else:
+            assert status == (401 if who == "nobody" else 403)
+    assert seen == MAY_ASK[path]
 
 
 @pytest.mark.parametrize("path", MAY_DO)

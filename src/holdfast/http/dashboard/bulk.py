@@ -41,8 +41,8 @@ _under_way: set[asyncio.Future[Changed]] = set()  # the event loop itself does n
 
 
 class NewQuery(msgspec.Struct, frozen=True):
-    verb: str = ""
-    filter: str = ""
+    verb: str = "retry"
+    filter: str = "state:failed"
     limit: str = ""
     spread: str = ""
     back: str = "/jobs"

@@ -8,11 +8,11 @@ from typing import Any
 
 import msgspec
 
-from holdfast.errors import JobNotFound
+from holdfast.errors import JobNotFound, RequestRefused
 from holdfast.http.dashboard.page import Look
 from holdfast.http.dashboard.shown import row_of
 from holdfast.http.dashboard.tracebacks import parts
-from holdfast.model.filter import parse
+from holdfast.model.filter import BadFilter, parse
 from holdfast.model.job import ErrorGroup
 
 LISTED = 100
@@ -41,7 +41,10 @@ def group(look: Look) -> dict[str, Any]:
     """One group: an example in full, and the newest of its jobs."""
     id = look.path["group"]
     failed, retrying = f"state:failed group:{id}", f"{TRIED} group:{id}"
-    parse(failed)  # names what is no group
+    try:
+        parse(failed)
+    except BadFilter as error:
+        raise RequestRefused(error.message, status=404, number="HF1510") from None
     found: ErrorGroup | None = next(iter(look.app.error_groups(failed, limit=1)), None)
     tried: ErrorGroup | None = next(iter(look.app.error_groups(retrying, limit=1)), None)
     now = look.app.store.reads.now()
