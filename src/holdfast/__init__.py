@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from holdfast.job import Job
     from holdfast.model.access import Access, ApiKey
     from holdfast.model.alerts import Alert
-    from holdfast.model.audit import AuditRecord
+    from holdfast.model.audit import AuditRecord, BulkOperation
     from holdfast.model.content_key import content_key
     from holdfast.model.cron import CronRecord
     from holdfast.model.drain import Drain
@@ -94,6 +94,7 @@ __all__ = [
     "BadName",
     "BadSettings",
     "Bound",
+    "BulkOperation",
     "BulkPreview",
     "Cancel",
     "Changed",
@@ -182,6 +183,7 @@ _HOMES = {
     "BadFilter": "model.filter",
     "BadName": "model.text",
     "Bound": "tasks.task",
+    "BulkOperation": "model.audit",
     "BulkPreview": "model.job",
     "Changed": "model.job",
     "CronRecord": "model.cron",

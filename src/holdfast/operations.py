@@ -298,7 +298,9 @@ def preview(app: Holdfast, verb: str, filter: str, *, lately: bool = False) -> B
     window = WINDOW if lately else None
     jobs, more = count_up_to(app, able, window=window)
     refused, others_more = count_up_to(app, others, window=window)
-    return BulkPreview(verb, text(which), min(jobs, COUNTED), min(refused, COUNTED), capped=more or others_more)
+    return BulkPreview(verb, text(which), min(jobs, COUNTED), min(refused, COUNTED),
+        capped=more or others_more or max(jobs, refused) > COUNTED,
+    )  # fmt: skip
 
 
 def count_up_to(

@@ -1,0 +1,3 @@
+from tests.http.dashboard.looking import looking, viewing
+
+__all__ = ["looking", "viewing"]
