@@ -34,6 +34,9 @@ $(VENV)/ready-audit: $(VENV)/ready
 demo: $(VENV)/ready ## watch a few thousand jobs survive a killed worker (SQLite, under a minute)
 	$(BIN)/holdfast demo
 
+dev: $(VENV)/ready ## open the dashboard on a live load, with a button that kills a worker; PORT=8000
+	$(BIN)/holdfast demo --ui --port $(or $(PORT),8000)
+
 examples: $(VENV)/ready ## play the scenes of the example applications, each on a fresh SQLite file (half a minute)
 	$(BIN)/python -m examples.claim_check scene
 
@@ -112,4 +115,4 @@ bench-long: $(VENV)/ready ## also million-row tables, memory and a pinned snapsh
 bench-peers: $(VENV)/ready ## measure other job systems beside ours, in turns: who wins each row (about 20 minutes)
 	$(BIN)/python -m bench.peers
 
-.PHONY: help demo examples check lock audit sbom chaos chaos-stops mutants mutants-chaos docs test test-15 test-16 test-ha test-fast test-pythons bench bench-long bench-peers fuzz
+.PHONY: help demo dev examples check lock audit sbom chaos chaos-stops mutants mutants-chaos docs test test-15 test-16 test-ha test-fast test-pythons bench bench-long bench-peers fuzz

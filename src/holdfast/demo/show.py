@@ -161,6 +161,7 @@ class Demo:
         say(f"  recovered  {recovered:>6,}  jobs of the killed worker")
         say(f"  lost       {lost:>6,}")
         say(f"  doubled    {doubled:>6,}  of {charged:,} effects written together with their success")
+        say("\nNow kill one yourself, in the dashboard: `make dev`, or `holdfast demo --ui`")
         return 1 if lost or doubled else 0
 
     def _states(self) -> Counter[State]:
