@@ -69,9 +69,9 @@ def _measure_engine(target: Target, sizes: Sizes) -> Figures:
     for n in range(sizes.rounds):
         _say(f"{target.engine}: an adopted table, round {n + 1} of {sizes.rounds}")
         target.fresh()
-        readings.add("drain_native", drain(target, target.fill(sizes.jobs)).rate)
-        readings.add("drain_adopted", adopted_drain(target, sizes.jobs))
-        readings.add("drain_beside_adopted", drain_beside(target, sizes.jobs))
+        readings.add("drain_native", drain(target, target.fill(sizes.compared)).rate)
+        readings.add("drain_adopted", adopted_drain(target, sizes.compared))
+        readings.add("drain_beside_adopted", drain_beside(target, sizes.compared))
         readings.add("foreign_insert", foreign_insert(target, sizes.jobs))
         readings.add("adopted_pickup_ms", commit_to_start(target, sizes.pickups))
     leave(target)
