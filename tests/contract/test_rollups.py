@@ -346,10 +346,22 @@ def rows(settings: Settings, table: str) -> int:
 
 
 def test_each_fold_is_a_bounded_step(store: Store) -> None:
-    for _ in range(7):
-        a_queued_job(store)
+    for n in range(7):
+        a_queued_job(store, queue=f"q{n}")
     assert [store.rollups.fold(limit=3) for _ in range(4)] == [3, 3, 1, 0]
     assert told(store) == {"enqueued": 7}
+
+
+def test_jobs_that_others_insert_one_by_one_in_a_minute_are_one_delta_on_sqlite(
+    store: Store, settings: Settings, clock: Clock
+) -> None:
+    """Folding them takes longer than making them."""
+    for n in range(12):
+        a_queued_job(store, queue="other" if n == 5 else "default")
+        clock.advance(9)
+    if settings.url.startswith("sqlite"):
+        assert rows(settings, "deltas") == 4, "two minutes, and the other queue's in the middle of the first"
+    assert told(store) == {"enqueued": 12}
 
 
 def test_however_much_happens_few_rows_are_kept(store: Store, settings: Settings, clock: Clock) -> None:

@@ -47,17 +47,17 @@ class InStep:
     def _is_to_be_walked(self, db: sqlite3.Connection, name: str) -> bool:
         return any(other == name and to is not None for other, _, _, _, to in self._adopting.read(db))
 
-    def ready(self, db: sqlite3.Connection, ids: list[int]) -> list[int]:
-        """In an open transaction: those of these jobs that may be claimed, with the latest values of their rows. If the
-        row of another says something else, that was missed, and the job follows it now."""
+    def unready(self, db: sqlite3.Connection, ids: list[int]) -> set[int]:
+        """In an open transaction: those of these jobs of rows that may not be claimed. The others have the latest
+        values of their rows now. If the row of one says something else, that was missed, and the job follows it now."""
         unready = set[int]()
-        for found in self._adopting.workable:
+        for found in self._adopting.workable if ids else ():
             missed = [row["id"] for row in self._db.rows(db, found.follow.unready, {"ids": ids})]
             if missed:
                 self._follow(db, found, missed)
                 unready.update(missed)
             self._db.rows(db, found.follow.latest_args, {"ids": ids})
-        return [id for id in ids if id not in unready] if unready else ids
+        return unready
 
     def _follow(self, db: sqlite3.Connection, found: SourceSql, ids: list[int]) -> None:
         rows = [row["source_id"] for row in self._db.rows(db, self._db.statements["source_rows"], {"ids": ids})]

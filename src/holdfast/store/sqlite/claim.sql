@@ -19,16 +19,16 @@ select (select min((select j.ready_at from @jobs j @by_ready where @in_lane(j, l
        (select filter_version from @meta) as filter_version
 
 -- name: lane_jobs
--- The next due jobs of some lanes, each after the job named with it, as one JSON document: what orders them, and whether
--- they may be claimed ahead of a free slot.
+-- The next due jobs of some lanes, each after the job named with it, as one JSON document: what orders them, whether they
+-- may be claimed ahead of a free slot, and whether they are rows of an adopted table.
 with lane (queue, task, priority, after_at, after_id) as materialized (
     select json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(value, '$[2]'),
            json_extract(value, '$[3]'), json_extract(value, '$[4]')
       from json_each(:lanes)
 )
 select json_group_array(json((
-           select json_group_array(json_array(-priority, ready_at, id, fresh))
-             from (select j.priority, j.ready_at, j.id, @fresh(j) as fresh
+           select json_group_array(json_array(-priority, ready_at, id, fresh, adopted))
+             from (select j.priority, j.ready_at, j.id, @fresh(j) as fresh, j.source is not null as adopted
                      from @jobs j @by_ready
                     where @in_lane(j, lane) and @due(j) and (j.ready_at, j.id) > (lane.after_at, lane.after_id)
                     order by j.ready_at, j.id

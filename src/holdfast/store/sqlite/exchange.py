@@ -26,7 +26,8 @@ from holdfast.store.sqlite.database import SqliteDatabase
 PUT_OFF = 1.0  # seconds for which a job waits whose row can't be taken
 DOCUMENT = 200  # jobs read in one document: their arguments may be long
 
-Found = tuple[int, str, int, int]  # a due job: -priority, due time, id; whether it may be claimed ahead of a slot
+# A due job: -priority, due time, id; whether it may be claimed ahead of a slot; whether it is an adopted row.
+Found = tuple[int, str, int, int, int]
 
 
 class SqliteTrips:
@@ -65,8 +66,8 @@ class SqliteExchange:
                 wants = None
             if wants is not None and not finished and not drained:
                 # An empty poll takes no write lock, unless adopted tables have to be looked at.
-                ids, done.claimed = self._choose(connection.db, _one(wants))
-                if not ids and not connection.schema_was_changed():
+                found, done.claimed = self._choose(connection.db, _one(wants))
+                if not found and not connection.schema_was_changed():
                     return done
             if finished or drained or wants is not None:
                 with connection.writing() as db:
@@ -136,9 +137,12 @@ class SqliteExchange:
 
     def _claim(self, db: sqlite3.Connection, wants: Wants) -> tuple[list[int], Claimed]:
         """Take the jobs chosen, under one lease; returns their ids, and what else there is to report."""
-        ids, chosen = self._choose(db, wants)
+        found, chosen = self._choose(db, wants)
+        ids = [id for _, _, id, _, _ in found]
         if ids:
-            ready = self._take(db, self._in_step.ready(db, ids), {"fence": wants.fence, "worker": wants.worker})
+            unready = self._in_step.unready(db, [id for _, _, id, _, adopted in found if adopted])
+            ready = [id for id in ids if id not in unready] if unready else ids
+            ready = self._take(db, ready, {"fence": wants.fence, "worker": wants.worker})
             lease = {
                 "fence": wants.fence, "worker": wants.worker, "lease": wants.lease, "held": wants.held + len(ready),
                 "ids": sorted(ready),
@@ -173,7 +177,7 @@ class SqliteExchange:
             raise OutcomeUnknown(f"{self._db.path}: jobs were claimed and could not be read: {error}") from error
         return [taken[id] for id in ids if id in taken]
 
-    def _choose(self, db: sqlite3.Connection, wants: Wants) -> tuple[list[int], Claimed]:
+    def _choose(self, db: sqlite3.Connection, wants: Wants) -> tuple[list[Found], Claimed]:
         """Which jobs this worker would take now, the most urgent first: priority, then due time, then id."""
         statements, clock = self._db.statements, self._db.clock()
         now = stored(clock)
@@ -188,9 +192,9 @@ class SqliteExchange:
         n = wants.limit + wants.ahead
         picked = self._first(db, due, n)
         # The first `limit` may be any; those claimed ahead of a free slot must be fresh (as in PostgreSQL's taken.sql).
-        ids = [id for rank, (_, _, id, fresh) in enumerate(picked) if rank < wants.limit or fresh]
-        passed = len(ids) < len(picked)
-        return ids, Claimed(next_due=next_due, passed=passed, filter_version=later["filter_version"])
+        found = [one for rank, one in enumerate(picked) if rank < wants.limit or one[3]]
+        passed = len(found) < len(picked)
+        return found, Claimed(next_due=next_due, passed=passed, filter_version=later["filter_version"])
 
     def _first(self, db: sqlite3.Connection, due: list[Row], n: int) -> list[Found]:
         """The first n of all lanes together. Lower priorities are read only if the higher ones have too few."""
@@ -220,7 +224,7 @@ class SqliteExchange:
                 if len(found) < many:
                     return
                 many = min(n, many * 4)
-                _, after_at, after_id, _ = found[-1]
+                _, after_at, after_id, _, _ = found[-1]
                 [found] = read([[*start[:3], after_at, after_id]], many)
 
         return [jobs(start, found) for start, found in zip(starts, read(starts, few), strict=True)]

@@ -135,9 +135,16 @@ create table @rollups (
     primary key (grain, at, queue, task, what, detail)
 );
 
+-- Jobs of one statement of theirs, as the rows of an adopted table are: one delta, if they are of the same minute. To fold
+-- a delta for each takes longer than to make the job.
 create trigger @jobs_enqueued after insert on @jobs when new.counted is null
 begin
-    insert into @deltas (at, n, queue, task, what) values (new.created_at, 1, new.queue, new.task, 'enqueued');
+    update @deltas set n = n + 1
+     where id = (select max(id) from @deltas) and what = 'enqueued' and queue = new.queue and task = new.task
+       and substr(at, 1, 16) = substr(new.created_at, 1, 16);
+
+    insert into @deltas (at, n, queue, task, what)
+    select new.created_at, 1, new.queue, new.task, 'enqueued' where changes() = 0;
 end;
 
 -- All other changes of state but two: claims and the successes that workers record count nothing, or by a statement of
