@@ -218,3 +218,12 @@ def test_an_error_without_a_place_is_one_of_its_task() -> None:
     assert late.at("mail").fingerprint != late.at("report").fingerprint
     placed = Error("E", "m", place="shop.pay")
     assert placed.at("mail") is placed
+
+
+def test_the_demonstration_plays_a_users_part() -> None:
+    """It is what people see first: its errors must look like theirs will."""
+    from holdfast.demo import live_app
+
+    with pytest.raises(ConnectionError) as caught:
+        live_app.read_prices(3, time.time())
+    assert place_of(caught.value.__traceback__) == "holdfast.demo.live_app.read_prices"

@@ -36,6 +36,7 @@ _LIST = r"#(?:[.,:;/+-]{0,3}\s?#)+"  # 1.5, 10:30, 1, 2, 3
 _SPACE = r"\s+"
 
 _HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_DEMO = _HERE + "demo" + os.sep  # plays a user's part
 _LIBRARY = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
 _INSTALLED = r"[/\\](?:site|dist)-packages[/\\]"
 
@@ -91,6 +92,8 @@ def from_users_code(traceback: TracebackType | None) -> TracebackType | None:
 def _origin(file: str) -> Literal["python", "installed", "own"]:
     """Where code comes from. Ours counts as Python's: neither is the user's."""
     file = file if file.startswith("<") else os.path.abspath(file)
+    if file.startswith(_DEMO):
+        return "own"
     if file.startswith(("<frozen ", _HERE)):
         return "python"
     if re.search(_INSTALLED, file):

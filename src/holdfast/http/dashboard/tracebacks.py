@@ -13,6 +13,7 @@ import holdfast
 _FRAME = r'(?P<margin>\s*(?:\| ?)*\s*)File "(?P<file>.*)", line (?P<line>\d+), in (?P<name>.*)'
 _INSTALLED = r"[/\\](?:site|dist)-packages[/\\]"
 _OURS = str(Path(holdfast.__file__).parent) + os.sep
+_DEMO = _OURS + "demo" + os.sep  # plays a user's part
 _LIBRARY = os.path.dirname(os.__file__) + os.sep
 _ELSEWHERE = r"[/\\]lib[/\\]python3\.\d+[/\\]"  # the standard library of the machine where it ran
 LONGEST = 400  # frames that are shown
@@ -77,6 +78,8 @@ def parts(traceback: str) -> list[Part]:
 
 
 def _is_mine(file: str) -> bool:
+    if file.startswith(_DEMO):
+        return True
     if file.startswith("<") or re.search(_INSTALLED, file) or re.search(_ELSEWHERE, file):
         return False
     return not file.startswith((_OURS, _LIBRARY))
