@@ -60,7 +60,6 @@ def load(look: Look) -> dict[str, Any]:
             query.filter, following, ".".join([*trail, query.before or "0"][-TRAIL:])
         ),
         "newer": address(query.filter, *_newer(trail)) if query.before else None,
-        "here": address(query.filter, query.before, query.trail),
         "verbs": BULK, "window": WINDOW,
     }  # fmt: skip
 

@@ -50,9 +50,10 @@ class Page:
 @dataclass(frozen=True)
 class Fragment(Page):
     """A piece that a page asks for when it needs it: its template stands alone, and has no links, since they would lead
-    from the page that shows it. `alone`: it may take long, so it is read on a thread of its own, and not shared."""
+    from the page that shows it. `asks`: a worker is asked, which may take long and writes, so it is neither shared nor
+    read as pages are."""
 
-    alone: bool = False
+    asks: bool = False
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ PAGES = (
 FRAGMENTS = (
     Fragment("suggestions", "/jobs/suggest", jobs.suggest, jobs.FilterQuery),
     Fragment("count", "/jobs/count", jobs.count, jobs.FilterQuery),
-    Fragment("now", "/jobs/{id}/now", job.now, job.StackQuery, role="operator", alone=True),
+    Fragment("now", "/jobs/{id}/now", job.now, job.StackQuery, role="operator", asks=True),
 )
 
 ACTIONS = (

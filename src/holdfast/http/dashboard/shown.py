@@ -9,8 +9,9 @@ import msgspec
 
 from holdfast.errors import UnknownTask
 from holdfast.model.durations import short_duration
+from holdfast.model.filter import quoted
 from holdfast.model.job import JobRecord, Progress
-from holdfast.model.lifecycle import FINISHED, REQUESTS, State
+from holdfast.model.lifecycle import FINISHED, REQUESTS, UNFINISHED, State
 from holdfast.model.record import shown
 
 if TYPE_CHECKING:
@@ -110,11 +111,21 @@ def verbs_for(app: Holdfast, job: JobRecord) -> list[str]:
             verbs = ["retry", "delete"]
         case _:
             verbs = ["delete"]
+    if "retry" in verbs and _key_is_taken(app, job):
+        verbs.remove("retry")
     if adopted and "delete" in verbs:
         verbs.remove("delete")
     if not adopted and declared(app, job.task):
         verbs.append("replay")
     return verbs
+
+
+def _key_is_taken(app: Holdfast, job: JobRecord) -> bool:
+    """Did its key go to another job that has not finished? Equal jobs are not unfinished at the same time."""
+    if job.key is None or job.holds_key:
+        return False
+    unfinished = ",".join(sorted(UNFINISHED))
+    return bool(app.jobs(f"task:{quoted(job.task)} key:{quoted(job.key)} state:{unfinished}", limit=1))
 
 
 def declared(app: Holdfast, task: str) -> bool:

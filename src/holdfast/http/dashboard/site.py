@@ -101,11 +101,9 @@ class Site:
         try:
             access = await self._admitted(request, piece)
             key, load = self._loading(piece, request.path_params, dict(request.query_params))
-            view = await (in_long_thread(self._app, load) if piece.alone else self._of_loop().get(key, load))
+            view = await (in_long_thread(self._app, load) if piece.asks else self._of_loop().get(key, load))
             html, status = render.fragment(piece.name, view, access=access), 200
         except HoldfastError as error:
-            if status_of(error) == HTTPStatus.INTERNAL_SERVER_ERROR:
-                raise
             html, status = render.refusal(detail_of(error)), status_of(error)
         return Response(html, status, PAGE_HEADERS, media_type="text/html")
 
@@ -152,7 +150,9 @@ class Site:
             given = msgspec.convert(known, page.query, strict=False)
         except msgspec.ValidationError as error:
             raise BadArguments(f"the address: {error}") from None
-        look = Look(self._app._looking, path, given)
+        # What asks a worker writes down the question; all else only reads.
+        asks = isinstance(page, Fragment) and page.asks
+        look = Look(self._app if asks else self._app._looking, path, given)
 
         def load() -> dict[str, Any]:
             return {"now": look.app.store.reads.now(), **page.load(look)}
