@@ -111,20 +111,18 @@ class Walk:
     def _ask(self, url: str) -> Answer:
         """On a thread of its own."""
         try:
-            chain = self._fetcher.follow(httpx2.URL(url), MOST_REDIRECTS, kinds=HTML)
-        except Refused as refused:
-            if refused.code in ("TOO_LARGE", "KIND"):  # it is there
+            page = Page(self._fetcher.follow(httpx2.URL(url), MOST_REDIRECTS, kinds=HTML))
+            if page.reply.status >= 400:
+                status = page.reply.status
+                return Answer(url, f"answers {status}", status >= 500 or status == 429, status in UNCLEAR)
+            if page.reply.kind not in HTML or not same_site(page.url, self._start):
                 return Answer(url)
-            return Answer(
-                url, f"can't be had: {refused.reason}", again=not refused.permanent, unclear=refused.code == "PRIVATE"
-            )
-        page = Page(chain)
-        if page.reply.status >= 400:
-            status = page.reply.status
-            return Answer(url, f"answers {status}", status >= 500 or status == 429, status in UNCLEAR)
-        if page.reply.kind not in HTML or not same_site(page.url, self._start):
-            return Answer(url)
-        return Answer(url, read=str(page.url), names=self._names(page))
+            return Answer(url, read=str(page.url), names=self._names(page))
+        except Refused as refused:
+            if refused.code in ("TOO_LARGE", "KIND", "TOO_DEEP"):  # it is there
+                return Answer(url)
+            problem = f"can't be had: {refused.reason}"
+            return Answer(url, problem, again=not refused.permanent, unclear=refused.code == "PRIVATE")
 
     def _names(self, page: Page) -> list[str]:
         base = base_of(page)

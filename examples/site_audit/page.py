@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from dataclasses import dataclass, field
 
 import httpx2
@@ -13,6 +14,14 @@ from examples.safe_http import Fetcher, Refused, Reply, web_address
 HTML = ("text/html", "application/xhtml+xml")
 MOST_REDIRECTS = 5
 MOST_FILES = 60  # that one page loads, and that are looked at
+DEEPEST = 3_000  # elements within each other; browsers stop at 512
+MOST_ATTRIBUTES = 3_000
+TAGS = re.compile(r"<(/?)([a-zA-Z][\w-]*+)([^>]*+)")
+# Tags that are never closed, or need not be.
+UNNESTED = {
+    "area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr",
+    "p", "li", "dt", "dd", "tr", "td", "th", "option",
+}  # fmt: skip
 # What a page loads, and where it says so.
 FILES = {"script[src]": "src", "link[rel~=stylesheet][href]": "href", "img[src]": "src"}
 
@@ -47,7 +56,7 @@ class Page:
 
     @functools.cached_property
     def tree(self) -> LexborHTMLParser:
-        return LexborHTMLParser(self.reply.text.replace("\0", "") if self.reply.kind in HTML else "")
+        return parsed(self.reply.text.replace("\0", "") if self.reply.kind in HTML else "")
 
     def all(self, selector: str) -> list[LexborNode]:
         return self.tree.css(selector)
@@ -58,6 +67,20 @@ class Page:
     def meta(self, name: str) -> LexborNode | None:
         """`<meta name=…>`, however the name is written."""
         return next((one for one in self.all("meta[name]") if said(one, "name").lower() == name), None)
+
+
+def parsed(text: str) -> LexborHTMLParser:
+    """Refused, if it is made to keep a parser busy: that takes time by the square of the depth, and of the attributes
+    of one tag. Real pages are far from these limits."""
+    depth = 0
+    for tag in TAGS.finditer(text):
+        if tag[2].lower() not in UNNESTED:
+            depth = max(0, depth + (-1 if tag[1] else 1))
+            if depth > DEEPEST:
+                raise Refused("TOO_DEEP", f"the page nests its elements more than {DEEPEST:,} deep")
+        if len(tag[3]) > MOST_ATTRIBUTES and len(tag[3].split()) > MOST_ATTRIBUTES:
+            raise Refused("TOO_DEEP", f"the page has a tag with more than {MOST_ATTRIBUTES:,} attributes")
+    return LexborHTMLParser(text)
 
 
 def said(node: LexborNode, attribute: str) -> str:

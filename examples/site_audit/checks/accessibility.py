@@ -53,7 +53,7 @@ def form_labels(page: Page) -> Iterator[Found]:
     if not fields:
         raise DoesNotApply
     labelled = {said(label, "for") for label in page.all("label[for]")}
-    within = {one.mem_id for label in page.all("label") for one in label.css(LABELLED)}
+    within = {one.mem_id for one in page.all("label input, label select, label textarea")}
     for one in fields:
         if not (_named(one) or said(one, "id") in labelled - {""} or one.mem_id in within):
             yield Found("serious", "This field has no label.", one)

@@ -111,13 +111,12 @@ def walked_offline(sites: Sites, start: str) -> set[str]:
     while waiting:
         path = waiting.pop()
         answer = sites.pages.get(path)
+        if isinstance(answer, tuple) and answer[0] == 302:
+            answer = sites.pages.get(answer[1]["Location"])
         if not isinstance(answer, tuple) or answer[0] >= 400:
             broken.add(path)
             continue
-        if answer[0] == 302:
-            found = [answer[1]["Location"]]
-        else:
-            found = re.findall(r'(?:href|src)="(/[^"]*)"', answer[2].decode())
+        found = re.findall(r'(?:href|src)="(/[^"]*)"', answer[2].decode("latin-1"))
         for link in found:
             if link not in seen:
                 seen.add(link)
