@@ -11,6 +11,7 @@ import msgspec
 
 from examples.safe_http import Fetcher, Refused
 from examples.site_audit import checks, database
+from examples.site_audit.browser import browser_tier
 from examples.site_audit.links import Walk, rules_of
 from examples.site_audit.page import fetch_page
 from examples.site_audit.tier import Report, Tier, report, static_tier
@@ -72,6 +73,9 @@ class Audit:
             self._ctx.progress(note="Reading the page")
             self._save("page", self._page())
         facts = self._tiers["page"].facts
+        if "browser" not in self._tiers and facts["readable"]:
+            self._ctx.progress(note="Looking at it in a browser")
+            self._save("browser", browser_tier(facts["final_url"], allow_private=ALLOW_PRIVATE))
         walk = Walk(self._fetcher, facts["final_url"], rules_of(facts["robots"]))
         self._ctx.progress(note="Following links")
         for _ in self._ctx.track(walk.steps()):

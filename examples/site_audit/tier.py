@@ -27,6 +27,7 @@ class Report:
     details: dict[str, Any]
 
 
+UNSHOWN = ("robots", "readable")  # facts for later tiers
 ORDER = ("critical", "serious", "moderate", "minor", "info")
 
 
@@ -35,7 +36,7 @@ def static_tier(page: Page) -> Tier:
     readable = page.reply.status == 200 and page.reply.kind in HTML
     names = ON_PAGES if readable else ["status"]
     facts = {
-        "final_url": str(page.url), "status": page.reply.status, "redirects": len(page.chain) - 1,
+        "final_url": str(page.url), "readable": readable, "status": page.reply.status, "redirects": len(page.chain) - 1,
         "seconds": round(page.reply.seconds, 3), "bytes": page.reply.sent,
         "robots": page.robots.text if page.robots is not None else None,
     }  # fmt: skip
@@ -47,7 +48,7 @@ def report(site: str, tiers: dict[str, Tier]) -> Report:
     scores = category_scores(outcomes)
     findings = [finding for outcome in outcomes for finding in outcome.findings]
     findings.sort(key=lambda finding: (ORDER.index(finding.severity), -CHECKS[finding.check].weight))
-    facts = {name: value for tier in tiers.values() for name, value in tier.facts.items() if name != "robots"}
+    facts = {name: value for tier in tiers.values() for name, value in tier.facts.items() if name not in UNSHOWN}
     return Report(
         site, overall(scores), scores, findings, {"facts": facts, "checks": [_shown(one) for one in outcomes]}
     )

@@ -77,6 +77,8 @@ function result(audit) {
       "Internal links": facts.links?.toLocaleString(),
       "Broken links": facts.broken_links?.toLocaleString(),
       "Reply": `${facts.status}, ${facts.bytes.toLocaleString()} bytes in ${facts.seconds} s`,
+      "Largest part painted": facts.largest_paint === undefined ? null : `after ${facts.largest_paint.toFixed(2)} s`,
+      "Seen with": facts.browser && `${facts.browser}, axe-core ${facts.axe}`,
       "Audited": new Date(audit.completed_at).toLocaleString(),
       "Took": `${((new Date(audit.completed_at) - new Date(audit.processing_started_at)) / 1000).toFixed(1)} s`,
     })),
