@@ -5,24 +5,20 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import httpx2
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from examples.claim_check import database
+from examples.scenes import Stage, console, say
 
 CROWD = 200
-PATIENCE = 90.0  # seconds for one act
 ADVERTS = [
     "Clinically proven to remove 99% of wrinkles in three days.",
     "The world's first battery that never needs charging.",
@@ -31,12 +27,6 @@ ADVERTS = [
     "Handmade in Italy since 1921, from a single piece of leather.",
     "This cable makes every song sound like a concert.",
 ]
-
-console = Console(highlight=False)
-
-
-def say(text: str) -> None:
-    console.print(text, soft_wrap=True)
 
 
 def play() -> int:
@@ -58,29 +48,26 @@ class Scene:
         from examples.claim_check.app import hf
 
         self._hf = hf
-        self._home = home
+        self._stage = Stage("examples.claim_check", home)
         self._standin = standin
         self._name = f"(scene of {time.strftime('%Y-%m-%d %H:%M:%S')})"  # makes its adverts new on an old database
-        self._wrong: list[str] = []
 
     def play(self) -> int:
         where = "a fresh SQLite file" if database.is_sqlite(self._hf.settings.url) else "PostgreSQL"
         say(f"The queue is the table analysis_jobs, in {where}. Two workers and a web server use it.")
         if self._standin is not None:
             say("No model is configured (CLAIM_CHECK_MODEL_URL): a stand-in answers. Its verdicts mean nothing.")
-        with self._running("serve", "--port", "0", "--no-worker") as server, self._running("worker"):
+        with self._stage.running("serve", "--port", "0", "--no-worker") as server, self._stage.running("worker"):
             assert server.stdout is not None
             address = server.stdout.readline().decode().strip()
-            with self._running("worker"), httpx2.Client(base_url=address, timeout=60) as self._client:
-                self._await(lambda: len(self._hf.workers()) == 2, "two workers")
+            with self._stage.running("worker"), httpx2.Client(base_url=address, timeout=60) as self._client:
+                self._stage.wait_for(lambda: len(self._hf.workers()) == 2, "two workers")
                 self._crowd()
                 self._killed_worker()
                 self._bad_report()
                 self._once_more()
         self._summary()
-        for line in self._wrong:
-            say(f"[red]Not as it should be:[/] {line}")
-        return 1 if self._wrong else 0
+        return self._stage.verdict()
 
     # -- acts ----------------------------------------------------------------------------------------------------------
 
@@ -91,10 +78,10 @@ class Scene:
             answers = list(people.map(lambda _: self._submit(ADVERTS[0]), range(CROWD)))
         jobs = {answer["job_id"] for answer in answers}
         self._follow(jobs)
-        self._expect(len(jobs) == 1, f"{CROWD} equal submissions made {len(jobs)} jobs")
+        self._stage.expect(len(jobs) == 1, f"{CROWD} equal submissions made {len(jobs)} jobs")
         if self._standin is not None:
             calls = self._calls() - before
-            self._expect(calls == 1, f"{CROWD} equal submissions cost {calls} model calls")
+            self._stage.expect(calls == 1, f"{CROWD} equal submissions cost {calls} model calls")
             say(f"{CROWD} submissions, {len(jobs)} job, {calls} call of the model.")
 
     def _killed_worker(self) -> None:
@@ -102,12 +89,12 @@ class Scene:
         slow = self._submit(f"{ADVERTS[1]} [[slow 5]]")["job_id"]
         others = {self._submit(text)["job_id"] for text in ADVERTS[2:]}
         job = self._hf.adopted["analysis_jobs"].job(slow)
-        worker = self._await(lambda: job.refresh().record.worker, "somebody to take it")
+        worker = self._stage.wait_for(lambda: job.refresh().record.worker, "somebody to take it")
         [pid] = [one.pid for one in self._hf.workers() if one.id == worker]
         os.kill(pid, signal.SIGKILL)
         self._follow({slow, *others})
         attempts = job.refresh().record.attempt
-        self._expect(attempts == 2, f"the job of the killed worker has {attempts} attempts")
+        self._stage.expect(attempts == 2, f"the job of the killed worker has {attempts} attempts")
         say("Its job went to the other worker and was done there, on its second attempt.")
 
     def _bad_report(self) -> None:
@@ -117,7 +104,7 @@ class Scene:
         row = self._hf.adopted["analysis_jobs"].row(id)
         code, attempts = row["last_error_code"], row["attempts"]
         if self._standin is not None:
-            self._expect((code, attempts) == ("SCHEMA_VALIDATION_FAILED", 1), f"it ended with {code}")
+            self._stage.expect((code, attempts) == ("SCHEMA_VALIDATION_FAILED", 1), f"it ended with {code}")
         say(f"Asked once more, then failed for good: {code}, {attempts} attempt.")
 
     def _once_more(self) -> None:
@@ -125,22 +112,10 @@ class Scene:
         before = self._calls()
         again = [self._submit(text)["status"] for text in (ADVERTS[0], f"{ADVERTS[1]} [[slow 5]]", *ADVERTS[2:])]
         calls = self._calls() - before
-        self._expect(set(again) == {"cached"} and not calls, f"asking again gave {again} and cost {calls} calls")
+        self._stage.expect(set(again) == {"cached"} and not calls, f"asking again gave {again} and cost {calls} calls")
         say(f"{len(again)} answers at once, all from the table.")
 
     # -- the parts -----------------------------------------------------------------------------------------------------
-
-    @contextmanager
-    def _running(self, *command: str) -> Iterator[subprocess.Popen[bytes]]:
-        with (self._home / f"{command[0]}.log").open("ab") as log:
-            process = subprocess.Popen(  # noqa: S603 - our own
-                [sys.executable, "-m", "examples.claim_check", *command], stdout=subprocess.PIPE, stderr=log
-            )
-        try:
-            yield process
-        finally:
-            process.terminate()
-            process.wait(PATIENCE)
 
     def _submit(self, text: str) -> dict[str, Any]:
         answer = self._client.post("/functions/v1/analyze_product", json={"text": f"{text} {self._name}"})
@@ -160,28 +135,15 @@ class Scene:
                 bar.update(shown, completed=done)
                 return done == len(ids)
 
-            self._await(finished, "the analyses")
-
-    def _await(self, condition: Callable[[], Any], what: str) -> Any:
-        deadline = time.monotonic() + PATIENCE
-        while not (found := condition()):
-            if time.monotonic() > deadline:  # what the processes said tells more than the time
-                logs = "\n".join(path.read_text()[-2000:] for path in self._home.glob("*.log"))
-                raise TimeoutError(f"waited {PATIENCE:g} s for {what}\n{logs}")
-            time.sleep(0.05)
-        return found
+            self._stage.wait_for(finished, "the analyses")
 
     def _calls(self) -> int:
         return 0 if self._standin is None else int(self._standin.calls)
-
-    def _expect(self, true: bool, otherwise: str) -> None:
-        if not true:
-            self._wrong.append(otherwise)
 
     def _summary(self) -> None:
         console.rule("Counted from the table", align="left")
         counts = database.counted(self._hf.settings.url)
         say(", ".join(f"{number} {status}" for status, number in sorted(counts.items())))
-        self._expect(not counts.keys() & {"queued", "running"}, f"work is left: {counts}")
+        self._stage.expect(not counts.keys() & {"queued", "running"}, f"work is left: {counts}")
         if self._standin is not None:
             say(f"{self._calls()} calls of the model in all.")

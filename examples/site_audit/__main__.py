@@ -88,6 +88,14 @@ def sites(urls: tuple[str, ...], remove: bool) -> None:
             click.echo(url)
 
 
+@main.command()
+def scene() -> None:
+    """Play a short scene: a site audited, mended and audited again; a killed worker; a night of twenty sites."""
+    from examples.site_audit.scene import play
+
+    sys.exit(play())
+
+
 def show(document: dict[str, Any]) -> None:
     click.echo(json.dumps(document, indent=2, ensure_ascii=False, default=str))
 

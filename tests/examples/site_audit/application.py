@@ -35,6 +35,7 @@ def sites() -> Iterator[Sites]:
 def hf(url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Holdfast]:
     """The application, set up on a fresh database. Its jobs are run by `hf.drain()`, in this process."""
     monkeypatch.setattr(app, "ALLOW_PRIVATE", True)
+    monkeypatch.setenv("SITE_AUDIT_BROWSER", "none")  # unless a test is about it
     before = app.hf.settings
     app.hf.reconfigure(url=url, synchronous="off", grace=5.0, processes=0)
     app.set_up()

@@ -160,7 +160,7 @@ def test_people_go_before_the_night(hf: Holdfast, ask: Ask, sql: Database, sites
     for address in (good, new, bad):
         sql.changed("insert into sites (url) values (:url)", url=address)
     hf.run_cron("overnight")
-    hf.drain(jobs=1)
+    hf.drain(["schedule"])
     assert sql.value("select count(*) from audits where status = 'pending'") == 3
     sites.requests.clear()
     person = analyze(ask, sites.good("/person/"))
