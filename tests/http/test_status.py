@@ -52,6 +52,13 @@ def test_a_status_tells_what_a_client_needs(tasked: Holdfast, ask: Ask) -> None:
     assert status["error"] == {"code": "ValueError", "message": "no such order"}
 
 
+def test_a_status_costs_one_read(tasked: Holdfast, ask: Ask) -> None:
+    made = ask.submit("add", args={"a": 1}).json()
+    with statements(tasked) as run:
+        assert ask.get(f"/v1/jobs/{made['id']}", headers=bearer(made["token"])).status_code == 200
+    assert run == ["get"]
+
+
 def test_what_is_unchanged_is_not_sent_again(tasked: Holdfast, ask: Ask) -> None:
     made = ask.submit("add", args={"a": 1})
     headers = bearer(made.json()["token"])
