@@ -219,6 +219,29 @@ def test_check_finds_what_is_wrong_with_triggers_and_rows(kept: Store, side: Sid
     assert [p.what for p in kept.adopted.check(side.mapping()) if "trigger" in p.what] == []
 
 
+def test_columns_that_changed_since_it_was_adopted_are_told(kept: Store, side: Side) -> None:
+    adopt(kept, side)
+
+    def problems() -> list[tuple[str, bool]]:
+        return [(problem.what, problem.fatal) for problem in kept.adopted.check(side.mapping())]
+
+    side.sql("alter table {s}.audits add column came_later text")
+    assert problems() == [], "handlers don't get it, and that is all"
+    side.sql("alter table {s}.audits alter column priority type bigint")
+    [(what, fatal)] = problems()
+    assert ("other types of its columns" in what, fatal) == (True, False)
+    kept.adopted.install(side.mapping())
+    assert problems() == []
+    side.sql("insert into {s}.audits (url) values ('a')")
+    side.sql("alter table {s}.audits drop column url")
+    assert problems() == [('audits has no column "url" any more, which handlers got', True)]
+    kept.adopted.install(side.mapping())
+    assert problems() == []
+    settle(kept)
+    [held] = claim(kept)
+    assert json.loads(held.args)["row"].keys() == {"id", "came_later"}
+
+
 def test_a_plan_says_all_that_would_be_done(kept: Store, side: Side) -> None:
     side.sql(AUDITS)
     side.sql("insert into {s}.audits (url, status) values ('a', 'pending'), ('b', 'pending'), ('c', 'completed')")

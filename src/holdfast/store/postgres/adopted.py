@@ -38,7 +38,7 @@ from holdfast.store.adopted_submit import Submission
 from holdfast.store.enqueue_steps import arun_steps, run_steps
 from holdfast.store.migrate import turn
 from holdfast.store.operator_verbs import forget
-from holdfast.store.postgres.adopted_check import right_problems, trigger_problems
+from holdfast.store.postgres.adopted_check import function_problems, right_problems, trigger_problems
 from holdfast.store.postgres.adopted_functions import (
     TableFunctions,
     drop_functions,
@@ -143,6 +143,8 @@ class PostgresAdopted:
         if resolved is not None and source is not None and not source.suspended:
             with self._catalogue() as catalogue:
                 problems += trigger_problems(catalogue, resolved, self._schema)
+                if source.mapping == mapping:
+                    problems += function_problems(catalogue, resolved, self._schema)
         return problems
 
     def _examine(self, mapping: Mapping) -> tuple[Resolved | None, TableFunctions | None, list[Problem]]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from holdfast.model.mapping import FITS, Mapping
 from holdfast.model.table import Problem, Table
+from holdfast.model.text import named
 from holdfast.store.adopted import Resolved, quoted
-from holdfast.store.postgres.adopted_functions import suffix_of, trigger_names
+from holdfast.store.postgres.adopted_functions import TableFunctions, suffix_of, trigger_names
 from holdfast.store.postgres.adopted_table import Catalogue
 
 
@@ -58,3 +61,26 @@ def trigger_problems(catalogue: Catalogue, resolved: Resolved, schema: str) -> I
                 else f"run holdfast adopt {resolved.mapping.table} again"
             )
             yield Problem(what=f"the trigger {name} of {table.name} {what}", fix=fix, fatal=False)
+
+
+_COLUMN = re.compile(r'\bu\.("(?:[^"]|"")+")')  # of the user's table, as our functions name it
+
+
+def function_problems(catalogue: Catalogue, resolved: Resolved, schema: str) -> Iterator[Problem]:
+    """Functions name the columns that the table had when they were made. One that came since is no problem: handlers
+    don't get it."""
+    table, adopt = resolved.table, f"run holdfast adopt {named(resolved.mapping.name)} again"
+    there = catalogue.functions(suffix_of(resolved.mapping.name))
+    read = {name for body in there.values() for name in _COLUMN.findall(body)}
+    known = [column.name for column in table.columns]
+    mapped = [*resolved.mapping.columns.values(), *(resolved.mapping.payload or ())]  # which is said of them already
+    gone = sorted(read - set(map(quoted, (*known, *mapped))))
+    if gone:
+        yield Problem(what=f"{table.name} has no column {', '.join(gone)} any more, which handlers got", fix=adopt)
+        return
+    payload = tuple(column for column in resolved.payload if quoted(column.name) in read)
+    types = catalogue.types(catalogue.find(resolved.sql_table))
+    made = TableFunctions(replace(resolved, payload=payload), schema=schema, types=types, path=())
+    if made.bodies() != there:
+        what = f"what was made for {table.name} is for other types of its columns, or of another version of Holdfast"
+        yield Problem(what=what, fix=adopt, fatal=False)

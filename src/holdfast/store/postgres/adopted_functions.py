@@ -97,6 +97,10 @@ class TableFunctions:
         signature = f"@{name}_{self.suffix}({FUNCTIONS[name]})"
         return [self._function(template(name)), self._ours(f"revoke all on function {signature} from public")]
 
+    def bodies(self) -> dict[str, str]:
+        """What stands in each, by name."""
+        return {f"{name}_{self.suffix}": _parts(self._filled(template(name)))[1] for name in FUNCTIONS}
+
     def triggers(self) -> dict[str, str]:
         """The statement that makes each, by name. None of them acts on what we ourselves write."""
         made = {}
@@ -120,12 +124,10 @@ class TableFunctions:
     # -- filling templates in ----------------------------------------------------------------------------------------
 
     def _function(self, text: str) -> str:
-        body = self._filled(text)
+        first, body, end = _parts(self._filled(text))
         tag = "holdfast"
         while f"${tag}$" in body:  # a name of the user's may contain it
             tag += "_"
-        first, _, rest = body.partition(QUOTE)
-        body, _, end = rest.rpartition(QUOTE)
         return f"{first}${tag}${body}${tag}${end}"
 
     def _filled(self, text: str) -> str:
@@ -183,3 +185,10 @@ class TableFunctions:
             "beat_set": writes.beat_set(),
             "apply": self._ours(f"@write_{self.suffix}(array[j.id], array[j.state::text], true)"),
         }
+
+
+def _parts(function: str) -> tuple[str, str, str]:
+    """What stands before the body of a function, the body, and what follows."""
+    first, _, rest = function.partition(QUOTE)
+    body, _, end = rest.rpartition(QUOTE)
+    return first, body, end

@@ -12,6 +12,7 @@ from holdfast.model.table import Table, TableColumn
 from holdfast.model.text import nearest
 from holdfast.store.adopted import quoted
 from holdfast.store.columns import Row
+from holdfast.store.postgres.adopted_functions import FUNCTIONS
 from holdfast.store.postgres.connect import Connection
 from holdfast.store.postgres.database import PostgresDatabase
 
@@ -136,6 +137,12 @@ class Catalogue:
 
     def triggers(self, found: Row) -> list[Row]:
         return self._rows("table_triggers", oid=found["oid"])
+
+    def functions(self, suffix: str) -> dict[str, str]:
+        """What stands in our functions for a table, by name."""
+        names = [f"{name}_{suffix}" for name in FUNCTIONS]
+        rows = self._rows("table_functions", ours=self._db.settings.schema, names=names)
+        return {row["name"]: row["body"] for row in rows}
 
 
 def is_sql_text(text: str) -> bool:

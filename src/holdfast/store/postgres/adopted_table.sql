@@ -73,3 +73,8 @@ select n.nspname as name
  where n.nspname <> :ours
    and not exists (select 1 from aclexplode(n.nspacl) a where a.grantee = 0 and a.privilege_type = 'CREATE')
  order by wanted.place
+
+-- name: table_functions
+-- What stands in our functions for a table.
+select proname::text as name, prosrc as body from pg_proc
+ where pronamespace = to_regnamespace(quote_ident(:ours)) and proname::text = any(:names)
