@@ -37,8 +37,9 @@ demo: $(VENV)/ready ## watch a few thousand jobs survive a killed worker (SQLite
 dev: $(VENV)/ready ## open the dashboard on a live load, with a button that kills a worker; PORT=8000
 	$(BIN)/holdfast demo --ui --port $(or $(PORT),8000)
 
-examples: $(VENV)/ready ## play the scenes of the example applications, each on a fresh SQLite file (half a minute)
+examples: $(VENV)/ready ## play the scenes of the example applications, each on a fresh SQLite file (a minute)
 	$(BIN)/python -m examples.claim_check scene
+	$(BIN)/python -m examples.crawl scene
 
 check: $(VENV)/ready-check ## format, lint, types (mypy strict, pyright on the public API)
 	$(BIN)/ruff check
@@ -74,6 +75,11 @@ test-pythons: ## the fast tests on Python 3.11 to 3.14, those that are here or t
 chaos: $(VENV)/ready ## workers under load and faults, judged from outside, and both sides of an adopted table: MINUTES=10 in all, SEED= to repeat, SLACK=6 beside other work
 	$(BIN)/python -m tests.adopt.campaign --seconds $(or $(MINUTES),10)0 $(if $(SEED),--seed $(SEED))
 	$(BIN)/python -m tests.chaos --minutes $(or $(MINUTES),10) --slack $(or $(SLACK),1) $(if $(SEED),--seed $(SEED))
+
+chaos-crawl: $(VENV)/ready ## crawl a real tree (Python's documentation, installed with apt if it can be) and kill the crawl 20 times, on both engines: SEED= to repeat (5 minutes)
+	test -d /usr/share/doc/python3.11/html || ! command -v apt-get || { apt-get update -qq; apt-get install -qq --no-install-recommends python3.11-doc; } || true
+	$(BIN)/python -m tests.examples.crawl.killing $(or $(TREE),/usr/share/doc/python3.11/html) --engine sqlite $(if $(SEED),--seed $(SEED))
+	$(BIN)/python -m tests.examples.crawl.killing $(or $(TREE),/usr/share/doc/python3.11/html) --engine postgres $(if $(SEED),--seed $(SEED))
 
 chaos-stops: $(VENV)/ready ## the crash tests with two hundred shutdowns of workers with runner processes (about 20 minutes)
 	HOLDFAST_CHAOS=100 $(BIN)/python -m pytest -q -n $(RUN_JOBS) tests/crash
@@ -115,4 +121,4 @@ bench-long: $(VENV)/ready ## also million-row tables, memory and a pinned snapsh
 bench-peers: $(VENV)/ready ## measure other job systems beside ours, in turns: who wins each row (about 20 minutes)
 	$(BIN)/python -m bench.peers
 
-.PHONY: help demo dev examples check lock audit sbom chaos chaos-stops mutants mutants-chaos docs test test-15 test-16 test-ha test-fast test-pythons bench bench-long bench-peers fuzz
+.PHONY: help demo dev examples check lock audit sbom chaos chaos-crawl chaos-stops mutants mutants-chaos docs test test-15 test-16 test-ha test-fast test-pythons bench bench-long bench-peers fuzz

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import socket
 import sys
+import threading
 from typing import Any, get_args
 
 import click
@@ -18,6 +21,46 @@ def main() -> None:
     """Crawls web sites: politely, and whatever happens to the machines that do it.
 
     HOLDFAST_URL names the database (sqlite:///crawl.db). See README.md."""
+
+
+@main.command()
+@click.option("--host", default="127.0.0.1", show_default=True)
+@click.option("--port", default=8000, show_default=True)
+@click.option("--no-worker", is_flag=True, help="Only serve: workers run elsewhere.")
+def serve(host: str, port: int, no_worker: bool) -> None:
+    """Serve the page, with a worker in the same process."""
+    import uvicorn
+
+    from examples.crawl.app import hf, set_up
+    from examples.crawl.web import web
+
+    set_up()
+    listening = socket.create_server((host, port), backlog=2048)
+    server = uvicorn.Server(uvicorn.Config(web, lifespan="off", log_level="warning"))
+    # The server ends by the signal that it was told to stop with: without this, the worker would not be asked.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
+    click.echo(f"http://{host}:{listening.getsockname()[1]}")
+    if no_worker:
+        server.run(sockets=[listening])
+        return
+    worker = hf.worker()
+
+    def work() -> None:
+        try:
+            worker.run()
+        except HoldfastError as error:  # it could not start
+            click.echo(f"error: {error}", err=True)
+        finally:
+            server.should_exit = True  # whoever started us sees it, and starts us again
+
+    thread = threading.Thread(target=work, name="worker")
+    thread.start()
+    try:
+        server.run(sockets=[listening])
+    finally:
+        worker.stop()
+        thread.join()
+        hf.close()
 
 
 @main.command(context_settings={"ignore_unknown_options": True})
@@ -94,6 +137,14 @@ def export(crawl_id: str, what: str) -> None:
     with connect(hf.settings.url) as db:
         for line in lines(db, EXPORTS[what], crawl_id):
             click.echo(line, nl=False)
+
+
+@main.command()
+def scene() -> None:
+    """Play a short scene: a slow site with faults, a killed crawl, a pause."""
+    from examples.crawl.scene import play
+
+    sys.exit(play())
 
 
 def show(document: Any) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from examples.crawl.database import Database
 
 WINDOW = 10.0  # seconds over which pages a second are counted
-NEWEST = 12  # pages, errors and hosts that are shown
+NEWEST = 8  # pages, errors and hosts that are shown
 
 JOBS = """
     select j.id, j.start_url, j.scope, j.max_depth, j.max_pages, j.delay, j.status, j.created_at, j.worker_id,
@@ -56,6 +56,7 @@ def one_crawl(db: Database, id: str) -> dict[str, Any] | None:
         ),
         "bytes": db.value("select coalesce(sum(size), 0) as n from crawl_pages where crawl_id = :id", id=id),
         "hosts": _hosts(db, id),
+        "hosts_known": db.value("select count(distinct host) as n from crawl_urls where crawl_id = :id", id=id),
         "newest_pages": db.rows(
             """
             select url, title, status, size, fetched_at from crawl_pages where crawl_id = :id

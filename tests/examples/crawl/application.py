@@ -85,20 +85,6 @@ def await_word(db: Database, job: Job[None], *words: str, timeout: float = 60.0)
     return word(db, job)
 
 
-def runner_of(worker: Process) -> int | None:
-    """The process that crawls."""
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                arguments = (entry / "cmdline").read_bytes().split(b"\0")
-                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-            except (OSError, ValueError):
-                continue  # it has ended meanwhile
-            if parent == worker.pid and b"holdfast.isolated_main" in b" ".join(arguments):
-                return int(entry.name)
-    return None
-
-
 def environment(url: str) -> dict[str, str]:
     clean = {n: v for n, v in os.environ.items() if not n.startswith(("HOLDFAST_", "CRAWL_", "PYTEST"))}
     return {**clean, **HASTE, "HOLDFAST_URL": url}

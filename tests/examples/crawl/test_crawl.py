@@ -24,10 +24,10 @@ from tests.examples.crawl.application import (
     crawl,
     ended,
     environment,
-    runner_of,
     stored,
     word,
 )
+from tests.examples.crawl.killing import runner_of
 from tests.examples.crawl.site import Asked, Page, Reply, Site, faults, page
 from tests.waiting import wait_until
 
@@ -109,7 +109,7 @@ def test_a_killed_crawl_goes_on_where_it_was(start: Start, db: Database) -> None
 def kill_one(start: Start, db: Database, job: Job[None], worker: Process, victims: str, pages: int) -> Process:
     """Once it has so many pages. Returns the worker that is there then."""
     wait_until(lambda: len(stored(db, job)) > pages, f"{pages} pages", timeout=60.0)
-    runner = wait_until(lambda: runner_of(worker), "a runner")
+    runner = wait_until(lambda: runner_of(worker.pid), "a runner")
     if victims in ("worker", "both"):
         kill(worker.pid)
     if victims in ("runner", "both"):

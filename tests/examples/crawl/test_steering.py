@@ -12,7 +12,8 @@ import pytest
 from examples.crawl import app
 from examples.crawl.database import Database
 from holdfast import Holdfast, Job
-from tests.examples.crawl.application import Start, await_word, crawl, runner_of, stored, word
+from tests.examples.crawl.application import Start, await_word, crawl, stored, word
+from tests.examples.crawl.killing import runner_of
 from tests.examples.crawl.site import Asked, Page, Reply, Site, page
 from tests.waiting import wait_until
 
@@ -44,7 +45,7 @@ def test_a_paused_crawl_finishes_what_is_under_way_and_goes_on_with_another_work
         first = start("worker")
         wait_until(lambda: len(stored(db, job)) >= 5, "some pages", timeout=60.0)
         pause(db, job)
-        wait_until(lambda: runner_of(first) is None, "its process to end", timeout=60.0)
+        wait_until(lambda: runner_of(first.pid) is None, "its process to end", timeout=60.0)
         wait_until(lambda: parked(db, job), "its worker to let go", timeout=60.0)
         assert word(db, job) == "paused"
         at = len(stored(db, job))
@@ -75,7 +76,7 @@ def test_a_cancelled_crawl_stops_and_can_be_given_another_life(who: str, start: 
         worker = start("worker")
         wait_until(lambda: len(stored(db, job)) >= 3, "some pages", timeout=60.0)
         cancel(db, job)
-        wait_until(lambda: runner_of(worker) is None, "its process to end", timeout=60.0)
+        wait_until(lambda: runner_of(worker.pid) is None, "its process to end", timeout=60.0)
         wait_until(lambda: parked(db, job), "its worker to let go", timeout=60.0)
         assert word(db, job) == "cancelled"
         assert len(stored(db, job)) < SIZE
@@ -100,7 +101,7 @@ def test_a_frozen_runner_is_ended_and_the_crawl_goes_on(start: Start, db: Databa
         job = crawl(site)
         worker = start("worker", CRAWL_PROGRESS_TIMEOUT="2")
         wait_until(lambda: len(stored(db, job)) >= 3, "some pages", timeout=60.0)
-        frozen = wait_until(lambda: runner_of(worker), "its runner")
+        frozen = wait_until(lambda: runner_of(worker.pid), "its runner")
         assert frozen is not None
         os.kill(frozen, signal.SIGSTOP)
         beat = heartbeat(db, job)
