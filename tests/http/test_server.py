@@ -274,6 +274,13 @@ def _answers(client: httpx2.Client) -> bool:
         return False
 
 
+def test_a_proxy_lets_go_of_an_idle_connection_before_the_server_does(tasked: Holdfast) -> None:
+    """Else it may send a request into one that the server is closing. nginx and others keep it for 60 seconds."""
+    server = Server(tasked, "127.0.0.1", 0)
+    server.socket.close()
+    assert server.config.timeout_keep_alive > 60
+
+
 def test_a_server_takes_as_many_connections_as_it_may(tasked: Holdfast) -> None:
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     few = 64

@@ -32,6 +32,10 @@ if TYPE_CHECKING:
 Open = Role | Literal["nobody"]  # who comes without a key
 
 HEADERS_TIMEOUT = 15.0  # seconds in which a client has to send the headers of a request
+KEEP_ALIVE = (
+    75  # seconds that a connection stays open between two requests: longer than a proxy keeps one (60 is usual), so
+)
+# that it does not send a request into one that we are closing
 PATIENCE = 3  # seconds that requests under way have when the server stops
 WAITING = 2048  # connections that wait to be accepted
 FILES = 65_536  # that the server wants to have open at once
@@ -66,7 +70,8 @@ class Server(uvicorn.Server):
             uvicorn.Config(
                 unambiguous(api(app, gate, runs_jobs=runs_jobs, offers=offers)), lifespan="off",
                 http=protocol, ws="none", log_config=None, access_log=False,
-                proxy_headers=False, server_header=False, timeout_graceful_shutdown=PATIENCE,
+                proxy_headers=False, server_header=False, timeout_keep_alive=KEEP_ALIVE,
+                timeout_graceful_shutdown=PATIENCE,
                 log_level="error",  # a client must not be able to fill the log
             )
         )  # fmt: skip
