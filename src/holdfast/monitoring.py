@@ -8,7 +8,7 @@ from holdfast.errors import BadArguments, BadSettings
 from holdfast.model.alerts import Alert
 from holdfast.model.health import Health, health_of
 from holdfast.model.metrics import Metrics, metrics_of
-from holdfast.model.series import GRAINS, SPANS, SPLITS, Series, Span, Split, began
+from holdfast.model.series import GRAINS, MOST_QUEUES, SPANS, SPLITS, Series, Span, Split, began
 from holdfast.model.series import series as series_of
 from holdfast.store.metrics import measure
 from holdfast.store.overview import Overview
@@ -39,16 +39,17 @@ def overview(app: Holdfast) -> Overview:
     return read_overview(app.store)
 
 
-def series(app: Holdfast, span: Span = "hour", *, by: Split = "outcome") -> Series:
+def series(app: Holdfast, span: Span = "hour", *, by: Split = "outcome", most: int = MOST_QUEUES) -> Series:
     """What charts show of the last hour, day, week or month: jobs a minute, by outcome or by queue, and how long jobs
-    waited and ran. It is read from counts, not from jobs: a month costs hardly more than an hour."""
+    waited and ran. `most`: queues that have a line of their own, those in which most jobs ended. It is read from
+    counts, not from jobs: a month costs hardly more than an hour."""
     for name, value, known in (("span", span, SPANS), ("by", by, SPLITS)):
         if value not in known:
             raise BadArguments(f"series: {no_such(name, [str(value)], known)}")
     now = app.store.reads.now()
     grain, seconds, _ = GRAINS[span]
     rows = app.store.rollups.series(grain, seconds, began(span, now)[0], by_queue=by == "queue")
-    return series_of(span, by, rows, now)
+    return series_of(span, by, rows, now, most)
 
 
 def exposition(app: Holdfast) -> bytes:

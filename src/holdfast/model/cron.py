@@ -28,7 +28,7 @@ MOST_MISSED = 100  # missed ticks that "all" makes up for; older ones are skippe
 ON_TIME = timedelta(seconds=60)  # a tick found later than that counts as missed; a quick restart is no downtime
 
 _INSTANT = timedelta(microseconds=1)
-_SHORTHANDS = {
+SHORTHANDS = {
     "@hourly": "0 * * * *", "@daily": "0 0 * * *", "@weekly": "0 0 * * 0", "@monthly": "0 0 1 * *",
     "@yearly": "0 0 1 1 *",
 }  # fmt: skip
@@ -60,7 +60,7 @@ class Schedule:
 
     @property
     def _fields(self) -> str:
-        return _SHORTHANDS.get(self.expression.strip().lower(), self.expression)
+        return SHORTHANDS.get(self.expression.strip().lower(), self.expression)
 
     @cached_property
     def zone(self) -> Any:

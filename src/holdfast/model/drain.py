@@ -8,25 +8,32 @@ from holdfast.model.record import Record
 
 class Drain(Record, frozen=True):
     """When the due jobs of a queue will be done, if it goes on as in the last ten minutes, in seconds and in words.
-    None: never, at this rate."""
+    None: never, at this rate. `came`, `ended`: jobs a minute that were enqueued, and that finished."""
 
     seconds: float | None
     text: str
+    came: float = 0.0
+    ended: float = 0.0
 
 
 EMPTY = Drain(0.0, "empty")
 
 
 def drain(due: int, came: float, ended: float) -> Drain:
-    """`came`, `ended`: jobs a minute that were enqueued, and that finished."""
+    """`came`, `ended`: jobs a minute."""
+    seconds, text = _estimate(due, came, ended)
+    return Drain(seconds, text, round(came, 3), round(ended, 3))
+
+
+def _estimate(due: int, came: float, ended: float) -> tuple[float | None, str]:
     if not due:
-        return EMPTY
+        return EMPTY.seconds, EMPTY.text
     if not ended:
-        return Drain(None, "growing: never at this rate" if came else "nothing finishes: never at this rate")
+        return None, "growing: never at this rate" if came else "nothing finishes: never at this rate"
     if came >= ended:
-        return Drain(None, "growing: never at this rate" if came > ended else "steady: never at this rate")
+        return None, "growing: never at this rate" if came > ended else "steady: never at this rate"
     seconds = due / (ended - came) * 60
-    return Drain(round(seconds, 1), f"empty in about {_in_words(max(1.0, seconds))}")
+    return round(seconds, 1), f"empty in about {_in_words(max(1.0, seconds))}"
 
 
 def _in_words(seconds: float) -> str:

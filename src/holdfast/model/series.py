@@ -20,7 +20,7 @@ GRAINS: Mapping[Span, tuple[str, int, int]] = {
     "hour": ("minute", 60, 60), "day": ("15min", 900, 96), "week": ("3h", 10_800, 56), "month": ("3h", 10_800, 240)
 }  # fmt: skip
 OUTCOMES = ("succeeded", "failed", "cancelled")
-MOST_QUEUES = 7  # that have a line of their own, those in which most jobs ended
+MOST_QUEUES = 7  # that have a line of their own
 OTHERS = "other queues"
 MATURE = 0.25  # of a stretch: the current one is shown once so much of it is over, else its rate jumps about
 
@@ -52,14 +52,16 @@ def began(span: Span, now: datetime) -> list[datetime]:
     return [datetime.fromtimestamp(last - seconds * back, UTC) for back in reversed(range(count))]
 
 
-def series(span: Span, by: Split, rows: Sequence[Mapping[str, Any]], now: datetime) -> Series:
+def series(
+    span: Span, by: Split, rows: Sequence[Mapping[str, Any]], now: datetime, most: int = MOST_QUEUES
+) -> Series:  # fmt: skip
     """`rows`: `at`, `queue`, `what`, `detail`, `n`, as they are counted."""
     seconds, at = GRAINS[span][1], began(span, now)
     place = {moment: index for index, moment in enumerate(at)}
     within = [row for row in rows if row["at"] in place]
     counts = Counter[tuple[str, int]]()  # of each line
     histograms: dict[tuple[str, str, int], Counter[str]] = {}  # by `wait` or `run`, and line
-    names = _queues(within) if by == "queue" else {}
+    names = _queues(within, most) if by == "queue" else {}
     for row in within:
         what, index = row["what"], place[row["at"]]
         line = names.get(row["queue"], OTHERS) if by == "queue" else what
@@ -81,14 +83,14 @@ def series(span: Span, by: Split, rows: Sequence[Mapping[str, Any]], now: dateti
     return Series(span, by, seconds, at, rates, times("wait"), times("run"))
 
 
-def _queues(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+def _queues(rows: Iterable[Mapping[str, Any]], most: int) -> dict[str, str]:
     """Each queue's line: its own, or that of all others."""
     ended = Counter[str]()
     for row in rows:
         ended[row["queue"]] += row["n"] if row["what"] in OUTCOMES else 0
-    most = [queue for queue, _ in sorted(ended.items(), key=lambda item: (-item[1], item[0]))]
-    own = sorted(most[:MOST_QUEUES])
-    return {**{queue: queue for queue in own}, **dict.fromkeys(most[MOST_QUEUES:], OTHERS)}
+    queues = [queue for queue, _ in sorted(ended.items(), key=lambda item: (-item[1], item[0]))]
+    own = sorted(queues[:most])
+    return {**{queue: queue for queue in own}, **dict.fromkeys(queues[most:], OTHERS)}
 
 
 def _rates(counted: Iterable[int], at: Sequence[datetime], seconds: int, now: datetime) -> list[float | None]:

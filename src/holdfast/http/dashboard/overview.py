@@ -2,24 +2,57 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
+from holdfast.http.dashboard.charts import SELDOM, TITLES, charts
+from holdfast.http.dashboard.findings import findings
 from holdfast.http.dashboard.page import Look
+from holdfast.model.series import OUTCOMES, SPLITS, Series, Span, Split
+
+RECENT = 5  # minutes that the throughput is about
 
 
 class OverviewQuery(msgspec.Struct, frozen=True):
-    range: Literal["hour", "day", "week", "month"] = "hour"
-    by: Literal["outcome", "queue"] = "outcome"
+    range: Span = "hour"
+    by: Split = "outcome"
 
 
 def load(look: Look) -> dict[str, Any]:
-    seen = look.app.overview()
+    asked: OverviewQuery = look.query
+    seen, queues = look.app.overview(), look.app.queues()
+    hour = look.app.series("hour")
+    shown = hour if (asked.range, asked.by) == ("hour", "outcome") else _series(look, asked)
     return {
-        "due": sum(depth.due for depth in seen.depths),
-        "running": sum(sum(depth.running.values()) for depth in seen.depths),
-        "failed": sum(depth.failed for depth in seen.depths),
-        "capped": any(depth.capped for depth in seen.depths),
+        "findings": findings(
+            now=seen.at, depths=seen.depths, queues=queues, workers=seen.workers, pauses=seen.pauses,
+            groups=look.app.error_groups("state:failed since:1h"), alerts=seen.alerts,
+        ),
+        "due": sum(queue.due for queue in queues),
+        "running": sum(queue.running for queue in queues),
+        "failed": sum(queue.failed for queue in queues),
+        "capped": any(queue.capped for queue in queues),
+        "throughput": throughput(hour),
         "workers": sum(worker.alive(seen.at) for worker in seen.workers),
-    }
+        "known": len(seen.workers),
+        "waiting": sorted((queue for queue in queues if queue.due), key=lambda queue: queue.oldest_due_at or seen.at),
+        "nothing": not queues and not seen.workers,
+        "charts": charts(shown),
+        "ranges": TITLES,
+        "splits": SPLITS,
+        "range": asked.range,
+        "by": asked.by,
+    }  # fmt: skip
+
+
+def throughput(hour: Series) -> float:
+    """Jobs that ended a minute, in the last minutes that are over."""
+    last = [line.values[-1 - RECENT : -1] for line in hour.jobs if line.name in OUTCOMES]
+    return sum(value or 0.0 for values in last for value in values) / RECENT
+
+
+def _series(look: Look, asked: OverviewQuery) -> Series:
+    return look.seldom(
+        ("series", asked.range, asked.by), SELDOM[asked.range], lambda: look.app.series(asked.range, by=asked.by)
+    )

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -16,17 +16,22 @@ if TYPE_CHECKING:
     from holdfast.app import Holdfast
 
 
+T = TypeVar("T")
+
+
 class NoQuery(msgspec.Struct, frozen=True):
     """A page without parameters."""
 
 
 @dataclass(frozen=True)
 class Look:
-    """What somebody wants to see: the names in the path, and the parameters as the page's `query` has them."""
+    """What somebody wants to see: the names in the path, and the parameters as the page's `query` has them.
+    `seldom(key, seconds, read)` reads a part that need not be new each time."""
 
     app: Holdfast
     path: Mapping[str, str]
     query: Any
+    seldom: Callable[[Hashable, float, Callable[[], T]], T]
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@ roles are made from it."""
 
 from __future__ import annotations
 
-from holdfast.http.dashboard import bulk, errors, job, jobs, overview, queues
+from holdfast.http.dashboard import audit, bulk, errors, job, jobs, overview, queues, schedules, workers
 from holdfast.http.dashboard.page import Action, Fragment, Page
 
 PAGES = (
@@ -16,6 +16,9 @@ PAGES = (
     Page("group", "/errors/{group}", errors.group, tick=5.0),
     Page("bulk", "/bulk", bulk.load, tick=1.0),
     Page("bulk_new", "/bulk/new", bulk.new, bulk.NewQuery, role="operator", tick=0),
+    Page("workers", "/workers", workers.load),
+    Page("schedules", "/schedules", schedules.load, schedules.SchedulesQuery, tick=5.0),
+    Page("audit", "/audit", audit.load, audit.AuditQuery, tick=5.0),
 )
 
 FRAGMENTS = (
@@ -31,6 +34,15 @@ ACTIONS = (
     Action("/jobs/{id}/do", job.act),
     Action("/jobs/{id}/replay", job.replay),
     Action("/bulk/start", bulk.start),
+    Action("/tasks/pause", queues.pause_task),
+    Action("/tasks/resume", queues.resume_task),
+    Action("/filters/resume", queues.resume_filter),
+    Action("/workers/stop", workers.stop, role="admin"),
+    Action("/schedules/add", schedules.add, role="admin"),
+    Action("/schedules/remove", schedules.remove, role="admin"),
+    Action("/schedules/run", schedules.run),
+    Action("/schedules/pause", schedules.pause),
+    Action("/schedules/resume", schedules.resume),
 )
 
 

@@ -49,7 +49,8 @@ def environment() -> jinja2.Environment:
     made.filters |= {
         "ago": ago, "compact": compact, "count": count, "cut": cut, "duration": duration,
         "instant": instant, "instants": instants, "lines": lines,
-        "milliseconds": milliseconds, "plain": plain, "pretty": pretty, "told": told,
+        "milliseconds": milliseconds, "plain": plain, "pretty": pretty, "rate": rate, "size": size,
+        "told": told,
     }  # fmt: skip
     made.globals |= {"asset": asset, "menu": MENU, "within": WITHIN, "query": query, "filter_of": filter_of}
     return made
@@ -181,6 +182,15 @@ def duration(seconds: float | None) -> str:
 
 def milliseconds(value: float | None) -> str:
     return "-" if value is None else short_duration(value / 1000)
+
+
+def size(octets: int | None) -> str:
+    return "" if octets is None else f"{octets / 1e6:,.0f} MB"
+
+
+def rate(a_minute: float) -> str:
+    """`1,200`, `3.5`, `0`."""
+    return f"{a_minute:,.0f}" if a_minute >= 10 or not a_minute else f"{a_minute:.2g}"
 
 
 def pretty(value: Any) -> str:

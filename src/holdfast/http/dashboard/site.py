@@ -152,7 +152,7 @@ class Site:
             raise BadArguments(f"the address: {error}") from None
         # What asks a worker writes down the question; all else only reads.
         asks = isinstance(page, Fragment) and page.asks
-        look = Look(self._app if asks else self._app._looking, path, given)
+        look = Look(self._app if asks else self._app._looking, path, given, self._of_loop().seldom)
 
         def load() -> dict[str, Any]:
             return {"now": look.app.store.reads.now(), **page.load(look)}

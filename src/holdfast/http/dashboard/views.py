@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
 from holdfast.errors import StoreError
 
@@ -17,6 +17,7 @@ THREADS = 4  # that read, at most: looking must not keep the database busy
 MOST = 200  # views that are kept
 AWAY = 5.0  # seconds until the next try while the database is away
 
+T = TypeVar("T")
 Load = Callable[[], dict[str, Any]]
 Key = tuple[Any, ...]
 
@@ -28,6 +29,7 @@ class Views:
         self._executor = ThreadPoolExecutor(THREADS, thread_name_prefix="holdfast-dashboard")
         self._kept: dict[Key, tuple[float, asyncio.Future[dict[str, Any]]]] = {}
         self._watched: dict[Key, _Watched] = {}
+        self._parts: dict[Hashable, tuple[float, Any]] = {}
 
     async def get(self, key: Key, load: Load, fresh: float = FRESH) -> dict[str, Any]:
         """What this view shows now, read at most so many seconds ago."""
@@ -39,6 +41,14 @@ class Views:
             while len(self._kept) > MOST:
                 del self._kept[next(iter(self._kept))]
         return await asyncio.shield(kept[1])
+
+    def seldom(self, key: Hashable, seconds: float, read: Callable[[], T]) -> T:
+        """A part of views that is read again only after so many seconds. From any thread."""
+        kept = self._parts.get(key)
+        if kept is None or time.monotonic() - kept[0] > seconds:
+            kept = self._parts[key] = time.monotonic(), read()
+        found: T = kept[1]
+        return found
 
     def forget(self) -> None:
         """Something was changed: what was read before is old."""
