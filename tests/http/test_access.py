@@ -334,6 +334,9 @@ MAY_SEE: dict[str, set[str]] = {
     "/errors/{group}": LOOK,
     "/bulk": LOOK,
     "/bulk/new": OPERATE,
+    "/workers": LOOK,
+    "/schedules": LOOK,
+    "/audit": LOOK,
 }
 MAY_ASK: dict[str, set[str]] = {  # for a piece of a page
     "/jobs/suggest": LOOK,
@@ -347,6 +350,15 @@ MAY_DO: dict[str, set[str]] = {
     "/jobs/{id}/do": OPERATE,
     "/jobs/{id}/replay": OPERATE,
     "/bulk/start": OPERATE,
+    "/tasks/pause": OPERATE,
+    "/tasks/resume": OPERATE,
+    "/filters/resume": OPERATE,
+    "/workers/stop": {"admin"},
+    "/schedules/add": {"admin"},
+    "/schedules/remove": {"admin"},
+    "/schedules/run": OPERATE,
+    "/schedules/pause": OPERATE,
+    "/schedules/resume": OPERATE,
 }
 FORM: dict[str, dict[str, str]] = {  # what a form needs so that it changes something
     "/queues/pause": {"queue": "mail"},
@@ -354,6 +366,15 @@ FORM: dict[str, dict[str, str]] = {  # what a form needs so that it changes some
     "/jobs/{id}/do": {"verb": "pause"},
     "/jobs/{id}/replay": {"args": "{}"},
     "/bulk/start": {"verb": "pause", "filter": "state:queued"},
+    "/tasks/pause": {"task": "add"},
+    "/tasks/resume": {"task": "add"},
+    "/filters/resume": {"filter": "task:add args.b:7"},
+    "/workers/stop": {"worker": "w~1"},
+    "/schedules/add": {"name": "new", "task": "add", "cron": "0 3 * * *", "args": '{"a": 1}'},
+    "/schedules/remove": {"name": "s"},
+    "/schedules/run": {"name": "s"},
+    "/schedules/pause": {"name": "s"},
+    "/schedules/resume": {"name": "s"},
 }
 
 

@@ -70,7 +70,7 @@ def _row(look: Look, cron: CronRecord, jobs: Sequence[Job[Any]]) -> Row:
     try:
         zone = cron.schedule.zone
     except BadSettings as error:  # another host may know this time zone
-        return Row(cron, cron.expression, args, [], "", runs, detail_of(error))
+        return Row(cron, cron.expression, args, [], "", runs, error.message)
     ticks = [tick.astimezone(zone) for tick in cron.upcoming(COMING)]
     coming = [(tick, f"{tick:%a %Y-%m-%d %H:%M}{f':{tick:%S}' if tick.second else ''}") for tick in ticks]
     return Row(cron, in_words(cron.expression), args, coming, change_of_clocks(cron.now.astimezone(zone), ticks), runs)
@@ -95,7 +95,9 @@ async def add(doing: Doing) -> Done:
             reason=doing.text("reason"), by=doing.by,
         )  # fmt: skip
     except HoldfastError as error:
-        return Done(detail_of(error), to=f"/schedules{query(**typed)}", wrong=True)
+        # In code, a wrong expression or time zone would be a setting of the application.
+        said = error.message if isinstance(error, BadSettings) else detail_of(error)
+        return Done(said, to=f"/schedules{query(**typed)}", wrong=True)
     return Done(f"The schedule {made.name} enqueues {made.task} {in_words(made.expression)} ({made.timezone}).")
 
 
