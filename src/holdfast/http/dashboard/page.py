@@ -31,7 +31,7 @@ class Look:
     app: Holdfast
     path: Mapping[str, str]
     query: Any
-    seldom: Callable[[Hashable, float, Callable[[], T]], T]
+    seldom: Callable[[Hashable, float, Callable[[], T]], T] = lambda key, seconds, read: read()
 
 
 @dataclass(frozen=True)
