@@ -37,9 +37,10 @@ demo: $(VENV)/ready ## watch a few thousand jobs survive a killed worker (SQLite
 dev: $(VENV)/ready ## open the dashboard on a live load, with a button that kills a worker; PORT=8000
 	$(BIN)/holdfast demo --ui --port $(or $(PORT),8000)
 
-examples: $(VENV)/ready ## play the scenes of the example applications, each on a fresh SQLite file (a minute)
+examples: $(VENV)/ready ## play the scenes of the example applications, each on a fresh SQLite file (a minute and a half)
 	$(BIN)/python -m examples.claim_check scene
 	$(BIN)/python -m examples.crawl scene
+	$(BIN)/python -m examples.site_audit scene
 
 check: $(VENV)/ready-check ## format, lint, types (mypy strict, pyright on the public API)
 	$(BIN)/ruff check

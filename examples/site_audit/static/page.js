@@ -114,8 +114,11 @@ function meter(value, label) {
 
 function changes({ compared, previous }) {
   const list = (title, kind, items) => items.length
-    ? [element("h4", { className: kind }, `${items.length} ${title}`), element("ul", {}, items.map((one) =>
-      element("li", {}, [one.text, one.element && one.element !== one.text ? element("code", {}, one.element) : ""])))]
+    ? [element("details", { open: items.length <= 5 }, [
+      element("summary", { className: kind }, `${items.length} ${title}`),
+      element("ul", {}, items.map((one) =>
+        element("li", {}, [`${one.text} `, one.element ? element("code", {}, one.element) : ""]))),
+    ])]
     : [];
   const found = [...list("fixed", "good", compared.fixed), ...list("new", "bad", compared.new)];
   return element("div", { className: "changes" }, [
@@ -168,6 +171,7 @@ async function home() {
         : element("b", { className: grade(audit.score) }, audit.score),
       element("small", {}, new Date(audit.created_at).toLocaleString()),
     ]))) : element("p", { className: "soft" }, "There is none yet.")),
+    element("p", { className: "links" }, element("a", { href: "/jobs/" }, "The dashboard of the queue, for operators")),
   );
   only("home");
   setTimeout(() => $("home").hidden || home().catch(() => {}), 5 * interval());

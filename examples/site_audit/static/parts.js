@@ -35,7 +35,7 @@ export function ring(score) {
 
 /** The scores of a site over time; each point leads to its audit. */
 export function historyChart(history, current) {
-  const [width, height, left, bottom] = [640, 200, 34, 26];
+  const [width, height, left, bottom] = [640, 200, 48, 26];
   const x = (n) => left + 12 + (n * (width - left - 24)) / Math.max(1, history.length - 1);
   const y = (score) => 10 + ((100 - score) * (height - bottom - 14)) / 100;
   const day = (audit) => new Date(audit.completed_at).toLocaleDateString();
