@@ -85,15 +85,18 @@ def jobs(
     task: str | None = None,
     before: str | None = None,
     limit: int = 50,
+    window: int = WINDOW,
 ) -> Page[Job[Any]]:
     """The jobs that match a filter (`"state:failed queue:mail since:1h"`), newest first. `.next` is the id to pass as
-    `before` for the next page."""
+    `before` for the next page. It looks through `window` jobs at most; `.cut` says that there are more."""
     _checked_limit("jobs", limit)
     _checked_text(filter)
     for name, value in {"queue": queue, "task": task, "before": before}.items():
         if value is not None:
             looked_for(f"jobs: {name}", value)
-    found = app.store.reads.jobs(parse(filter), state=state, queue=queue, task=task, before=before, limit=limit)
+    found = app.store.reads.jobs(
+        parse(filter), state=state, queue=queue, task=task, before=before, limit=limit, window=window
+    )
     return Page((handle(app, record) for record in found), cut=found.cut, next=found.next)
 
 
@@ -286,16 +289,15 @@ def replay(
     return app._enqueued(bound, Enqueued(made, True))
 
 
-def preview(app: Holdfast, verb: str, filter: str, *, lately: bool = False) -> BulkPreview:
+def preview(app: Holdfast, verb: str, filter: str, *, window: int | None = None) -> BulkPreview:
     """How many jobs a verb (retry, cancel, pause, resume, change, delete) would change now, counted up to 10,000.
-    `lately`: looks only through as many of the newest jobs as a page of `jobs` does."""
+    `window`: looks only through so many of the newest jobs."""
     if verb not in BULK:
         raise BadArguments(f"preview: {no_such('verb', [str(verb)], BULK)}")
     which = _some(filter)
     if isinstance(which.since, timedelta):
         which = replaced(which, since=app.store.reads.now() - which.since)
     able, others = in_state_for(verb, which), not_in_state_for(verb, which)
-    window = WINDOW if lately else None
     jobs, more = count_up_to(app, able, window=window)
     refused, others_more = count_up_to(app, others, window=window)
     return BulkPreview(verb, text(which), min(jobs, COUNTED), min(refused, COUNTED),
@@ -308,13 +310,6 @@ def count_up_to(
 ) -> tuple[int, bool]:
     """How many jobs match, and whether there are, or may be, more than were counted. None: no job can match."""
     return (0, False) if filter is None else app.store.reads.count_up_to(filter, most, window)
-
-
-def count_lately(app: Holdfast, filter: str) -> tuple[int, bool]:
-    """The same for a filter's text, among as many of the newest jobs as a page of `jobs` looks through."""
-    _checked_text(filter)
-    found, more = count_up_to(app, parse(filter), window=WINDOW)
-    return min(found, COUNTED), more
 
 
 def bulk_operations(app: Holdfast, *, limit: int = 50) -> list[BulkOperation]:

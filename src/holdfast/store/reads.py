@@ -24,11 +24,11 @@ CHUNK = 500  # jobs changed in one transaction
 LAST = 2**63 - 1
 
 
-def page(db: Database, filter: Filter, before: str | None, limit: int) -> Page[JobRecord]:
+def page(db: Database, filter: Filter, before: str | None, limit: int, window: int = WINDOW) -> Page[JobRecord]:
     top = LAST if before is None else key_of(before)
     ids: list[int] = []
     cut, reached = False, None
-    for found, floor in _found(db, filter, top, limit=limit, window=WINDOW):
+    for found, floor in _found(db, filter, top, limit=limit, window=window):
         ids += found
         reached = floor
         if len(ids) >= limit:
@@ -339,10 +339,11 @@ class Reads:
         task: str | None = None,
         before: str | None = None,
         limit: int = 50,
+        window: int = WINDOW,
     ) -> Page[JobRecord]:
         """Newest first; `before` an id is the next page. Looks through a bounded number of jobs, and says if that cut
         it short."""
-        return page(self._db, filter.narrowed(state=state, queue=queue, task=task), before, limit)
+        return page(self._db, filter.narrowed(state=state, queue=queue, task=task), before, limit, window)
 
     def matching(self, filter: Filter, before: int | None = None) -> Iterator[list[JobId]]:
         """All jobs the filter means, in chunks of ids, newest first. Reads on as it is asked for more. An empty chunk

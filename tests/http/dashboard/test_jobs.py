@@ -88,7 +88,7 @@ def test_a_search_that_was_cut_short_says_so_and_goes_on(
     tasked: Holdfast, looking: Looking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("holdfast.store.reads.STEP", 10)
-    monkeypatch.setattr("holdfast.store.reads.WINDOW", 20)
+    monkeypatch.setattr("holdfast.http.dashboard.shown.WINDOW", 20)
     enqueue(tasked, 1, queue="rare")
     enqueue(tasked, 60)
     seen = looking.at("/jobs", filter="queue:rare")
@@ -161,7 +161,7 @@ def test_matches_are_counted_up_to_ten_thousand(
     assert looking.at("/jobs/count", filter="task:add").text == "(30)"
     assert looking.at("/jobs/count", filter="task:fail").text == "(0)"
     monkeypatch.setattr("holdfast.store.reads.STEP", 10)
-    monkeypatch.setattr("holdfast.operations.WINDOW", 10)
+    monkeypatch.setattr("holdfast.http.dashboard.shown.WINDOW", 10)
     assert looking.at("/jobs/count", filter="task:add").text == "(10 or more)"
     wrong = looking.at("/jobs/count", filter="nonsense")
     assert (wrong.status, "nonsense" in wrong.text) == (422, True)

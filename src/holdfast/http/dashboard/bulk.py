@@ -10,7 +10,7 @@ import msgspec
 
 from holdfast.errors import BadArguments, RequestRefused
 from holdfast.http.dashboard.page import Doing, Done, Look
-from holdfast.http.dashboard.shown import row_of
+from holdfast.http.dashboard.shown import row_of, window_of
 from holdfast.model.filter import in_state_for, parse, states_for, text
 from holdfast.model.job import Changed
 from holdfast.model.text import plural
@@ -55,10 +55,14 @@ def load(look: Look) -> dict[str, Any]:
 def new(look: Look) -> dict[str, Any]:
     """What a verb would do to the jobs of a filter."""
     query: NewQuery = look.query
-    found = look.app.preview(_verb(query.verb), query.filter, lately=True)
+    found = look.app.preview(_verb(query.verb), query.filter, window=window_of(query.filter))
     able = in_state_for(found.verb, parse(found.filter))
     now = look.app.store.reads.now()
-    newest = look.app.jobs(text(able), limit=EXAMPLES) if able is not None and found.jobs else []
+    newest = (
+        look.app.jobs(text(able), limit=EXAMPLES, window=window_of(found.filter))
+        if able is not None and found.jobs
+        else []
+    )
     return {
         "found": found, "examples": [row_of(look.app, job.record, now) for job in newest],
         "sentence": SENTENCES[found.verb], "needed": [state.value for state in states_for(found.verb)],
@@ -75,7 +79,7 @@ async def start(doing: Doing) -> Done:
     expected = _whole("expected", doing.text("expected"))
 
     def act() -> Changed:
-        found = doing.app.preview(verb, filter, lately=True)
+        found = doing.app.preview(verb, filter, window=window_of(filter))
         if expected is not None and found.jobs > expected:
             raise RequestRefused(
                 f"this would {verb} {found.jobs:,}{'+' * found.capped} jobs, and {expected:,} were shown: look again",

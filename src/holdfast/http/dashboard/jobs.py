@@ -9,10 +9,11 @@ import msgspec
 from holdfast.errors import BadArguments, JobNotFound
 from holdfast.http.dashboard.page import Doing, Done, Look
 from holdfast.http.dashboard.render import query as query_of
-from holdfast.http.dashboard.shown import row_of
+from holdfast.http.dashboard.shown import row_of, window_of
 from holdfast.http.problems import detail_of
 from holdfast.model.filter import DERIVED, STATES, parse, quoted, words
-from holdfast.operations import BULK, WINDOW, count_lately
+from holdfast.model.job import COUNTED
+from holdfast.operations import BULK, WINDOW, count_up_to
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
@@ -43,9 +44,10 @@ def load(look: Look) -> dict[str, Any]:
     """A wrong filter is told, and stays as it was typed."""
     query: JobsQuery = look.query
     now = look.app.store.reads.now()
-    wrong, jobs, cut, following = None, [], False, None
+    wrong, jobs, cut, following, window = None, [], False, None, WINDOW
     try:
-        found = look.app.jobs(query.filter, before=query.before or None, limit=LISTED)
+        window = window_of(query.filter)
+        found = look.app.jobs(query.filter, before=query.before or None, limit=LISTED, window=window)
         jobs = [row_of(look.app, job.record, now) for job in found]
         cut, following = found.cut, found.next if found.cut or len(found) == LISTED else None
     except (BadArguments, JobNotFound) as error:
@@ -60,7 +62,7 @@ def load(look: Look) -> dict[str, Any]:
             query.filter, following, ".".join([*trail, query.before or "0"][-TRAIL:])
         ),
         "newer": address(query.filter, *_newer(trail)) if query.before else None,
-        "verbs": BULK, "window": WINDOW,
+        "verbs": BULK, "window": window,
     }  # fmt: skip
 
 
@@ -148,9 +150,10 @@ def _names(app: Holdfast) -> dict[str, list[str]]:
 
 
 def count(look: Look) -> dict[str, Any]:
-    """How many jobs match."""
-    jobs, more = count_lately(look.app, look.query.filter)
-    return {"jobs": jobs, "more": more}
+    """How many jobs match, of as many as a page looks through."""
+    filter = look.query.filter
+    jobs, more = count_up_to(look.app, parse(filter), window=window_of(filter))
+    return {"jobs": min(jobs, COUNTED), "more": more}
 
 
 # -- what to do with many ----------------------------------------------------------------------------------------------

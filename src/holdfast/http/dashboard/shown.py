@@ -9,16 +9,24 @@ import msgspec
 
 from holdfast.errors import UnknownTask
 from holdfast.model.durations import short_duration
-from holdfast.model.filter import quoted
+from holdfast.model.filter import parse, quoted
 from holdfast.model.job import JobRecord, Progress
 from holdfast.model.lifecycle import FINISHED, REQUESTS, UNFINISHED, State
 from holdfast.model.record import shown
+from holdfast.operations import WINDOW
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
 
+WINDOW_IN_JSON = 10_000  # jobs
 BRIEF = 90  # characters of arguments in a list
 ASKED = {"pause": "asked to pause", "cancel": "asked to stop"}
+
+
+def window_of(filter: str) -> int:
+    """How many jobs a page looks through for a filter. What is inside of JSON takes longer to compare."""
+    wanted = parse(filter)
+    return WINDOW_IN_JSON if wanted.args or wanted.tags else WINDOW
 
 
 class JobRow(msgspec.Struct, frozen=True):
