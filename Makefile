@@ -85,9 +85,10 @@ chaos-crawl: $(VENV)/ready ## crawl a real tree (Python's documentation, install
 chaos-stops: $(VENV)/ready ## the crash tests with two hundred shutdowns of workers with runner processes (about 20 minutes)
 	HOLDFAST_CHAOS=100 $(BIN)/python -m pytest -q -n $(RUN_JOBS) tests/crash
 
-fuzz: $(VENV)/ready ## a million hostile frames from handlers to their worker: FRAMES=, SEED= to repeat; thousands of hostile names of tables; 5,000 HTTP requests, REQUESTS= (about 30 minutes)
+fuzz: $(VENV)/ready ## a million hostile frames from handlers to their worker: FRAMES=, SEED= to repeat; thousands of hostile names of tables, and of reports of a model; 5,000 HTTP requests, REQUESTS= (about 30 minutes)
 	HOLDFAST_NAMES=3000 $(BIN)/python -m pytest -q tests/adopt/test_identifiers.py
 	$(BIN)/python -m tests.fuzz --frames $(or $(FRAMES),1000000) $(if $(SEED),--seed $(SEED))
+	HOLDFAST_REPORTS=20000 $(BIN)/python -m pytest -q tests/examples/claim_check/test_report.py
 	HOLDFAST_FUZZ_REQUESTS=$(or $(REQUESTS),5000) $(BIN)/python -m pytest -q -n $(RUN_JOBS) tests/http/test_openapi.py
 
 mutants: $(VENV)/ready ## plant bugs in copies of the code, one at a time: does the test named for each fail? (about 10 minutes)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,10 +13,12 @@ from holdfast.store import open_store
 from holdfast.store.base import Store
 from scripts.planted import promises_of_tests
 from tests.factories import Clock
+from tests.schemas import migrated_file, migrated_schemas
 from tests.servers import drop_schema, new_schema, shared_postgres
 
 ENGINES = ("sqlite", "postgres")
 PROMISES_OF = promises_of_tests()
+MIGRATING = {"store", "kept", "make_app", "hf"}  # fixtures that migrate before anything else is done
 SLOW = {"bench", "chaos", "crash", "docs", "plans", "test_machine", "test_why"}  # folders and modules
 
 
@@ -53,10 +56,17 @@ def engine(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def settings(engine: str, tmp_path: Path) -> Iterator[Settings]:
-    """Settings of a fresh, empty place to keep jobs in."""
+def settings(engine: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Settings]:
+    """Settings of a fresh place to keep jobs in: empty, unless the test has a fixture that migrates it."""
+    # What a killed process sent may be done after its end, so in tests/crash no place is used twice.
+    migrated = not MIGRATING.isdisjoint(request.fixturenames) and "crash" not in request.path.parts
     if engine == "sqlite":
+        if migrated:
+            shutil.copy(migrated_file(), tmp_path / "jobs.db")
         yield Settings(url=f"sqlite:///{tmp_path}/jobs.db", synchronous="off")
+    elif migrated:
+        with migrated_schemas().one() as schema:
+            yield Settings(url=shared_postgres(), schema=schema)
     else:
         schema = new_schema()
         yield Settings(url=shared_postgres(), schema=schema)

@@ -13,9 +13,16 @@ PATIENCE = 20.0  # seconds; only a failing test waits that long
 
 def wait_until(condition: Callable[[], T], what: str = "", *, timeout: float = PATIENCE) -> T:
     """Returns the first truthy answer of `condition`."""
-    deadline = time.monotonic() + timeout
+    began = time.monotonic()
     while not (answer := condition()):
-        if time.monotonic() > deadline:
+        waited = time.monotonic() - began
+        if waited > timeout:
             raise AssertionError(f"waited {timeout:g} s in vain{': ' * bool(what)}{what}")
-        time.sleep(0.005)
+        time.sleep(pause(waited))
     return answer
+
+
+def pause(waited: float) -> float:
+    """Until the next look. What takes long is looked at less often: many conditions read a database, which has better
+    things to do beside other tests."""
+    return min(max(waited / 10, 0.005), 0.05)

@@ -27,6 +27,7 @@ from holdfast.model.lifecycle import State
 from holdfast.settings import Settings
 from holdfast.store import open_store
 from holdfast.store.base import Store
+from tests.waiting import pause
 
 T = TypeVar("T")
 
@@ -36,12 +37,13 @@ PATIENCE = 60.0  # seconds for what should happen soon, on a machine that may be
 
 def wait_until(condition: Callable[[], object], timeout: float = PATIENCE, what: str | Callable[[], str] = "") -> None:
     """Look until it is so."""
-    deadline = time.monotonic() + timeout
+    began = time.monotonic()
     while not condition():
-        if time.monotonic() > deadline:
+        waited = time.monotonic() - began
+        if waited > timeout:
             told = what() if callable(what) else what
             pytest.fail(f"waited {timeout:g} s in vain: {told or condition}")
-        time.sleep(0.02)
+        time.sleep(pause(waited))
 
 
 def patiently(ask: Callable[[], T]) -> T:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Callable, Sequence
@@ -42,6 +43,7 @@ READ = Report(
     key_claims=(Claim("Works overnight", "unsupported", "nobody measured it"),),
     citations=(Citation("https://example.org/test", "A test", "It did nothing"), Citation("https://example.net")),
 )
+EXAMPLES = int(os.environ.get("HOLDFAST_REPORTS", "400"))  # `make fuzz` tries many more
 SMALL = "BUNKD_V1\nSUMMARY: s\nEVIDENCE_BULLETS:\n- e\nSUBSCORES:\nHE: 1\nAT: 2\nMO: 3\nPV: 4\n"  # 9 lines
 
 
@@ -407,7 +409,7 @@ def reports(draw: st.DrawFn) -> tuple[str, Report]:
     return draw(st.sampled_from(["", "\ufeff"])) + whole.replace("\n", space), wanted
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=EXAMPLES // 4)
 @given(reports())
 def test_every_report_of_the_grammar_is_read_as_it_says(report: tuple[str, Report]) -> None:
     text, wanted = report
@@ -454,7 +456,7 @@ def nearly_reports(draw: st.DrawFn) -> str:
     return text
 
 
-@settings(deadline=None, max_examples=1500)
+@settings(deadline=None, max_examples=EXAMPLES)
 @given(nearly_reports())
 @example("BUNKD_V1\n" * 3)
 def test_exactly_what_the_grammar_accepts_is_accepted(text: str) -> None:
