@@ -489,7 +489,9 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp set enab
 declare
     source record;
 begin
-    if not exists (select 1 from came where came.source is not null) then
+    -- A claim leaves running jobs, and so do requests: neither has something for the rows. What a checkpoint counts may have.
+    if not exists (select 1 from came where came.source is not null and came.state <> 'running')
+       and not exists (select 1 from came join @sources s on s.name = came.source where s.mapping -> 'counts' is not null) then
         return null;
     end if;
     for source in
