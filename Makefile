@@ -57,7 +57,7 @@ test-ha: $(VENV)/ready-check ## past one machine: failover, PgBouncer, silent ne
 
 test-browser: $(VENV)/ready-check ## the script for web pages and the examples' pages, in a real browser (Chromium is installed with apt if it can be)
 	command -v chromium || command -v google-chrome || ! command -v apt-get || { apt-get update -qq; apt-get install -qq --no-install-recommends chromium; } || true
-	$(BIN)/python -m pytest -q tests/http/test_browser.py tests/examples/claim_check/test_page.py tests/examples/site_audit/test_browser.py tests/examples/site_audit/test_page.py
+	$(BIN)/python -m pytest -q tests/http/test_browser.py tests/examples/claim_check/test_page.py tests/examples/crawl/test_page.py tests/examples/site_audit/test_browser.py tests/examples/site_audit/test_page.py
 
 test-16: $(VENV)/ready-check ## the store, the API and the worker once more, on PostgreSQL 16
 	HOLDFAST_TEST_POSTGRES_VERSION=16 $(BIN)/python -m pytest -q -n $(RUN_JOBS) --dist worksteal tests/contract tests/api tests/work -k postgres

@@ -68,6 +68,15 @@ class Frontier:
         """As the attempt before left it, or with the start page."""
         with self.transaction():
             self._add(start, "page", depth=0)
+            # If it could not be had, the crawl failed; somebody wants it tried once more.
+            again = self._db.changed(
+                """
+                update crawl_urls set state = 'todo', tries = 0, reason = null
+                 where crawl_id = :crawl and url = :url and state = 'dead'
+                """,
+                crawl=self._crawl, url=start.url,
+            )  # fmt: skip
+            self.pending, self.done = self.pending + again, self.done - again
         self._scope.starts = [urls.parse(row["url"]) for row in self._rows("kind = 'page' and depth = 0", "url")]
         self.waiting = {row["host"] for row in self._rows("state = 'todo'", "distinct host")}
 

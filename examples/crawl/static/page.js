@@ -7,6 +7,7 @@ const OFFERED = {
   pending: ["pause", "cancel"], processing: ["pause", "cancel"], paused: ["resume", "cancel"], failed: ["retry"],
   cancelled: ["retry"], completed: [],
 };
+const AFTERWARDS = { todo: "to be tried again", dead: "given up" };
 const LOOK = 1000; // milliseconds
 const HISTORY = 120; // looks that the chart shows
 
@@ -96,7 +97,7 @@ function crawl(one) {
   chart();
   table(one.hosts);
   replace("errors", one.newest_errors.map((error) => element("li", {}, [
-    element("code", {}, error.code), link(error.url), element("small", {}, `${error.message} (${error.state === "todo" ? "tried again" : error.state})`),
+    element("code", {}, error.code), link(error.url), element("small", {}, `${error.message} (${AFTERWARDS[error.state] ?? "it worked later"})`),
   ])), "None.");
   replace("pages", one.newest_pages.map((page) => element("li", {}, [
     link(page.url, page.title || page.url), element("small", {}, `${page.url} · ${size(page.size)}${page.status === 304 ? " · unchanged" : ""}`),

@@ -84,11 +84,13 @@ def test_a_start_page_that_cannot_be_had_fails_the_crawl_with_the_reason(hf: Hol
     with Site({}) as site:
         job = crawl(site)
         hf.drain()
-    row = db.row("select status, error_message from crawl_jobs where id = :id", id=job.source_id)
-    assert row == {
-        "status": "failed", "error_message": "the start page can't be had: HTTP_404: the host answered 404"
-    }  # fmt: skip
-    assert job.refresh().error is not None
+        assert db.row("select status, error_message from crawl_jobs where id = :id", id=job.source_id) == {
+            "status": "failed", "error_message": "the start page can't be had: HTTP_404: the host answered 404"
+        }  # fmt: skip
+        site.pages["/"] = page(title="back again")
+        job.retry()
+        hf.drain()
+    assert (word(db, job), set(stored(db, job))) == ("completed", {"/"})
 
 
 def test_a_killed_crawl_goes_on_where_it_was(start: Start, db: Database) -> None:
