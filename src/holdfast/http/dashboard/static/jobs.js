@@ -27,6 +27,8 @@ function point(at) {
 
 function take(option) {
   filter.value = option.dataset.text;
+  option.setAttribute("aria-selected", "false"); // the next Enter is for the filter, also before new suggestions are there
+  open(false);
   filter.focus();
   filter.dispatchEvent(new Event("input", { bubbles: true }));
 }
