@@ -49,14 +49,15 @@ check: $(VENV)/ready-check ## format, lint, types (mypy strict, pyright on the p
 	$(BIN)/basedpyright
 
 test: $(VENV)/ready-check $(VENV)/ready-audit ## every test, on SQLite and PostgreSQL
-	$(BIN)/python -m pytest -q -n $(RUN_JOBS) --dist worksteal --ignore tests/ha
+	$(BIN)/python -m pytest -q -n $(RUN_JOBS) --dist worksteal --ignore tests/ha --ignore tests/browser
 
 test-ha: $(VENV)/ready-check ## past one machine: failover, PgBouncer, silent networks, many workers (PgBouncer is installed with apt if it can be)
 	command -v pgbouncer || ! command -v apt-get || { apt-get update -qq; apt-get install -qq --no-install-recommends pgbouncer; } || true
 	$(BIN)/python -m pytest -q -n 2 tests/ha
 
-test-browser: $(VENV)/ready-check ## the script for web pages and the examples' pages, in a real browser (Chromium is installed with apt if it can be)
+test-browser: $(VENV)/ready-check ## the dashboard, the script for web pages and the examples' pages, in a real browser (Chromium is installed with apt if it can be)
 	command -v chromium || command -v google-chrome || ! command -v apt-get || { apt-get update -qq; apt-get install -qq --no-install-recommends chromium; } || true
+	$(BIN)/python -m pytest -q -n 2 tests/browser
 	$(BIN)/python -m pytest -q tests/http/test_browser.py tests/examples/claim_check/test_page.py tests/examples/crawl/test_page.py tests/examples/site_audit/test_browser.py tests/examples/site_audit/test_page.py
 
 test-16: $(VENV)/ready-check ## the store, the API and the worker once more, on PostgreSQL 16
@@ -66,7 +67,7 @@ test-15: $(VENV)/ready-check ## the same on PostgreSQL 15, as Debian's package p
 	HOLDFAST_TEST_POSTGRES_VERSION=15 $(BIN)/python -m pytest -q -n $(RUN_JOBS) --dist worksteal tests/contract tests/api tests/work -k postgres
 
 test-fast: $(VENV)/ready ## the tests that take seconds
-	$(BIN)/python -m pytest -q -n $(RUN_JOBS) --ignore tests/crash --ignore tests/ha --ignore tests/plans --ignore tests/types --ignore tests/docs --ignore tests/bench/test_figures.py
+	$(BIN)/python -m pytest -q -n $(RUN_JOBS) --ignore tests/crash --ignore tests/ha --ignore tests/browser --ignore tests/plans --ignore tests/types --ignore tests/docs --ignore tests/bench/test_figures.py
 
 test-pythons: ## the fast tests on Python 3.11 to 3.14, those that are here or that uv can fetch: PYTHONS="3.13" for some
 	$(PYTHON) -m venv build/lock

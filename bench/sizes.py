@@ -23,6 +23,11 @@ class Sizes:
         return max(50, self.jobs // 10)
 
     @property
+    def looks(self) -> int:
+        """At each page of the dashboard."""
+        return max(3, min(20, self.jobs // 1000))
+
+    @property
     def requests(self) -> int:
         """HTTP requests, one at a time."""
         return max(20, self.jobs // 20)

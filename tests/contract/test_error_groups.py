@@ -169,7 +169,7 @@ def test_a_group_larger_than_a_page_looks_through_is_found_all_the_same(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ids = [a_failed_job(store, AWAY) for _ in range(4)]
-    monkeypatch.setattr(reads, "WINDOW", 3)
+    monkeypatch.setattr(reads, "INDEXED", 3)
     text = f"group:{AWAY.fingerprint}"
     assert [job.id for job in store.reads.jobs(parse(text))] == ids[::-1]
     assert store.operator.bulk("retry", parse(text)) == Changed(4, 0, 0)

@@ -164,6 +164,7 @@ def test_what_runs_or_failed_is_found_behind_any_backlog(store: Store, monkeypat
 def test_more_failures_than_a_page_looks_through_are_walked(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(find, "STEP", 2)
     monkeypatch.setattr(find, "WINDOW", 4)
+    monkeypatch.setattr(find, "INDEXED", 4)
     ids = [a_failed_job(store) for _ in range(7)]
     page = store.reads.jobs(parse("state:failed"))
     assert ([job.id for job in page], page.cut) == (ids[:2:-1], True)

@@ -157,7 +157,10 @@ def noting(asgi: Any, asked: list[str]) -> Any:
 
 @contextmanager
 def served(routes: list[Any]) -> Iterator[str]:
-    server = uvicorn.Server(uvicorn.Config(Starlette(routes=routes), port=0, log_config=None, lifespan="off"))
+    config = uvicorn.Config(
+        Starlette(routes=routes), port=0, log_config=None, lifespan="off", timeout_graceful_shutdown=1
+    )
+    server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run)
     thread.start()
     try:

@@ -19,7 +19,8 @@ from holdfast.store.engine import Database
 # indexes.
 
 STEP = 10_000  # ids that one statement looks through
-WINDOW = 100_000  # ids, or failures, that are looked through for one page
+WINDOW = 25_000  # ids that are looked through for one page
+INDEXED = 100_000  # ids that an index provides for it, at most
 CHUNK = 500  # jobs changed in one transaction
 LAST = 2**63 - 1
 
@@ -77,17 +78,17 @@ def _few(db: Database, filter: Filter) -> Sequence[int] | None:
     if filter.sources and filter.rows:
         return [row["id"] for row in db.read("rows_ids", sources=list(filter.sources), rows=list(filter.rows))]
     if filter.groups:
-        return _indexed(db.read("grouped_ids", groups=list(filter.groups), limit=WINDOW + 1))
+        return _indexed(db.read("grouped_ids", groups=list(filter.groups), limit=INDEXED + 1))
     if filter.states == ("running",):
         return [row["id"] for row in db.read("running_ids")]
     if filter.states == ("failed",):
-        return _indexed(db.read("failed_ids", limit=WINDOW + 1))
+        return _indexed(db.read("failed_ids", limit=INDEXED + 1))
     return None
 
 
 def _indexed(rows: Sequence[Row]) -> list[int] | None:
     """Their ids. None: there are more than a page looks through, so the ids are walked as for other filters."""
-    return [row["id"] for row in rows] if len(rows) <= WINDOW else None
+    return [row["id"] for row in rows] if len(rows) <= INDEXED else None
 
 
 def _walk(

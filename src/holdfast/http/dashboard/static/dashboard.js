@@ -49,13 +49,25 @@ function busy() {
   return selection.type === "Range" && live.contains(selection.anchorNode);
 }
 
+// What somebody who has scrolled down has before them stays there, whatever comes above it.
+function reading() {
+  if (scrollY === 0) return [null, 0];
+  for (const element of live.querySelectorAll("tr[id], li[id], section[id], details[id]")) {
+    const { top, height } = element.getBoundingClientRect();
+    if (top >= 0 && height) return [element, top];
+  }
+  return [null, 0];
+}
+
 function show(html) {
   if (busy()) { waiting = html; return; }
   waiting = null;
   const template = document.createElement("template");
   template.innerHTML = html;
   tellTimes(template.content);
+  const [read, top] = reading();
   morph(live, template.content, true);
+  if (read?.isConnected) scrollBy(0, read.getBoundingClientRect().top - top);
   htmx.process(live);
   live.dispatchEvent(new CustomEvent("holdfast:shown", { bubbles: true }));
 }
