@@ -79,7 +79,7 @@ def _load(target: Target, sizes: Sizes) -> None:
 def _places() -> Iterator[str]:
     [failed, *_] = hf.jobs("state:failed", limit=1)
     names = {"id": failed.id, "group": f"{7:0{LENGTH}x}", "name": "nightly", "queue": "queue1", "worker": "none"}
-    for page in (*PAGES, *(piece for piece in FRAGMENTS if not piece.alone)):  # those wait for a worker
+    for page in (*PAGES, *(piece for piece in FRAGMENTS if not piece.asks)):  # those wait for a worker
         path = page.path.format_map(names)
         offered = page.query.__struct_fields__
         if "filter" in offered:

@@ -79,7 +79,7 @@ def test_many_who_open_a_page_at_once_cost_what_one_does(
 ) -> None:
     monkeypatch.setattr(views, "FRESH", 60.0)
     tasked.tasks["add"].enqueue(1)
-    ask = Ask(tasked.asgi(open="viewer"))
+    ask = Ask(tasked.asgi(open=page.role))
     assert ask.get(page.path).status_code == 200
     alone = len(asked)
     asked.clear()
