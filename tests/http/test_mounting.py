@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -10,13 +12,15 @@ from types import ModuleType
 from typing import Any
 from unittest import mock
 
+import httpx2
 import pytest
 from fastapi import FastAPI
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
-from holdfast import BadSettings, Holdfast
+from holdfast import BadSettings, Holdfast, State
 from tests.http.asking import Ask, bearer
+from tests.waiting import PATIENCE, wait_until
 
 PAGE = Path(__file__).parents[2] / "docs" / "http.md"
 
@@ -67,6 +71,56 @@ def test_the_example_of_the_page(tasked: Holdfast) -> None:
     place = "/jobs/v1/tasks/add/jobs"
     assert ask.post(place, json={"args": {"a": 1}}).status_code == 401
     assert ask.post(place, json={"args": {"a": 1}}, headers={"X-User": "ann"}).status_code == 202
+
+
+APP = """
+import time
+from pathlib import Path
+from holdfast import Holdfast
+
+hf = Holdfast()
+
+@hf.task(http=True, max_attempts=1)
+def slow() -> str:
+    Path("begun").touch()
+    while not Path("go").exists():
+        time.sleep(0.01)
+    return "done"
+
+api = hf.asgi(open="submitter")
+"""
+
+
+@pytest.mark.parametrize("place", ["app:api", "web:web"])
+def test_a_web_server_that_stops_lets_jobs_finish_that_run_in_it(tmp_path: Path, place: str) -> None:
+    """uvicorn kills itself in the end, by the signal that stopped it: nothing runs at exit."""
+    [code] = re.findall(r"```python\n# web.py\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    (tmp_path / "web.py").write_text(code)
+    (tmp_path / "app.py").write_text(APP)
+    url = f"sqlite:///{tmp_path}/jobs.db"
+    log = tmp_path / "said.log"
+    with log.open("wb") as said, subprocess.Popen(
+        [sys.executable, "-m", "uvicorn", place, "--port", "0"], cwd=tmp_path, stdout=said, stderr=said,
+        env={**os.environ, "HOLDFAST_URL": url},
+    ) as server:  # fmt: skip
+        try:
+            wait_until(lambda: "running on" in log.read_text() or server.poll() is not None)
+            [port] = re.findall(r"running on http://127\.0\.0\.1:(\d+)", log.read_text())
+            path = f"http://127.0.0.1:{port}{'/jobs' if place == 'web:web' else ''}/v1/tasks/slow/jobs?wait=0.1"
+            made = httpx2.post(path, json={}, headers={"X-User": "ann"}, timeout=PATIENCE, trust_env=False)
+            assert made.status_code == 202, log.read_text()
+            wait_until((tmp_path / "begun").exists)
+            server.terminate()
+            wait_until(lambda: "Shutting down" in log.read_text())
+            (tmp_path / "go").touch()
+            assert server.wait(PATIENCE) == -signal.SIGTERM, log.read_text()
+        finally:
+            (tmp_path / "go").touch()
+            server.kill()
+    with Holdfast(url) as outside:
+        job = outside.job(made.json()["id"]).record
+        assert (job.state, job.result, job.attempt, job.crashes) == (State.SUCCEEDED, b'"done"', 1, 0)
+        assert outside.workers() == []
 
 
 DJANGO = """

@@ -1,10 +1,11 @@
 """The ASGI application: lets a request in, reads its body, calls the handler, and turns errors into answers. It needs
-no lifespan, so it can be mounted anywhere."""
+no lifespan, so it can be mounted anywhere; served by itself, it closes the application in the end."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
@@ -47,7 +48,14 @@ def api(app: Holdfast, gate: Gate, *, runs_jobs: bool, offers: Sequence[Offer] =
     made += site.routes()
     for one in made:  # a HEAD of a stream of events would never end; those who ask whether we are up send it
         one.methods = {method for method in one.methods or () if method != "HEAD" or one.path in PROBES}
-    application = Starlette(routes=made, exception_handlers={HTTPException: _unrouted, Exception: _failed})
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        yield
+        await asyncio.to_thread(app.close)
+
+    handlers = {HTTPException: _unrouted, Exception: _failed}
+    application = Starlette(routes=made, exception_handlers=handlers, lifespan=lifespan)
     application.router.redirect_slashes = False  # to a place made from the Host header, before anybody has checked it
     return application
 
