@@ -36,7 +36,7 @@ from holdfast.model.lifecycle import State
 from holdfast.model.record import arguments
 from holdfast.model.text import nearest
 from holdfast.store.metrics import drains_of
-from holdfast.store.reads import WINDOW as WINDOW  # that a page of jobs looks through
+from holdfast.store.reads import WINDOW
 from holdfast.tasks.offload import notice_loop
 from holdfast.tasks.options import (
     MAX_REASON,

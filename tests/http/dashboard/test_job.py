@@ -92,21 +92,35 @@ def test_the_timeline_tells_what_it_waited_for_and_where_it_ran(tasked: Holdfast
     assert "SCHEDULED" in looking.at(f"/jobs/{waiting.id}").text
 
 
-def test_time_alone_does_not_change_what_is_sent(tasked: Holdfast, looking: Looking) -> None:
+def test_the_timeline_goes_on_through_another_life(tasked: Holdfast, looking: Looking) -> None:
+    job = tasked.tasks["fail"].enqueue("x")
+    tasked.drain()
+    job.retry("mended", by="ann")
+    waiting = looking.at(f"/jobs/{job.id}").text
+    order = ["Attempt 1 of life 1 errored", "Had ended, until it was retried", "Waits for a free slot"]
+    assert [waiting.index(what) for what in order] == sorted(waiting.index(what) for what in order)
+    tasked.drain()
+    job.cancel("known", by="ann")
+    seen = looking.at(f"/jobs/{job.id}").text
+    order = [*order[:2], "Retry by ann", "Attempt 1 of life 2 errored", "Cancel by ann"]
+    assert all(what in seen for what in order)
+    assert seen.index(order[1]) < seen.index(order[3]) < seen.index(order[4])
+    assert "Waited for the next try" not in seen
+
+
+def test_time_alone_does_not_change_what_is_sent(tasked: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
     job = tasked.tasks["add"].using(delay=3600).enqueue(1)
-    look = Look(tasked, {"id": job.id}, None)
+    created, look = job.refresh().record.created_at, Look(tasked, {"id": job.id}, None)
 
-    def sent() -> str:
-        return render.part(
-            "job", {"now": tasked.store.reads.now(), **page.load(look)}, base="", access=Access("viewer")
-        )
+    def sent(seconds: float) -> str:
+        now = created + timedelta(seconds=seconds)
+        monkeypatch.setattr(tasked.store.reads, "now", lambda: now)
+        return render.part("job", {"now": now, **page.load(look)}, base="", access=Access("viewer"))
 
-    first = sent()
-    wait_until(lambda: tasked.store.reads.now() - job.refresh().record.created_at > timedelta(seconds=1.5))
-    assert sent() == first
-    tasked.tasks["add"].enqueue(2)
+    first = sent(1.5)
+    assert sent(12.5) == first
     job.change(priority=3)
-    assert sent() != first
+    assert sent(12.5) != first
 
 
 def test_progress_checkpoint_stack_and_output_of_a_running_job(hasty: Holdfast) -> None:

@@ -9,11 +9,11 @@ import msgspec
 from holdfast.errors import BadArguments, JobNotFound
 from holdfast.http.dashboard.page import Doing, Done, Look
 from holdfast.http.dashboard.render import query as query_of
-from holdfast.http.dashboard.shown import row_of, window_of
+from holdfast.http.dashboard.shown import WINDOW, row_of, window_of
 from holdfast.http.problems import detail_of
 from holdfast.model.filter import DERIVED, STATES, parse, quoted, words
 from holdfast.model.job import COUNTED
-from holdfast.operations import BULK, WINDOW, count_up_to
+from holdfast.operations import BULK, count_up_to
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast

@@ -13,12 +13,11 @@ from holdfast.model.filter import parse, quoted
 from holdfast.model.job import JobRecord, Progress
 from holdfast.model.lifecycle import FINISHED, REQUESTS, UNFINISHED, State
 from holdfast.model.record import shown
-from holdfast.operations import WINDOW
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
 
-WINDOW_IN_JSON = 10_000  # jobs
+WINDOW, WINDOW_IN_JSON = 50_000, 10_000  # jobs
 BRIEF = 90  # characters of arguments in a list
 ASKED = {"pause": "asked to pause", "cancel": "asked to stop"}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Literal
 
 import msgspec
@@ -14,7 +14,9 @@ from holdfast.model.lifecycle import FINISHED, State
 
 Kind = Literal["wait", "due", "pause", "run", "good", "bad", "back", "call"]
 OUTCOMES: dict[str, Kind] = {"succeeded": "good", "released": "back", "snoozed": "back", "parked": "pause"}
+ENDED = "Had ended, until it was retried"
 WIDTH = 1000  # of the drawing
+SHORTEST = timedelta(seconds=16)  # that the drawing of an unfinished job covers
 THIN = 4  # that something brief is drawn at least
 
 
@@ -43,9 +45,16 @@ def timeline(
     spans.sort(key=lambda span: (span.begins, span.ends is None))
     until = max([job.created_at, *(at for span in spans for at in (span.begins, span.ends) if at is not None)])
     if job.state not in FINISHED:
-        # A drawing that grows all the time would be sent all the time.
-        until = max(until, now.replace(second=now.second // 10 * 10, microsecond=0))
+        until = max(until, job.created_at + _age(now - job.created_at))
     return [_placed(span, job.created_at, until) for span in spans]
+
+
+def _age(age: timedelta) -> timedelta:
+    """In steps that double: a drawing that grows all the time would be sent all the time."""
+    step = SHORTEST
+    while step < age:
+        step *= 2
+    return step
 
 
 def _placed(span: Span, since: datetime, until: datetime) -> Span:
@@ -57,21 +66,26 @@ def _placed(span: Span, since: datetime, until: datetime) -> Span:
 
 
 def _spans(job: JobRecord, attempts: Sequence[AttemptRecord], now: datetime) -> Iterator[Span]:
-    since = job.created_at
-    earlier = 0
+    since, life, earlier = job.created_at, 1, 0
     for attempt in attempts:
         began = attempt.started_at or attempt.ended_at
         # When an earlier attempt was due is not kept, so its wait is one.
         only = len(attempts) == 1 and job.run_at <= began and job.life == 1 and job.state in FINISHED
-        yield from _waits(since, job.run_at if only else None, began, earlier)
+        if attempt.life > life:
+            yield Span("back", ENDED, since, began)
+        else:
+            yield from _waits(since, job.run_at if only else None, began, earlier)
         code = f"{attempt.error_code}: {attempt.error_message}" if attempt.error_code else ""
         name = f"Attempt {attempt.number}" + (f" of life {attempt.life}" if job.life > 1 else "")
         yield Span(
             OUTCOMES.get(attempt.outcome, "bad"), f"{name} {attempt.outcome.replace('_', ' ')}", began,
             attempt.ended_at, attempt.worker or "", code,
         )  # fmt: skip
-        since = attempt.ended_at
-        earlier += 1
+        since, life, earlier = attempt.ended_at, attempt.life, earlier + 1
+    if job.life > life:  # of its present life no attempt was kept
+        again = max(since, min(job.run_at, now))
+        yield Span("back", ENDED, since, again)
+        since, earlier = again, 0
     recorded = any(attempt.fence == job.fence for attempt in attempts)
     if job.started_at is not None and not recorded and job.state in (State.RUNNING, State.SUCCEEDED):
         yield from _waits(since, job.run_at, job.started_at, earlier)
@@ -90,7 +104,7 @@ def _spans(job: JobRecord, attempts: Sequence[AttemptRecord], now: datetime) -> 
     elif job.state in (State.QUEUED, State.PAUSED):
         yield Span("pause", "Paused", job.asked_at or since, None, "", job.asked_why or "")
     elif job.state is State.CANCELLED and job.finished_at is not None and job.finished_at > since:
-        yield Span("wait", "Waited, and was cancelled", since, job.finished_at, "", job.asked_why or "")
+        yield Span("back", "Until it was cancelled", since, job.finished_at, "", job.asked_why or "")
 
 
 def _waits(since: datetime, due: datetime | None, until: datetime, earlier: int) -> Iterator[Span]:
