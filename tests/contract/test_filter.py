@@ -127,26 +127,26 @@ def test_a_page_looks_through_a_bounded_number_of_ids_and_says_so(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(find, "STEP", 3)
-    monkeypatch.setattr(find, "WINDOW", 6)
     ids = [a_queued_job(store, queue="rare" if n == 1 else "common") for n in range(12)]
-    page = store.reads.jobs(parse("queue:rare"))
+    page = store.reads.jobs(parse("queue:rare"), window=6)
     assert (page, page.cut) == ([], True)
     assert page.next == ids[6]
-    rest = store.reads.jobs(parse("queue:rare"), before=page.next)
+    rest = store.reads.jobs(parse("queue:rare"), before=page.next, window=6)
     assert [job.id for job in rest] == [ids[1]]
     assert [job.id for job in store.reads.jobs()] == ids[::-1], "what nothing narrows is bounded by its limit"
     assert store.operator.bulk("pause", parse("queue:rare")) == Changed(1, 0), "who acts looks through all"
 
 
-def test_gaps_between_ids_cost_nothing(store: Store, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(find, "WINDOW", find.STEP)
+def test_gaps_between_ids_cost_nothing(store: Store, settings: Settings) -> None:
+    """One step finds the newest job, however far its id lies ahead, and the next one the old job."""
     old = a_queued_job(store, queue="mail")
     newer = a_queued_job(store)
     with raw(settings) as sql:
         sql("update {jobs} set id = 9000000000 where id = ?", int(newer))
-    assert found(store, "queue:default") == ["9000000000"]
-    page = store.reads.jobs(parse("queue:mail"))
-    assert [job.id for job in store.reads.jobs(parse("queue:mail"), before=page.next)] == [old]
+    page = store.reads.jobs(parse("queue:default"), window=find.STEP)
+    assert [job.id for job in page] == ["9000000000"]
+    page = store.reads.jobs(parse("queue:mail"), window=find.STEP)
+    assert [job.id for job in store.reads.jobs(parse("queue:mail"), before=page.next, window=find.STEP)] == [old]
 
 
 def test_what_runs_or_failed_is_found_behind_any_backlog(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,19 +154,19 @@ def test_what_runs_or_failed_is_found_behind_any_backlog(store: Store, monkeypat
     running = a_running_job(store)
     list(store.enqueue_many(new_job() for _ in range(50)))
     monkeypatch.setattr(find, "STEP", 5)
-    monkeypatch.setattr(find, "WINDOW", 10)
-    assert found(store, "state:failed") == [failed]
-    assert found(store, "state:running task:greet") == [str(running.id)]
-    assert found(store, "state:running queue:none") == []
-    assert found(store, "state:queued,running")
+    pages = {
+        filter: store.reads.jobs(parse(filter), window=10)
+        for filter in ("state:failed", "state:running task:greet", "state:running queue:none", "state:queued,running")
+    }
+    assert [[job.id for job in page] for page in list(pages.values())[:3]] == [[failed], [str(running.id)], []]
+    assert pages["state:queued,running"].cut
 
 
 def test_more_failures_than_a_page_looks_through_are_walked(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(find, "STEP", 2)
-    monkeypatch.setattr(find, "WINDOW", 4)
     monkeypatch.setattr(find, "INDEXED", 4)
     ids = [a_failed_job(store) for _ in range(7)]
-    page = store.reads.jobs(parse("state:failed"))
+    page = store.reads.jobs(parse("state:failed"), window=4)
     assert ([job.id for job in page], page.cut) == (ids[:2:-1], True)
     assert store.operator.bulk("retry", parse("state:failed")) == Changed(7, 0)
 
@@ -176,7 +176,6 @@ def test_a_count_is_exact_beyond_any_window(store: Store, monkeypatch: pytest.Mo
     running = a_running_job(store, queue="rush")
     list(store.enqueue_many(new_job(queue="mail") for _ in range(20)))
     monkeypatch.setattr(find, "STEP", 3)
-    monkeypatch.setattr(find, "WINDOW", 6)
     assert store.reads.count(parse("")) == 28
     assert store.reads.count(parse("queue:mail")) == 20
     assert store.reads.count(parse("state:failed")) == 7, "more of them than are found by their index"

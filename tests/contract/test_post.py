@@ -143,9 +143,10 @@ def test_who_hears_of_a_lost_wake_up_may_enqueue(store: Store) -> None:
 def test_a_wake_up_that_failed_behind_its_job_is_sent_again(store: Store, settings: Settings) -> None:
     """It waits but shortly for the lock all of them take, as the next job waits behind it."""
     assert isinstance(store, PostgresStore)
-    a_queued_job(store)  # the connection is there
     with psycopg.connect(settings.url, autocommit=True) as listener:
         listener.execute(listen_everywhere(store))
+        a_queued_job(store)  # the connection is there
+        assert len(list(listener.notifies(timeout=10, stop_after=1))) == 1  # it may come some time after its job
         with store.enqueueing.pool.use() as post:
             post.failure = ((store.wakeups.channel, "qearlier"), "canceling statement due to lock timeout")
         a_queued_job(store, queue="later")
@@ -158,7 +159,6 @@ def test_who_does_not_know_whether_its_job_was_taken_tells_the_workers(
 ) -> None:
     """Even if the wake-up was not to go along: the job may be there."""
     assert isinstance(store, PostgresStore)
-    a_queued_job(store)
 
     def lose(self: enqueue_connection.EnqueueConnection, *_: object) -> int:
         self.along = False
@@ -166,6 +166,8 @@ def test_who_does_not_know_whether_its_job_was_taken_tells_the_workers(
 
     with psycopg.connect(settings.url, autocommit=True) as listener:
         listener.execute(listen_everywhere(store))
+        a_queued_job(store)
+        assert len(list(listener.notifies(timeout=10, stop_after=1))) == 1  # it may come some time after its job
         with monkeypatch.context() as patch:
             patch.setattr(enqueue_connection.EnqueueConnection, "enqueue", lose)
             with pytest.raises(OutcomeUnknown):
