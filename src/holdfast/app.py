@@ -481,8 +481,6 @@ class Holdfast:
     health = monitoring.health
     metrics = monitoring.metrics
     alerts = monitoring.alerts
-    overview = monitoring.overview
-    series = monitoring.series
     doctor = operations.doctor
     crons = operations.crons
     run_cron = operations.run_cron
@@ -615,7 +613,6 @@ class Holdfast:
     ahealth = twin(health)
     ametrics = twin(metrics)
     aalerts = twin(alerts)
-    aseries = twin(series)
     astop_worker = twin(stop_worker)
     adoctor = twin(doctor)
     acrons = twin(crons)

@@ -1,4 +1,4 @@
-"""How the system is doing: health, metrics and alerts. Each function is a method of `Holdfast`."""
+"""How the system is doing: health, metrics and alerts. Those that users call are methods of `Holdfast`."""
 
 from __future__ import annotations
 

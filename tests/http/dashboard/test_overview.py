@@ -46,7 +46,7 @@ def test_an_empty_database_says_what_to_do_first(looking: Looking) -> None:
 def test_if_nothing_is_wrong_it_says_so(tasked: Holdfast, viewing: Looking) -> None:
     with working(tasked):
         tasked.tasks["add"].enqueue(1).wait(timeout=30)
-        wait_until(lambda: tasked.overview().workers)
+        wait_until(lambda: tasked.workers())
         seen = viewing.at("/")
     assert WELL in seen.text
     assert "1 workers up" in seen.text

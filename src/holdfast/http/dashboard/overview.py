@@ -10,6 +10,7 @@ from holdfast.http.dashboard.charts import SELDOM, TITLES, charts
 from holdfast.http.dashboard.findings import findings
 from holdfast.http.dashboard.page import Look
 from holdfast.model.series import OUTCOMES, SPLITS, Series, Span, Split
+from holdfast.monitoring import overview, series
 
 RECENT = 5  # minutes that the throughput is about
 
@@ -21,8 +22,8 @@ class OverviewQuery(msgspec.Struct, frozen=True):
 
 def load(look: Look) -> dict[str, Any]:
     asked: OverviewQuery = look.query
-    seen, queues = look.app.overview(), look.app.queues()
-    hour = look.app.series("hour")
+    seen, queues = overview(look.app), look.app.queues()
+    hour = series(look.app, "hour")
     shown = hour if (asked.range, asked.by) == ("hour", "outcome") else _series(look, asked)
     return {
         "findings": findings(
@@ -54,5 +55,5 @@ def throughput(hour: Series) -> float:
 
 def _series(look: Look, asked: OverviewQuery) -> Series:
     return look.seldom(
-        ("series", asked.range, asked.by), SELDOM[asked.range], lambda: look.app.series(asked.range, by=asked.by)
+        ("series", asked.range, asked.by), SELDOM[asked.range], lambda: series(look.app, asked.range, by=asked.by)
     )

@@ -11,6 +11,7 @@ from holdfast.http.dashboard.page import Doing, Done, Look
 from holdfast.model.drain import EMPTY
 from holdfast.model.job import Depth, Pause, QueueSummary, WorkerRecord
 from holdfast.model.text import to_serve
+from holdfast.monitoring import overview, series
 
 FOR = {"": "until I resume", "15m": "for 15 min", "1h": "for 1 h", "4h": "for 4 h", "1d": "for a day"}  # a pause lasts
 ALL_QUEUES = 10_000  # queues have a sparkline each
@@ -31,13 +32,13 @@ class Row:
 
 def load(look: Look) -> dict[str, Any]:
     app = look.app
-    seen = app.overview()
+    seen = overview(app)
     known = {queue.queue: queue for queue in app.queues()}
     pauses = {(pause.kind, pause.name): pause for pause in seen.pauses}
     live = [worker for worker in seen.workers if worker.alive(seen.at)]
     paused = {name for kind, name in pauses if kind == "queue"}
     names = sorted({*known, *paused, *(queue for worker in live for queue in worker.queues or ())})
-    lines = {line.name: line.values for line in app.series("hour", by="queue", most=ALL_QUEUES).jobs}
+    lines = {line.name: line.values for line in series(app, "hour", by="queue", most=ALL_QUEUES).jobs}
     rows = [
         Row(
             queue=known.get(name) or QueueSummary(name, 0, 0, 0, 0, 0, 0, None, False, EMPTY),
