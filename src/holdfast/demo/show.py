@@ -118,10 +118,10 @@ class Demo:
         holding = Counter(job.record.worker for job in hf.jobs(state=State.RUNNING, limit=200))
         known = {worker.id: worker for worker in hf.store.workers.all()}
         mine = {process.pid for process in self._workers}
-        for id, held in holding.most_common():
+        for id, _ in holding.most_common():
             if id in known and known[id].pid in mine:
                 os.kill(known[id].pid, signal.SIGKILL)
-                self._say(f"[bold red]kill -9[/] of worker {known[id].pid}, which held {held} jobs")
+                self._say(f"[bold red]kill -9[/] of worker {known[id].pid}, in the middle of its jobs")
                 return known[id]
         return None
 
