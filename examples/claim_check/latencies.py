@@ -7,17 +7,18 @@ database's: from the row's `created_at` to its `claimed_at`."""
 
 from __future__ import annotations
 
-import os
 import random
 import statistics
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -25,6 +26,7 @@ import psycopg
 
 from bench.embedded import EmbeddedPostgres
 from examples.claim_check import database
+from examples.scenes import Stage
 
 WAITED = "select extract(epoch from claimed_at - created_at)::float8 from analysis_jobs where status = 'done'"
 KEY = "cron"
@@ -56,14 +58,15 @@ class Measurement:
     random: random.Random = field(default_factory=lambda: random.Random(23))  # noqa: S311 - moments, no secrets
 
     def run(self) -> list[float]:
-        with self.process("serve", "--port", "0", "--no-worker") as server, ExitStack() as stack:
-            assert server.stdout is not None
-            base = server.stdout.readline().decode().strip()
-            client = stack.enter_context(httpx2.Client(base_url=base, timeout=120))
+        place = {"HOLDFAST_URL": self.url, "CLAIM_CHECK_MODEL_URL": self.model}
+        with ExitStack() as stack:
+            stage = Stage("examples.claim_check", Path(stack.enter_context(tempfile.TemporaryDirectory())))
+            server = stack.enter_context(stage.running("serve", "--port", "0", "--no-worker", **place))
+            client = stack.enter_context(httpx2.Client(base_url=stage.address(server), timeout=120))
             if self.way.worker is None:
                 stack.enter_context(self.cron(client))
             else:
-                stack.enter_context(self.process("worker", **self.way.worker))
+                stack.enter_context(stage.running("worker", **place, **self.way.worker))
                 self.submit(client, "the first one, which finds it up")
                 self.await_done(1)
                 with database.connect(self.url) as db:
@@ -107,19 +110,6 @@ class Measurement:
         finally:
             stopped.set()
             thread.join()
-
-    @contextmanager
-    def process(self, *command: str, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
-        given = {"HOLDFAST_URL": self.url, "CLAIM_CHECK_MODEL_URL": self.model, **environment}
-        process = subprocess.Popen(  # noqa: S603 - our own
-            [sys.executable, "-m", "examples.claim_check", *command], env={**os.environ, **given},
-            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
-        try:
-            yield process
-        finally:
-            process.terminate()
-            process.wait(60)
 
 
 def measured() -> list[tuple[Way, list[float]]]:

@@ -58,8 +58,7 @@ class Scene:
         if self._standin is not None:
             say("No model is configured (CLAIM_CHECK_MODEL_URL): a stand-in answers. Its verdicts mean nothing.")
         with self._stage.running("serve", "--port", "0", "--no-worker") as server, self._stage.running("worker"):
-            assert server.stdout is not None
-            address = server.stdout.readline().decode().strip()
+            address = self._stage.address(server)
             with self._stage.running("worker"), httpx2.Client(base_url=address, timeout=60) as self._client:
                 self._stage.wait_for(lambda: len(self._hf.workers()) == 2, "two workers")
                 self._crowd()

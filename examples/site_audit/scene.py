@@ -44,8 +44,7 @@ class Scene:
         where = "a fresh SQLite file" if database.is_sqlite(self._url) else "PostgreSQL"
         say(f"The queue is the table audits, in {where}. The sites are on this machine.")
         with self._stage.running("serve", "--port", "0", "--no-worker") as server, self._stage.running("worker"):
-            assert server.stdout is not None
-            address = server.stdout.readline().decode().strip()
+            address = self._stage.address(server)
             with self._stage.running("worker"), httpx2.Client(base_url=address, timeout=60) as self._client:
                 self._stage.wait_for(lambda: len(self._hf.workers()) == 2, "two workers")
                 self._mended()

@@ -11,6 +11,8 @@ import psycopg
 import pytest
 
 from holdfast import Adopted, BadArguments, Fail, Holdfast, Job, JobNotFound, State
+from holdfast.store.migrate import turn
+from holdfast.store.postgres import connect
 from tests.adopt.legacy import MAPPED, Legacy
 from tests.running import MakeApp, working
 from tests.waiting import wait_until
@@ -59,6 +61,36 @@ def test_several_that_start_together_may_all_adopt_the_table(hf: Holdfast, make_
             list(starting.map(install, tables))
         assert [table.problems() for table in tables] == [[]] * len(tables)
         assert hf.store.adopted.undo("audits") == 1
+
+
+@pytest.mark.parametrize("engine", ["postgres"])
+def test_who_adopts_a_table_waits_for_one_who_is_slow_at_it(
+    make_app: MakeApp, legacy: Legacy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For longer than for any other lock: on a busy machine, migrating and adopting takes seconds."""
+    monkeypatch.setattr(connect, "LOCK_TIMEOUT", "50ms")
+    hf = make_app()
+    audits = hf.adopt(legacy.table, **MAPPED)
+    with (
+        psycopg.connect(hf.settings.url) as slow, psycopg.connect(hf.settings.url, autocommit=True) as looking,
+        ThreadPoolExecutor(1) as other,
+    ):  # fmt: skip
+        slow.execute("select pg_advisory_xact_lock(%s)", [turn(hf.settings.schema)])
+        adopting = other.submit(audits.install)
+
+        def waits() -> bool:
+            found = looking.execute(
+                "select from pg_stat_activity where %s = any(pg_blocking_pids(pid))"
+                " and clock_timestamp() - query_start > interval '200 ms'",
+                [slow.info.backend_pid],
+            )
+            return found.rowcount > 0
+
+        wait_until(lambda: adopting.done() or waits(), "it to wait")
+        assert not adopting.done()
+        slow.rollback()
+        adopting.result(20)
+    assert audits.problems() == []
 
 
 def test_a_worker_starts_it(hf: Holdfast, audits: Adopted) -> None:

@@ -36,7 +36,6 @@ from holdfast.store.adopted import (
 from holdfast.store.adopted_rows import counts_of, forget_source, oddities, problems_of, wishes, words_of
 from holdfast.store.adopted_submit import Submission
 from holdfast.store.enqueue_steps import arun_steps, run_steps
-from holdfast.store.migrate import turn
 from holdfast.store.operator_verbs import forget
 from holdfast.store.postgres.adopted_check import function_problems, right_problems, trigger_problems
 from holdfast.store.postgres.adopted_functions import (
@@ -52,6 +51,7 @@ from holdfast.store.postgres.adopted_submit import submission
 from holdfast.store.postgres.adopted_table import Catalogue
 from holdfast.store.postgres.connect import Connection
 from holdfast.store.postgres.database import PostgresDatabase, StatementTransaction
+from holdfast.store.postgres.schema import await_turn
 from holdfast.store.postgres.user_connections import PostgresUserConnections
 from holdfast.store.postgres.wakeups import PostgresWakeups
 
@@ -277,7 +277,7 @@ class PostgresAdopted:
         """A transaction as the owner of our tables, as `migrate` has it. One at a time, for `create or replace` fails
         where another transaction creates the same."""
         with self._db.use() as connection, connection.transaction():
-            connection.execute("select pg_advisory_xact_lock(%s)", (turn(self._schema),), prepare=False)
+            await_turn(connection, self._schema)
             row = self._db.rows(connection, self._db.statements["schema_owner"], {})[0]
             if owner and row["owner"] != row["user"]:
                 connection.execute("select set_config('role', %s, true)", (row["owner"],), prepare=False)

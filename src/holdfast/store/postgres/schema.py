@@ -7,7 +7,7 @@ from typing import Any
 from holdfast.errors import StoreError
 from holdfast.model.job import Thing
 from holdfast.store.migrate import OLDEST_CODE, check_version, migrations, pending, turn
-from holdfast.store.postgres.connect import Connection
+from holdfast.store.postgres.connect import LOCK_TIMEOUT, Connection
 from holdfast.store.postgres.database import PostgresDatabase
 from holdfast.store.statements import source, with_tables
 
@@ -33,7 +33,7 @@ def _things(connection: Connection, schema: str) -> list[Thing]:
     return [Thing(*row) for row in rows]
 
 
-MIGRATION_TURN = 60  # seconds to wait while another process migrates
+TURN_WITHIN = "60s"  # however busy the machine is on which the others start
 # The role to migrate a schema as, if the schema exists: the owner of our tables, if the user is a member of that role
 # and the role may create tables there.
 OWNER = """select o.rolname::text from pg_namespace n
@@ -44,6 +44,14 @@ OWNER = """select o.rolname::text from pg_namespace n
     where n.nspname = %s"""
 
 
+def await_turn(connection: Connection, schema: str) -> None:
+    """Until this transaction ends, nobody else migrates the schema or replaces functions in it: programs that start
+    together set up the same things, and find them done when their turn comes."""
+    connection.execute(f"set local lock_timeout = '{TURN_WITHIN}'", prepare=False)
+    connection.execute("select pg_advisory_xact_lock(%s)", (turn(schema),), prepare=False)
+    connection.execute(f"set local lock_timeout = '{LOCK_TIMEOUT}'", prepare=False)  # for tables: others use them
+
+
 class PostgresSchema:
     def __init__(self, db: PostgresDatabase) -> None:
         self._db = db
@@ -52,10 +60,7 @@ class PostgresSchema:
 
     def migrate(self) -> list[str]:
         with self._db.use() as connection, connection.transaction():
-            # One process at a time: the others find the work done.
-            connection.execute(f"set local lock_timeout = '{MIGRATION_TURN}s'", prepare=False)
-            connection.execute("select pg_advisory_xact_lock(%s)", (turn(self._db.settings.schema),), prepare=False)
-            connection.execute("set local lock_timeout = '2s'", prepare=False)  # for the tables: others use them
+            await_turn(connection, self._db.settings.schema)
             self._make_schema_or_act_as_owner(connection)
             found = self._version(connection)
             applied = pending("postgres", found or 0)
