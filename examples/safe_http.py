@@ -114,12 +114,14 @@ class Fetcher:
 
     def __init__(
         self, user_agent: str, *, allow_private: bool = False, longest: float = LONGEST_FETCH, largest: int = LARGEST,
-        compressed: bool = False, tls: ssl.SSLContext | None = None,
+        compressed: bool = False, cut: bool = False, tls: ssl.SSLContext | None = None,
     ) -> None:  # fmt: skip
+        """`cut`: a reply that is too large is read as far as `largest`, instead of being refused."""
         self._headers = {"User-Agent": user_agent, "Accept-Encoding": "gzip" if compressed else "identity"}
         self._longest = longest
         self._largest = largest
         self._compressed = compressed
+        self._cut = cut
         self.network = SafeNetwork(allow_private)
         self._pool = httpcore2.ConnectionPool(ssl_context=tls or default_tls(), network_backend=self.network)
 
@@ -182,10 +184,12 @@ class Fetcher:
         size = 0
         for chunk in chunks:
             size += len(chunk)
+            parts.append(chunk)
+            if size > self._largest and self._cut:
+                break
             if size > self._largest:
                 raise Refused("TOO_LARGE", f"{url!s:.200} is larger than {self._largest:,} bytes")
-            parts.append(chunk)
-        return b"".join(parts)
+        return b"".join(parts)[: self._largest]
 
     def _unpacked(self, url: httpx2.URL, headers: httpx2.Headers, packed: bytes) -> bytes:
         encoding = headers.get("content-encoding", "identity").strip().lower()
@@ -198,6 +202,8 @@ class Fetcher:
             body = unpacking.decompress(packed, self._largest + 1)
         except zlib.error as error:
             raise Refused("KIND", f"{url!s:.200} can't be unpacked: {error}") from None
+        if self._cut:
+            return body[: self._largest]
         if len(body) > self._largest:
             raise Refused("TOO_LARGE", f"{url!s:.200} unpacks to more than {self._largest:,} bytes")
         if not unpacking.eof:

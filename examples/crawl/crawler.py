@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from collections import defaultdict
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ AGENT = "holdfast-crawl"  # the product token that robots.txt may name
 MOST_HOSTS = 100  # that are asked at once
 MOST_REDIRECTS = 10  # in a row
 ROBOTS_REDIRECTS = 5
+ROBOTS_LOOK = 3600.0  # seconds until an attempt looks again whether rules have to be read again
 LOOK = 0.1  # seconds between two looks whether to stop
 CHANCE = random.SystemRandom()
 
@@ -59,7 +61,8 @@ class Crawler:
         self._config = config
         self._should_stop = should_stop
         self._alive = alive
-        self._robots: dict[str, robots.Robots] = {}
+        self._robots: dict[str, tuple[robots.Robots, float]] = {}  # until when (monotonic)
+        self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._later: dict[str, float] = {}  # hosts that want to be left alone for long: until when (monotonic)
 
     async def run(self) -> bool:
@@ -132,21 +135,21 @@ class Crawler:
                 self._frontier.failed(todo, why, None)
                 self._frontier.give_up(host, f"robots.txt can't be read: {why}")
             return
-        if todo.kind == "page" and not found.allows(_target(todo.address)):
+        if not found.allows(_target(todo.address)):
             with self._frontier.transaction():
                 self._frontier.skip(todo, "robots.txt forbids it")
             return
         before = self._frontier.before(todo.address) if todo.kind == "page" else None
-        async with self._turn(host, found.delay):
+        async with self._turn(host, todo.address.site, found.delay):
             try:
                 if todo.kind == "page":
                     answer = await self._client.page(todo.address, _is_html, before.headers if before else {})
                 else:
-                    answer = await self._client.file(todo.address)
+                    answer = await self._client.sitemap(todo.address)
             except FetchFailed as why:
                 with self._frontier.transaction():
                     self._frontier.failed(todo, why, self._again_after(todo, why))
-                    self._hosts.free(host, why.after if why.busy else None)
+                    self._hosts.free(todo.address.site, why.after if why.busy else None)
                 return
             self._keep(todo, answer, before)
 
@@ -154,7 +157,7 @@ class Crawler:
         """Write down what came of it."""
         page = _read(todo, answer)  # before the transaction: on SQLite others wait for its end
         with self._frontier.transaction():
-            self._hosts.free(todo.address.origin)
+            self._hosts.free(todo.address.site)
             if answer.leads_to is not None:
                 self._redirect(todo, answer.leads_to)
             elif answer.status == 304 and before is not None:
@@ -188,12 +191,15 @@ class Crawler:
     # -- politeness ----------------------------------------------------------------------------------------------------
 
     @asynccontextmanager
-    async def _turn(self, host: str, delay: float) -> AsyncIterator[None]:
-        """Until it is our turn to ask this host. Whoever leaves without having freed it was interrupted: whoever comes
-        next sees that, and keeps the pause."""
-        while (wait := self._hosts.take(host, max(delay, self._config.delay))) > 0:
-            await self._wait(host, wait)
-        yield
+    async def _turn(self, host: str, site: str, delay: float) -> AsyncIterator[None]:
+        """Until it is our turn to ask this site for what the asker of `host` wants. Whoever leaves without having freed
+        it was interrupted: whoever comes next sees that, and keeps the pause."""
+        async with self._turns[site]:  # our own askers may want the same site: by http and https, or for a robots.txt
+            if self._stopping:
+                raise Stopping
+            while (wait := self._hosts.take(site, max(delay, self._config.delay))) > 0:
+                await self._wait(host, wait)
+            yield
 
     async def _wait(self, host: str, seconds: float) -> None:
         """Raises Stopping once the attempt is to stop, or if this takes so long that the host is left for later."""
@@ -218,13 +224,20 @@ class Crawler:
     # -- its rules -----------------------------------------------------------------------------------------------------
 
     async def _rules(self, host: str) -> robots.Robots:
-        if host not in self._robots:
+        known, until = self._robots.get(host, (None, 0.0))
+        if known is not None and time.monotonic() < until:
+            return known
+        try:
             found = self._hosts.robots(host, AGENT) or await self._asked_rules(host)
-            with self._frontier.transaction():
-                for address in _addresses(found.sitemaps, host) or _addresses(["/sitemap.xml"], host):
-                    self._frontier.add_sitemap(address)
-            self._robots[host] = found
-        return self._robots[host]
+        except FetchFailed:
+            if known is None:
+                raise
+            found = known  # better old rules than none
+        with self._frontier.transaction():
+            for address in _addresses(found.sitemaps, host) or _addresses(["/sitemap.xml"], host):
+                self._frontier.add_sitemap(address)
+        self._robots[host] = found, time.monotonic() + ROBOTS_LOOK
+        return found
 
     async def _asked_rules(self, host: str) -> robots.Robots:
         """Raises FetchFailed if the host can't be asked, or answers with errors, as often as it is tried."""
@@ -242,15 +255,15 @@ class Crawler:
     async def _robots_file(self, host: str) -> tuple[int, bytes]:
         address = urls.parse(f"{host}/robots.txt")
         for _ in range(1 + ROBOTS_REDIRECTS):
-            async with self._turn(address.origin, 0.0):
+            async with self._turn(host, address.site, 0.0):
                 try:
-                    answer = await self._client.file(address)
+                    answer = await self._client.robots(address)
                 except FetchFailed as why:
-                    self._hosts.free(address.origin, why.after if why.busy else None)
-                    if why.code == "TOO_LARGE":
-                        return 404, b""
+                    self._hosts.free(address.site, why.after if why.busy else None)
                     raise
-                self._hosts.free(address.origin)
+                self._hosts.free(address.site)
+            if answer.status >= 500:
+                raise FetchFailed(f"HTTP_{answer.status}", f"the host answered {answer.status}", again=False)
             if answer.leads_to is None:
                 return answer.status, answer.body
             try:

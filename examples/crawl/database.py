@@ -102,7 +102,7 @@ class Database:
             with self.connection.transaction():
                 # Others may create them at the same moment: `if not exists` does not wait for them.
                 self.connection.execute("select pg_advisory_xact_lock(hashtext('crawl'))")
-                if self.value("select to_regclass('crawl_hosts') is null"):
+                if self.value("select to_regclass('crawl_robots') is null"):
                     self.connection.execute(script)
 
     def close(self) -> None:

@@ -15,11 +15,11 @@ from typing import Self
 
 import httpx2
 
+from examples.crawl import robots, sitemaps
 from examples.crawl.urls import Address
 from examples.safe_http import Fetcher, Refused, Reply, web_address
 
 LARGEST_PAGE = 5_000_000  # bytes, unpacked
-LARGEST_SITEMAP = 52_428_800
 MOST_AT_ONCE = 32  # requests
 LONGEST_RETRY_AFTER = 24 * 3600.0  # seconds
 AGAIN = {408, 425, 429, 500, 502, 503, 504, 507, 508, 509, 520, 521, 522, 523, 524, 529}  # statuses that may pass
@@ -56,7 +56,8 @@ class Client:
     def __init__(self, limits: Limits) -> None:
         common = {"allow_private": limits.allow_private, "longest": limits.timeout, "compressed": True}
         self._pages = Fetcher(limits.agent, largest=LARGEST_PAGE, **common)  # type: ignore[arg-type]
-        self._files = Fetcher(limits.agent, largest=LARGEST_SITEMAP, **common)  # type: ignore[arg-type]
+        self._sitemaps = Fetcher(limits.agent, largest=sitemaps.LARGEST, **common)  # type: ignore[arg-type]
+        self._robots = Fetcher(limits.agent, largest=robots.LARGEST, cut=True, **common)  # type: ignore[arg-type]
         self._threads = ThreadPoolExecutor(MOST_AT_ONCE, "fetch")
 
     def __enter__(self) -> Self:
@@ -65,15 +66,19 @@ class Client:
     def __exit__(self, *_: object) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._pages.close()
-        self._files.close()
+        self._sitemaps.close()
+        self._robots.close()
 
     async def page(self, address: Address, wanted: Wanted, headers: dict[str, str]) -> Reply:
         """The answer, with its body if that is wanted by its headers; or FetchFailed."""
         return await self._get(self._pages, address, wanted, headers)
 
-    async def file(self, address: Address) -> Reply:
-        """The same for what is not HTML, and may be large: a sitemap, robots.txt."""
-        return await self._get(self._files, address, lambda headers: True, {})
+    async def sitemap(self, address: Address) -> Reply:
+        return await self._get(self._sitemaps, address, lambda headers: True, {})
+
+    async def robots(self, address: Address) -> Reply:
+        """As much of it as counts."""
+        return await self._get(self._robots, address, lambda headers: True, {})
 
     async def _get(self, fetcher: Fetcher, address: Address, wanted: Wanted, headers: dict[str, str]) -> Reply:
         get = partial(fetcher.get, web_address(address.url), body=wanted, **headers)

@@ -1,5 +1,6 @@
 """Politeness: one request to a host at a time, whichever crawl wants it, and a pause between two. Who asks next is
-settled in the database, so a crawl that was killed in the middle of a request leaves its pause behind, too."""
+settled in the database, so a crawl that was killed in the middle of a request leaves its pause behind, too. What a host
+asks of crawlers is kept there as well."""
 
 from __future__ import annotations
 
@@ -64,28 +65,24 @@ class Hosts:
             host=host, fence=fence, after=after,
         )  # fmt: skip
 
-    def robots(self, host: str, agent: str) -> robots.Robots | None:
+    def robots(self, origin: str, agent: str) -> robots.Robots | None:
         """What is known of its rules. None: they have to be read (again)."""
         row = self.db.row(
-            "select robots, robots_status from crawl_hosts where host = :host and robots_until > {epoch}", host=host
+            "select status, body from crawl_robots where origin = :origin and until > {epoch}", origin=origin
         )
-        return (
-            None
-            if row is None
-            else rules(row["robots_status"], row["robots"].encode("utf-8", "surrogateescape"), agent)
-        )
+        return None if row is None else rules(row["status"], bytes(row["body"]), agent)
 
-    def keep_robots(self, host: str, status: int, body: bytes) -> None:
-        text = body[: robots.LARGEST].decode("utf-8", "replace").replace("\0", "")
+    def keep_robots(self, origin: str, status: int, body: bytes) -> None:
         self.db.changed(
             """
-            update crawl_hosts set robots = :text, robots_status = :status, robots_until = {epoch} + :lasts
-             where host = :host
+            insert into crawl_robots (origin, status, body, until) values (:origin, :status, :body, {epoch} + :lasts)
+            on conflict (origin) do update
+               set status = excluded.status, body = excluded.body, until = excluded.until
             """,
-            host=host, text=text, status=status, lasts=ROBOTS_LAST,
+            origin=origin, status=status, body=body, lasts=ROBOTS_LAST,
         )  # fmt: skip
 
 
 def rules(status: int, body: bytes, agent: str) -> robots.Robots:
     """A site without a robots.txt allows everything."""
-    return robots.parse(body, agent) if status == 200 else robots.Robots()
+    return robots.parse(body, agent) if 200 <= status < 300 else robots.Robots()

@@ -85,9 +85,11 @@ def _hosts(db: Database, id: str) -> list[dict[str, Any]]:
     return db.rows(
         """
         select u.host, count(*) as urls, sum(case when u.state = 'todo' then 1 else 0 end) as todo,
-               max(h.robots_status) as robots_status,
+               max(r.status) as robots_status,
                max(case when h.not_before > {epoch} then h.not_before - {epoch} else 0 end) as asks_to_wait
-          from crawl_urls u left join crawl_hosts h on h.host = u.host
+          from crawl_urls u
+          left join crawl_robots r on r.origin = u.host
+          left join crawl_hosts h on h.host = replace(replace(u.host, 'https://', ''), 'http://', '')
          where u.crawl_id = :id group by u.host order by 3 desc, 2 desc, 1 limit :most
         """,
         id=id, most=NEWEST,

@@ -5,6 +5,7 @@ megabytes. What can't be read is passed over, never the whole file."""
 
 from __future__ import annotations
 
+import codecs
 import math
 import re
 from dataclasses import dataclass, field
@@ -14,10 +15,11 @@ from examples.crawl.urls import UNRESERVED
 
 LARGEST = 512_000  # bytes that are read: the least that RFC 9309 asks for, and a little more
 LONGEST_LINE = 16_664  # characters
-WORDS = {
+LONGEST_DELAY = 24 * 3600.0  # seconds
+WORDS = {  # what a line's name begins with
     "user-agent": "agent", "useragent": "agent", "user agent": "agent",
     "disallow": "disallow", "dissallow": "disallow", "dissalow": "disallow", "disalow": "disallow",
-    "diasllow": "disallow", "disallaw": "disallow",
+    "diaslow": "disallow", "diasllow": "disallow", "disallaw": "disallow",
     "allow": "allow", "crawl-delay": "delay", "crawldelay": "delay", "crawl delay": "delay",
     "sitemap": "sitemap", "site-map": "sitemap",
 }  # fmt: skip
@@ -27,25 +29,32 @@ ESCAPE = re.compile(r"%([0-9a-fA-F]{2})")
 @dataclass(frozen=True)
 class Rule:
     allow: bool
-    pattern: str  # one spelling
+    parts: list[str]  # between the stars, in one spelling
+    whole: bool  # `$`: the path ends where the pattern ends
+    length: int
+
+    @classmethod
+    def of(cls, allow: bool, pattern: str) -> Rule:
+        """`*` is any number of characters; `$` at the end is the end. Elsewhere a dollar is a character."""
+        whole = pattern.endswith("$")
+        parts = [spelled(part) for part in pattern.removesuffix("$").split("*")]
+        return cls(allow, parts, whole, sum(map(len, parts)) + len(parts) - 1 + whole)
 
     def matches(self, path: str) -> bool:
-        """`*` is any number of characters; `$` at the end is the end. In time that grows with the path, not with the
-        number of ways in which stars may match."""
-        whole = self.pattern.endswith("$")
-        first, *rest = (self.pattern[:-1] if whole else self.pattern).split("*")
+        """In time that grows with the path, not with the number of ways in which stars may match."""
+        first, *rest = self.parts
         if not path.startswith(first):
             return False
         at = len(first)
         if not rest:
-            return not whole or at == len(path)
+            return not self.whole or at == len(path)
         for part in rest[:-1]:
             found = path.find(part, at)
             if found < 0:
                 return False
             at = found + len(part)
         last = rest[-1]
-        if whole:
+        if self.whole:
             return len(path) - len(last) >= at and path.endswith(last)
         return path.find(last, at) >= 0
 
@@ -69,11 +78,8 @@ class Robots:
         path = spelled(target)
         if path == "/robots.txt":
             return True
-        matching = [(len(rule.pattern), rule.allow) for rule in self.rules if rule.matches(path)]
+        matching = [(rule.length, rule.allow) for rule in self.rules if rule.matches(path)]
         return not matching or max(matching)[1]
-
-
-NOTHING = Robots(rules=[Rule(False, "/")])  # a site whose rules can't be had is left alone
 
 
 def parse(body: bytes, agent: str) -> Robots:
@@ -95,11 +101,10 @@ def parse(body: bytes, agent: str) -> Robots:
             case "allow" | "disallow":
                 in_rules = True
                 if value:
-                    rule = Rule(word == "allow", spelled(value))
+                    rule = Rule.of(word == "allow", value)
                     for group in naming:
                         group.rules.append(rule)
-            case "delay":
-                in_rules = True
+            case "delay":  # is no rule of RFC 9309, and does not end the names of a group
                 seconds = _seconds(value)
                 for group in naming:
                     group.delay = seconds if group.delay is None else max(group.delay, seconds)
@@ -111,15 +116,16 @@ def parse(body: bytes, agent: str) -> Robots:
 
 
 def spelled(target: str) -> str:
-    """One spelling of a path or pattern: characters that need no escape have none, all others have one. So `/caf%c3%a9`
-    and `/café` are the same, and `/%61` is `/a`; but an escaped slash, star or dollar is not a plain one."""
+    """One spelling of a path, or of a part of a pattern: characters that need no escape have none, all others have one.
+    So `/caf%c3%a9` and `/café` are the same, and `/%61` is `/a`; but an escaped slash is not a plain one. A star and a
+    dollar are escaped, as patterns have to escape them where they mean the characters."""
 
     def plain(match: re.Match[str]) -> str:
         byte = int(match[1], 16)
         return chr(byte) if byte in UNRESERVED else match[0].upper()
 
     whole = ESCAPE.sub(plain, target)
-    return quote(whole, safe="/%~!$&'()*+,;=:@?[]#|^`{}\"<>\\-._", encoding="utf-8", errors="surrogateescape")
+    return quote(whole, safe="/%~!&'()+,;=:@?[]#|^`{}\"<>\\-._", encoding="utf-8", errors="surrogateescape")
 
 
 def _lines(body: bytes) -> list[tuple[str, str]]:
@@ -128,17 +134,16 @@ def _lines(body: bytes) -> list[tuple[str, str]]:
         line = line[:LONGEST_LINE].partition("#")[0].strip(" \t\0\v\f")
         name, colon, value = line.partition(":")
         if not colon:  # `Disallow /private` is common enough
-            name, _, value = line.partition(" ") if len(line.split()) == 2 else (line, "", "")
-        word = WORDS.get(" ".join(name.lower().split()))
-        if word is not None:
-            found.append((word, value.strip()))
+            name, value = line.split() if len(line.split()) == 2 else ("", "")
+        name = " ".join(name.lower().split())
+        found += [(word, value.strip()) for start, word in WORDS.items() if name.startswith(start)]
     return found
 
 
 def _text(body: bytes) -> str:
-    if body.startswith((b"\xff\xfe", b"\xfe\xff")):
+    if body.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return body[:LARGEST].decode("utf-16", "replace")
-    return body[:LARGEST].decode("utf-8", "surrogateescape").removeprefix("\ufeff")
+    return body[:LARGEST].lstrip(codecs.BOM_UTF8).decode("utf-8", "surrogateescape")
 
 
 def _token(value: str) -> str:
@@ -152,4 +157,4 @@ def _seconds(value: str) -> float:
         seconds = float(value.split()[0].replace(",", ".").removesuffix("s"))
     except (ValueError, IndexError):
         return 0.0
-    return seconds if math.isfinite(seconds) and seconds > 0 else 0.0
+    return min(seconds, LONGEST_DELAY) if math.isfinite(seconds) and seconds > 0 else 0.0

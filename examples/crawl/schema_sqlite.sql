@@ -87,14 +87,18 @@ create table if not exists crawl_errors (
 create index if not exists crawl_errors_of on crawl_errors (crawl_id, id);
 create index if not exists crawl_errors_url on crawl_errors (url_id);
 
--- Of all crawls: a host is asked by one of them at a time.
+-- Of all crawls: a host is asked by one of them at a time, whether by http or https.
 create table if not exists crawl_hosts (
     host text primary key,
     crawl_id text,
     fence text,
     last_at real not null default 0,
-    not_before real not null default 0,
-    robots text,
-    robots_status integer,
-    robots_until real not null default 0
+    not_before real not null default 0
+);
+
+create table if not exists crawl_robots (
+    origin text primary key,
+    status integer not null,
+    body blob not null,
+    until real not null
 );

@@ -39,6 +39,11 @@ class Address:
     path: str
     query: str
 
+    @property
+    def site(self) -> str:
+        """http and https of a host are one site, asked by one crawl at a time, with one pause."""
+        return self.origin.partition("//")[2]
+
     def __str__(self) -> str:
         return self.url
 
@@ -96,11 +101,6 @@ class Scope:
         if self.kind == "domain":
             root = start.host.removeprefix("www.")
             return address.host == root or address.host.endswith(f".{root}")
-        if _site(start) != _site(address):
+        if start.site != address.site:
             return False
         return self.kind == "host" or address.path.startswith(start.path.rpartition("/")[0] + "/")
-
-
-def _site(address: Address) -> str:
-    """http and https of a host are one site."""
-    return address.origin.partition("//")[2]

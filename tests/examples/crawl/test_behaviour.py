@@ -13,7 +13,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from examples.crawl import urls
+from examples.crawl import crawler, hosts, urls
 from examples.crawl.crawler import Config, Crawler
 from examples.crawl.database import Database, connect
 from examples.crawl.fetch import Limits
@@ -50,6 +50,7 @@ def db(engine: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Databa
         yield database
         database.changed("delete from crawl_jobs")
         database.changed("delete from crawl_hosts")
+        database.changed("delete from crawl_robots")
 
 
 def crawl(
@@ -59,9 +60,9 @@ def crawl(
     id = str(db.value("insert into crawl_jobs (start_url) values (:url) returning id", url=f"{site.url}{path}"))
     frontier = Frontier(db, id, urls.Scope(scope), max_depth, lambda pending, done: None)
     config = Config(delay, max_pages, limits, first_retry=0.02, longest_wait=longest_wait)
-    crawler = Crawler(frontier, Hosts(db, id, str(uuid4())), config, lambda: False, lambda note: None)
+    crawling = Crawler(frontier, Hosts(db, id, str(uuid4())), config, lambda: False, lambda note: None)
     frontier.begin(urls.parse(f"{site.url}{path}"))
-    assert asyncio.run(crawler.run())
+    assert asyncio.run(crawling.run())
     assert frontier.pending == db.value(
         "select count(*) as n from crawl_urls where crawl_id = :id and state = 'todo'", id=id
     )
@@ -76,6 +77,9 @@ def crawled(db: Database, site: Site, id: str) -> Crawled:
     )}  # fmt: skip
     assert pages == {path for path, (state, _) in found.items() if state == "done"}
     return Crawled(id, pages, {path: how for path, how in found.items() if how[0] != "done"})
+
+
+RULES = "User-agent: *\nDisallow: /a\n"
 
 
 def robots(text: str) -> dict[str, Page]:
@@ -120,7 +124,7 @@ def test_a_host_that_wants_to_be_left_alone_for_long_keeps_no_process(db: Databa
 def test_a_crawl_that_died_while_it_asked_leaves_its_pause_behind(db: Database) -> None:
     with Site({"/": page()}) as site:
         dead = str(db.value("insert into crawl_jobs (start_url) values ('http://dead.example') returning id"))
-        assert Hosts(db, dead, str(uuid4())).take(site.url, 0.3) == 0.0
+        assert Hosts(db, dead, str(uuid4())).take(urls.parse(site.url).site, 0.3) == 0.0
         began = time.monotonic()
         crawl(db, site, delay=0.3)
         assert site.asked[0].at - began >= 0.3
@@ -131,26 +135,79 @@ def test_a_host_that_another_crawl_asks_is_not_asked(db: Database) -> None:
         "insert into crawl_jobs (start_url, status) values ('http://a.example', 'processing') returning id"
     )) for _ in range(2))  # fmt: skip
     holder, waits = Hosts(db, id, str(uuid4())), Hosts(db, other, str(uuid4()))
-    assert holder.take("http://a.example", 0.0) == 0.0
-    assert waits.take("http://a.example", 0.0) > 0.0
-    assert waits.take("http://b.example", 0.0) == 0.0
-    holder.free("http://a.example", 5.0)
-    assert 4.0 < waits.take("http://a.example", 0.0) <= 5.0
+    assert holder.take("a.example", 0.0) == 0.0
+    assert waits.take("a.example", 0.0) > 0.0
+    assert waits.take("b.example", 0.0) == 0.0
+    holder.free("a.example", 5.0)
+    assert 4.0 < waits.take("a.example", 0.0) <= 5.0
+
+
+def test_a_host_is_asked_once_at_a_time_for_its_pages_and_for_the_rules_of_others(db: Database) -> None:
+    """They redirect to it."""
+    with Site(latency=0.1) as site, Site() as one, Site() as other:
+        for neighbour in (one, other):
+            neighbour.pages = {"/": page(), "/robots.txt": Reply(status=301, headers={"Location": f"{site.url}/rules"})}
+        site.pages = {"/": page("/a", "/b", "/c", one.url, other.url), "/a": page(), "/b": page(), "/c": page()}
+        crawl(db, site, scope="domain", delay=0.02)
+        assert site.times["/rules"] == 2
+        assert min(site.gaps()) >= 0.12
+
+
+def test_a_host_of_whose_rules_another_must_be_asked_waits_without_a_process(db: Database) -> None:
+    with Site({"/x": page()}) as busy, Site({"/": page()}) as site:
+        site.pages["/robots.txt"] = Reply(status=301, headers={"Location": f"{busy.url}/robots.txt"})
+        other = str(db.value("insert into crawl_jobs (start_url) values ('http://a.example') returning id"))
+        asked = Hosts(db, other, str(uuid4()))
+        assert asked.take(urls.parse(busy.url).site, 0.0) == 0.0
+        asked.free(urls.parse(busy.url).site, 600.0)
+        with pytest.raises(Snooze) as snoozed:
+            crawl(db, site)
+    assert 590 < snoozed.value.after <= 600
+
+
+def test_http_and_https_of_a_host_share_its_pause() -> None:
+    assert urls.parse("http://a.example/x").site == urls.parse("https://a.example/").site == "a.example"
+    assert urls.parse("http://a.example:8080/").site == "a.example:8080"
 
 
 # -- rules -------------------------------------------------------------------------------------------------------------
 
 
-def test_a_site_whose_rules_cannot_be_had_is_left_alone(db: Database) -> None:
-    with Site({"/": page("/a"), "/robots.txt": Reply("x", 500)}) as site:
+@pytest.mark.parametrize(("status", "times"), [(500, 5), (503, 5), (429, 5), (501, 1), (599, 1)])
+def test_a_site_whose_rules_cannot_be_had_is_left_alone(db: Database, status: int, times: int) -> None:
+    with Site({"/": page("/a"), "/robots.txt": Reply("x", status)}) as site:
         done = crawl(db, site)
     assert done.pages == set()
-    assert done.ended == {"/": ("dead", "HTTP_500: the host answered 500")}
-    assert set(site.paths) == {"/robots.txt"}
-    assert site.times["/robots.txt"] == 5
+    assert done.ended == {"/": ("dead", f"HTTP_{status}: the host answered {status}")}
+    assert site.paths == ["/robots.txt"] * times
 
 
-@pytest.mark.parametrize("status", [404, 403, 410])
+def test_rules_hold_whatever_success_they_come_with_and_however_long_they_are(db: Database) -> None:
+    for reply in (Reply(RULES, 203), Reply(RULES.encode("utf-16")), Reply(RULES.encode() + b"#" * 60_000_000)):
+        with Site({"/": page("/a"), "/a": page(), "/robots.txt": reply}) as site:
+            first, second = crawl(db, site), crawl(db, site)
+            assert (first.pages, second.pages) == ({"/"}, {"/"})
+            assert site.times["/robots.txt"] == 1, "the second crawl knows them"
+
+
+def test_rules_are_read_again_after_a_day_and_old_ones_are_better_than_none(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(crawler, "ROBOTS_LOOK", 0.0)
+    monkeypatch.setattr(hosts, "ROBOTS_LAST", 0.0)
+    answers = iter([Reply(RULES), Reply(RULES + "Disallow: /b"), *[Reply("away", 503)] * 50])
+    with Site({"/": page("/a", "/b"), "/a": page(), "/b": page(), "/robots.txt": lambda asked: next(answers)}) as site:
+        assert crawl(db, site).pages == {"/"}
+        assert site.times["/robots.txt"] > 3
+
+
+def test_nothing_is_asked_of_a_site_that_forbids_everything(db: Database) -> None:
+    with Site({"/": page(), **robots("User-agent: *\nDisallow: /\nSitemap: /map.xml")}) as site:
+        assert crawl(db, site).ended == {"/": ("skipped", "robots.txt forbids it")}
+        assert site.paths == ["/robots.txt"]
+
+
+@pytest.mark.parametrize("status", [401, 404, 403, 410])
 def test_a_site_without_rules_allows_everything(db: Database, status: int) -> None:
     with Site({"/": page(), "/robots.txt": Reply("User-agent: *\nDisallow: /", status)}) as site:
         assert crawl(db, site).pages == {"/"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from examples.crawl.robots import LARGEST, NOTHING, Robots, parse
+from examples.crawl.robots import LARGEST, LONGEST_DELAY, Robots, parse
 
 AGENT = "holdfast-crawl"
 
@@ -71,12 +71,13 @@ def test_an_empty_group_of_ours_allows_everything() -> None:
     assert allowed("User-agent: holdfast-crawl\nDisallow:\n\nUser-agent: *\nDisallow: /", "/")
 
 
-def test_a_sitemap_or_an_unknown_line_does_not_end_a_group() -> None:
-    text = (
-        "User-agent: a\nSitemap: https://s.example/map.xml\nHost: s.example\nUser-agent: holdfast-crawl\nDisallow: /x"
-    )
+@pytest.mark.parametrize("line", ["Sitemap: https://s.example/map.xml", "Host: s.example", "Crawl-delay: 5"])
+def test_what_is_neither_name_nor_rule_does_not_end_the_names_of_a_group(line: str) -> None:
+    text = f"User-agent: holdfast-crawl\n{line}\n\nUser-agent: b\nDisallow: /x"
     assert not allowed(text, "/x")
-    assert rules(text).sitemaps == ["https://s.example/map.xml"]
+    assert not allowed(text, "/x", "b")
+    assert rules(text, "b").delay == 0.0, "a delay is for those that were named before it"
+    assert rules(text).sitemaps == ["https://s.example/map.xml"] * line.startswith("Sitemap")
 
 
 @pytest.mark.parametrize(("name", "text"), {
@@ -84,6 +85,10 @@ def test_a_sitemap_or_an_unknown_line_does_not_end_a_group() -> None:
     "carriage returns": "User-agent: *\rDisallow: /x\r",
     "line ends of Windows": "User-agent: *\r\nDisallow: /x\r\n",
     "no colon": "User-agent *\nDisallow /x",
+    "a tab instead of a colon": "User-agent\t*\nDisallow\t/x",
+    "no colon, and more words": "User-agent: *\nUser-agent all robots\nDisallow: /x\nDisallow all",
+    "names that go on": "User-agents: *\nDisallowed: /x",
+    "half a byte order mark": b"\xef\xbbUser-agent: *\nDisallow: /x",
     "misspelt": "Useragent: *\nDissalow: /x",
     "words apart": "User agent : *\nDisallow : /x",
     "letter case": "USER-AGENT: *\nDISALLOW: /x",
@@ -93,7 +98,7 @@ def test_a_sitemap_or_an_unknown_line_does_not_end_a_group() -> None:
     "nonsense around": "<html>\n\0\0\nUser-agent: *\n%%%\nDisallow: /x\n</html>",
     "blank lines in a group": "User-agent: *\n\n\nDisallow: /y\n\nDisallow: /x",
 }.items())  # fmt: skip
-def test_files_as_they_are_found_are_read(name: str, text: str) -> None:
+def test_files_as_they_are_found_are_read(name: str, text: str | bytes) -> None:
     assert not allowed(text, "/x"), name
     assert allowed(text, "/z"), name
 
@@ -107,13 +112,15 @@ def test_a_file_in_utf_16_or_with_broken_bytes_is_read() -> None:
 @pytest.mark.parametrize(("pattern", "target"), [
     ("/café", "/caf%C3%A9"), ("/caf%c3%a9", "/caf%C3%A9"), ("/foo/bar/%62%61%7A", "/foo/bar/baz"),
     ("/foo/bar/baz", "/foo/bar/%62%61%7A"), ("/ツ", "/%E3%83%84"), ("/a%3cd.html", "/a%3Cd.html"),
-    ("/~joe", "/%7Ejoe/x"),
+    ("/~joe", "/%7Ejoe/x"), ("/a-%2A.html", "/a-*.html"), ("/a%24", "/a$b"), ("/a$b", "/a%24b"),
 ])  # fmt: skip
 def test_escaped_and_plain_characters_are_the_same(pattern: str, target: str) -> None:
     assert not allowed(f"User-agent: *\nDisallow: {pattern}", target)
 
 
-def test_an_escaped_slash_is_not_a_slash() -> None:
+def test_an_escaped_slash_is_not_a_slash_and_an_escaped_star_is_no_pattern() -> None:
+    assert allowed("User-agent: *\nDisallow: /a-%2A.html", "/a-b.html")
+    assert allowed("User-agent: *\nDisallow: /a%24", "/a")
     assert allowed("User-agent: *\nDisallow: /a/b", "/a%2Fb")
     assert not allowed("User-agent: *\nDisallow: /a%2fb", "/a%2Fb")
 
@@ -125,7 +132,8 @@ def test_rules_before_any_name_are_for_nobody() -> None:
 @pytest.mark.parametrize(("line", "seconds"), [
     ("Crawl-delay: 10", 10.0), ("crawl-delay: 0.5", 0.5), ("Crawl-delay: 1,5", 1.5), ("Crawl-delay: 5 # s", 5.0),
     ("Crawl-delay: 3s", 3.0), ("Crawl-delay: soon", 0.0), ("Crawl-delay: -1", 0.0), ("Crawl-delay: inf", 0.0),
-    ("Crawl-delay: nan", 0.0), ("Crawl-delay:", 0.0), ("Crawl-delay: 2\nCrawl-delay: 4", 4.0),
+    ("Crawl-delay: nan", 0.0), ("Crawl-delay: .25", 0.25), ("Crawl-delay: 1e300", LONGEST_DELAY),
+    ("Crawl-delay:", 0.0), ("Crawl-delay: 2\nCrawl-delay: 4", 4.0),
 ])  # fmt: skip
 def test_the_delay_is_that_of_our_group(line: str, seconds: float) -> None:
     assert rules(f"User-agent: *\n{line}\nDisallow: /x").delay == seconds
@@ -148,6 +156,5 @@ def test_a_pattern_of_many_stars_does_not_take_forever() -> None:
     assert allowed(f"User-agent: *\nDisallow: /{'a*' * 5_000}b$", "/" + "a" * 2_000)
 
 
-def test_the_file_itself_may_always_be_read_and_no_rules_mean_nothing_is_allowed() -> None:
+def test_the_file_itself_may_always_be_read() -> None:
     assert allowed("User-agent: *\nDisallow: /", "/robots.txt")
-    assert not NOTHING.allows("/")
