@@ -11,7 +11,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 VERSIONS = ("3.11", "3.12", "3.13", "3.14")
-FAST = ("crash", "ha", "plans", "types", "docs", "bench", "chaos", "roles", "fuzz")  # folders that are left out
+FAST = ("crash", "ha", "browser", "plans", "types", "docs", "bench", "chaos", "roles", "fuzz")  # left out
 # From 3.13 on a SQLite connection that is collected unclosed warns, some tests leave theirs to the collector, and a
 # warning of the collector is an error of whichever test runs then.
 OPTIONS = ("-W", "default::ResourceWarning", "-W", "default::pytest.PytestUnraisableExceptionWarning")

@@ -19,6 +19,7 @@ import msgspec
 
 from holdfast import api_keys, events, monitoring, operations, pausing, run_now
 from holdfast.adopting import AdoptArguments, Adopted, said_mapping
+from holdfast.durations import Duration
 from holdfast.errors import UNGUARDED, BadArguments, BadSettings, SchemaOutdated, StoreUnavailable, UnknownTask
 from holdfast.job import Job
 from holdfast.model.access import Authorize, Role
@@ -46,7 +47,17 @@ from holdfast.tasks.current import current_context
 from holdfast.tasks.decorator import TaskDecorator
 from holdfast.tasks.hooks import AlertHook, DoctorCheck, ErrorHook, Hook, Hooks, checked_hook
 from holdfast.tasks.offload import in_thread, notice_loop, twin
-from holdfast.tasks.options import NOW_QUEUE, TaskOptions, by_of, looked_for, names_of, reason_of, task_defaults
+from holdfast.tasks.options import (
+    NOW_QUEUE,
+    TaskOptions,
+    by_of,
+    limit_of,
+    looked_for,
+    names_of,
+    reason_of,
+    task_defaults,
+)
+from holdfast.tasks.options import seconds as seconds_of
 from holdfast.tasks.resources import Resource, Use
 from holdfast.tasks.schedules import schedule_of
 from holdfast.tasks.task import AsyncTask, Bound, SyncTask, Task
@@ -548,12 +559,15 @@ class Holdfast:
         return Worker(self.store, self.settings, group, queues=served)
 
     def drain(
-        self, queues: Iterable[str] | None = None, *, seconds: float | None = None, jobs: int | None = None
+        self, queues: Iterable[str] | None = None, *, seconds: Duration | None = None, jobs: int | None = None
     ) -> Processed:
-        """Run jobs here until none is due, or for so many seconds, or until so many jobs were claimed (a retry counts
+        """Run jobs here until none is due, or for so long ("50s"), or until so many jobs were claimed (a retry counts
         again). Returns how many jobs finished: succeeded, failed for good or cancelled. Its `attempts` and `failed`
         count these."""
-        return self.worker(queues).drain(seconds=seconds, jobs=jobs)
+        return self.worker(queues).drain(
+            seconds=None if seconds is None else seconds_of("drain: seconds", seconds),
+            jobs=None if jobs is None else limit_of("drain: jobs", jobs, least=0),
+        )
 
     def _decode_result(self, task: str, data: bytes | None) -> Any:
         if data is None:

@@ -13,7 +13,7 @@ from holdfast.model.series import series as series_of
 from holdfast.store.metrics import measure
 from holdfast.store.overview import Overview
 from holdfast.store.overview import overview as read_overview
-from holdfast.tasks.options import no_such
+from holdfast.tasks.options import limit_of, no_such
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
@@ -31,7 +31,7 @@ def metrics(app: Holdfast) -> Metrics:
 
 def alerts(app: Holdfast, *, limit: int = 100) -> list[Alert]:
     """The alerts that stand, then the newest that have ended."""
-    return app.store.alerts.all(limit)
+    return app.store.alerts.all(limit_of("alerts: limit", limit))
 
 
 def overview(app: Holdfast) -> Overview:

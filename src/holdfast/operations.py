@@ -42,6 +42,7 @@ from holdfast.tasks.options import (
     MAX_REASON,
     by_of,
     changes,
+    limit_of,
     looked_for,
     moment_of,
     no_such,
@@ -56,7 +57,6 @@ if TYPE_CHECKING:
     from holdfast.model.stack import Stack
     from holdfast.model.why import QueueWhy, Reason
 
-MOST = 1_000_000  # jobs, or calls, in one list
 BULK = ("retry", "cancel", "pause", "resume", "change", "delete")  # verbs that take a filter
 REPLAY = "replay:"  # a tag of a replayed job: which one it repeats
 STACK_TIMEOUT = 10.0  # seconds; a worker that can't be notified learns of the request at its next heartbeat
@@ -89,7 +89,8 @@ def jobs(
 ) -> Page[Job[Any]]:
     """The jobs that match a filter (`"state:failed queue:mail since:1h"`), newest first. `.next` is the id to pass as
     `before` for the next page. It looks through `window` jobs at most; `.cut` says that there are more."""
-    _checked_limit("jobs", limit)
+    limit_of("jobs: limit", limit)
+    limit_of("jobs: window", window)
     _checked_text(filter)
     for name, value in {"queue": queue, "task": task, "before": before}.items():
         if value is not None:
@@ -124,7 +125,7 @@ def task_summaries(app: Holdfast) -> list[TaskSummary]:
 def error_groups(app: Holdfast, filter: str = "state:failed", *, limit: int = 100) -> list[ErrorGroup]:
     """The failed jobs that match the filter, grouped by the kind of their error, the largest groups first. With
     `state:retrying`, jobs that are tried again."""
-    _checked_limit("error_groups", limit)
+    limit_of("error_groups: limit", limit)
     _checked_text(filter)
     return app.store.reads.error_groups(parse(filter), limit)
 
@@ -187,7 +188,7 @@ def audit(
     `verb`, to a name or filter that contains `what` (or with parameters that do), to the `job` of this id (alone, or by
     a call on many jobs), or `since` a time or so long ago. Pass the id of the last record as `before` for the next
     page."""
-    _checked_limit("audit", limit)
+    limit_of("audit: limit", limit)
     if before is not None and not (isinstance(before, str) and before.isascii() and before.isdigit()):
         raise BadArguments(f"audit: before is the id of a record, not {before!r:.80}; pass records[-1].id")
     if verb is not None and verb not in VERBS:
@@ -229,7 +230,7 @@ def share(verb: str, limit: int | None, spread: Duration | None = None) -> dict[
     if limit is None and spread is None:
         return None
     if limit is not None:
-        _checked_limit(verb, limit)
+        limit_of(f"{verb}: limit", limit)
     return {"limit": limit, "spread": 0.0 if spread is None else seconds(f"{verb}: spread", spread)}
 
 
@@ -314,7 +315,7 @@ def count_up_to(
 
 def bulk_operations(app: Holdfast, *, limit: int = 50) -> list[BulkOperation]:
     """The verbs on many jobs that are under way, and the newest that have ended: how far they are, by whom and why."""
-    _checked_limit("bulk_operations", limit)
+    limit_of("bulk_operations: limit", limit)
     return app.store.operator.bulk_calls.newest(limit)
 
 
@@ -331,12 +332,6 @@ def bulk(
     return app.store.operator.bulk_some(verb, which, **some, **parameters)
 
 
-def _count(what: str, number: int) -> int:
-    if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= MOST:
-        raise BadArguments(f"{what} must be a whole number of 1 to {MOST:,}, not {number!r}")
-    return number
-
-
 def _some(text: str) -> Filter:
     _checked_text(text)
     filter = parse(text)
@@ -348,11 +343,6 @@ def _some(text: str) -> Filter:
 def _checked_text(filter: str) -> None:
     if not isinstance(filter, str):
         raise BadFilter(f"a filter is a text, as in 'state:failed' or 'id:42', not {filter!r:.80}")
-
-
-def _checked_limit(verb: str, limit: int) -> None:
-    if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MOST:
-        raise BadArguments(f"{verb}: limit must be a whole number of 1 to {MOST:,}, not {limit!r}")
 
 
 # -- workers ---------------------------------------------------------------------------------------------------------

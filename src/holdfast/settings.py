@@ -386,7 +386,7 @@ def misspelled(environment: Mapping[str, str]) -> dict[str, str]:
 def adopted_in_file(*, directory: Path | None = None) -> tuple[dict[str, dict[str, Any]], str]:
     """The mappings of tables that a settings file has, by name, and the file's name: `[adopt.audits]` in holdfast.toml,
     `[tool.holdfast.adopt.audits]` in pyproject.toml."""
-    found, file = _from_file(directory or Path.cwd())
+    found, file = _from_file(directory or Path())
     mappings = found.get(ADOPT, {})
     if not isinstance(mappings, dict) or not all(isinstance(one, dict) for one in mappings.values()):
         raise BadSettings(
@@ -414,7 +414,7 @@ def _gathered(
 ) -> dict[Key, tuple[Any, str]]:
     """What is set and where; later sources override earlier ones."""
     values: dict[Key, tuple[Any, str]] = {}
-    found, file = _from_file(directory or Path.cwd())
+    found, file = _from_file(directory or Path())
     for (queue, name), value in flattened({name: found[name] for name in found if name != ADOPT}, file).items():
         values[queue, name] = _converted(dotted(queue, name), value, KINDS[name], file), file
     for name, text in (os.environ if environment is None else environment).items():
@@ -441,11 +441,11 @@ def _of_preset(name: Any, place: str) -> dict[Key, tuple[Any, str]]:
 
 def _from_file(directory: Path) -> tuple[dict[str, Any], str]:
     for path, table in ((directory / "holdfast.toml", ()), (directory / "pyproject.toml", ("tool", "holdfast"))):
-        if not path.is_file():
-            continue
-        import tomllib  # most users have no such file
-
         try:
+            if not path.is_file():
+                continue
+            import tomllib  # most users have no such file
+
             found: Any = tomllib.loads(path.read_text("utf-8"))
         except (OSError, ValueError) as error:
             raise BadSettings(f"{path.name} can't be read: {error}", number="HF1103") from None

@@ -53,6 +53,7 @@ def test_what_operators_say(hf: Holdfast) -> None:
     assert hf.retry("state:cancelled", spread="10m").changed == 1
     with pytest.raises(WaitTimeout, match=r"after 0\.01 s"):
         job.wait("10ms")
+    assert hf.drain(seconds="0s") == 0
 
 
 def test_what_handlers_raise() -> None:

@@ -118,11 +118,12 @@ def test_a_database_in_memory_is_refused_with_the_reason(directory: Path) -> Non
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may become another user")
-def test_a_directory_that_the_user_may_not_enter_is_named(directory: Path) -> None:
+def test_a_directory_that_the_user_may_not_enter_is_named(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As another user: root may enter every directory."""
     closed = directory / "closed"
     closed.mkdir(mode=0o700)
     hf = Holdfast(f"sqlite:///{closed}/jobs.db")
+    monkeypatch.chdir(closed)
     os.seteuid(65534)
     try:
         for use in (enqueue, lambda hf: hf.migrate()):
@@ -131,5 +132,7 @@ def test_a_directory_that_the_user_may_not_enter_is_named(directory: Path) -> No
         assert "Permission denied" in hf.doctor()[0].found
         with pytest.raises(BadSettings, match=r"HF1107 .*app.py can't be read: Permission denied"):
             load_app(f"{closed}/app.py")
+        with pytest.raises(BadSettings, match=r"HF1103 holdfast.toml can't be read: .*Permission denied"):
+            Holdfast()
     finally:
         os.seteuid(0)

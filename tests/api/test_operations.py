@@ -317,6 +317,10 @@ def test_a_job_is_forgotten_only_when_it_has_finished(hf: Holdfast) -> None:
         (lambda hf, job: hf.jobs(before=5), "HF1202 jobs: before must be a text"),
         (lambda hf, job: hf.jobs(queue="\ud800"), "HF1202 jobs: queue must be a text"),
         (lambda hf, job: hf.jobs(limit="5"), "HF1202 jobs: limit must be a whole number"),
+        (lambda hf, job: hf.jobs(window=0), "HF1202 jobs: window must be a whole number"),
+        (lambda hf, job: hf.alerts(limit=-1), "HF1202 alerts: limit must be a whole number"),
+        (lambda hf, job: hf.drain(jobs=-1), "HF1202 drain: jobs must be a whole number of 0 to 1,000,000, not -1"),
+        (lambda hf, job: hf.drain(seconds="soon"), "HF1202 drain: seconds must be 0 or more seconds"),
         (lambda hf, job: hf.pause_queue("a", reason=7), "HF1202 pause: reason must be a text"),
         (lambda hf, job: hf.pause_queue("a", by=7), "HF1202 pause: by must be a text"),
         (

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from holdfast.cli import cli
 from holdfast.settings import Settings
 from holdfast.store import open_store
 from holdfast.store.base import Store
@@ -119,6 +121,18 @@ def test_what_is_wrong_is_said_in_one_sentence_with_its_exit_code(
     assert said in done.stderr
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
+
+
+@pytest.mark.parametrize("words", [("jobs", "list"), ("worker", "app.py"), ("migrate",)], ids=" ".join)
+def test_a_directory_that_was_deleted_is_one_line(
+    words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    done = CliRunner().invoke(cli, words)
+    assert (done.exit_code, done.stderr) == (2, "HF1107 the current directory is gone: go to another one\n")
 
 
 @pytest.mark.parametrize("engine", ["postgres"], indirect=True)  # SQLite brings its schema up to date by itself

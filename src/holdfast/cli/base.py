@@ -10,6 +10,7 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import click
@@ -88,6 +89,7 @@ class Cli(Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
+            _look_around()
             return super().invoke(ctx)
         except HoldfastError as error:
             talk(scrub(str(error)))
@@ -98,6 +100,14 @@ class Cli(Group):
             ctx.exit(next(code for kind, code in EXIT_CODES if isinstance(error, kind)))
         except (KeyboardInterrupt, click.Abort):
             ctx.exit(INTERRUPTED)
+
+
+def _look_around() -> None:
+    """A deploy may have deleted the directory that a shell is in."""
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        raise BadSettings("the current directory is gone: go to another one", number="HF1107") from None
 
 
 @click.group(cls=Cli, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

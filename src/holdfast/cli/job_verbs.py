@@ -32,8 +32,8 @@ from holdfast.durations import parse_duration
 from holdfast.errors import BadArguments
 from holdfast.model.filter import Filter, text
 from holdfast.model.text import named
-from holdfast.operations import MOST, share
-from holdfast.tasks.options import changes, queue_of
+from holdfast.operations import share
+from holdfast.tasks.options import MOST, changes, queue_of
 
 Command = Callable[..., Any]
 

@@ -29,6 +29,7 @@ from holdfast.model.text import checked_name, fits_in_a_list, nearest
 MAX_NAME = 200  # characters of a task, queue or tag
 MAX_KEY = 1000  # bytes
 MAX_REASON = 4000
+MOST = 1_000_000  # jobs, or calls, in one list
 NOW_QUEUE = "now"  # of jobs that somebody waits for
 
 Isolation = Literal["process"]
@@ -259,6 +260,13 @@ def _whole(where: str, name: str, value: Any, least: int, most: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         raise BadArguments(f"{where}: {name} must be a whole number from {least} to {most}, not {value!r}")
     return int.__int__(value)
+
+
+def limit_of(what: str, value: Any, *, least: int = 1) -> int:
+    """How many of something a call is to return, or to change."""
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MOST:
+        raise BadArguments(f"{what} must be a whole number of {least} to {MOST:,}, not {value!r}")
+    return value
 
 
 def priority_of(where: str, value: Any) -> int:
