@@ -96,9 +96,12 @@ def _jobs(measured: Measured) -> Iterator[Metric]:
     totals = measured.totals
     places = bounded_places(totals)
     finished = CounterMetricFamily("holdfast_jobs", "Jobs that finished", labels=["queue", "task", "outcome"])
+    # Also those that never happened: from a counter that appears with its first failures, no increase can be told.
+    known = sorted({_place(count, places) for count in totals if count.what in ("enqueued", *ENDED)})
     for outcome in ENDED:
-        for place, n in sorted(_by_place(totals, places, outcome).items()):
-            finished.add_metric([*place, outcome], n)
+        ended = _by_place(totals, places, outcome)
+        for place in known:
+            finished.add_metric([*place, outcome], ended[place])
     yield finished
     yield _counter_by_place("holdfast_jobs_enqueued", "Jobs that were enqueued", totals, places, "enqueued")
     yield _counter_by_place("holdfast_attempts_started", "Attempts that were started", totals, places, "started")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from holdfast.model.job import LATE
 from holdfast.store.base import Store
 from tests.cli.shell import Shell, wait_until
 from tests.factories import BOOM, HOUR, a_queued_job, a_running_job, new_job, ref
@@ -70,6 +71,16 @@ def test_workers_are_listed_with_what_they_do(shell: Shell, kept: Store) -> None
         worker.terminate()
         worker.communicate(timeout=30)
     assert shell.json("workers") == []
+
+
+def test_a_worker_that_is_no_longer_heard_of_serves_no_queue(shell: Shell, kept: Store) -> None:
+    a_queued_job(kept)
+    for id, lease in (("gone", -LATE), ("here", HOUR)):
+        kept.workers.register(
+            id=id, name=id, host="h", pid=1, queues=None, tasks=["double"], slots=1, lease=lease
+        )  # fmt: skip
+    assert [row["workers"] for row in shell.json("queues", "list")] == [1]
+    assert {row["task"]: row["workers"] for row in shell.json("tasks", "list")}["double"] == 1
 
 
 @pytest.mark.parametrize("engine", ["sqlite"])

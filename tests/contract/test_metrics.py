@@ -9,8 +9,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from holdfast.model.drain import drain
-from holdfast.model.metrics import Metrics, metrics_of
-from holdfast.model.outcome import Error
+from holdfast.model.job import COUNTED
+from holdfast.model.metrics import ENDED, Metrics, metrics_of
+from holdfast.model.outcome import Error, Outcome
 from holdfast.model.polling import Polling
 from holdfast.prometheus import MOST_PLACES, exposition
 from holdfast.store.base import Store
@@ -187,3 +188,18 @@ def test_a_queue_that_is_worked_off_says_when_it_will_be_empty(store: Store, clo
     assert measured(store).queue_depth["mail"].drain.text == "empty in about 15 min"
     list(store.enqueue_many(new_job(queue="mail") for _ in range(100)))
     assert measured(store).queue_depth["mail"].drain.text == "growing: never at this rate"
+
+
+def test_of_more_jobs_than_are_counted_it_says_that_it_takes_longer(store: Store, clock: Clock) -> None:
+    list(store.enqueue_many(new_job(queue="mail") for _ in range(COUNTED + 1000)))
+    clock.advance(11 * MINUTE)
+    store.exchange([Outcome("succeed", held.id, held.fence) for held in claim(store, 990, queues=["mail"]).jobs], None)
+    assert measured(store).queue_depth["mail"].drain.text == "empty in more than 101 min"
+
+
+def test_counters_of_outcomes_are_there_before_the_first_one(store: Store) -> None:
+    """From one that appears with its first failures, Prometheus could tell no increase."""
+    a_queued_job(store, queue="mail")
+    read = samples(store)
+    found = {outcome: read[f"holdfast_jobs_total{{outcome={outcome},queue=mail,task=greet}}"] for outcome in ENDED}
+    assert found == dict.fromkeys(ENDED, 0.0)

@@ -15,7 +15,7 @@ import pytest
 
 from holdfast.model.filter import parse
 from holdfast.model.lifecycle import REQUESTS, TRANSITIONS, State
-from holdfast.model.outcome import Crash, Outcome
+from holdfast.model.outcome import Crash, Error, Outcome
 from holdfast.settings import Settings
 from holdfast.store.base import Ref, Store
 from holdfast.worker.retention import Retention
@@ -426,6 +426,20 @@ def test_a_watchdog_folds_at_its_look(store: Store, settings: Settings) -> None:
     assert rows(settings, "deltas") == 0
     assert totals(store) == {"enqueued": 3}
     assert not store.look("w2", ("greet",), None).deltas
+
+
+def test_error_groups_are_counted_by_the_hour_and_in_totals_together(store: Store, clock: Clock) -> None:
+    """Totals stay for ever, and messages that are never the same make groups without end."""
+    began = clock.now
+    errors = [Error("Boom", "it broke"), Error("Boom", "it broke"), Error("Boom", "it fell")]
+    for error in errors:
+        store.attempts.fail(ref(a_running_job(store)), error)
+    for _ in range(2):
+        hours = store.rollups.counts(began, clock.now + timedelta(hours=1), grain="hour")
+        groups = {count.detail: count.n for count in hours if count.what == "error"}
+        assert groups == Counter(error.fingerprint for error in errors)
+        assert [(c.detail, c.n) for c in store.rollups.totals() if c.what == "error"] == [("", 3)]
+        store.rollups.fold()
 
 
 # -- retention ---------------------------------------------------------------------------------------------------------

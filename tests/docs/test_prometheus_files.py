@@ -11,6 +11,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from holdfast.model.alerts import ADVICE, Thresholds
+from holdfast.model.metrics import ENDED
 from holdfast.model.outcome import Error
 from holdfast.prometheus import exposition
 from holdfast.store.base import Store
@@ -21,7 +22,7 @@ DEPLOY = Path(__file__).parents[2] / "deploy"
 SCRAPE: Any = yaml.safe_load((DEPLOY / "prometheus.yml").read_text())
 [GROUP] = yaml.safe_load((DEPLOY / "holdfast-alerts.yml").read_text())["groups"]
 RULES: list[Any] = GROUP["rules"]
-FUNCTIONS = {"absent", "and", "by", "histogram_quantile", "increase", "max", "offset", "or", "rate", "sum"}
+FUNCTIONS = {"absent", "and", "histogram_quantile", "increase", "max", "offset", "or", "rate", "sum", "vector"}
 
 
 @pytest.fixture
@@ -50,8 +51,10 @@ def test_a_rule_names_what_is_exported(rule: Any, exported: dict[str, set[str]])
     assert names
     assert names <= exported.keys()
     labels = {label for group in re.findall(r"by \((.*?)\)", expression) for label in re.split(r", *", group)}
-    assert labels <= set().union(*(exported[name] for name in names))
-    words = set(re.findall(r"[a-z_]+", re.sub(r"by \(.*?\)", "by", expression)))
+    chosen = dict(re.findall(r'{(\w+)="(\w+)"}', expression))
+    assert labels | chosen.keys() <= set().union(*(exported[name] for name in names))
+    assert chosen.get("outcome") in (None, *ENDED)
+    words = set(re.findall(r"[a-z_]+", re.sub(r"by \(.*?\)|{.*?}", "", expression)))
     assert words <= FUNCTIONS | names
     assert expression.count("(") == expression.count(")")
     said = str(rule["annotations"])

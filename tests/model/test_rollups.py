@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.model.rollups import BOUNDS, LABELS, Count, bucket, histogram, percentile
+from holdfast.model.rollups import BOUNDS, LABELS, Bucket, Count, bucket, histogram, percentile
 
 
 @pytest.mark.parametrize(
@@ -27,16 +27,32 @@ def test_a_histogram_has_all_buckets_of_its_kind() -> None:
         Count(None, "q", "b", "run", "30", 3, 60.0),
         Count(None, "q", "a", "wait", "30", 9, 90.0),
     ]
-    found = histogram(counts, "run")
-    assert list(found) == list(LABELS)
-    assert {label: n for label, n in found.items() if n} == {"30": 5}
+    assert histogram(counts, "run") == {"30": (5, 100.0)}
 
 
-def test_percentiles_lie_on_a_line_within_the_bucket() -> None:
-    assert percentile({"30": 100}, 50) == 20.0
-    assert percentile({"30": 50, "100": 50}, 50) == 30.0
-    assert percentile({"30": 50, "100": 50}, 95) == 93.0
-    assert percentile({"1": 10}, 0) == 0.0
-    assert percentile({"30": 1, "inf": 99}, 99) == 3_600_000.0
+def spread(**buckets: tuple[int, float]) -> dict[str, Bucket]:
+    """Buckets, given as how many durations each holds and their mean."""
+    return {label.strip("_"): Bucket(n, n * mean) for label, (n, mean) in buckets.items()}
+
+
+@pytest.mark.parametrize(
+    ("buckets", "p", "expected"),
+    [
+        (spread(_30=(100, 20.0)), 50, 20.0),
+        (spread(_30=(100, 20.0)), 95, 29.0),
+        (spread(_30=(50, 20.0), _100=(50, 65.0)), 50, 30.0),
+        (spread(_30=(50, 20.0), _100=(50, 65.0)), 95, 93.0),
+        (spread(_1=(10, 0.5)), 0, 0.0),
+        (spread(_100000=(3, 31_000.0)), 95, 31_900.0),
+        (spread(_100000=(3, 99_000.0)), 5, 98_100.0),
+        (spread(_30=(1, 20.0), inf=(99, 7_200_000.0)), 100, 10_800_000.0),
+        (spread(_30=(1, 9.9)), 95, 10.0),
+    ],
+)
+def test_percentiles_lie_around_the_mean_of_their_bucket(buckets: dict[str, Bucket], p: float, expected: float) -> None:
+    """Of three attempts of 31 s each, none took 97 s, although the bucket reaches so far."""
+    assert percentile(buckets, p) == pytest.approx(expected)
+
+
+def test_of_nothing_there_is_no_percentile() -> None:
     assert percentile({}, 95) is None
-    assert percentile(dict.fromkeys(LABELS, 0), 95) is None

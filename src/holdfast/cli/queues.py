@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from holdfast.app import Holdfast
@@ -138,18 +138,24 @@ def known_names(kind: str, app: Holdfast) -> list[str]:
 def summary(kind: str, app: Holdfast) -> list[Row]:
     """A row for each queue, or task, that jobs, workers, pauses or the application know of."""
     store = app.store
-    depths, serving = store.reads.depths(), store.workers.all()
+    depths, workers = store.reads.depths(), store.workers.all()
     pauses = {pause.name: pause for pause in store.pauses.all() if pause.kind == kind}
     names = {getattr(depth, kind) for depth in depths} | pauses.keys()
+    now = store.reads.now()
     if kind == "task":
         names |= app.tasks.keys()
-    for worker in serving:
+    for worker in workers:
         names.update((worker.queues if kind == "queue" else worker.tasks) or ())
     rows = []
     drains = drains_of(store, depths) if kind == "queue" else {}
     for name in sorted(names):
-        served = [w for w in serving if (w.queues is None or name in w.queues if kind == "queue" else name in w.tasks)]
-        row = total((depth for depth in depths if getattr(depth, kind) == name), datetime.now(UTC))
+        served = [
+            worker
+            for worker in workers
+            if worker.alive(now)
+            and (worker.queues is None or name in worker.queues if kind == "queue" else name in worker.tasks)
+        ]
+        row = total((depth for depth in depths if getattr(depth, kind) == name), now)
         if kind == "queue":
             row["drain"] = drains.get(name, EMPTY).as_dict()
         rows.append({kind: name, **row, "workers": len(served), "paused": pause_data(pauses.get(name))})

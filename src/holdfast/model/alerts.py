@@ -123,7 +123,7 @@ def _slow(recent: Sequence[Count], now: datetime, thresholds: Thresholds) -> Ite
     for task in sorted({count.task for count in ran}):
         p95 = percentile(histogram((count for count in ran if count.task == task), "run"), 95)
         if thresholds.p95 and p95 is not None and p95 > thresholds.p95 * 1000:
-            text = f"of task {task}, 5 of 100 attempts take longer than {short_duration(p95 / 1000)}"
+            text = f"of task {task}, 5 of 100 attempts take longer than about {short_duration(p95 / 1000)}"
             yield Finding("slow_jobs", task, text, p95 / 1000)
 
 

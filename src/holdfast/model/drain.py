@@ -8,7 +8,8 @@ from holdfast.model.record import Record
 
 class Drain(Record, frozen=True):
     """When the due jobs of a queue will be done, if it goes on as in the last ten minutes, in seconds and in words.
-    None: never, at this rate. `came`, `ended`: jobs a minute that were enqueued, and that finished."""
+    None: never, at this rate. If more jobs are due than are counted, it takes longer, and the words say so. `came`,
+    `ended`: jobs a minute that were enqueued, and that finished."""
 
     seconds: float | None
     text: str
@@ -19,13 +20,13 @@ class Drain(Record, frozen=True):
 EMPTY = Drain(0.0, "empty")
 
 
-def drain(due: int, came: float, ended: float) -> Drain:
-    """`came`, `ended`: jobs a minute."""
-    seconds, text = _estimate(due, came, ended)
+def drain(due: int, came: float, ended: float, *, more: bool = False) -> Drain:
+    """`came`, `ended`: jobs a minute. `more`: jobs are due than these."""
+    seconds, text = _estimate(due, came, ended, "more than" if more else "about")
     return Drain(seconds, text, round(came, 3), round(ended, 3))
 
 
-def _estimate(due: int, came: float, ended: float) -> tuple[float | None, str]:
+def _estimate(due: int, came: float, ended: float, how: str) -> tuple[float | None, str]:
     if not due:
         return EMPTY.seconds, EMPTY.text
     if not ended:
@@ -33,7 +34,7 @@ def _estimate(due: int, came: float, ended: float) -> tuple[float | None, str]:
     if came >= ended:
         return None, "growing: never at this rate" if came > ended else "steady: never at this rate"
     seconds = due / (ended - came) * 60
-    return round(seconds, 1), f"empty in about {_in_words(max(1.0, seconds))}"
+    return round(seconds, 1), f"empty in {how} {_in_words(max(1.0, seconds))}"
 
 
 def _in_words(seconds: float) -> str:

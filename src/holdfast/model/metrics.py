@@ -12,7 +12,7 @@ import msgspec
 from holdfast.model.alerts import Alert
 from holdfast.model.drain import Drain, drain
 from holdfast.model.health import health_of
-from holdfast.model.job import Depth, WorkerRecord
+from holdfast.model.job import COUNTED, Depth, WorkerRecord
 from holdfast.model.record import Record
 from holdfast.model.rollups import Count, histogram, percentile
 
@@ -42,13 +42,19 @@ class Measured(msgspec.Struct, frozen=True):
 def drains(depths: Iterable[Depth], recent: Sequence[Count], minutes: float) -> dict[str, Drain]:
     """By queue. `recent`: what happened in so many minutes."""
     due: Counter[str] = Counter()
+    more: set[str] = set()  # than were counted
     for depth in depths:
         due[depth.queue] += depth.due
+        if depth.due > COUNTED:
+            more.add(depth.queue)
     came, ended = Counter[str](), Counter[str]()
     for count in recent:
         came[count.queue] += count.n if count.what == "enqueued" else 0
         ended[count.queue] += count.n if count.what in ENDED else 0
-    return {queue: drain(jobs, came[queue] / minutes, ended[queue] / minutes) for queue, jobs in due.items()}
+    return {
+        queue: drain(jobs, came[queue] / minutes, ended[queue] / minutes, more=queue in more)
+        for queue, jobs in due.items()
+    }
 
 
 # The figures.

@@ -6,6 +6,8 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from itertools import pairwise
+from math import inf
+from typing import NamedTuple
 
 import msgspec
 
@@ -35,7 +37,7 @@ class Count(msgspec.Struct, frozen=True):
       rescued    an attempt was taken back from a worker that was gone
       released   an attempt was given back and not charged, or parked
       restarted  a finished job began another life; with the state that it was in
-      error      an attempt ended with an error; with the fingerprint of its group
+      error      an attempt ended with an error; with the fingerprint of its group, in totals without
       lost_claim a claim found due jobs that others had locked, and got none; only in totals, without queue and task
       cache_hit  an enqueue was given the result of a job that had succeeded before
       wait       an attempt began; with the bucket of how long the job had been due. `total`: milliseconds
@@ -55,25 +57,43 @@ def bucket(milliseconds: float) -> str:
     return LABELS[bisect_right(BOUNDS, milliseconds)]
 
 
-def histogram(counts: Iterable[Count], what: str) -> dict[str, int]:
-    """How many of these counts are in each bucket of a histogram, `wait` or `run`; all buckets in order."""
-    found = dict.fromkeys(LABELS, 0)
+class Bucket(NamedTuple):
+    """How many durations are in a bucket of a histogram, and their sum in milliseconds."""
+
+    n: int = 0
+    total: float = 0.0
+
+    def plus(self, n: int, total: float) -> Bucket:
+        return Bucket(self.n + n, self.total + total)
+
+
+Histogram = Mapping[str, Bucket]  # by label
+NOTHING = Bucket()
+
+
+def histogram(counts: Iterable[Count], what: str) -> dict[str, Bucket]:
+    """The buckets of a histogram, `wait` or `run`, that hold something."""
+    found: dict[str, Bucket] = {}
     for count in counts:
         if count.what == what:
-            found[count.detail] += count.n
+            found[count.detail] = found.get(count.detail, NOTHING).plus(count.n, count.total)
     return found
 
 
-def percentile(histogram: Mapping[str, int], p: float) -> float | None:
-    """The duration in milliseconds below which `p` percent of a histogram lie: an estimate, by a straight line
-    within the bucket. None: it is empty. What is in the last bucket counts as its lower bound."""
-    wanted = sum(histogram.values()) * p / 100
-    if not any(histogram.values()):
-        return None
-    below = 0.0
-    for label, (low, high) in zip(LABELS, pairwise((0, *BOUNDS, BOUNDS[-1])), strict=True):
-        n = histogram.get(label, 0)
-        if n and below + n >= wanted:
-            return low + (high - low) * (wanted - below) / n
+def percentile(histogram: Histogram, p: float) -> float | None:
+    """The duration in milliseconds below which `p` percent of a histogram lie: an estimate, as if the durations in a
+    bucket were spread evenly around their mean, as far as the bucket reaches. None: the histogram is empty."""
+    wanted = sum(bucket.n for bucket in histogram.values()) * p / 100
+    below = 0
+    found = None
+    for label, (low, high) in zip(LABELS, pairwise((0.0, *BOUNDS, inf)), strict=True):
+        n, total = histogram.get(label, NOTHING)
+        if not n:
+            continue
+        mean = min(max(total / n, low), high)
+        spread = min(mean - low, high - mean)
+        found = mean + spread * (2 * min(1.0, (wanted - below) / n) - 1)
         below += n
-    return float(BOUNDS[-1])
+        if below >= wanted:
+            break
+    return found

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, get_args
 
 from holdfast.model.record import Record
-from holdfast.model.rollups import percentile
+from holdfast.model.rollups import NOTHING, Bucket, percentile
 
 Span = Literal["hour", "day", "week", "month"]
 Split = Literal["outcome", "queue"]
@@ -55,19 +55,20 @@ def began(span: Span, now: datetime) -> list[datetime]:
 def series(
     span: Span, by: Split, rows: Sequence[Mapping[str, Any]], now: datetime, most: int = MOST_QUEUES
 ) -> Series:  # fmt: skip
-    """`rows`: `at`, `queue`, `what`, `detail`, `n`, as they are counted."""
+    """`rows`: `at`, `queue`, `what`, `detail`, `n`, `total`, as they are counted."""
     seconds, at = GRAINS[span][1], began(span, now)
     place = {moment: index for index, moment in enumerate(at)}
     within = [row for row in rows if row["at"] in place]
     counts = Counter[tuple[str, int]]()  # of each line
-    histograms: dict[tuple[str, str, int], Counter[str]] = {}  # by `wait` or `run`, and line
+    histograms: dict[tuple[str, str, int], dict[str, Bucket]] = {}  # by `wait` or `run`, and line
     names = _queues(within, most) if by == "queue" else {}
     for row in within:
         what, index = row["what"], place[row["at"]]
         line = names.get(row["queue"], OTHERS) if by == "queue" else what
         if what in ("wait", "run"):
             key = (what, line if by == "queue" else "", index)
-            histograms.setdefault(key, Counter())[row["detail"]] += row["n"]
+            buckets = histograms.setdefault(key, {})
+            buckets[row["detail"]] = buckets.get(row["detail"], NOTHING).plus(row["n"], row["total"])
         elif by == "outcome" or what in OUTCOMES:
             counts[line, index] += row["n"]
     lines = list(dict.fromkeys(names.values())) if by == "queue" else [*OUTCOMES, "enqueued"]

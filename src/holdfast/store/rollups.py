@@ -40,7 +40,7 @@ class Rollups:
 
     def series(self, grain: str, length: float, since: datetime, *, by_queue: bool) -> list[Row]:
         """What charts show of the minutes, or longer stretches of `length` seconds, that began from `since` on: rows of
-        `at`, `what`, `detail`, `n`, and `queue` if asked."""
+        `at`, `what`, `detail`, `n`, `total`, and `queue` if asked."""
         rows = self._db.read(
             "rollup_series", grain=grain, length=length, since=self._db.codec.instant(since), by_queue=by_queue
         )

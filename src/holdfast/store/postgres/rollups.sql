@@ -13,7 +13,8 @@ folded as (
     insert into @rollups as r (grain, at, queue, task, what, detail, n, total)
     select g.grain, coalesce(date_bin(g.length, c.at, 'epoch'), '-infinity') as at,
            c.queue, case when g.charted then '' else c.task end, c.what,
-           case when g.charted and c.what not in ('wait', 'run') then '' else c.detail end, sum(c.n), sum(c.total)
+           case when g.charted and c.what not in ('wait', 'run') then ''
+                when g.grain = 'total' and c.what = 'error' then '' else c.detail end, sum(c.n), sum(c.total)
       from counted c
      cross join (values ('minute', interval '1 minute', false), ('hour', '1 hour', false), ('total', null, false),
                         ('15min', '15 minutes', true), ('3h', '3 hours', true)) g (grain, length, charted)
@@ -71,10 +72,10 @@ select at, queue, task, what, detail, sum(n)::bigint as n, sum(total)::float8 as
 with @started,
 @counted
 select at, case when :by_queue then queue else '' end as queue, what,
-       case when what in ('wait', 'run') then detail else '' end as detail, sum(n)::bigint as n
-  from (select at, queue, what, detail, n from @rollups where grain = :grain::text and at >= :since::timestamptz
+       case when what in ('wait', 'run') then detail else '' end as detail, sum(n)::bigint as n, sum(total)::float8 as total
+  from (select at, queue, what, detail, n, total from @rollups where grain = :grain::text and at >= :since::timestamptz
         union all
-        select date_bin(make_interval(secs => :length), at, 'epoch'), queue, what, detail, n from counted) c
+        select date_bin(make_interval(secs => :length), at, 'epoch'), queue, what, detail, n, total from counted) c
  where at >= :since::timestamptz and @charted(what)
  group by 1, 2, 3, 4
 
@@ -84,7 +85,7 @@ with @started,
 select null::timestamptz as at, queue, task, what, detail, sum(n)::bigint as n, sum(total)::float8 as total
   from (select queue, task, what, detail, n, total from @rollups where grain = 'total'
         union all
-        select queue, task, what, detail, n, total from counted) c
+        select queue, task, what, case what when 'error' then '' else detail end, n, total from counted) c
  group by queue, task, what, detail
  order by queue, task, what, detail
 

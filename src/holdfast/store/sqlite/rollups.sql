@@ -10,7 +10,8 @@ with delta as materialized (select * from @deltas where id <= :reached),
 insert into @rollups (grain, at, queue, task, what, detail, n, total)
 select g.grain, case when g.length then @bin(at, length) else '' end, c.queue,
        case when g.charted then '' else c.task end, c.what,
-       case when g.charted and c.what not in ('wait', 'run') then '' else c.detail end, sum(c.n), sum(c.total)
+       case when g.charted and c.what not in ('wait', 'run') then ''
+            when g.grain = 'total' and c.what = 'error' then '' else c.detail end, sum(c.n), sum(c.total)
   from counted c
  cross join (select 'minute' as grain, 60 as length, false as charted
              union all select 'hour', 3600, false union all select 'total', 0, false
@@ -70,10 +71,10 @@ select at, queue, task, what, detail, sum(n) as n, sum(total) as total
 with @started,
 @counted
 select at, case when :by_queue then queue else '' end as queue, what,
-       case when what in ('wait', 'run') then detail else '' end as detail, sum(n) as n
-  from (select at, queue, what, detail, n from @rollups where grain = :grain and at >= :since
+       case when what in ('wait', 'run') then detail else '' end as detail, sum(n) as n, sum(total) as total
+  from (select at, queue, what, detail, n, total from @rollups where grain = :grain and at >= :since
         union all
-        select @bin(at, length), queue, what, detail, n from counted cross join (select :length as length)) c
+        select @bin(at, length), queue, what, detail, n, total from counted cross join (select :length as length)) c
  where at >= :since and @charted(what)
  group by 1, 2, 3, 4
 
@@ -83,7 +84,7 @@ with @started,
 select null as at, queue, task, what, detail, sum(n) as n, sum(total) as total
   from (select queue, task, what, detail, n, total from @rollups where grain = 'total'
         union all
-        select queue, task, what, detail, n, total from counted) c
+        select queue, task, what, case what when 'error' then '' else detail end, n, total from counted) c
  group by queue, task, what, detail
  order by queue, task, what, detail
 
