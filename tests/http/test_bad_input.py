@@ -18,7 +18,7 @@ from holdfast.errors import OutcomeUnknown
 from holdfast.http import bodies
 from tests.http.asking import Ask, bearer
 from tests.running import Heard
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE, wait_until
 
 JSON = {"Content-Type": "application/json"}
 
@@ -151,6 +151,35 @@ def test_a_client_that_goes_away_leaves_nothing_or_a_whole_job(tasked: Holdfast)
         whole = [{"type": "http.request", "body": body, "more_body": False}]
         asyncio.run(submit(path, kind, whole, hears=False))
         assert tasked.count() == before + 1
+
+
+def test_a_client_that_goes_away_is_not_waited_for(tasked: Holdfast) -> None:
+    """Else whoever comes and goes could have thousands of waits kept for a minute each."""
+    job = tasked.tasks["add"].enqueue(1)
+    asgi = tasked.asgi(open="admin", run_now=False)
+    sent: list[Any] = []
+
+    async def ask(method: str, path: str, body: bytes = b"") -> None:
+        scope = {
+            "type": "http", "method": method, "path": path, "raw_path": path.encode(), "query_string": b"wait=60",
+            "headers": [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))],
+            "http_version": "1.1", "scheme": "http", "client": ("192.0.2.7", 1), "server": ("x", 80), "root_path": "",
+        }  # fmt: skip
+        messages = [{"type": "http.request", "body": body, "more_body": False}]
+
+        async def receive() -> dict[str, Any]:
+            return messages.pop() if messages else {"type": "http.disconnect"}
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        async with asyncio.timeout(PATIENCE):
+            await asgi(scope, receive, send)
+
+    asyncio.run(ask("GET", f"/v1/jobs/{job.id}"))
+    asyncio.run(ask("POST", "/v1/tasks/add/jobs", b'{"args": {"a": 1}}'))
+    assert [message["status"] for message in sent if "status" in message] == [499, 499]
+    assert tasked.count() == 2, "the job that it submitted is there"
 
 
 @pytest.fixture

@@ -244,6 +244,15 @@ def test_an_answer_that_comes_at_once_and_says_nothing_new_is_not_asked_for_agai
         assert asked[2] - asked[1] >= 1
 
 
+def test_a_server_that_does_not_wait_is_not_asked_again_at_once() -> None:
+    """It stops, or something in between answers for it."""
+    queued = DONE.replace("succeeded", "queued")
+    with answering((200, {"ETag": '"1"'}, queued), (304, {}, ""), (200, {}, DONE)) as (url, asked):
+        with Client(url) as client:
+            assert client.wait("1", timeout=PATIENCE) == {"n": 1}
+        assert asked[2] - asked[1] >= 1
+
+
 def test_a_wait_ends_in_time_though_the_server_asks_for_more() -> None:
     with answering((503, {"Retry-After": "600"}, AWAY)) as (url, _), Client(url) as client:
         began = time.monotonic()

@@ -20,6 +20,7 @@ from starlette.routing import Mount
 
 from holdfast import BadSettings, Holdfast, State
 from tests.http.asking import Ask, bearer
+from tests.http.test_server import answer_to, begun
 from tests.waiting import PATIENCE, wait_until
 
 PAGE = Path(__file__).parents[2] / "docs" / "http.md"
@@ -106,11 +107,17 @@ def test_a_web_server_that_stops_lets_jobs_finish_that_run_in_it(tmp_path: Path,
         try:
             wait_until(lambda: "running on" in log.read_text() or server.poll() is not None)
             [port] = re.findall(r"running on http://127\.0\.0\.1:(\d+)", log.read_text())
-            path = f"http://127.0.0.1:{port}{'/jobs' if place == 'web:web' else ''}/v1/tasks/slow/jobs?wait=0.1"
+            url_of, root = f"http://127.0.0.1:{port}", "/jobs" if place == "web:web" else ""
+            path = f"{url_of}{root}/v1/tasks/slow/jobs?wait=0.1"
             made = httpx2.post(path, json={}, headers={"X-User": "ann"}, timeout=PATIENCE, trust_env=False)
             assert made.status_code == 202, log.read_text()
             wait_until((tmp_path / "begun").exists)
+            waiting = begun(url_of, f"GET {root}/v1/jobs/1?wait=60", **bearer(made.json()["token"]))
+            live = httpx2.get(f"{url_of}{root}/livez", timeout=PATIENCE, trust_env=False)
+            assert live.status_code == 200, "connections are accepted in order: it waits by now"
             server.terminate()
+            status, shown = answer_to(waiting)
+            assert (status, '"state":"running"' in shown) == (200, True), "it is not waited for"
             wait_until(lambda: "Shutting down" in log.read_text())
             (tmp_path / "go").touch()
             assert server.wait(PATIENCE) == -signal.SIGTERM, log.read_text()

@@ -10,7 +10,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -27,7 +26,7 @@ from holdfast.http.server import Server
 from tests.chaos.fleet import birth_of, children_of
 from tests.http.asking import bearer
 from tests.servers import own_postgres
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE, wait_until
 
 APP = """
 import time
@@ -137,28 +136,48 @@ def test_without_a_worker_jobs_wait(tmp_path: Path) -> None:
         assert server.stop() == 0, server.log
 
 
-def test_waiting_clients_don_t_keep_a_server_from_stopping(tmp_path: Path) -> None:
+def begun(url: str, what: str, body: str = "", **headers: str) -> socket.socket:
+    """A request that is sent, and whose answer is read later."""
+    place = urlsplit(url)
+    all_headers = {
+        "Host": "localhost", "Connection": "close", "Content-Type": "application/json",
+        "Content-Length": str(len(body)), **headers,
+    }  # fmt: skip
+    lines = [f"{what} HTTP/1.1", *(f"{name}: {text}" for name, text in all_headers.items()), "", body]
+    asking = socket.create_connection((place.hostname or "", place.port or 0), timeout=PATIENCE)
+    asking.sendall("\r\n".join(lines).encode())
+    return asking
+
+
+def answer_to(asking: socket.socket) -> tuple[int, str]:
+    """Its status and the rest of it, once all of it is there."""
+    with asking:
+        text = b"".join(iter(lambda: asking.recv(65_536), b"")).decode()
+    return int(text[9:12]), text
+
+
+def test_waiting_clients_are_answered_when_a_server_stops(tmp_path: Path) -> None:
     with serving(tmp_path, "--no-worker") as server, server.client() as client:
-        submit(client)
-        ended: list[object] = []
+        tag = {"If-None-Match": submit(client).headers["etag"]}
         before = sockets_of(server.process.pid)
-
-        def follow(path: str) -> None:
-            try:
-                ended.append(httpx2.get(f"{server.url}/v1/jobs/1{path}", timeout=60.0, trust_env=False).status_code)
-            except httpx2.HTTPError as error:
-                ended.append(error)
-
-        threads = [threading.Thread(target=follow, args=(path,)) for path in ("?wait=60", "/events")]
-        for thread in threads:
-            thread.start()
-        wait_until(lambda: sockets_of(server.process.pid) >= before + 2)
-        began = time.monotonic()
+        waiting = [
+            begun(server.url, "GET /v1/jobs/1?wait=60"),
+            begun(server.url, "GET /v1/jobs/1?wait=60", **tag),
+            begun(server.url, "GET /v1/jobs/1/events"),
+            begun(server.url, "POST /v1/tasks/add/jobs?wait=60", '{"args": {"a": 1}}'),
+            begun(server.url, "POST /v1/tasks/add/jobs", '{"args": ', **{"Content-Length": "100"}),
+        ]
+        wait_until(lambda: sockets_of(server.process.pid) >= before + len(waiting))
+        wait_until(lambda: client.get("/v1/jobs/2").status_code == 200)
         assert server.stop() == 0, server.log
-        assert time.monotonic() - began < 20
-        for thread in threads:
-            thread.join(30)
-        assert len(ended) == 2
+        (status, job), (same, _), (stream, events), (made, submitted), (late, refused) = map(answer_to, waiting)
+        assert (status, same, stream, made, late) == (200, 304, 200, 202, 503)
+        assert '"state":"queued"' in job
+        assert events.count("event: status") == 1
+        assert events.endswith("\r\n0\r\n\r\n"), "it ends as a whole answer does"
+        assert '"token":"hfj_' in submitted, "it is not lost"
+        assert '"code":"HF1514"' in refused
+        assert "Traceback" not in server.log
 
 
 def test_a_server_that_is_killed_takes_its_worker_along(tmp_path: Path) -> None:

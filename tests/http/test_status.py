@@ -213,9 +213,9 @@ def counted_waits(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     begun: list[str] = []
     original = watch.Watch.changed
 
-    async def changed(self: watch.Watch, known: JobRecord, seconds: float) -> JobRecord | None:
+    async def changed(self: watch.Watch, known: JobRecord, seconds: float, **options: Any) -> JobRecord | None:
         begun.append(known.id)
-        return await original(self, known, seconds)
+        return await original(self, known, seconds, **options)
 
     monkeypatch.setattr(watch.Watch, "changed", changed)
     return begun

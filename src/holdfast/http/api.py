@@ -25,7 +25,7 @@ from holdfast.http.dashboard.site import Site
 from holdfast.http.gate import Gate
 from holdfast.http.problems import HEADERS, answer_to, status_of
 from holdfast.http.routes import ROUTES, Route
-from holdfast.http.watch import Watch
+from holdfast.http.watch import Watch, stopping
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
@@ -33,6 +33,10 @@ if TYPE_CHECKING:
 SCRIPT = Path(__file__).with_name("holdfast.js")
 PROBES = frozenset(["/health", "/livez", "/readyz"])
 GONE = Response(status_code=499)  # nobody reads it
+STOPS = RequestRefused(
+    "the server stops before this has ended: send it again, or look what became of it, when the server is back",
+    status=503, number="HF1514",
+)  # fmt: skip
 
 
 def api(app: Holdfast, gate: Gate, *, runs_jobs: bool, offers: Sequence[Offer] = ()) -> Starlette:
@@ -76,6 +80,10 @@ class Answering:
                 answer = await self._answer(routes[request.method if request.method != "HEAD" else "GET"], request)
             except ClientDisconnect:
                 return GONE
+            except asyncio.CancelledError:
+                if not stopping():
+                    raise
+                return answer_to(STOPS)
             except HoldfastError as error:
                 self._log(error)
                 return answer_to(error)

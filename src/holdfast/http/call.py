@@ -61,6 +61,15 @@ class Call:
         self._check(job)
         return job
 
+    async def changed(self, known: JobRecord, seconds: float) -> JobRecord | None:
+        """The job as soon as it looks different from this, or None, as long as the client is there."""
+        return await self.watch.changed(known, seconds, leaving=self._leaving)
+
+    async def _leaving(self) -> None:
+        """Returns when the client has hung up."""
+        while (await self.request.receive())["type"] != "http.disconnect":
+            pass  # the rest of a body that nobody reads
+
     def _check(self, job: JobRecord) -> None:
         if self.claims is not None and self.claims.created_at != job.created_at:
             raise no_such_job()

@@ -159,6 +159,7 @@ def following(
     last: JobStatus | None = None
     while True:
         waits = min(pause, max(0.0, until - time.monotonic())) if tag else 0.0
+        asked = time.monotonic()
         answer = yield Request(
             "GET", f"/v1/jobs/{id}", query={"wait": f"{waits:g}"}, waits=waits,
             headers={**opening, "If-None-Match": tag} if tag else opening,
@@ -169,7 +170,9 @@ def following(
             sleep = AGAIN
         elif answer.status in PASSING:
             sleep = retry_after(answer)
-        elif answer.status != 304:
+        elif answer.status == 304:  # at once, if the server stops, or a proxy answers for it
+            sleep = AGAIN if time.monotonic() - asked < min(waits, AGAIN) else 0.0
+        else:
             known = read(answer, JobStatus)
             if known != last:
                 yield known

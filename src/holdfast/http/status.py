@@ -14,6 +14,7 @@ from holdfast.errors import JobNotFound, RequestRefused, StoreError, UnknownTask
 from holdfast.http.call import Call, answer
 from holdfast.http.documents import LONGEST_WAIT, JobStatus, Output, etag, unchanged
 from holdfast.http.problems import HEADERS
+from holdfast.http.watch import stopping
 from holdfast.model.job import JobRecord
 
 PING = 15  # seconds between two comments on an event stream, by which dead connections are noticed
@@ -26,8 +27,12 @@ async def show(call: Call) -> Response:
     known = call.request.headers.get("if-none-match")
     until = time.monotonic() + call.query.wait
     job = await call.awaited_job() if call.query.wait else (await call.job()).record
-    while (left := until - time.monotonic()) > 0 and (unchanged(job, known) if known else not job.finished):
-        job = await call.watch.changed(job, left) or job
+    while (
+        (left := until - time.monotonic()) > 0
+        and (unchanged(job, known) if known else not job.finished)
+        and not stopping()
+    ):
+        job = await call.changed(job, left) or job
     if known and unchanged(job, known):
         return Response(status_code=304, headers={**HEADERS, "ETag": etag(job)})
     return answer(JobStatus.of(job), headers={"ETag": etag(job)})
@@ -54,7 +59,7 @@ async def _changes(
 ) -> AsyncIterator[ServerSentEvent]:
     for event in first:
         yield event
-    while not job.finished:
+    while not job.finished and not stopping():
         try:
             found = await call.watch.changed(job, LONGEST_WAIT)
             events = [] if found is None else await outputs.of(found)

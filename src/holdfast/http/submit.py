@@ -17,6 +17,7 @@ from holdfast.http.bodies import BODY_TIMEOUT, MAX_BODY, document, expect, too_l
 from holdfast.http.call import Call, answer
 from holdfast.http.documents import BulkSubmitted, Submission, Submitted, etag
 from holdfast.http.problems import HEADERS
+from holdfast.http.watch import stopping
 from holdfast.job import Job, handle
 from holdfast.run_now import finish_soon
 from holdfast.tasks.options import Options, urgent
@@ -73,9 +74,9 @@ async def _finished(call: Call, job: Job[Any], wait: float) -> Job[Any]:
     to the database meanwhile."""
     until = time.monotonic() + wait
     job = await finish_soon(call.app, job, min(wait, SOON), here=call.runs_jobs)
-    while not (job.finished or call.app._in_kit) and (left := until - time.monotonic()) > 0:
+    while not (job.finished or call.app._in_kit or stopping()) and (left := until - time.monotonic()) > 0:
         with suppress(StoreError):
-            if found := await call.watch.changed(job.record, left):
+            if found := await call.changed(job.record, left):
                 job = handle(call.app, found)
     return job
 

@@ -4,8 +4,12 @@ begin to wait, one for those that do."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+import signal
+from collections.abc import Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING
+
+from sse_starlette.sse import AppStatus
+from starlette.requests import ClientDisconnect
 
 from holdfast.errors import JobNotFound, StoreError
 from holdfast.model.job import JobRecord, Mark
@@ -20,7 +24,14 @@ AWAY = 2.0  # the same while the database is away
 MOST = 10_000  # jobs that one read looks at
 FULL = 500  # jobs that have changed and are read in full at once
 
-Future = asyncio.Future[JobRecord]
+Future = asyncio.Future[JobRecord | None]
+
+
+def stopping() -> bool:
+    """Does the server of this process stop? It lets requests under way end, so nobody may wait any more. uvicorn tells
+    its applications nothing of it; sse-starlette hears of it, unless uvicorn had its signals before it was imported."""
+    server = getattr(signal.getsignal(signal.SIGTERM), "__self__", None)
+    return AppStatus.should_exit or getattr(server, "should_exit", False) is True
 
 
 class Arrivals:
@@ -29,7 +40,7 @@ class Arrivals:
 
     def __init__(self, app: Holdfast) -> None:
         self._app = app
-        self._wanted: dict[str, list[Future]] = {}
+        self._wanted: dict[str, list[asyncio.Future[JobRecord]]] = {}
         self._reading: asyncio.Task[None] | None = None
         self._next = 0.0  # by the loop's clock
 
@@ -37,7 +48,7 @@ class Arrivals:
         """The job as it is now, or JobNotFound."""
         if not (id.isascii() and id.isdecimal() and len(id) < 19):
             raise JobNotFound("no job has such an id")
-        future: Future = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[JobRecord] = asyncio.get_running_loop().create_future()
         self._wanted.setdefault(str(int(id)), []).append(future)
         if self._reading is None:
             self._reading = asyncio.create_task(self._read(), name="holdfast-arrivals")
@@ -55,7 +66,7 @@ class Arrivals:
         finally:
             self._reading = None
 
-    async def _answer(self, wanted: dict[str, list[Future]]) -> None:
+    async def _answer(self, wanted: dict[str, list[asyncio.Future[JobRecord]]]) -> None:
         found: dict[str, JobRecord] = {}
         error: Exception = JobNotFound("there is no such job")
         try:
@@ -83,10 +94,23 @@ class Watch:
         self._ticking: asyncio.Task[None] | None = None
         self.trouble: StoreError | None = None  # why the last read failed
 
-    async def changed(self, known: JobRecord, seconds: float) -> JobRecord | None:
-        """The job as soon as it looks different from this; None: it did not, in this time. Raises JobNotFound when it
-        is deleted, and StoreError if the database was away at the end."""
+    async def changed(
+        self, known: JobRecord, seconds: float, *, leaving: Callable[[], Awaitable[None]] | None = None
+    ) -> JobRecord | None:  # fmt: skip
+        """The job as soon as it looks different from this; None: it did not, in this time, or the server stops. Raises
+        JobNotFound when it is deleted, StoreError if the database was away at the end, and ClientDisconnect when the
+        client is gone: `leaving()` ends then."""
+        if stopping():
+            return None
         future: Future = asyncio.get_running_loop().create_future()
+        left = None if leaving is None else asyncio.ensure_future(leaving())
+
+        def give_up(_: object) -> None:
+            if not future.done():
+                future.set_exception(ClientDisconnect())
+
+        if left is not None:
+            left.add_done_callback(give_up)
         self._waiting.setdefault(known.id, {})[future] = Mark.of(known)
         if self._ticking is None:
             self._ticking = asyncio.create_task(self._tick(), name="holdfast-watch")
@@ -98,6 +122,8 @@ class Watch:
                 raise self.trouble from None
             return None
         finally:
+            if left is not None:
+                left.cancel()
             del self._waiting[known.id][future]
             if not self._waiting[known.id]:
                 del self._waiting[known.id]
@@ -107,6 +133,9 @@ class Watch:
         try:
             while self._waiting:
                 await asyncio.sleep(TICK if self.trouble is None else AWAY)
+                if stopping():
+                    self._let_go()
+                    return
                 try:
                     for ids in _parts(list(self._waiting), MOST):
                         await self._look(ids)
@@ -126,6 +155,11 @@ class Watch:
         for some in _parts(moved, FULL):
             for job in await in_thread(self._app, reads.records, [int(id) for id in some]):
                 self._tell(job.id, job)
+
+    def _let_go(self) -> None:
+        for future in [future for waits in self._waiting.values() for future in waits]:
+            if not future.done():
+                future.set_result(None)
 
     def _tell(self, id: str, job: JobRecord | None) -> None:
         for future, mark in self._waiting.get(id, {}).items():
