@@ -94,7 +94,8 @@ def named_app(where: str | None) -> str:
     where = where or load_settings().app
     if not where:
         raise BadSettings(
-            f'which application? Name it (app:hf, or app.py), or set app = "app:hf" in holdfast.toml; {applications()}',
+            'which application? Name it with --app app.py (or app:hf), or set app = "app:hf" in holdfast.toml; '
+            f"{applications()}",
             number="HF1106",
         )
     return where

@@ -95,7 +95,8 @@ def test_migrate_says_what_it_did_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (["worker"], 2, "which application?"),
+        (["worker"], 2, "which application? Name it with --app app.py"),
+        (["enqueue", "double", "n=1"], 2, "which application? Name it with --app app.py"),
         (["worker", "nowhere:hf"], 2, "there is no module 'nowhere' here"),
         (["worker", "nowhere.py"], 2, "found: app.py"),
         (["worker", "app:other"], 2, "no Holdfast application called 'other'; found: hf"),
