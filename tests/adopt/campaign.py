@@ -1,23 +1,29 @@
 """Both sides of an adopted table at once, under everything that can happen to it: `python -m tests.adopt.campaign`.
 
-Real workers are killed and started again. Beside them other programs insert, claim (in three styles), die, ask, reset,
-delete, update in bulk, keep rows and the whole table locked, alter it, and use serializable and prepared transactions.
+Real workers are killed and started again. Beside them other programs insert, claim (in three styles), take over from
+the dead, die, ask, reset, delete, update in bulk, keep rows and the whole table locked, alter it, and use transactions
+that are serializable, have one snapshot, or are prepared.
+
 None of their statements may fail. All the while somebody looks whether rows and jobs agree."""
 
 from __future__ import annotations
 
 import argparse
+import os
 import random
 import shutil
+import signal
 import sys
 import tempfile
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import psycopg
 
 from holdfast import Holdfast
 from holdfast.settings import Settings
@@ -182,6 +188,7 @@ class Campaign:
         self.unknown: list[dict[str, Any]] = []
         self.failed: list[BaseException] = []
         self._ended = threading.Event()
+        self._left: deque[dict[str, Any]] = deque()  # rows that workers of ours held as they were killed
 
     def run(self, seconds: float, needed: Iterable[str] = ()) -> None:
         """For so long, or longer: until everything `needed` was done at least once."""
@@ -194,8 +201,10 @@ class Campaign:
                 hf.adopt("audits", **MAPPING).install()
                 natives = hf.task(name="native")(lambda: None)
                 workers = [self._worker(commands, n) for n in range(WORKERS)]
-                loops = [self._insert, self._poll, self._ask, self._look, self._trouble]
-                loops += [self._serializable, self._prepare] if self.place.engine == "postgres" else []
+                loops = [self._insert, self._poll, self._take_over, self._ask, self._look, self._trouble]
+                loops += (
+                    [self._serializable, self._repeatable, self._prepare] if self.place.engine == "postgres" else []
+                )
                 threads = [threading.Thread(target=self._loop, args=(loop, n)) for n, loop in enumerate(loops)]
                 for thread in threads:
                     thread.start()
@@ -249,12 +258,19 @@ class Campaign:
     def _kill(self, commands: Commands, workers: list[tuple[str, Command]]) -> None:
         n = self.chance.randrange(WORKERS)
         name, worker = workers[n]
-        worker.kill()
-        worker.wait()
-        held = {line.id: line for line in self.ledger.lines(who=name)}
-        for line in held.values():
+        # First it is stopped: what it held is written down before others find it dead.
+        worker.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, worker.pid, os.WSTOPPED)
+        newest = {line.id: line for line in self.ledger.lines(who=name)}
+        for line in newest.values():
             if line.what == "start":
                 self.ledger.note("died", line.id, name)
+        with closing(self.place.connect()) as db:
+            text = "select id, worker_id from audits where status = 'processing' and worker_id like :who limit 2"
+            held = db.rows(text, who=f"{name}~%")
+        worker.kill()
+        worker.wait()
+        self._left.extend(held)
         self.done["kills"] += 1
         workers[n] = self._worker(commands, n)
 
@@ -299,6 +315,29 @@ class Campaign:
             "update audits set status = :word, worker_id = null, version = version + 1, updated_at = {now} "
             "where id = :id and status = 'processing' and worker_id = :who", id=found["id"], who=who, word=word,
         )  # fmt: skip
+
+    def _take_over(self, db: Database, chance: random.Random) -> None:
+        """An impatient one takes a row from a dead worker of ours, and works it for longer than that one's lease."""
+        if not self._left:
+            return
+        left, who = self._left.popleft(), f"old-{chance.randrange(10**9)}"
+        if not db.changed(
+            "update audits set status = 'processing', worker_id = :who, claim = {new_uuid}, last_heartbeat = {now}, "
+            "version = version + 1, updated_at = {now} "
+            "where id = :id and status = 'processing' and worker_id = :worker_id", who=who, **left,
+        ):  # fmt: skip
+            return
+        self.done["taken over"] += 1
+        self.ledger.note("start", left["id"], who)
+        until = time.monotonic() + LEASE + 2
+        while time.monotonic() < until and not self._ended.wait(0.5):
+            text = (
+                "update audits set last_heartbeat = {now} where id = :id and status = 'processing' and worker_id = :who"
+            )
+            assert db.changed(text, id=left["id"], who=who), left
+        self.ledger.note("end", left["id"], who)
+        text = "update audits set status = 'completed', worker_id = null where id = :id and worker_id = :who"
+        assert db.changed(text, id=left["id"], who=who), left
 
     def _ask(self, db: Database, chance: random.Random) -> None:
         """People, on a page that knows words only. Each resets a row once nobody holds it any more."""
@@ -365,6 +404,23 @@ class Campaign:
             db.changed("update audits set status = 'pending' where id = :id", id=id)
         self.done["serializable"] += 1
         self._ended.wait(0.1)
+
+    def _repeatable(self, db: Database, chance: random.Random) -> None:
+        """It does not see what became of jobs since it began."""
+        found = db.row("select id from audits where status in ('pending', 'paused') order by random() limit 1")
+        try:
+            with db.transaction():
+                db.changed("set transaction isolation level repeatable read")
+                word = db.row("select status from audits where id = :id", id=found and found["id"])
+                self._ended.wait(0.1 * chance.random())
+                if word is not None and word["status"] in ("pending", "paused"):
+                    other = "paused" if word["status"] == "pending" else "pending"
+                    db.changed(
+                        "update audits set status = :other where id = :id", other=other, id=found and found["id"]
+                    )
+        except psycopg.errors.SerializationFailure:  # somebody has written the row since
+            self.done["conflicts"] += 1
+        self.done["repeatable"] += 1
 
     def _prepare(self, db: Database, chance: random.Random) -> None:
         self.done["prepared"] += 1

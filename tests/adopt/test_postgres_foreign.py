@@ -259,6 +259,30 @@ def test_serializable_transactions_of_others_do_not_fail_because_of_us(kept: Sto
     assert failed == []
 
 
+@pytest.mark.parametrize("level", ["repeatable read", "serializable"])
+@pytest.mark.parametrize(
+    ("before", "between", "act", "becomes"),
+    [
+        ("pending", "paused", "update {s}.audits set status = 'pending'", State.QUEUED),
+        ("completed", "pending", "delete from {s}.audits", State.CANCELLED),
+    ],
+)
+def test_a_transaction_need_not_see_what_became_of_jobs_since_its_snapshot(
+    kept: Store, side: Side, level: str, before: str, between: str, act: str, becomes: State
+) -> None:
+    adopt(kept, side, "('a', 'pending')")
+    for word in (before, between):
+        settle(kept)
+        side.sql("update {s}.audits set status = %s", word)
+    with side.connect() as other, other.transaction():
+        side.sql(f"set transaction isolation level {level}", on=other)
+        side.sql("select 1", on=other)
+        settle(kept)
+        side.sql(act, on=other)
+    settle(kept)
+    assert job(kept, 1).state is becomes
+
+
 def test_without_notify_others_can_prepare_transactions(engine: str) -> None:
     with (
         own_postgres(max_prepared_transactions=5) as server,

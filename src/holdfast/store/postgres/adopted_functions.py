@@ -20,8 +20,8 @@ from holdfast.store.statements import with_tables
 HERE = Path(__file__).parent / "adopt"
 # Each with its parameters, in the order in which they are made. `in` last: from then on the triggers act.
 FUNCTIONS = {
-    "write": "bigint[], text[], boolean",
-    "project": "bigint[], text[]",
+    "write": "bigint[], text[], text[], uuid[], boolean",
+    "project": "bigint[], text[], text[], uuid[]",
     "take": "bigint[], uuid, text, timestamptz",
     "open": "bigint[], timestamptz, uuid, text, timestamptz",
     "settle": "integer, timestamptz, text",
@@ -142,7 +142,7 @@ class TableFunctions:
             reads = {
                 "said": self._reads.said, "shown": self._reads.shown, "row": self._reads.row, "args": self._reads.args,
                 "lease_ends": self._reads.lease_ends, "attempt": self._reads.attempt,
-                "held_attempt": self._reads.held_attempt,
+                "held_attempt": self._reads.held_attempt, "holder": self._reads.holder,
                 "attempt_of": self._reads.attempt_of,
             }  # fmt: skip
             return reads[name](alias)
@@ -174,6 +174,9 @@ class TableFunctions:
             "watched_columns": ", ".join(f"u.{quoted(c.name)}" for c in reads.watched),
             "disagrees": reads.disagrees(),
             "drifted": reads.drifted(),
+            "taken": reads.taken("r.holder", "j"),
+            "taken_meanwhile": reads.taken("h.holder", "b"),
+            "taken_from_held": reads.taken(reads.holder("u"), "h"),
             "kept_due": reads.kept_due(),
             "kept_priority": reads.kept_priority(),
             "kept_attempt": reads.kept_attempt(),
@@ -183,7 +186,7 @@ class TableFunctions:
             "written_counts": writes.written_counts(),
             "beat_after": writes.beat_after,
             "beat_set": writes.beat_set(),
-            "apply": self._ours(f"@write_{self.suffix}(array[j.id], array[j.state::text], true)"),
+            "apply": self._ours(f"@write_{self.suffix}(array[j.id], array[j.state::text], null, null, true)"),
         }
 
 

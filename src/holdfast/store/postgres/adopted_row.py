@@ -59,10 +59,31 @@ class RowReads:
         return f"(case {state}::text {' '.join(missing)} else {state}::text end)" if missing else f"{state}::text"
 
     @property
+    def _holder(self) -> TableColumn | None:
+        """The column that says who works a row."""
+        return self._of.columns.get("worker") or self._of.columns.get("fence")
+
+    def holder(self, alias: str) -> str:
+        """Who works it, as text."""
+        return "null::text" if self._holder is None else f"{alias}.{quoted(self._holder.name)}::text"
+
+    def taken(self, holder: str, job: str) -> str:
+        """Does this holder, which a row that is worked names, differ from the one that the job has?"""
+        if self._holder is None:
+            return "false"
+        ours = (
+            f"{job}.fence"
+            if "worker" not in self._of
+            else f"{_cut(self._holder, f'{job}.worker')}::{self._holder.type}"
+        )
+        foreign = f"coalesce({job}.worker, '') like 'foreign:%'"
+        return f"({holder} is not null and {ours}::text is distinct from {holder} and not {foreign})"
+
+    @property
     def watched(self) -> list[TableColumn]:
         """The columns by which a row may disagree with its job."""
-        found = (self._of.columns.get(meaning) for meaning in ("id", "status", "run_at", "priority"))
-        return [column for column in found if column is not None]
+        found = [self._of.columns.get(meaning) for meaning in ("id", "status", "run_at", "priority")]
+        return [column for column in (*found, self._holder) if column is not None]
 
     def disagrees(self) -> str:
         """Does the row `u` disagree with its job `j`, if it has one?"""
@@ -71,8 +92,12 @@ class RowReads:
             f"{said} is distinct from {self.shown('j.state')} and (j.state in {UNFINISHED} or {said} in {UNFINISHED} "
             f"or (j.state is not null and {said} is not null))"
         )
-        drifts = self._drifts(self._due("u"), self._priority("u"), "clock_timestamp()")
-        return f"(({words}) or (j.state in {WAITING} and ({drifts})))" if drifts else f"({words})"
+        drifts = self._drifts(self._due("u"), self._priority("u"), "clock_timestamp()") or "false"
+        taken = self.taken(self.holder("u"), "j")
+        return (
+            f"(({words}) or (j.state in {WAITING} and ({drifts})) "
+            f"or (j.state = 'running' and {said} = 'running' and {taken}))"
+        )
 
     def drifted(self) -> str:
         """Was the waiting or paused row `r` of the job `j` moved, or tried by others while it waited?"""
@@ -136,6 +161,7 @@ class RowReads:
             "due": self._due(alias),
             "born": f"{born}::timestamptz",
             "lease_ends": self.lease_ends(alias),
+            "holder": self.holder(alias),
         }
         for meaning in ("worker", "error_code", "error_message", "key"):
             fields[meaning] = f"{alias}.{of[meaning]}::text" if meaning in of else "null::text"

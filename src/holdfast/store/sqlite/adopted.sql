@@ -67,7 +67,7 @@ update @jobs
        attempt = @attempts_begun, max_attempts = @maximum, life = @life, ready_at = null, held_by = null,
        finished_at = null, failed_at = null, expires_at = null
   @from
- where @is and @free and @said = 'running' and not @agrees
+ where @is and @free and @said = 'running' and not @in_step
 
 -- name: follow_foreign_lease
 insert into @leases (fence, worker, expires_at, held, job_ids)
@@ -110,7 +110,7 @@ end
 -- name: trigger_replace
 -- REPLACE INTO inserts a row that may have a job; and a row may be inserted by who works it.
 create trigger @name after insert on @table
-when case (select @agrees and not (cancel_requested or pause_requested)
+when case (select @in_step and not (cancel_requested or pause_requested)
              from @jobs where source = @source and source_id = @id)
      when 1 then 0 when 0 then 1 else @said is 'running' end
 begin
@@ -118,9 +118,9 @@ begin
 end
 
 -- name: trigger_update
--- Almost always it was us who wrote, and the job agrees.
-create trigger @name after update of @status on @table
-when case (select @agrees and (asked_by is not @source or not (cancel_requested or pause_requested))
+-- Almost always it was us who wrote, and the job agrees. It does not if the row names another worker than its job.
+create trigger @name after update of @claimed on @table
+when case (select @in_step and (asked_by is not @source or not (cancel_requested or pause_requested))
              from @jobs where source = @source and source_id = @id)
      when 1 then 0 when 0 then 1 else coalesce(@said in ('queued', 'running', 'paused'), 0) end
 begin
@@ -204,10 +204,12 @@ update @table set @projection
    and case when old.state = 'running' and old.worker is not @job_foreign
             then @row_was or @row_agrees
                  or ((old.cancel_requested or old.pause_requested) and @row_said in ('cancelled', 'paused'))
-            else @row_was and not @row_agrees end;
+            else @row_was and not @row_agrees end
+   and not @row_taken;
 @second_table
 update @jobs set owed = 1
- where id = new.id and exists (select 1 from @table where @id_column = new.source_id and not @row_agrees);
+ where id = new.id
+   and exists (select 1 from @table where @id_column = new.source_id and not @row_agrees and not @row_taken);
 end
 
 -- name: project_wait
@@ -227,11 +229,12 @@ begin
 end
 
 -- name: project_owed
--- The table is left alone: what becomes of its jobs is written later.
+-- The table is left alone: what becomes of its jobs is written later. Who had them is kept, to tell others' claims from it.
 create temp trigger @name after update of state, run_at, priority, pending, done, total on main.@jobs
 when new.source = @source and not new.owed
 begin
-update @jobs set owed = 1 where id = new.id;
+update @jobs set owed = 1, worker = coalesce(new.worker, old.worker), fence = coalesce(new.fence, old.fence)
+ where id = new.id;
 end
 
 -- name: project_not_rescued
@@ -248,6 +251,10 @@ end
 update @table set @projection
   from @jobs j
  where j.id in (select value from json_each(:ids)) and @table.@id_column = j.source_id
+
+-- name: source_taken
+select j.id from @jobs j cross join @table r on r.@id_column = j.source_id
+ where j.id in (select value from json_each(:ids)) and @taken
 
 -- What the store asks of one table.
 

@@ -72,7 +72,9 @@ class Following:
     def page(self, *, first: bool) -> str:
         tokens = self._row_tokens("r", ":now")
         agrees = self._templates.agrees(f"r.{self._resolved['status']}", "j.state")
+        taken = self._templates.taken("r", tokens["said"], "j", tokens["id"])
         held = self._templates.held("j", tokens["id"])
+        agrees = f"({agrees} and not ({held} and {taken}))"
         beyond = "1" if first else f"r.{self._templates.id} > :after"
         return self._templates.fill("source_page", tokens | {"agrees_j": agrees, "held_j": held, "beyond": beyond})
 
@@ -87,6 +89,11 @@ class Following:
     @cached_property
     def latest_args(self) -> str:
         return self._templates.fill("source_args", {"args": self._templates.args("r", f"{BASE64}({{}})")})
+
+    def taken(self) -> str:
+        """Of the jobs :ids, those whose rows others work by now."""
+        said = said_by(self._mapping, self._cell("r", "status"))
+        return self._templates.fill("source_taken", {"taken": self._templates.taken("r", said, "j", "j.source_id")})
 
     def missing(self) -> str:
         return self._templates.fill("source_missing", {})
@@ -105,7 +112,9 @@ class Following:
         by_ids = row == "r"
         jobs = self._templates.jobs
         these = f"{self._cell(row, 'id')} {AMONG}" if by_ids else "1"
-        held = self._templates.held(jobs, id)
+        taken = self._templates.taken(row, said, jobs, id)
+        held = f"({self._templates.held(jobs, id)} and not {taken})"
+        agrees = self._templates.agrees(status, f"{jobs}.state")
         maximum = self._maximum(row)
         attempts = self._attempts(row, maximum)
         finished_before = f"{jobs}.state in ('succeeded', 'failed', 'cancelled')"
@@ -129,8 +138,9 @@ class Following:
             "clock": clock,
             "foreign": self._templates.foreign(id),
             "held": held,
+            "in_step": f"({agrees} and not ({jobs}.state = 'running' and {taken}))",
             "free": f"(not {jobs}.owed and not {held})",
-            "agrees": self._templates.agrees(status, f"{jobs}.state"),
+            "agrees": agrees,
             "args": self._templates.args(row, "null"),
             "key": own["key"],
             "maximum": maximum,
@@ -155,6 +165,7 @@ class Following:
             ),
             **self._changed_waits,
             "claim": self._claim,
+            "claimed": ", ".join(self._resolved[m] for m in ("status", self._templates.holder) if m is not None),
             "lease_column": quoted(self._lease_column.name) if self._lease_column is not None else "",
         }
 

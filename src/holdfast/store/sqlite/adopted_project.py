@@ -59,6 +59,11 @@ class Projecting:
             "row_said": said_by(self._mapping, status),
             "row_agrees": self._templates.agrees(status, f"{job}.state"),
             "row_was": self._templates.agrees(status, "old.state"),
+            "row_taken": (
+                "(old.state = 'running' and "
+                + self._templates.taken(self._templates.table, said_by(self._mapping, status), "old", "old.source_id")
+                + ")"
+            ),
             "projection": ", ".join(self._projection(job, since=since)),
             # A foreign holder counts for itself.
             "second_table": (

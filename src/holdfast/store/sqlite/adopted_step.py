@@ -93,8 +93,13 @@ class InStep:
 
     def _settle(self, writing: AbstractContextManager[sqlite3.Connection], found: SourceSql, ids: list[int]) -> None:
         with writing as db:
-            for text in (*found.project.settling(), self._db.statements["source_paid"]):
-                self._db.rows(db, text, {"ids": ids})
+            taken = [row["id"] for row in self._db.rows(db, found.follow.taken(), {"ids": ids})]
+            owed = [id for id in ids if id not in taken]
+            for text in found.project.settling():
+                self._db.rows(db, text, {"ids": owed})
+            self._db.rows(db, self._db.statements["source_paid"], {"ids": ids})
+            if taken:
+                self._follow(db, found, taken)
 
     def _settled_alone(self, writing: AbstractContextManager[sqlite3.Connection], found: SourceSql, id: int) -> bool:
         try:

@@ -58,6 +58,21 @@ class Templates:
         """One of ours holds it."""
         return f"({job}.state = 'running' and {job}.worker is not {self.foreign(id)})"
 
+    @property
+    def holder(self) -> str | None:
+        """What a row is worked under, as the table keeps it: the meaning of a column."""
+        return next((meaning for meaning in ("worker", "fence") if meaning in self.resolved), None)
+
+    def taken(self, row: str, said: str, job: str, id: str) -> str:
+        """Others work it now, by what its row says, which one of ours had (or has, as far as the job knows)."""
+        if self.holder is None:
+            return "0"
+        name = f"{row}.{self.resolved[self.holder]}"
+        return (
+            f"({said} is 'running' and {name} is not null and {name} is not {job}.{self.holder} "
+            f"and {job}.worker is not {self.foreign(id)})"
+        )
+
     def agrees(self, word: str, state: str) -> str:
         return f"({said_by(self.mapping, word)} is {state} or {word} is {word_of(self.mapping, state)})"
 

@@ -9,6 +9,7 @@ declare
     j @jobs;       -- its job
     said text;     -- the state that the row's word means
     there boolean;
+    taken boolean; -- the row names somebody else who works it
     why text;
     lease uuid;
 begin
@@ -81,6 +82,7 @@ begin
                 raise lock_not_available;
             end if;
             said := r.said;
+            taken := coalesce(there and said = 'running' and (j.owed or j.state = 'running') and {{taken}}, false);
 
             if j.id is null then
                 if not there or said is null or said not in ('queued', 'running', 'paused') then
@@ -94,7 +96,7 @@ begin
                     due := due + (j.run_at <= now)::integer;
                     continue;
                 end if;
-            elsif there and said is not distinct from {{shown:j.state}} and not j.owed then  -- in step
+            elsif there and said is not distinct from {{shown:j.state}} and not j.owed and not taken then  -- in step
                 if j.state in ('queued', 'paused') and ({{drifted}}) then
                     update @jobs set priority = {{kept_priority}}, run_at = t.due,
                            attempt = case when state = 'queued' then {{kept_attempt}} else attempt end,
@@ -108,7 +110,7 @@ begin
             end if;
 
             why := case when not there then 'its row was deleted' else 'its row says ' || quote_literal(r.word) end;
-            if j.state = 'running' and j.worker not like 'foreign:%' then  -- one of ours holds it
+            if j.state = 'running' and j.worker not like 'foreign:%' and not taken then  -- one of ours holds it
                 if not there or said in ('cancelled', 'paused') then  -- a request
                     if not j.cancel_requested and (not j.pause_requested or not there or said = 'cancelled') then
                         update @jobs set cancel_requested = not there or said = 'cancelled',
@@ -128,7 +130,7 @@ begin
                     end if;
                 end if;
                 continue;
-            elsif there and j.owed
+            elsif there and j.owed and not taken
                   -- What it became is still to be told, unless it ended as it did before the request was seen.
                   and not (j.state in ('queued', 'failed', 'paused') and said = 'cancelled')
                   and not (j.state = 'queued' and said = 'paused')
@@ -142,10 +144,14 @@ begin
             end if;
 
             -- Nobody of ours holds it: the row decides.
-            if j.state = 'running' then
+            if taken and j.state = 'running' then
+                insert into @attempts (job_id, fence, life, number, worker, outcome, started_at, ended_at, error_message)
+                values (j.id, j.fence, j.life, j.attempt, j.worker, 'lost', j.started_at, now, 'its row was taken over by ' || r.holder)
+                on conflict do nothing;
+            elsif j.state = 'running' then
                 delete from @leases where fence = j.fence;
             end if;
-            if there and j.state = 'paused' and (said = 'queued' and j.owed or said = 'running' and r.worker is null) then
+            if there and j.state = 'paused' and (said = 'queued' and j.owed or said = 'running' and r.holder is null) then
                 said := 'resumed';  -- a paused job has no holder: who writes "running" wants it to go on
             end if;
             if there and said in ('queued', 'resumed') then

@@ -32,7 +32,7 @@ begin
         insert into @inbox (source, source_id)
         select {{source}}, u.{{id}}::text
           from step u
-          left join (select o.source_id, o.state, o.run_at, o.priority, o.worker, o.owed, o.cancel_requested or o.pause_requested as requested
+          left join (select o.source_id, o.state, o.run_at, o.priority, o.worker, o.fence, o.owed, o.cancel_requested or o.pause_requested as requested
                        from @jobs o
                       where o.source = {{source}} and o.source_id = any(array(select s.{{id}}::text from step s))) j
             on j.source_id = u.{{id}}::text

@@ -1,7 +1,8 @@
 -- Write to the rows what their jobs are; `was`: what each was before. A row is written only if it still says what its job
--- was or is, unless `forced`: so nothing that others wrote meanwhile is lost. Returns the jobs whose rows were not written:
--- locked, gone, or saying something else.
-create or replace function @write_{{suffix}}(ids bigint[], was text[], forced boolean) returns bigint[] {{as_writer}} as {{quote}}
+-- was or is, unless `forced`: so nothing that others wrote meanwhile is lost. Nor is a row that others took over from the one
+-- of `workers` and `fences` that had it. Returns the jobs whose rows were not written: locked, gone, or saying something else.
+create or replace function @write_{{suffix}}(ids bigint[], was text[], workers text[], fences uuid[], forced boolean)
+returns bigint[] {{as_writer}} as {{quote}}
 declare
     owing bigint[];
 begin
@@ -15,12 +16,14 @@ begin
           from (select * from @jobs where id = any(ids)) j join unnest(ids, was) b (id, state) on b.id = j.id
     ),
     held as materialized (
-        select u.{{id}} as at, {{said:u}} as said from {{table}} u
+        select u.{{id}} as at, {{said:u}} as said, {{holder:u}} as holder from {{table}} u
          where u.{{id}} = any(array(select n.at from n)) for no key update skip locked
     ),{{held_counts}}
     free as materialized (
         select n.id, n.at from n join held h on h.at = n.at
-         where (forced or h.said in ({{shown:n.was}}, {{shown:n.state}})){{free_counts}}
+          left join unnest(ids, workers, fences) b (id, worker, fence) on b.id = n.id
+         where (forced or (h.said in ({{shown:n.was}}, {{shown:n.state}})
+                           and not (n.was = 'running' and h.said = 'running' and {{taken_meanwhile}}))){{free_counts}}
     ),
     written as (
         update {{table}} u set {{set}}

@@ -466,11 +466,14 @@ create table @inbox (
 -- acts as the owner: foreign roles need no right to our schema, and workers none to the user's table.
 
 -- What these jobs became is still to be written to their rows.
-create function @owe(source_name text, ids bigint[]) returns void
+-- Who had them, of `workers` and `fences`, is kept: until a row is written, it tells others' claims from that one.
+create function @owe(source_name text, owing bigint[], ids bigint[], workers text[], fences uuid[]) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
-    update @jobs set owed = true where id = any(ids) and not owed;
-    insert into @inbox (source, source_id) select source_name, source_id from @jobs where id = any(ids);
+    update @jobs j set owed = true, worker = coalesce(j.worker, b.worker), fence = coalesce(j.fence, b.fence)
+      from unnest(ids, workers, fences) b (id, worker, fence)
+     where j.id = any(owing) and b.id = j.id and not j.owed;
+    insert into @inbox (source, source_id) select source_name, source_id from @jobs where id = any(owing);
 end $$;
 
 -- Leave a table alone for a while. Nobody waits to say so: if another says it just now, that does.
@@ -495,7 +498,8 @@ begin
         return null;
     end if;
     for source in
-        select s.name, s.functions, s.suspended, array_agg(n.id) as ids, array_agg(o.state::text) as was
+        select s.name, s.functions, s.suspended, array_agg(n.id) as ids, array_agg(o.state::text) as was,
+               array_agg(o.worker) as workers, array_agg(o.fence) as fences
           from came n join went o on o.id = n.id join @sources s on s.name = n.source
          where (n.worker is null or n.worker not like 'foreign:%' or n.state <> 'running')
            and (o.state <> 'queued' or n.state <> 'running')
@@ -506,9 +510,10 @@ begin
          group by s.name
     loop
         if source.suspended then
-            perform @owe(source.name, source.ids);
+            perform @owe(source.name, source.ids, source.ids, source.workers, source.fences);
         else
-            execute 'select @project_' || source.functions || '($1, $2)' using source.ids, source.was;
+            execute 'select @project_' || source.functions || '($1, $2, $3, $4)'
+                using source.ids, source.was, source.workers, source.fences;
         end if;
     end loop;
     return null;
