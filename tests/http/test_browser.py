@@ -103,6 +103,17 @@ try {
   });
   const late = await submit("later");
   report.late = await polled(late, late.token, 3, 10);
+
+  const many = await Promise.all(Array.from({ length: 8 }, () => submit("later")));
+  const ended = many.map((job) => shown(job));
+  const elements = many.map((job) => document.querySelector(`holdfast-job[job-id="${job.id}"]`));
+  const updated = () => Promise.all(elements.map((one) => new Promise((go) => one.addEventListener("update", go))));
+  await updated();
+  Object.defineProperty(document, "hidden", { value: true });
+  document.dispatchEvent(new Event("visibilitychange"));
+  await updated();
+  await fetch("resume", { method: "POST" });
+  report.many = (await Promise.all(ended)).map((seen) => seen.type);
 } catch (error) {
   report.error = String(error.stack ?? error);
 }
@@ -210,6 +221,8 @@ def test_a_page_follows_jobs(shop: Holdfast, tmp_path: Path) -> None:
     async def told(request: Request) -> Response:
         if request.url.path.endswith("/go"):
             go.set()
+        elif request.url.path.endswith("/resume"):
+            await shop.aresume_task("later")
         else:
             reports.append(json.loads(await request.body()))
         return Response(status_code=204)
@@ -222,6 +235,7 @@ def test_a_page_follows_jobs(shop: Holdfast, tmp_path: Path) -> None:
         Route("/shop/submitting.js", page(documented(0), "text/javascript")),
         Route("/shop/docs.js", page(documented(1), "text/javascript")),
         Route("/shop/go", told, methods=["POST"]), Route("/shop/report", told, methods=["POST"]),
+        Route("/shop/resume", told, methods=["POST"]),
     ]  # fmt: skip
     with working(shop), served(routes) as url, browsing(f"{url}/shop/", tmp_path) as browser:
         wait_until(lambda: reports or browser.poll() is not None, "the page to report", timeout=3 * PATIENCE)
@@ -254,6 +268,11 @@ def test_a_page_follows_jobs(shop: Holdfast, tmp_path: Path) -> None:
     assert report["submitted"] == {"score": 19}
     assert (report["forged"]["code"], report["forged"]["status"], report["forged"]["seen"]) == ("HF1301", 404, [])
     assert (report["late"]["name"], len(report["late"]["seen"])) == ("TimeoutError", 3)
+
+    assert report["many"] == ["result"] * 8
+    many = [job.id for job in shop.jobs("task:later", limit=8)]
+    assert sum(f"jobs/{id}/events" in asked for id in many) == 3, "the browser has connections left"
+    assert all(f"jobs/{id}" in asked for id in many), "the others poll, and all do where nobody looks"
 
 
 def test_the_script_is_served_to_everybody(shop: Holdfast) -> None:

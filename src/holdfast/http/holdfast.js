@@ -5,6 +5,9 @@
 const FINISHED = new Set(["succeeded", "failed", "cancelled"]);
 const PASSING = new Set([429, 502, 503, 504]); // statuses after which the same request may succeed
 const FIRST_EVENT_MS = 10_000; // a proxy that holds back events has sent none by then
+// Browsers have six connections at most to a server that speaks HTTP/1.1, for all of its pages, and each stream of events
+// occupies one. Further elements poll, and so do those of pages that nobody sees.
+const STREAMS = 3;
 
 const HERE = new URL("./", import.meta.url).href; // the routes beside this file
 
@@ -64,7 +67,8 @@ function sleep(milliseconds, signal) {
 /**
  * <holdfast-job job-id token [api] [label]> shows the state of a job and how far it is. It listens to the job's events,
  * and polls where they don't arrive. It fires `update` with each status, then `result` with what the job returned, or
- * `failure` with an error: `event.detail`; and `output` with what an attempt wrote, if the token may see it. The attribute `state` and the parts `bar` and `state` are for styles.
+ * `failure` with an error: `event.detail`; and `output` with what an attempt wrote, if the token may see it. The
+ * attribute `state` and the parts `bar` and `state` are for styles.
  */
 export class HoldfastJob extends (globalThis.HTMLElement ?? class {}) {
   static observedAttributes = ["job-id", "token", "api"];
@@ -79,9 +83,13 @@ export class HoldfastJob extends (globalThis.HTMLElement ?? class {}) {
     cancelled: "Cancelled",
   };
 
+  static #streams = 0; // of this page
+
   #bar = document.createElement("progress");
   #text = document.createElement("span");
   #stop = null; // aborts what follows the job now
+  #over = false;
+  #seen = () => this.#over || this.#follow();
 
   constructor() {
     super();
@@ -95,10 +103,12 @@ export class HoldfastJob extends (globalThis.HTMLElement ?? class {}) {
 
   connectedCallback() {
     this.#bar.setAttribute("aria-label", this.getAttribute("label") ?? "Progress of the job");
+    document.addEventListener("visibilitychange", this.#seen);
     this.#follow();
   }
 
   disconnectedCallback() {
+    document.removeEventListener("visibilitychange", this.#seen);
     this.#stop?.abort();
   }
 
@@ -109,10 +119,13 @@ export class HoldfastJob extends (globalThis.HTMLElement ?? class {}) {
   #follow() {
     this.#stop?.abort();
     this.#stop = new AbortController();
+    this.#over = false;
     const { signal } = this.#stop;
     // Attributes that are set one after the other are one change.
     queueMicrotask(() => {
-      if (!signal.aborted && this.getAttribute("job-id")) this.#listen(signal);
+      if (signal.aborted || !this.getAttribute("job-id")) return;
+      if (document.hidden || HoldfastJob.#streams >= STREAMS) this.#poll(signal);
+      else this.#listen(signal);
     });
   }
 
@@ -121,19 +134,25 @@ export class HoldfastJob extends (globalThis.HTMLElement ?? class {}) {
     url.pathname += "/events";
     if (this.getAttribute("token")) url.searchParams.set("token", this.getAttribute("token"));
     const source = new EventSource(url);
-    let heard = false;
-    const fall = () => {
+    HoldfastJob.#streams++;
+    let [open, heard] = [true, false];
+    const close = () => {
       source.close();
       clearTimeout(timer);
+      HoldfastJob.#streams -= open;
+      open = false;
+    };
+    const fall = () => {
+      close();
       if (!signal.aborted) this.#poll(signal);
     };
     const timer = setTimeout(fall, FIRST_EVENT_MS);
-    signal.addEventListener("abort", () => (source.close(), clearTimeout(timer)), { once: true });
+    signal.addEventListener("abort", close, { once: true });
     source.addEventListener("status", (event) => {
       heard = true;
       clearTimeout(timer);
       const job = JSON.parse(event.data);
-      if (FINISHED.has(job.state)) source.close();
+      if (FINISHED.has(job.state)) close();
       this.#show(job);
     });
     source.addEventListener("output", (event) => this.#tell("output", JSON.parse(event.data)));
@@ -149,6 +168,7 @@ export class HoldfastJob extends (globalThis.HTMLElement ?? class {}) {
       await pollJobStatus(id, token, (job) => this.#show(job), Infinity, 2000, { api: this.#api, signal });
     } catch (error) {
       if (signal.aborted) return;
+      this.#over = true;
       this.#text.textContent = error.message;
       this.#tell("failure", error);
     }
@@ -168,9 +188,10 @@ export class HoldfastJob extends (globalThis.HTMLElement ?? class {}) {
     else this.#bar.value = done;
     this.#bar.hidden = state === "failed" || state === "cancelled";
     this.setAttribute("state", state);
+    this.#over = FINISHED.has(state);
     this.#tell("update", job);
     if (state === "succeeded") this.#tell("result", job.result);
-    else if (FINISHED.has(state)) this.#tell("failure", Object.assign(new Error(text), { code: error?.code ?? null }));
+    else if (this.#over) this.#tell("failure", Object.assign(new Error(text), { code: error?.code ?? null }));
   }
 
   #tell(name, detail) {
