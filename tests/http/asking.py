@@ -32,7 +32,7 @@ class Ask:
 
     def __call__(self, method: str, path: str, **options: Any) -> httpx2.Response:
         async def once() -> httpx2.Response:
-            async with self.client() as client:
+            async with asyncio.timeout(60), self.client() as client:  # a stream may have no end
                 return await client.request(method, path, **options)
 
         return asyncio.run(once())

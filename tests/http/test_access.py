@@ -8,6 +8,7 @@ import pytest
 from starlette.requests import Request
 
 from holdfast import Access, BadArguments, BadSettings, Holdfast
+from holdfast.http import gate
 from holdfast.http.api import api
 from holdfast.http.dashboard.pages import ACTIONS, FRAGMENTS, PAGES
 from holdfast.http.gate import COOKIE, Gate
@@ -162,6 +163,24 @@ def test_a_key_that_is_wrong_or_revoked_opens_nothing(tasked: Holdfast) -> None:
     # A wrong key is no less than none: it is not taken for a visitor's.
     assert ask.submit("add", args={"a": 1}, headers=bearer(key)).status_code == 401
     assert not tasked.revoke_api_key("ci")
+
+
+@pytest.mark.parametrize("place", ["/v1/jobs/1/events", "/live?view=/jobs/1"])
+def test_who_listens_by_a_key_has_to_show_it_again(
+    tasked: Holdfast, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    monkeypatch.setattr(gate, "ANEW", 0.1)
+    tasked.tasks["add"].using(delay=3600).enqueue(1)
+    ask = Ask(tasked.asgi(), **bearer(tasked.create_api_key("ann", "viewer")))
+    assert ask.get(place).status_code == 200, "and it has an end"
+    tasked.revoke_api_key("ann")
+    assert ask.get(place).status_code == 401
+
+
+def test_a_key_in_an_address_opens_nothing(tasked: Holdfast) -> None:
+    tasked.tasks["add"].enqueue(1).cancel()
+    refused = Ask(tasked.asgi(open=True)).get(f"/v1/jobs/1/events?token={tasked.create_api_key('ann', 'admin')}")
+    assert (refused.status_code, refused.json()["code"]) == (401, "HF1501")
 
 
 def test_keys_are_stored_as_hashes_and_their_making_is_recorded(tasked: Holdfast, settings: Settings) -> None:

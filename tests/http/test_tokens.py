@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -97,6 +98,14 @@ def test_python_makes_tokens_with_a_scope_and_an_end(tasked: Holdfast, ask: Ask)
     for wrong in ({"scope": "write"}, {"ttl": -1}, {"ttl": "soon"}):
         with pytest.raises(BadArguments):
             job.token(**wrong)
+
+
+def test_events_end_with_their_token(tasked: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = tasked.tasks["add"].using(delay=3600).enqueue(1)
+    token = job.token(ttl=3600)
+    monkeypatch.setattr("holdfast.http.call.time", SimpleNamespace(time=lambda: time.time() + 3600))
+    events = Ask(tasked.asgi()).get(f"/v1/jobs/{job.id}/events?token={token}")
+    assert events.text.count("event: status") == 1, "and it has an end"
 
 
 def test_a_token_is_of_no_use_elsewhere(tasked: Holdfast, ask: Ask) -> None:

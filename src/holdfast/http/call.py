@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
@@ -11,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from holdfast.errors import JobNotFound
+from holdfast.http import gate
 from holdfast.http.gate import no_such_job
 from holdfast.http.problems import HEADERS
 from holdfast.http.watch import Watch
@@ -48,6 +51,13 @@ class Call:
         if self.access is None:
             return "the holder of its token"
         return self.access.by or f"{self.access.role} over HTTP"
+
+    @property
+    def lasts(self) -> float:
+        """Seconds for which a stream may go on until its client has to come in anew."""
+        if self.claims is None:
+            return gate.ANEW
+        return math.inf if self.claims.expires_at is None else self.claims.expires_at - time.time()
 
     async def job(self) -> Job[Any]:
         """The job that the path names, if the token is for it."""

@@ -29,6 +29,7 @@ FORWARDED = (
     "forwarded", "x-forwarded-", "x-original-", "x-real-ip", "x-client-ip", "x-cluster-client-ip", "x-envoy-",
     "cf-connecting-ip", "true-client-ip", "fastly-client-ip", "cdn-loop", "via",
 )  # fmt: skip
+ANEW = 900.0  # seconds after which who listens to events by a role has to come in anew: their key may be revoked by now
 OF_PROXIES = "1.0"  # the version of HTTP that nginx speaks unless told otherwise, and no browser
 
 
@@ -68,6 +69,12 @@ class Gate:
         given = _bearer(request)
         if token_in_query and not given:
             given = request.query_params.get("token", "")
+            if given.startswith(access.PREFIX):
+                raise RequestRefused(
+                    "an address ends up in logs, and an API key opens more than one job: revoke this one, and send "
+                    "another in the Authorization header (Bearer)",
+                    status=401, number="HF1501",
+                )  # fmt: skip
         if given.startswith(token.PREFIX):
             return None, await self._by_token(given, request, scope)
         if given.startswith(access.PREFIX):

@@ -39,8 +39,9 @@ async def show(call: Call) -> Response:
 
 
 async def events(call: Call) -> Response:
-    """The job's status as server-sent events: at once, and whenever it changes, until it has finished. What an attempt
-    in a process of its own has written comes when it has ended, for roles, and for tokens if the task says so."""
+    """The job's status as server-sent events: at once, and whenever it changes, until it has finished or the token has
+    expired; for roles 15 minutes long. What an attempt in a process of its own has written comes when it has ended, for
+    roles, and for tokens if the task says so."""
     job = await call.awaited_job()
     seen = call.request.headers.get("last-event-id")
     if job.finished and seen == etag(job).strip('"'):
@@ -57,11 +58,12 @@ async def events(call: Call) -> Response:
 async def _changes(
     call: Call, job: JobRecord, outputs: _Outputs, first: list[ServerSentEvent]
 ) -> AsyncIterator[ServerSentEvent]:
+    until = time.monotonic() + call.lasts
     for event in first:
         yield event
-    while not job.finished and not stopping():
+    while not job.finished and not stopping() and (left := until - time.monotonic()) > 0:
         try:
-            found = await call.watch.changed(job, LONGEST_WAIT)
+            found = await call.watch.changed(job, min(left, LONGEST_WAIT))
             events = [] if found is None else await outputs.of(found)
         except JobNotFound:
             return

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from http import HTTPStatus
@@ -21,7 +22,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from holdfast.errors import BadArguments, HoldfastError, RequestRefused, StoreError
-from holdfast.http import bodies
+from holdfast.http import bodies, gate
 from holdfast.http.dashboard import render
 from holdfast.http.dashboard.page import Action, Doing, Done, Fragment, Look, Offer, Page
 from holdfast.http.dashboard.pages import ACTIONS, FRAGMENTS, PAGES, page_at
@@ -121,10 +122,12 @@ class Site:
         seen = request.headers.get("last-event-id", request.query_params.get("seen", ""))
 
         async def changes() -> AsyncIterator[ServerSentEvent]:
-            last = seen
+            last, until = seen, time.monotonic() + gate.ANEW
             try:
                 async with aclosing(self._of_loop().watch(key, load, page.tick)) as told:
                     async for news in told:
+                        if time.monotonic() > until:
+                            return
                         if isinstance(news, StoreError):
                             yield ServerSentEvent(detail_of(news), event="away", sep="\n")
                             continue
