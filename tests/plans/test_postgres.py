@@ -164,7 +164,7 @@ def cases(connection: Connection, store: PostgresStore) -> list[Case]:
         Case(
             "look",
             statements["look"],
-            {**scope(None), "worker": "me", "crons": ["a", "b"], "open": True, "polling": "{}"},
+            {**scope(None), "worker": "me", "crons": ["a", "b"], "open": True, "polling": "{}", "memory": None},
             pages=150,
         ),
         Case("survey", statements["survey"], scope(None), pages=150),
@@ -201,7 +201,7 @@ def cases_of_a_pause(store: PostgresStore) -> list[Case]:
         Case(
             "look",
             statements["look"],
-            {**scope(None), "worker": "me", "crons": ["a", "b"], "open": True, "polling": "{}"},
+            {**scope(None), "worker": "me", "crons": ["a", "b"], "open": True, "polling": "{}", "memory": None},
             pages=150,
         ),
         Case("standing_filters", statements["standing_filters"], {}),
@@ -226,7 +226,7 @@ def busy_cases(store: PostgresStore, version: int) -> list[Case]:
     the backlog. Their index entries are passed over, not their jobs.)"""
     reach = 10 + 5 + 16
     ties = ties_read(version)
-    waiting = {**scope(None), "worker": "me", "crons": ["a", "b"], "open": True, "polling": "{}"}
+    waiting = {**scope(None), "worker": "me", "crons": ["a", "b"], "open": True, "polling": "{}", "memory": None}
     return [
         *claims(store, limit=10, rows=3 * reach * 2 + 90, pages=600 + ties),
         *claims_in_one_lane(store),

@@ -47,7 +47,7 @@ def test_postgres_reads_only_those_that_are_due(
     if analysed:
         connection.execute("analyze")
     served: dict[str, Any] = {"tasks": list(SERVED), "crons": ["s1", "gone"]}
-    look = {**served, "worker": "w", "queues": None, "open": False, "polling": "{}"}
+    look = {**served, "worker": "w", "queues": None, "open": False, "polling": "{}", "memory": None}
     for name, given, most in (
         ("next_tick", served, 6), ("due_crons", {**served, "most": 200}, 2 * DUE + 6), ("look", look, 6)
     ):  # fmt: skip

@@ -320,6 +320,7 @@ VERBS: dict[str, tuple[str, Act]] = {
     "rollups.lost_claims": (RUN, lambda s, _: s.rollups.lost_claims(1)),
     "rollups.forget": (RUN, lambda s, _: s.rollups.forget(10)),
     "rollups.counts": (READ, lambda s, _: s.rollups.counts(DUE, LATER, grain="minute")),
+    "rollups.series": (READ, lambda s, _: s.rollups.series("minute", 60.0, DUE, by_queue=True)),
     "rollups.totals": (READ, lambda s, _: s.rollups.totals()),
     "audit.purge": (RUN, lambda s, _: s.audit.purge(kept=1)),
     "pauses.all": (READ, lambda s, _: s.pauses.all()),
@@ -333,6 +334,7 @@ VERBS: dict[str, tuple[str, Act]] = {
     "reads.jobs": (READ, lambda s, _: s.reads.jobs(Filter(queues=("default",)))),
     "reads.matching": (READ, lambda s, _: list(s.reads.matching(Filter(queues=("default",))))),
     "reads.count": (READ, lambda s, _: s.reads.count(Filter(queues=("default",)))),
+    "reads.count_up_to": (READ, lambda s, _: s.reads.count_up_to(Filter(queues=("default",)), 10)),
     "reads.depths": (READ, lambda s, _: s.reads.depths()),
     "stack_requests.unanswered": (READ, lambda s, _: s.stack_requests.unanswered()),
     "stack_requests.look": (READ, lambda s, _: s.stack_requests.look(QUESTION)),
@@ -413,7 +415,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "why": (READ, "1"),
 }
 
-# Commands that need no database, make one of their own, or (`dev`, `serve`) start another.
+# Commands that need no database, make one of their own, or (`dev`, `serve`, `ui`) ask theirs when somebody asks them.
 NO_DATABASE = {
     "bench",
     "completion",
@@ -425,4 +427,5 @@ NO_DATABASE = {
     "sql install",
     "sql roles",
     "sql upgrade",
+    "ui",
 }

@@ -6,8 +6,13 @@ import psycopg
 import pytest
 
 from holdfast import Holdfast, JobContext
+from holdfast.app import Looking
+from holdfast.http.dashboard.page import Page
+from holdfast.http.dashboard.pages import PAGES
 from holdfast.store.postgres.store import PostgresStore
 from tests.factories import new_job
+from tests.http.dashboard import looking
+from tests.roles.matrix import SCENE
 from tests.roles.places import Roles
 
 
@@ -72,3 +77,19 @@ def test_an_enqueuer_finds_out_whether_a_bulk_was_committed(roles: Roles) -> Non
     assert store.enqueueing._is_there(id)
     assert not store.enqueueing._is_there(id + 1)
     assert not store.enqueueing._is_there(id - 1)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.role == "viewer"], ids=lambda page: page.name)
+def test_who_may_read_can_look_at_every_page_of_the_dashboard(kept_roles: Roles, page: Page) -> None:
+    kept_roles.sql(SCENE)
+    path = page.path.format(id="5", group="0123456789")
+    kept_roles.sql("update {s}.jobs set error_fingerprint = '0123456789', error_code = 'GONE' where id = 5")
+    seen = {}
+    for role in ("reader", "enqueuer"):
+        settings = kept_roles.login(f"{role}_{page.name}", role)
+        with Holdfast(settings.url, schema=settings.schema) as app, Looking(app, alone=True) as only_looks:
+            seen[role] = looking.Looking(only_looks, "viewer").at(path)
+    assert seen["reader"].status == 200, seen["reader"].text
+    assert "HF3006" not in seen["reader"].text
+    assert seen["enqueuer"].status == 500, "the login of the server lacks a right: it is for its operator to mend"
+    assert "HF3006" in seen["enqueuer"].text
