@@ -1,4 +1,5 @@
-"""The page on health, metrics and alerts: its commands, with another port, as its own may be taken."""
+"""The page on health, metrics and alerts: its commands, with another port, as its own may be taken; and the names that
+it explains."""
 
 from __future__ import annotations
 
@@ -7,15 +8,19 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from holdfast.model.metrics import Measured, Metrics
+from holdfast.prometheus import families
 from tests.docs.snippets import ROOT, snippets
 from tests.waiting import wait_until
 
 PAGE = ROOT / "docs" / "metrics.md"
 PORT = "127.0.0.1:8081"
+REST = {"at", "workers", "unhealthy_workers", "alerts"}  # of the document, but no metrics
 
 
 @pytest.fixture
@@ -49,3 +54,16 @@ def test_the_commands_of_the_page_print_what_it_shows(address: str, tmp_path: Pa
             )  # fmt: skip
 
         wait_until(lambda printed=printed: done().stdout.strip() == printed, line)  # type: ignore[misc]
+
+
+def test_the_page_explains_every_metric_and_no_other() -> None:
+    [(table, also)] = re.findall(r"^(\| name \|.*?)\n\nPrometheus also reads (.*?)$", PAGE.read_text(), re.M | re.S)
+    rows = [line.strip("| ").split(" | ") for line in table.splitlines()[2:]]
+    assert [name for name, *_ in rows] == [f"`{name}`" for name in Metrics.__struct_fields__ if name not in REST]
+
+    now = datetime.now(UTC)
+    exported = {
+        family.name.removeprefix("holdfast_") + "_total" * (family.type == "counter")
+        for family in families(Measured(now, [], [], [], [], now, []))
+    }
+    assert set(re.findall(r"`(\w+)`", " ".join([*(last for *_, last in rows), also]))) == exported

@@ -255,14 +255,14 @@ def test_a_worker_that_shuts_down_claims_nothing_more(bench: Bench) -> None:
 # -- errors in a poll --------------------------------------------------------------------------------
 
 
-def test_x_r3_9_a_transient_error_is_retried_and_then_counts_as_one_failed_poll(bench: Bench, heard: Heard) -> None:
+def test_a_transient_error_is_retried_and_then_counts_as_one_failed_poll(bench: Bench, heard: Heard) -> None:
     bench.store.answers = [StoreUnavailable("connection refused")] * 3
     assert bench.waits(4) == pytest.approx([2, 4, 5])
     assert [told["wait"] for told in heard.of("unavailable")] == [2, 4]
     assert [told["consecutive_errors"] for told in heard.of("poll_failed")] == [1]
 
 
-def test_r3_9_transient_errors_are_warnings_and_any_other_is_fatal_for_one_poll(
+def test_transient_errors_are_warnings_and_any_other_is_fatal_for_one_poll(
     bench: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
     bench.store.answers = [StoreUnavailable("timed out"), StoreError("permission denied")]
@@ -275,7 +275,7 @@ def test_r3_9_transient_errors_are_warnings_and_any_other_is_fatal_for_one_poll(
 
 
 @pytest.mark.parametrize("error", [StoreError("permission denied"), RuntimeError("a bug"), OSError("no descriptors")])
-def test_r1_6_no_error_in_polling_ends_the_worker(bench: Bench, heard: Heard, error: Exception) -> None:
+def test_no_error_in_polling_ends_the_worker(bench: Bench, heard: Heard, error: Exception) -> None:
     bench.store.always = error
     assert bench.waits(4) == pytest.approx([5, 5, 5])
     assert [told["consecutive_errors"] for told in heard.of("poll_failed")] == [1, 2, 3, 4]
@@ -285,7 +285,7 @@ def test_r1_6_no_error_in_polling_ends_the_worker(bench: Bench, heard: Heard, er
     assert bench.runner.running
 
 
-def test_x_r9_consecutive_errors_are_reset_by_an_empty_poll_too(bench: Bench) -> None:
+def test_consecutive_errors_are_reset_by_an_empty_poll_too(bench: Bench) -> None:
     bench.store.answers = [StoreError("no"), StoreError("no")]
     bench.rounds_until(2)
     assert bench.desk.meters.consecutive_errors == 2
@@ -293,7 +293,7 @@ def test_x_r9_consecutive_errors_are_reset_by_an_empty_poll_too(bench: Bench) ->
     assert bench.desk.meters.consecutive_errors == 0
 
 
-def test_x_r9_polls_are_counted(bench: Bench) -> None:
+def test_polls_are_counted(bench: Bench) -> None:
     bench.rounds_until(7)
     assert bench.desk.meters.polls == 7
 

@@ -12,6 +12,7 @@ import pytest
 
 from holdfast import Cancel, Fail, Holdfast, JobContext, Retry, Snooze, State
 from holdfast.model.job import NewJob
+from holdfast.settings import Settings
 from holdfast.worker.neighbours import meeting_place
 from tests.contract.places import raw
 from tests.factories import wants
@@ -199,3 +200,21 @@ def test_a_drain_looks_after_the_jobs_of_one_that_died_before_it(make_app: Calla
     assert job.refresh().result == "done"
     [lost] = job.attempts()
     assert (lost.outcome, lost.worker) == ("crashed", DEAD)
+
+
+def test_where_only_drains_run_they_delete_what_is_no_longer_kept(
+    make_app: Callable[..., Holdfast], settings: Settings
+) -> None:
+    """A worker does so a minute after its start, which no drain lives to see."""
+    app = make_app(keep_finished=0.0)
+    task = app.task(name="task")(lambda: None)
+    task.enqueue()
+    app.drain()
+    app.drain()
+    assert app.count() == 1, "not with every drain"
+    with raw(settings) as sql:
+        sql("insert into {rollups} values ('minute', '2020-01-01 00:00:00.000000', 'q', 'task', 'enqueued', '', 1, 0)")
+    app.drain()
+    assert app.count() == 0
+    with raw(settings) as sql:
+        assert sql("select count(*) from {rollups} where at = '2020-01-01 00:00:00.000000'") == [(0,)]

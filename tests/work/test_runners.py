@@ -88,7 +88,7 @@ def test_handlers_of_both_colours_run_together(hf: Holdfast) -> None:
 
 
 @pytest.mark.parametrize("full", ["sync", "async"])
-def test_x_r6_1_a_full_runner_never_blocks_the_other(make_app: Callable[..., Holdfast], full: str) -> None:
+def test_a_full_runner_never_blocks_the_other(make_app: Callable[..., Holdfast], full: str) -> None:
     app = make_app(concurrency=2, threads=2)
     let_go, started = threading.Event(), threading.Semaphore(0)
 
@@ -123,9 +123,7 @@ def test_x_r6_1_a_full_runner_never_blocks_the_other(make_app: Callable[..., Hol
 
 
 @pytest.mark.parametrize("listen", [True, False])
-def test_x_r6_1_a_slow_job_never_blocks_the_polling_of_free_slots(
-    make_app: Callable[..., Holdfast], listen: bool
-) -> None:
+def test_a_slow_job_never_blocks_the_polling_of_free_slots(make_app: Callable[..., Holdfast], listen: bool) -> None:
     app = make_app(threads=2, listen=listen, poll_base=0.02, poll_max=0.05)
     let_go, started = threading.Event(), threading.Event()
 
@@ -148,7 +146,7 @@ def test_x_r6_1_a_slow_job_never_blocks_the_polling_of_free_slots(
         held.wait(timeout=20)
 
 
-def test_x_r4_13_no_more_is_claimed_than_can_start_now(make_app: Callable[..., Holdfast]) -> None:
+def test_no_more_is_claimed_than_can_start_now(make_app: Callable[..., Holdfast]) -> None:
     app = make_app(threads=2)
     let_go, started = threading.Event(), threading.Semaphore(0)
 

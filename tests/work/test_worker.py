@@ -132,7 +132,7 @@ def test_the_life_of_a_worker_is_told(app: Holdfast, heard: Heard, caplog: pytes
     assert all(hasattr(record, "holdfast") for record in caplog.records)
 
 
-def test_the_watchdogs_lines_are_word_for_word_as_r6_3_has_them(
+def test_what_the_watchdog_logs_is_kept_word_for_word(
     make_app: Callable[..., Holdfast], caplog: pytest.LogCaptureFixture
 ) -> None:
     app = make_app(lease=1.0)

@@ -62,6 +62,11 @@ class Rollups:
         ]
         return limit in deleted
 
+    def overdue(self, seconds: float) -> bool:
+        """Are there minutes that should have been deleted so many seconds ago?"""
+        [row] = self._db.read("rollups_overdue", minus_kept=-KEPT["minute"] - seconds)
+        return bool(row["overdue"])
+
     def _read(self, name: str, **parameters: object) -> list[Count]:
         return self._counts(self._db.read(name, **parameters))
 

@@ -15,7 +15,6 @@ FORGET_WORKERS = 3600.0  # seconds after which the row of a worker that is gone 
 PENDING_EVERY = 300.0  # seconds between two looks at the list of jobs with pending work
 PENDING_BATCH = 1000
 AUDIT_BATCH = 1000
-ROLLUPS_EVERY = 300.0  # seconds between two looks for rollups that are no longer kept
 ROLLUPS_BATCH = 5000
 
 
@@ -43,9 +42,10 @@ class Retention:
 
     def forget_rollups(self) -> None:
         full = all(self._store.rollups.forget(ROLLUPS_BATCH) for _ in range(STEPS))
-        self._rollups_next = time.monotonic() + (0.0 if full else ROLLUPS_EVERY)
+        self._rollups_next = time.monotonic() + (0.0 if full else EVERY)
 
-    def walk(self) -> None:
+    def walk(self) -> bool:
+        """Go on with the walk; returns whether it is at its end."""
         deleted = 0
         for _ in range(STEPS):
             count, reached = self._store.retention.purge(self._after_id, finished=self._finished, failed=self._failed)
@@ -59,9 +59,21 @@ class Retention:
                 break
         if deleted:
             events.emit("purged", count=deleted)
+        return reached is None
 
     def _forget_calls(self) -> None:
         """What operators did is kept as long as failed jobs."""
         for _ in range(STEPS):
             if self._store.audit.purge(kept=self._failed, limit=AUDIT_BATCH) < AUDIT_BATCH:
                 break
+
+
+def tidy(store: Store, *, finished: float, failed: float, until: float) -> None:
+    """For workers that live for a moment, as drains do: if for an hour none lived for long enough, do it all at once,
+    until then (monotonic)."""
+    if store.rollups.overdue(EVERY):
+        retention = Retention(store, finished=finished, failed=failed)
+        while not retention.walk() and time.monotonic() < until:
+            pass
+        retention.drop_pending()
+        retention.forget_rollups()  # last: that these are there says that it is due

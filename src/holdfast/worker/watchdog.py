@@ -28,7 +28,7 @@ from holdfast.worker.mandate import Meters
 from holdfast.worker.neighbours import Neighbours, NeighbourWatch
 from holdfast.worker.outbox import expire
 from holdfast.worker.rescuer import Rescuer, Trust, now
-from holdfast.worker.retention import Retention
+from holdfast.worker.retention import Retention, tidy
 from holdfast.worker.wakeups import Wakeups
 
 
@@ -145,7 +145,8 @@ class Watchdog:
         self._adopted = adopted
         self._requested = False  # people may have asked for something since the last look
         self._requests_read_at = 0.0
-        self._retention = Retention(store, finished=settings.keep_finished, failed=settings.keep_failed)
+        self._kept = {"finished": settings.keep_finished, "failed": settings.keep_failed}
+        self._retention = Retention(store, **self._kept)
         self._carry_on = CarryOn(store)
         self._judge = Judge(store, settings.alert_thresholds, presence.id)
         self._neighbour_watch = NeighbourWatch(store, neighbours, rescuer, trust, failed=self._look_now)
@@ -189,6 +190,10 @@ class Watchdog:
     def requested(self) -> None:
         """People may have asked for something: see soon whether it is that the worker stops."""
         self._requested = True
+
+    def tidy(self, until: float) -> None:
+        """Before a drain ends: delete what is no longer kept, if no other worker does."""
+        self._patiently(lambda: tidy(self._store, **self._kept, until=until))
 
     def catch_up(self) -> None:
         catch_up(self._store, self._rescuer, self._retention)

@@ -63,6 +63,7 @@ def _because(one: Unserved) -> str:
 # How a worker stops: in good order, and in time.
 
 AFTER_GRACE = 1.0  # seconds for all that is left to do when the grace is over (signals.py ends the process soon after)
+TIDYING = 2.0  # seconds at most for a drain to delete old jobs
 LAST_OUTCOMES = 3.0  # seconds at most, within that, to record the last outcomes
 
 
@@ -237,7 +238,10 @@ class Worker:
                 if not self.desk.turn():
                     longest = 0.5 if self.watchdog.looked else 0.01
                     self.desk.wait(longest if deadline is None else max(0.0, min(longest, deadline - time.monotonic())))
+            asked = self._shutdown.asked
             self._shutdown.finish()
+            if not asked:
+                self.watchdog.tidy(min(time.monotonic() + TIDYING, math.inf if deadline is None else deadline))
         finally:
             self._end()
         return self._processed()

@@ -13,6 +13,7 @@ import pytest
 from holdfast import Holdfast
 from holdfast.http.dashboard import findings as wrong
 from holdfast.http.dashboard.charts import spark
+from holdfast.model import alerts as judged
 from tests.contract.test_workers import register
 from tests.http.dashboard.looking import Looking, Seen
 from tests.http.test_operators import failed
@@ -98,6 +99,31 @@ def test_a_worker_that_is_silent_is_named(tasked: Holdfast, viewing: Looking, mo
     assert link == "workers#worker-w1"
     assert "No worker is up" in finding(seen, "no-worker")[0]
     assert 'id="worker-w1"' in viewing.at("/workers").html
+
+
+@pytest.mark.parametrize(
+    ("name", "subject", "to"),
+    [
+        ("queue_depth", "mail", "jobs?filter=queue%3Amail%20state%3Aqueued"),
+        ("failed_spike", "", "errors"),
+        ("slow_jobs", "add", "jobs?filter=task%3Aadd"),
+        ("job_age", "mail", "jobs?filter=queue%3Amail%20state%3Aqueued"),
+        ("worker_unhealthy", "w1", "workers"),
+    ],
+)
+def test_an_alert_is_named_while_it_stands(
+    tasked: Holdfast, viewing: Looking, name: str, subject: str, to: str
+) -> None:
+    register(tasked.store)
+    begun = tasked.store.alerts.begin(judged.Finding(name, subject, "this is too much", 7.0))
+    assert begun is not None
+    text, link = finding(viewing.at("/"), f"alert-{begun.id}")
+    assert f"Alert: this is too much; {begun.advice}. It stands since" in text
+    assert link == to
+    assert viewing.at("/" + link).status == 200
+    [standing] = tasked.store.alerts.standing()
+    tasked.store.alerts.end(standing)
+    assert WELL in viewing.at("/").text
 
 
 def test_pauses_say_who_why_and_until_when_and_are_not_wrong(tasked: Holdfast, viewing: Looking) -> None:

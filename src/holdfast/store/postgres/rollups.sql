@@ -95,6 +95,9 @@ delete from @rollups
                          limit :limit for update skip locked))
 returning 1 as gone
 
+-- name: rollups_overdue
+select exists (select 1 from @rollups where grain = 'minute' and at < @after(minus_kept)) as overdue
+
 -- name: cache_hit
 select @count_cache_hit(:queue::text, :task::text, :n::bigint)
 

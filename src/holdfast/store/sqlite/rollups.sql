@@ -93,6 +93,9 @@ delete from @rollups
  where rowid in (select rowid from @rollups where grain = :grain and at < @after(minus_kept) limit :limit)
 returning 1 as gone
 
+-- name: rollups_overdue
+select exists (select 1 from @rollups where grain = 'minute' and at < @after(minus_kept)) as overdue
+
 -- name: cache_hit
 insert into @deltas (at, n, queue, task, what) values (@clock, :n, :queue, :task, 'cache_hit')
 
