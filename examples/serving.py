@@ -2,50 +2,72 @@
 
 from __future__ import annotations
 
-import os
+import signal
 import socket
-import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from types import FrameType
 from typing import Any
 
 import click
+import uvicorn
 
-from holdfast import Holdfast, HoldfastError
+from holdfast import Holdfast, HoldfastError, Worker
 
 
 def serve(web: Any, hf: Holdfast, host: str, port: int, *, worker: bool) -> int:
-    """Until told to stop. Returns the exit status: 0, unless the worker ended by itself or in disorder."""
-    import uvicorn
-
+    """Until told to stop. Returns the exit status: 1 if the worker ended before that. Whoever started us sees it, and
+    starts us again."""
     listening = socket.create_server((host, port), backlog=2048)
-    server = uvicorn.Server(uvicorn.Config(web, lifespan="off", log_level="warning"))
+    working = hf.worker() if worker else None
+    server = _Server(web, working)
     click.echo(f"http://{host}:{listening.getsockname()[1]}")
-    if not worker:
+    with nullcontext() if working is None else _beside(server, working):
         server.run(sockets=[listening])
-        return 0
-    working = hf.worker()
-    ended: list[int] = []
+    hf.close()
+    return 0 if server.told else 1
+
+
+class _Server(uvicorn.Server):
+    """A signal stops it, and the worker beside it. uvicorn by itself raises the signal again when it has ended: that
+    would kill the process before the worker has given back its jobs."""
+
+    def __init__(self, web: Any, worker: Worker | None) -> None:
+        super().__init__(uvicorn.Config(web, lifespan="off", log_level="warning"))
+        self._worker = worker
+        self.told = False
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self.handle_exit)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self.told = True
+        super().handle_exit(sig, frame)
+        if self._worker is not None:
+            self._worker.stop()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+@contextmanager
+def _beside(server: _Server, worker: Worker) -> Iterator[None]:
+    """The worker runs in a thread. If it ends, so does the server."""
 
     def work() -> None:
         try:
-            ended.append(working.run())
-        except HoldfastError as error:  # it could not start
+            worker.run()
+        except HoldfastError as error:
             click.echo(f"error: {error}", err=True)
         finally:
-            server.should_exit = True  # whoever started us sees it, and starts us again
+            server.should_exit = True
 
     thread = threading.Thread(target=work, name="worker")
     thread.start()
     try:
-        server.run(sockets=[listening])
+        yield
     finally:
-        working.stop()
+        if not server.told:
+            worker.stop()
         thread.join()
-        hf.close()
-    return 0 if ended == [0] else 1
-
-
-def become_worker(hf: Holdfast, app: str) -> None:
-    """`holdfast worker APP`, in place of this process."""
-    hf.close()
-    os.execv(sys.executable, [sys.executable, "-m", "holdfast", "worker", app])  # noqa: S606

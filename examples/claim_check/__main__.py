@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import click
 
-from examples import serving
+from examples import working
 from examples.claim_check import inputs
 from holdfast import HoldfastError, JobNotFound
 
@@ -28,6 +28,7 @@ def main() -> None:
 @click.option("--no-worker", is_flag=True, help="Only serve: workers, or a cron job, run elsewhere.")
 def serve(host: str, port: int, no_worker: bool) -> None:
     """Serve the page and the routes, with a worker in the same process."""
+    from examples import serving
     from examples.claim_check.app import hf, set_up
     from examples.claim_check.web import web
 
@@ -41,7 +42,7 @@ def worker() -> None:
     from examples.claim_check.app import hf, set_up
 
     set_up()
-    serving.become_worker(hf, "examples.claim_check.app:hf")
+    working.become_worker(hf, "examples.claim_check.app:hf")
 
 
 @main.command()

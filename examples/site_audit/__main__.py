@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from examples import serving
+from examples import working
 from examples.safe_http import Refused, web_address
 from examples.site_audit import database
 from holdfast import HoldfastError
@@ -27,6 +27,7 @@ def main() -> None:
 @click.option("--no-worker", is_flag=True, help="Only serve: workers run elsewhere.")
 def serve(host: str, port: int, no_worker: bool) -> None:
     """Serve the page, with a worker in the same process."""
+    from examples import serving
     from examples.site_audit.app import hf, set_up
     from examples.site_audit.web import web
 
@@ -40,7 +41,7 @@ def worker() -> None:
     from examples.site_audit.app import hf, set_up
 
     set_up()
-    serving.become_worker(hf, "examples.site_audit.app:hf")
+    working.become_worker(hf, "examples.site_audit.app:hf")
 
 
 @main.command()

@@ -18,6 +18,7 @@ from tests.servers import in_database, new_schema, shared_postgres
 from tests.waiting import PATIENCE, wait_until
 
 REPOSITORY = Path(__file__).parents[2]
+STARTING = 60.0  # seconds until a process is up, beside others that start: only a failing test waits that long
 _numbers = count()
 
 
@@ -57,7 +58,7 @@ class Process(subprocess.Popen[bytes]):
             assert self.poll() is None, self.log
             return next((line for line in self.log.splitlines() if line.startswith(prefix)), None)
 
-        return str(wait_until(found, f"{prefix!r} in {self._log.name}"))
+        return str(wait_until(found, f"{prefix!r} in {self._log.name}", timeout=STARTING))
 
 
 Start = Callable[..., Process]

@@ -14,7 +14,7 @@ from examples.claim_check import app, database
 from holdfast import Holdfast
 from tests.adopt.systems.database import Database
 from tests.examples.claim_check.standin import StandIn
-from tests.examples.processes import REPOSITORY, Start, fresh_database, starting
+from tests.examples.processes import REPOSITORY, STARTING, Start, fresh_database, starting
 from tests.http.asking import Ask
 from tests.waiting import wait_until
 
@@ -93,4 +93,4 @@ def serving(start: Start, *options: str, **environment: str) -> Iterator[httpx2.
 
 
 def workers_up(hf: Holdfast, number: int) -> None:
-    wait_until(lambda: len(hf.workers()) == number, f"{number} workers")
+    wait_until(lambda: len(hf.workers()) == number, f"{number} workers", timeout=STARTING)
