@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import socket
 import sys
-import threading
 from typing import Any, get_args
 
 import click
 
+from examples import working
 from examples.crawl import urls
 from holdfast import HoldfastError
 
@@ -29,38 +26,12 @@ def main() -> None:
 @click.option("--no-worker", is_flag=True, help="Only serve: workers run elsewhere.")
 def serve(host: str, port: int, no_worker: bool) -> None:
     """Serve the page, with a worker in the same process."""
-    import uvicorn
-
+    from examples import serving
     from examples.crawl.app import hf, set_up
     from examples.crawl.web import web
 
     set_up()
-    listening = socket.create_server((host, port), backlog=2048)
-    server = uvicorn.Server(uvicorn.Config(web, lifespan="off", log_level="warning"))
-    # The server ends by the signal that it was told to stop with: without this, the worker would not be asked.
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
-    click.echo(f"http://{host}:{listening.getsockname()[1]}")
-    if no_worker:
-        server.run(sockets=[listening])
-        return
-    worker = hf.worker()
-
-    def work() -> None:
-        try:
-            worker.run()
-        except HoldfastError as error:  # it could not start
-            click.echo(f"error: {error}", err=True)
-        finally:
-            server.should_exit = True  # whoever started us sees it, and starts us again
-
-    thread = threading.Thread(target=work, name="worker")
-    thread.start()
-    try:
-        server.run(sockets=[listening])
-    finally:
-        worker.stop()
-        thread.join()
-        hf.close()
+    sys.exit(serving.serve(web, hf, host, port, worker=not no_worker))
 
 
 @main.command(context_settings={"ignore_unknown_options": True})
@@ -71,8 +42,7 @@ def worker(options: tuple[str, ...]) -> None:
     from examples.crawl.app import hf, set_up
 
     set_up()
-    hf.close()
-    os.execv(sys.executable, [sys.executable, "-m", "holdfast", "worker", "examples.crawl.app:hf", *options])  # noqa: S606
+    working.become_worker(hf, "examples.crawl.app:hf", *options)
 
 
 @main.command()
