@@ -18,6 +18,7 @@ from holdfast.model.isolation import Limits
 from holdfast.model.job import AfterFailure, Enqueued, Page
 from holdfast.model.lifecycle import UNFINISHED
 from holdfast.model.mapping import WHOLE, Counting, Mapping, mapping_of
+from holdfast.model.mapping_text import section
 from holdfast.model.retry import RetryLike
 from holdfast.model.text import nearest
 from holdfast.operations import jobs as list_jobs
@@ -117,7 +118,7 @@ def said_mapping(table: str, given: dict[str, Any], where: str) -> Mapping:
         near = nearest(table, mappings)
         hint = f" (perhaps {near[0]!r})" if near else ""
         raise BadSettings(
-            f"adopt({table!r}) says nothing of its columns, and {file or 'no settings file'} has no [adopt.{table}]"
+            f"adopt({table!r}) says nothing of its columns, and {file or 'no settings file'} has no [{section(table)}]"
             f"{hint}: name at least states={{…}}; `holdfast adopt {table}` proposes a mapping",
             number="HF1160",
         )
@@ -125,7 +126,7 @@ def said_mapping(table: str, given: dict[str, Any], where: str) -> Mapping:
     if in_code is not None and in_code != in_file:
         differing = [name for name in in_code.__struct_fields__ if getattr(in_code, name) != getattr(in_file, name)]
         raise BadSettings(
-            f"which mapping of {found!r}? {where} and [adopt.{found}] in {file} differ in {', '.join(differing)}: "
+            f"which mapping of {found!r}? {where} and [{section(found)}] in {file} differ in {', '.join(differing)}: "
             f"remove one of them (hf.adopt({table!r}) takes that of the file)",
             number="HF1161",
         )

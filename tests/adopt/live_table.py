@@ -54,6 +54,10 @@ class LiveTable:
         finally:
             connection.close()
 
+    def beside(self, table: str) -> str:
+        """Another table, as people write it."""
+        return table if self.schema is None else f"{self.schema}.{table}"
+
     def add(self, status: str = "pending", **columns: Any) -> int:
         [(number,)] = self("select coalesce(max(id), 0) + 1 from {t}")
         given = {"id": number, "url": "https://example.org", "status": status, **columns}

@@ -171,6 +171,13 @@ def test_a_table_without_a_status_asks_for_help(shell: Shell, audits: LiveTable)
     assert "status=…" in said
 
 
+def test_what_it_says_to_write_down_is_toml(shell: Shell, audits: LiveTable) -> None:
+    table = '"Druck-Aufträge: neu"'
+    audits(f"create table {audits.beside(table)} (id integer primary key, phase text)")
+    said = shell("adopt", audits.beside(table), code=2).stderr
+    assert '[adopt."Druck-Aufträge: neu"] in holdfast.toml' in said
+
+
 def test_a_suspended_table_is_left_alone_until_it_is_resumed(shell: Shell, audits: LiveTable, kept: Store) -> None:
     adopted(shell, audits)
     assert "--resume" in shell("adopt", "audits", "--suspend", "--reason", "a rename").stderr

@@ -9,7 +9,8 @@ from typing import Any
 from holdfast.adopting import file_mapping
 from holdfast.app import Holdfast
 from holdfast.errors import BadArguments, BadSettings
-from holdfast.model.mapping import Mapping
+from holdfast.model.mapping import Mapping, plain_name
+from holdfast.model.mapping_text import section
 from holdfast.model.proposal import Choice, propose, status_column
 from holdfast.model.text import nearest
 from holdfast.settings import adopted_in_file
@@ -70,7 +71,7 @@ def _written(app: Holdfast) -> Iterator[tuple[str, str, Mapping | dict[str, Any]
         yield "the application", one.name, one.mapping
     in_file, file = adopted_in_file()
     for name, given in in_file.items():
-        yield f"[adopt.{name}] in {file}", name, given
+        yield f"[{section(name)}] in {file}", name, given
 
 
 def _same_table(app: Holdfast, one: str, other: str) -> bool:
@@ -90,7 +91,7 @@ def _proposed(app: Holdfast, table: str) -> Found:
     if proposal.mapping is None:
         raise BadSettings(
             f"{table} can't be mapped without your help: {'; '.join(proposal.missing)}. Write the mapping down, as "
-            f"[adopt.{table}] in holdfast.toml or as hf.adopt({table!r}, …)",
+            f"[{section(plain_name(table))}] in holdfast.toml or as hf.adopt({table!r}, …)",
             number="HF1163",
         )
     return Found(origin=PROPOSED, mapping=proposal.mapping, choices=proposal.choices)

@@ -21,12 +21,16 @@ def as_toml(mapping: Mapping) -> str:
     if plain_name(name) == name:
         said.pop("name", None)
     nested = {key: value for key, value in said.items() if isinstance(value, dict)}
-    lines = [f"[adopt.{_key(name)}]"]
+    lines = [f"[{section(name)}]"]
     lines += [f"{key} = {_value(value)}" for key, value in said.items() if key not in nested]
     for key, values in nested.items():
-        lines += ["", f"[adopt.{_key(name)}.{key}]"]
+        lines += ["", f"[{section(name)}.{key}]"]
         lines += [f"{_key(inner)} = {_value(value)}" for inner, value in values.items()]
     return "\n".join(lines) + "\n"
+
+
+def section(name: str) -> str:
+    return f"adopt.{_key(name)}"
 
 
 def as_python(mapping: Mapping) -> str:
