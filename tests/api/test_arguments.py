@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -342,3 +343,12 @@ def test_a_lambda_needs_a_name() -> None:
     with pytest.raises(BadSettings, match="a lambda has no name to store its jobs under"):
         app.task(lambda x: None)
     assert app.task(name="named")(lambda x: None).name == "named"
+
+
+def test_what_is_no_function_is_refused() -> None:
+    untyped: Any = app.task()
+    for handler in (Plain, partial(max, 1), 5):
+        with pytest.raises(BadSettings, match="HF1111 @task is for functions, not for "):
+            untyped(handler)
+    with pytest.raises(BadSettings, match="HF1111 task max: its parameters can't be told"):
+        untyped(max)

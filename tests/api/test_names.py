@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
 
-from holdfast import BadArguments, BadSettings, Holdfast, JobContext, State, UnknownTask
+from holdfast import BadSettings, Holdfast, JobContext, State, UnknownTask
 from holdfast.model.job import NewJob
 from holdfast.model.text import BadName
 from holdfast.settings import Settings
@@ -23,6 +23,8 @@ def test_the_stored_name_is_never_the_modules_path(hf: Holdfast) -> None:
 
     assert [inner.enqueue().refresh().record.task, other.enqueue().refresh().record.task] == ["inner", "mail.send"]
     assert repr(other) == "<Task mail.send: queue default, 3 attempts>"
+    assert repr(other.using(queue="news", key="k")) == "<Task mail.send using queue='news', key='k'>"
+    assert repr(other.bind()) == "<Bound mail.send(…)>"
 
 
 def test_duplicates_are_refused() -> None:
@@ -120,7 +122,7 @@ def test_a_generator_or_something_without_a_name_is_no_handler() -> None:
     for function in (numbers, later_numbers):
         with pytest.raises(BadSettings, match="a generator can't be a handler"):
             app.task(function)
-    with pytest.raises(BadArguments, match="a task's name must be a text"):
+    with pytest.raises(BadSettings, match="@task is for functions, not for functools"):
         app.task(functools.partial(print, "x"))
     assert app.tasks == {}
 

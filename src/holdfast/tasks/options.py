@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections import abc
 from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal, TypedDict, get_args
@@ -243,7 +244,7 @@ def _user() -> str:
 def names_of(what: str, values: Any) -> tuple[str, ...]:
     if isinstance(values, str):  # its characters would be taken for names
         raise BadArguments(f"{what} must be a list of texts, not one text: [{values!r:.80}]")
-    if not isinstance(values, Iterable):
+    if not isinstance(values, Iterable) or isinstance(values, abc.Mapping):  # whose values would be lost
         raise BadArguments(f"{what} must be a list of texts, not {values!r:.80}")
     return tuple(name_of(what, value) for value in values)
 
@@ -298,7 +299,9 @@ def task_defaults(function: Callable[..., Any], given: TaskOptions, mapping: Map
     """The options of `@hf.task(…)`, checked. `mapping`: of the adopted table whose rows are its jobs."""
     if unknown := given.keys() - TASK_OPTIONS:
         raise BadSettings(f"@task: {no_such_options(unknown, TASK_OPTIONS)}", number="HF1111")
-    named = given.get("name") or getattr(function, "__name__", None)
+    if inspect.isclass(function) or not hasattr(function, "__name__"):
+        raise BadSettings(f"@task is for functions, not for {function!r:.80}: write one with `def`", number="HF1111")
+    named = function.__name__ if given.get("name") is None else given["name"]
     if named == "<lambda>":
         raise BadSettings(
             "a lambda has no name to store its jobs under; write a function with `def`, or give it name=…",

@@ -34,7 +34,10 @@ class Signature:
 
     def __init__(self, task: str, function: Callable[..., Any]) -> None:
         self._task = task
-        signature = inspect.signature(function)
+        try:
+            signature = inspect.signature(function)
+        except ValueError as error:  # some builtin functions have none
+            raise BadSettings(f"task {task}: its parameters can't be told: {error}", number="HF1111") from None
         hints = _hints(task, function)
         parameters = list(signature.parameters.values())
         self.takes_context = bool(parameters) and _is_context(parameters[0], hints)

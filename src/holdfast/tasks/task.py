@@ -41,6 +41,9 @@ class Bound(Generic[R_co]):  # not a struct, whose repr would show the arguments
         self.new = new
         self.conn = conn
 
+    def __repr__(self) -> str:
+        return f"<Bound {self.task.name}(…)>"
+
 
 class Enqueuer(Generic[P, R]):
     """A task with options: `.using(…)` returns one with other options, `.enqueue(…)` takes the handler's own
@@ -115,6 +118,10 @@ class _Using(Enqueuer[P, R]):
         super().__init__(options)
         self.task = task
         checked_options(task._defaults, options)  # refuse bad options here, where they are written
+
+    def __repr__(self) -> str:
+        options = ", ".join(f"{name}={value!r:.80}" for name, value in self._options.items())
+        return f"<Task {self.task.name} using {options}>"
 
 
 class Task(Enqueuer[P, R]):
