@@ -70,9 +70,10 @@ class Reply:
 
     @property
     def text(self) -> str:
-        return self.body.decode(self._charset(), "replace")
+        return self.body.decode(self.charset, "replace")
 
-    def _charset(self) -> str:
+    @property
+    def charset(self) -> str:
         """As the header or the page itself names it."""
         if self.body.startswith(codecs.BOM_UTF8):
             return "utf-8-sig"

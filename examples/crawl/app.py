@@ -50,8 +50,9 @@ def crawl(ctx: JobContext, row: Row) -> None:
         )  # fmt: skip
         frontier.begin(start)
         done = asyncio.run(crawler.run())
-        if done and frontier.pages == 0 and (why := frontier.why_dead(start)) is not None:
-            raise Fail(f"the start page can't be had: {why}", code=why.partition(":")[0])
+        if done and frontier.pages == 0 and (why := frontier.why_no_start()) is not None:
+            code, reason = why
+            raise Fail(f"the start page can't be had: {reason}", code=code)
 
 
 def checkpoint_on(ctx: JobContext, db: Database) -> Callable[[int, int], None]:

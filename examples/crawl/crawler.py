@@ -18,10 +18,10 @@ from examples.crawl.fetch import Client, FetchFailed, Limits
 from examples.crawl.frontier import Before, Frontier, Todo
 from examples.crawl.hosts import Hosts, rules
 from examples.crawl.urls import Address
-from examples.safe_http import Reply
+from examples.safe_http import Reply, kind_of
 from holdfast import Snooze
 
-AGENT = "holdfast-crawl"  # the product token that robots.txt may name
+AGENT = parse.NAME  # the product token that robots.txt may name
 MOST_HOSTS = 100  # that are asked at once
 MOST_REDIRECTS = 10  # in a row
 ROBOTS_REDIRECTS = 5
@@ -143,7 +143,7 @@ class Crawler:
         async with self._turn(host, todo.address.site, found.delay):
             try:
                 if todo.kind == "page":
-                    answer = await self._client.page(todo.address, _is_html, before.headers if before else {})
+                    answer = await self._client.page(todo.address, _may_be_html, before.headers if before else {})
                 else:
                     answer = await self._client.sitemap(todo.address)
             except FetchFailed as why:
@@ -182,11 +182,16 @@ class Crawler:
                 todo, FetchFailed("REDIRECT", f"it redirects to no address: {error}", again=False), None
             )
             return
-        if target.url == todo.address.url or todo.hops >= MOST_REDIRECTS:
-            why = "to itself" if target.url == todo.address.url else f"more than {MOST_REDIRECTS} times in a row"
-            self._frontier.failed(todo, FetchFailed("REDIRECT", f"it redirects {why}", again=False), None)
+        if target.url == todo.address.url:
+            why = "to itself"
+        elif todo.hops >= MOST_REDIRECTS:
+            why = f"more than {MOST_REDIRECTS} times in a row"
+        elif self._frontier.leads_back(todo, target, MOST_REDIRECTS):
+            why = "in a circle"
+        else:
+            self._frontier.redirect(todo, target)
             return
-        self._frontier.redirect(todo, target)
+        self._frontier.failed(todo, FetchFailed("REDIRECT", f"it redirects {why}", again=False), None)
 
     # -- politeness ----------------------------------------------------------------------------------------------------
 
@@ -234,8 +239,7 @@ class Crawler:
                 raise
             found = known  # better old rules than none
         with self._frontier.transaction():
-            for address in _addresses(found.sitemaps, host) or _addresses(["/sitemap.xml"], host):
-                self._frontier.add_sitemap(address)
+            self._frontier.add_sitemaps(_addresses(found.sitemaps, host) or _addresses(["/sitemap.xml"], host))
         self._robots[host] = found, time.monotonic() + ROBOTS_LOOK
         return found
 
@@ -275,15 +279,20 @@ class Crawler:
 
 def _read(todo: Todo, answer: Reply) -> parse.Page | sitemaps.Sitemap | str:
     """What an answer says, or why it is skipped."""
-    if todo.kind == "page" and not _is_html(answer.headers):
+    if todo.kind == "page" and not (
+        answer.kind in parse.HTML or (not answer.kind and parse.looks_like_html(answer.body))
+    ):
         return f"type: {answer.kind or 'none stated'}"
     if todo.kind == "sitemap":
         try:
             return sitemaps.read(answer.body)
         except sitemaps.Broken as error:
             return f"sitemap: {error}"
-    page = parse.read(answer, todo.address.url)
-    if parse.asks_nofollow(answer.headers.get("x-robots-tag", "")):
+    try:
+        page = parse.read(answer, todo.address.url)
+    except parse.TooDeep as error:
+        return str(error)
+    if parse.header_asks_nofollow(answer.headers):
         return parse.Page(page.title, page.links, nofollow=True)
     return page
 
@@ -292,8 +301,8 @@ def _target(address: Address) -> str:
     return f"{address.path}{'?' * bool(address.query)}{address.query}"
 
 
-def _is_html(headers: httpx2.Headers) -> bool:
-    return headers.get("content-type", "").partition(";")[0].strip().lower() in parse.HTML
+def _may_be_html(headers: httpx2.Headers) -> bool:
+    return kind_of(headers) in {*parse.HTML, ""}
 
 
 def _addresses(texts: list[str], base: str | None = None) -> list[Address]:

@@ -44,12 +44,17 @@ EXPORTS = {
     "dead-links": Export(
         ("page", "target", "reason"),
         """
-        select p.url, l.target, coalesce(d.reason, u.reason)
-          from crawl_urls u
-          join crawl_links l on l.target = u.url
-          join crawl_pages p on p.url_id = l.page_id and p.crawl_id = u.crawl_id
-          left join crawl_urls d on d.crawl_id = u.crawl_id and d.url = u.reason and u.state = 'redirected'
-         where u.crawl_id = :id and (u.state = 'dead' or d.state = 'dead') order by l.target, p.url_id
+        with recursive dead(url, reason) as (
+            select url, reason from crawl_urls where crawl_id = :id and state = 'dead'
+             union
+            select u.url, d.reason from dead d
+              join crawl_urls u on u.crawl_id = :id and u.state = 'redirected' and u.reason = d.url
+        )
+        select p.url, l.target, d.reason
+          from dead d
+          join crawl_links l on l.target = d.url
+          join crawl_pages p on p.url_id = l.page_id and p.crawl_id = :id
+         order by l.target, p.url_id
         """,
     ),
     "skipped": Export(

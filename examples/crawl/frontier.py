@@ -67,15 +67,15 @@ class Frontier:
     def begin(self, start: Address) -> None:
         """As the attempt before left it, or with the start page."""
         with self.transaction():
-            self._add(start, "page", depth=0)
+            self._add([(start, 0)], "page", depth=0)
             # If it could not be had, the crawl failed; somebody wants it tried once more.
             again = self._db.changed(
-                """
+                f"""
                 update crawl_urls set state = 'todo', tries = 0, reason = null
-                 where crawl_id = :crawl and url = :url and state = 'dead'
-                """,
-                crawl=self._crawl, url=start.url,
-            )  # fmt: skip
+                 where crawl_id = :crawl and {NO_START}
+                """,  # noqa: S608 - no values
+                crawl=self._crawl,
+            )
             self.pending, self.done = self.pending + again, self.done - again
         self._scope.starts = [urls.parse(row["url"]) for row in self._rows("kind = 'page' and depth = 0", "url")]
         self.waiting = {row["host"] for row in self._rows("state = 'todo'", "distinct host")}
@@ -166,7 +166,7 @@ class Frontier:
 
     def store_unchanged(self, todo: Todo, before: Before) -> None:
         """The host says that the page is as an earlier crawl stored it."""
-        self._db.changed(
+        stored = self._db.changed(
             """
             insert into crawl_pages (url_id, crawl_id, url, status, content_type, title, size, sha256, etag,
                                      last_modified, nofollow, body, fetched_at)
@@ -176,6 +176,10 @@ class Frontier:
             """,
             id=todo.id, before=before.url_id,
         )  # fmt: skip
+        if not stored:
+            gone = FetchFailed("HTTP_304", "the page of the earlier crawl was deleted meanwhile", again=True)
+            self.failed(todo, gone, again_after=0.0)
+            return
         self._db.changed(
             """
             insert into crawl_links (page_id, target)
@@ -197,10 +201,9 @@ class Frontier:
     def store_sitemap(self, todo: Todo, pages: list[Address], sitemaps: list[Address]) -> None:
         self._ended(todo, "done")
         self._follow(todo, pages, depth=1)
-        for address in sitemaps:
-            same_site = address.origin == todo.address.origin or self._scope.includes(address)
-            if same_site and todo.hops < MOST_NESTED:
-                self._add(address, "sitemap", depth=0, hops=todo.hops + 1)
+        if todo.hops < MOST_NESTED:
+            ours = [(a, 0) for a in sitemaps if a.origin == todo.address.origin or self._scope.includes(a)]
+            self._add(ours, "sitemap", depth=0, hops=todo.hops + 1)
 
     def redirect(self, todo: Todo, target: Address) -> None:
         """The target is an address like any other. Where the start page redirects is a start page, too."""
@@ -208,7 +211,7 @@ class Frontier:
         if todo.kind == "page" and todo.depth == 0:
             self._scope.starts.append(target)
         if todo.kind == "sitemap" or self._scope.includes(target):
-            self._add(target, todo.kind, depth=todo.depth, hops=todo.hops + 1, found_on=todo.id)
+            self._add([(target, 0)], todo.kind, depth=todo.depth, hops=todo.hops + 1, found_on=todo.id)
 
     def skip(self, todo: Todo, reason: str) -> None:
         self._ended(todo, "skipped", reason)
@@ -230,12 +233,28 @@ class Frontier:
                 "update crawl_urls set not_before = {epoch} + :after where id = :id", id=todo.id, after=again_after
             )
 
-    def why_dead(self, address: Address) -> str | None:
-        rows = self._db.rows(
-            "select reason from crawl_urls where crawl_id = :crawl and url = :url and state = 'dead'",
-            crawl=self._crawl, url=address.url,
-        )  # fmt: skip
-        return rows[0]["reason"] if rows else None
+    def why_no_start(self) -> tuple[str, str] | None:
+        """A code and the reason why the start page, or what it redirects to, is no page of this crawl."""
+        rows = self._rows(f"{NO_START} order by id desc limit 1", "state, reason")
+        if not rows:
+            return None
+        reason = rows[0]["reason"]
+        return reason.partition(":")[0] if rows[0]["state"] == "dead" else "SKIPPED", reason
+
+    def leads_back(self, todo: Todo, target: Address, most: int) -> bool:
+        """The target was asked before, and it redirects to this address, if not at once."""
+        url = target.url
+        for _ in range(most):
+            rows = self._db.rows(
+                "select reason from crawl_urls where crawl_id = :crawl and url = :url and state = 'redirected'",
+                crawl=self._crawl, url=url,
+            )  # fmt: skip
+            if not rows:
+                return False
+            url = rows[0]["reason"]
+            if url == todo.address.url:
+                return True
+        return False
 
     def give_up(self, host: str, reason: str) -> None:
         """All that is left of a host is dead."""
@@ -244,9 +263,9 @@ class Frontier:
     def leave_rest(self, reason: str) -> None:
         self._ended_all("true", "skipped", reason)
 
-    def add_sitemap(self, address: Address) -> None:
+    def add_sitemaps(self, addresses: list[Address]) -> None:
         if self._max_depth != 0:
-            self._add(address, "sitemap", depth=0)
+            self._add([(address, 0) for address in addresses], "sitemap", depth=0)
 
     # -- the parts -----------------------------------------------------------------------------------------------------
 
@@ -273,32 +292,36 @@ class Frontier:
         depth = todo.depth + 1 if depth is None else depth
         if self._max_depth is not None and depth > self._max_depth:
             return
-        for link in links:
-            if link.url not in self._known and self._scope.includes(link):
-                chain = traps.chain(link, todo.address, todo.chain)
-                self._add(link, "page", depth=depth, chain=chain, found_on=todo.id)
+        new = [link for link in links if link.url not in self._known and self._scope.includes(link)]
+        chained = [(link, traps.chain(link, todo.address, todo.chain)) for link in new]
+        self._add(chained, "page", depth=depth, found_on=todo.id)
 
     def _add(
-        self, address: Address, kind: Kind, *, depth: int, hops: int = 0, chain: int = 0, found_on: int | None = None
+        self, several: list[tuple[Address, int]], kind: Kind, *, depth: int, hops: int = 0, found_on: int | None = None
     ) -> None:
-        why = traps.trap(address, chain)
-        added = self._db.changed(
-            """
-            insert into crawl_urls (crawl_id, url, host, kind, depth, hops, chain, found_on, state, reason)
-            values (:crawl, :url, :host, :kind, :depth, :hops, :chain, :found_on, :state, :reason)
-            on conflict do nothing
-            """,
-            crawl=self._crawl, url=address.url[: urls.LONGEST], host=address.origin, kind=kind, depth=depth, hops=hops,
-            chain=chain, found_on=found_on, state="skipped" if why else "todo", reason=why and f"trap: {why}",
-        )  # fmt: skip
-        self._known.add(address.url)
-        if why is None:
-            self.pending += added
-            self.waiting.add(address.origin)
-        else:
-            self.done += added
+        """Addresses, each with how many pages in a row were found on one of the same form."""
+        todo: list[dict[str, Any]] = []
+        skipped: list[dict[str, Any]] = []
+        for address, chain in several:
+            why = traps.trap(address, chain)
+            row = {
+                "crawl": self._crawl, "url": address.url[: urls.LONGEST], "host": address.origin, "kind": kind,
+                "depth": depth, "hops": hops, "chain": chain, "found_on": found_on,
+                "state": "skipped" if why else "todo", "reason": why and f"trap: {why}",
+            }  # fmt: skip
+            (skipped if why else todo).append(row)
+        self.pending += self._db.changed_by_all(ADD, todo)
+        self.done += self._db.changed_by_all(ADD, skipped)
+        self.waiting |= {row["host"] for row in todo}
+        self._known |= {address.url for address, _ in several}
 
 
+ADD = """
+    insert into crawl_urls (crawl_id, url, host, kind, depth, hops, chain, found_on, state, reason)
+    values (:crawl, :url, :host, :kind, :depth, :hops, :chain, :found_on, :state, :reason)
+    on conflict do nothing
+"""
+NO_START = "kind = 'page' and depth = 0 and state in ('dead', 'skipped')"
 MOST_NESTED = 3  # lists of lists of sitemaps
 
 

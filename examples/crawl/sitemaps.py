@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import re
 import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from html import unescape
+from itertools import islice
 
 LARGEST = 52_428_800  # bytes of one file, unpacked
 MOST = 50_000  # addresses of one file: what the protocol allows
-LOCATION = re.compile(r"<(?:\w+:)?loc\b[^>]*>\s*(?:<!\[CDATA\[)?\s*(.*?)\s*(?:\]\]>)?\s*</(?:\w+:)?loc\s*>", re.DOTALL)
-INDEX = re.compile(r"<(?:\w+:)?sitemapindex\b")
-FEED_LINK = re.compile(
-    r"<link>\s*(?:<!\[CDATA\[)?\s*(.*?)\s*(?:\]\]>)?\s*</link\s*>|<link\b[^>]*\bhref=[\"'](.*?)[\"']", re.DOTALL
-)
+# No `<` in it: so time grows with the text, whatever it is.
+TAG = re.compile(r"<(?P<end>/?)(?:\w+:)?(?P<name>sitemapindex|urlset|rss|feed|loc|link)\b(?P<rest>[^<>]*)>")
+HREF = re.compile(r"""\bhref\s*=\s*["']([^"']*)""")
 
 
 class Broken(ValueError):
@@ -32,14 +32,31 @@ def read(body: bytes) -> Sitemap:
     if "<" not in text:
         lines = (line.strip() for line in text.splitlines())
         return Sitemap(pages=[line for line in lines if line.startswith(("http://", "https://"))][:MOST])
-    locations = [unescape(found) for found in LOCATION.findall(text)[:MOST]]
-    if INDEX.search(text):
+    kinds = {tag["name"] for tag in TAG.finditer(text)}
+    locations = list(islice(_texts(text, "loc"), MOST))
+    if "sitemapindex" in kinds:
         return Sitemap(sitemaps=locations)
     if not locations:
-        locations = [unescape(one or other) for one, other in FEED_LINK.findall(text)[:MOST]]
-    if not locations and not re.search(r"<(?:\w+:)?(urlset|rss|feed)\b", text):
+        locations = list(islice(_texts(text, "link"), MOST))
+    if not locations and not kinds & {"urlset", "rss", "feed"}:
         raise Broken("it is neither a sitemap nor a feed")
     return Sitemap(pages=locations)
+
+
+def _texts(text: str, name: str) -> Iterator[str]:
+    """What stands between tags of this name, or in their `href`."""
+    begin: int | None = None
+    for tag in TAG.finditer(text):
+        if tag["name"] != name:
+            continue
+        if not tag["end"]:
+            begin = tag.end()
+            if (named := HREF.search(tag["rest"])) is not None:
+                yield unescape(named[1])
+        elif begin is not None:
+            content = text[begin : tag.start()].strip()
+            yield unescape(content.removeprefix("<![CDATA[").removesuffix("]]>")).strip()
+            begin = None
 
 
 def _unpacked(body: bytes) -> bytes:

@@ -18,8 +18,12 @@ UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz012
 # Where a visitor came from, and who he is. The page is the same without them.
 VISITOR = re.compile(
     r"utm_\w+|gclid|dclid|fbclid|msclkid|yclid|twclid|igshid|mc_[ce]id|_hsenc|_hsmi|ref_src|_ga|_gl"
-    r"|phpsessid|jsessionid|aspsessionid\w*|sessionid|session_id|cfid|cftoken|zenid|oscsid|sid",
+    r"|phpsessid|jsessionid|aspsessionid\w*|cfid|cftoken|zenid|oscsid",
     re.IGNORECASE,
+)
+# These may as well name the talk of a conference: only what is as long as a secret is one.
+PERHAPS_VISITOR = re.compile(
+    r"(sid|session_?id)=(?=[a-z]*\d)(?=\d*[a-z])[a-z\d]{8,}|(sid|session_?id)=[\w,-]{16,}", re.IGNORECASE
 )
 IN_PATH = re.compile(r";jsessionid=[^/;?#]*", re.IGNORECASE)
 ASP_SESSION = re.compile(r"/\([SAF]\([A-Za-z0-9]{20,}\)\)(?=/)")
@@ -83,7 +87,7 @@ def _name(parameter: str) -> str:
 
 
 def _kept(parameter: str) -> bool:
-    return bool(parameter) and not VISITOR.fullmatch(_name(parameter))
+    return bool(parameter) and not VISITOR.fullmatch(_name(parameter)) and not PERHAPS_VISITOR.fullmatch(parameter)
 
 
 @dataclass

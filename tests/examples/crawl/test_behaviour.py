@@ -16,6 +16,7 @@ import pytest
 from examples.crawl import crawler, hosts, urls
 from examples.crawl.crawler import Config, Crawler
 from examples.crawl.database import Database, connect
+from examples.crawl.exports import EXPORTS, lines
 from examples.crawl.fetch import Limits
 from examples.crawl.frontier import Frontier
 from examples.crawl.hosts import Hosts
@@ -288,7 +289,10 @@ def test_redirects_in_circles_and_without_end_do_no_harm(db: Database) -> None:
     with Site(pages) as site:
         done = crawl(db, site)
     assert done.pages == {"/"}
-    assert (done.ended["/a"][0], done.ended["/b"][0]) == ("redirected", "redirected")
+    assert done.ended["/a"] == ("redirected", f"{site.url}/b")
+    assert done.ended["/b"] == ("dead", "REDIRECT: it redirects in a circle")
+    dead = [line.split(",")[1] for line in lines(db, EXPORTS["dead-links"], done.id)][1:]
+    assert dead == [f"{site.url}{path}" for path in ("/a", "/endless", "/nowhere", "/self")], "by whatever way"
     assert done.ended["/self"] == ("dead", "REDIRECT: it redirects to itself")
     assert done.ended["/endless?n=10"] == ("dead", "REDIRECT: it redirects more than 10 times in a row")
     assert "to no address" in str(done.ended["/nowhere"][1])
@@ -300,9 +304,7 @@ def test_session_ids_make_no_new_pages(db: Database) -> None:
     numbers = count()
 
     def visitor(asked: Asked) -> Reply:
-        return Reply(
-            page(f"/a;jsessionid={next(numbers)}", f"/?PHPSESSID={next(numbers)}", f"/?sid={next(numbers)}&x=1")
-        )
+        return Reply(page(f"/a;jsessionid={next(numbers)}", f"/?PHPSESSID={next(numbers)}", f"/?sid={uuid4().hex}&x=1"))
 
     with Site({"/": visitor, "/a": visitor, "/?x=1": visitor}) as site:
         assert crawl(db, site).pages == {"/", "/a", "/?x=1"}
@@ -326,17 +328,22 @@ def test_a_calendar_without_end_is_left_and_listed(db: Database) -> None:
 def test_only_pages_are_read_and_none_that_is_too_large(db: Database) -> None:
     large = b"<p>" + b"x" * 5_000_001
     pages: dict[str, Page] = {
-        "/": page("/report.pdf", "/large", "/bomb", "/packed", "/xhtml", "/brotli", "/nothing"),
+        "/": page(
+            "/report.pdf", "/large", "/bomb", "/packed", "/xhtml", "/brotli", "/nothing", "/silent", "/raw", "/deep",
+        ),
         "/report.pdf": Reply(large, type="application/pdf"), "/large": Reply(large),
         "/bomb": Reply(gzip.compress(large), headers={"Content-Encoding": "gzip"}),
         "/packed": Reply(gzip.compress(page("/found").encode()), headers={"Content-Encoding": "gzip"}),
         "/found": page(), "/xhtml": Reply(page(), type="application/xhtml+xml"),
         "/brotli": Reply(b"x", headers={"Content-Encoding": "br"}),
-        "/nothing": Reply(status=204),
+        "/nothing": Reply(status=204), "/silent": Reply(page(), type=""), "/raw": Reply("%PDF-1.7", type=""),
+        "/deep": "<div>" * 100_000,
     }  # fmt: skip
     with Site(pages) as site:
         done = crawl(db, site)
-    assert done.pages == {"/", "/packed", "/found", "/xhtml"}
+    assert done.pages == {"/", "/packed", "/found", "/xhtml", "/silent"}
+    assert done.ended["/raw"] == ("skipped", "type: none stated")
+    assert done.ended["/deep"] == ("skipped", "its elements are nested too deep")
     assert done.ended["/report.pdf"] == ("skipped", "type: application/pdf")
     assert "is larger than 5,000,000 bytes" in str(done.ended["/large"][1])
     assert "unpacks to more than 5,000,000 bytes" in str(done.ended["/bomb"][1])
@@ -366,6 +373,19 @@ def test_a_second_crawl_asks_for_what_has_changed_only(db: Database) -> None:
     assert status(db, site, third.id) == {"/": 304, "/a": 304, "/b": 200, "/c": 304, "/new": 200}
     titles = db.rows("select distinct title, sha256 from crawl_pages where url = :url", url=f"{site.url}/")
     assert [row["title"] for row in titles] == ["Start"]
+
+
+def test_a_page_whose_earlier_copy_is_deleted_meanwhile_is_asked_for_again(db: Database) -> None:
+    def answer(asked: Asked) -> Reply:
+        if "if-none-match" in asked.headers:
+            db.changed("delete from crawl_jobs where id = :id", id=first.id)
+            return Reply(status=304)
+        return Reply(page("/a"), headers={"ETag": '"1"'})
+
+    with Site({"/": answer, "/a": page()}) as site:
+        first = crawl(db, site)
+        assert crawl(db, site).pages == {"/", "/a"}
+        assert site.times["/"] == 3
 
 
 def status(db: Database, site: Site, id: str) -> dict[str, Any]:

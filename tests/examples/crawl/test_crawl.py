@@ -93,6 +93,24 @@ def test_a_start_page_that_cannot_be_had_fails_the_crawl_with_the_reason(hf: Hol
     assert (word(db, job), set(stored(db, job))) == ("completed", {"/"})
 
 
+def test_a_start_page_that_is_no_page_of_the_crawl_fails_it_with_the_reason(hf: Holdfast, db: Database) -> None:
+    pages: dict[str, Page] = {
+        "/robots.txt": Reply("User-agent: *\nDisallow: /no", type="text/plain"), "/no": page(),
+        "/file": Reply("x", type="text/plain"), "/to": Reply(status=302, headers={"Location": "/gone"}),
+    }  # fmt: skip
+    with Site(pages) as site:
+        jobs = [crawl(site, path) for path in ("/no", "/file", "/to")]
+        hf.drain()
+        said = [db.value("select error_message from crawl_jobs where id = :id", id=job.source_id) for job in jobs]
+        assert said == [f"the start page can't be had: {why}" for why in (
+            "robots.txt forbids it", "type: text/plain", "HTTP_404: the host answered 404"
+        )]  # fmt: skip
+        site.pages["/gone"] = page()
+        jobs[2].retry()
+        hf.drain()
+    assert (word(db, jobs[2]), set(stored(db, jobs[2]))) == ("completed", {"/gone"})
+
+
 def test_a_killed_crawl_goes_on_where_it_was(start: Start, db: Database) -> None:
     """Its runner is killed, then its worker, then both at once, each in the middle of requests."""
     pages = tree(60)

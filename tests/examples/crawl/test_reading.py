@@ -66,6 +66,54 @@ def test_a_hostile_title_is_cut_and_cleaned() -> None:
     assert len(page.title) == 500
 
 
+def test_a_link_asks_in_the_encoding_of_its_page_as_browsers_do() -> None:
+    html = "<meta charset={}><a href='/ü?q=é€&r=1#ü'>"
+    assert links(html.format("windows-1252").encode("cp1252"), "text/html") == ["/%C3%BC?q=%E9%80&r=1"]
+    assert links(html.format("utf-8"), "text/html") == ["/%C3%BC?q=%C3%A9%E2%82%AC&r=1"]
+    assert links(html.format("iso-8859-2").replace("€", "&euro;").encode("iso-8859-2"), "text/html") == [
+        "/%C3%BC?q=%E9%26%238364%3B&r=1"
+    ]
+
+
+@pytest.mark.parametrize("html", [
+    "<div>" * 100_000, "<div>" * 50_000 + "</div>" * 50_000, "<div/>" * 50_000, "<b><a href=x>" * 30_000,
+    "<x-y>" * 10_000 + "<p>" * 20_000,
+])  # fmt: skip
+def test_a_page_that_would_take_a_parser_hours_is_refused(html: str) -> None:
+    with pytest.raises(parse.TooDeep):
+        parse.read(reply(html), URL)
+
+
+@pytest.mark.parametrize("html", [
+    "<p>x<br><li><a href=x>" * 10_000, "<svg>" + "<path d='M0'/>" * 20_000 + "</svg>",
+    "<div><div></div></div>" * 10_000, "<font>" * 3_000,
+])  # fmt: skip
+def test_a_large_page_is_none(html: str) -> None:
+    assert parse.read(reply(f"<title>large</title>{html}"), URL).title == "large"
+
+
+def test_an_address_to_be_sent_on_to_is_found_in_time_that_grows_with_its_length() -> None:
+    assert links(f'<meta http-equiv=refresh content="0;url={" " * 500_000}x">') == ["/d/page"]
+
+
+@pytest.mark.parametrize(("values", "nofollow"), [
+    (["nofollow"], True), (["noindex, NoFollow"], True), (["none"], True), (["holdfast-crawl: nofollow"], True),
+    (["otherbot: nofollow"], False), (["otherbot: nofollow", "noindex"], False), (["otherbot: all", "nofollow"], True),
+    (["unavailable_after: 25 Jun 2030 15:00:00 PST, nofollow"], True), (["max-snippet:5, nofollow"], True), ([], False),
+])  # fmt: skip
+def test_a_header_may_ask_the_same_of_all_crawlers_or_of_one(values: list[str], nofollow: bool) -> None:
+    assert parse.header_asks_nofollow(httpx2.Headers([("x-robots-tag", value) for value in values])) is nofollow
+
+
+@pytest.mark.parametrize(("body", "html"), [
+    ("<!DOCTYPE html><p>", True), ("\ufeff\n <html lang=en>", True), ("<?xml version='1.0'?>\n<html>", True),
+    ("<!-- x -->", True), ("<a href=x>", True), ("", False), ("plain", False), ("%PDF-1.7", False), ("{}", False),
+    ("<abbr>", False), ("<?xml version='1.0'?><rss>", False),
+])  # fmt: skip
+def test_what_does_not_say_its_type_is_html_if_it_begins_so(body: str, html: bool) -> None:
+    assert parse.looks_like_html(body.encode()) is html
+
+
 @pytest.mark.parametrize(("content", "nofollow"), [
     ("nofollow", True), ("NOINDEX, NOFOLLOW", True), ("none", True), ("noindex", False), ("follow", False),
     ("nofollow-me", False),
@@ -102,6 +150,14 @@ def test_a_sitemap_is_read_in_each_of_its_forms(body: str, packed: bool) -> None
 def test_a_list_of_sitemaps_names_further_ones() -> None:
     index = "<sitemapindex><sitemap><loc>http://site.example/1.xml.gz</loc></sitemap></sitemapindex>"
     assert sitemaps.read(index.encode()) == sitemaps.Sitemap(sitemaps=["http://site.example/1.xml.gz"])
+
+
+@pytest.mark.parametrize(
+    "body", ["<urlset>" + "<loc>" * 200_000, "<rss>" + "<link " * 200_000, "<loc>" + " " * 500_000]
+)
+def test_a_hostile_sitemap_is_read_in_time_that_grows_with_its_length(body: str) -> None:
+    """With a pattern that looks for the end of each it would take hours."""
+    assert sitemaps.read(f"<feed>{body}".encode()) == sitemaps.Sitemap()
 
 
 def test_a_sitemap_without_end_is_refused_or_cut() -> None:

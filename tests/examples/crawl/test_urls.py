@@ -19,6 +19,9 @@ SAME = {
     "the order of parameters": ("http://site.example/?b=2&a=1", "http://site.example/?a=1&b=2"),
     "where the visitor came from": ("http://site.example/?utm_source=x&a=1&fbclid=y", "http://site.example/?a=1"),
     "who the visitor is": ("http://site.example/a?PHPSESSID=0123456789abcdef", "http://site.example/a"),
+    "who he is, by a name that may mean others": (
+        "http://site.example/a?sid=8f3a2c1d&session_id=0123456789012345", "http://site.example/a",
+    ),
     "who he is, in the path": ("http://site.example/a;jsessionid=1A2B?x=1", "http://site.example/a?x=1"),
     "who he is, in a part of the path": (
         "http://site.example/(S(lit3py55t21z5v55vlm25s55))/a", "http://site.example/a",
@@ -47,6 +50,8 @@ def test_addresses_that_differ_in_it_are_the_same(what: str) -> None:
         ("http://site.example/?a=%26b", "http://site.example/?a=&b"),
         ("http://site.example/a;v=1", "http://site.example/a"),
         ("http://site.example:8080/", "http://site.example/"),
+        ("http://site.example/talk?session_id=12", "http://site.example/talk?session_id=13"),
+        ("http://site.example/story?sid=20260101", "http://site.example/story?sid=20260102"),
         ("http://site.example/", "https://site.example/"),
     ],
 )
