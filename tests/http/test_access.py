@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from starlette.requests import Request
+from starlette.routing import Route as StarletteRoute
 
 from holdfast import Access, BadArguments, BadSettings, Holdfast
 from holdfast.http import gate
@@ -66,6 +67,15 @@ MAY: dict[tuple[str, str], set[str]] = {
     ("GET", "/v1/openapi.json"): EVERYONE,
 }
 OF = {(route.method, route.path): route for route in ROUTES}
+
+
+OTHERS = {"/v1/holdfast.js", "/assets/{name:path}", "/live", "/sign-in", "/sign-out"}  # tested below
+
+
+def test_there_is_no_route_beside_the_tables(hf: Holdfast) -> None:
+    served = {route.path for route in api(hf, Gate(hf), runs_jobs=False).routes if isinstance(route, StarletteRoute)}
+    tables = {one.path for one in (*ROUTES, *PAGES, *FRAGMENTS, *ACTIONS)}
+    assert served == tables | OTHERS
 
 
 def test_every_route_says_who_may_use_it() -> None:
@@ -323,6 +333,20 @@ def test_our_own_pages_may(tasked: Holdfast, headers: dict[str, str]) -> None:
     assert local(tasked, **headers).submit("add", args={"a": 1}).status_code == 202
 
 
+@pytest.mark.parametrize("path", ["/v1/jobs", "/v1/jobs/count", "/jobs", "/live?view=/jobs/1", "/jobs/1/now"])
+def test_pages_of_other_sites_may_not_look_from_this_machine(tasked: Holdfast, path: str) -> None:
+    tasked.tasks["add"].enqueue(1)
+    for site in ("cross-site", "same-site"):
+        assert local(tasked, **{"Sec-Fetch-Site": site, "Sec-Fetch-Mode": "no-cors"}).get(path).status_code == 403
+    assert local(tasked, Origin="https://evil.example").get(path).status_code == 403
+
+
+def test_a_link_of_another_site_leads_here(tasked: Holdfast) -> None:
+    headers = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}
+    assert local(tasked, **headers).get("/jobs").status_code == 200
+    assert local(tasked, **headers).submit("add", args={"a": 1}).status_code == 403
+
+
 def test_who_shows_a_key_may_come_from_another_site(tasked: Holdfast) -> None:
     key = tasked.create_api_key("shop", "submitter")
     ask = Ask(tasked.asgi(), **{"Sec-Fetch-Site": "cross-site", "Origin": "https://shop.example"})
@@ -503,6 +527,13 @@ def test_signing_in_sets_a_cookie_that_scripts_and_other_sites_do_not_get(tasked
     assert "Max-Age=0" in gone.headers["set-cookie"]
     assert tasked.revoke_api_key("ann")
     assert ask.get("/queues", headers={"Cookie": name}).status_code == 401
+
+
+@pytest.mark.parametrize(("origin", "secure"), [("https://jobs.example", True), ("http://jobs.example", False)])
+def test_the_cookie_is_not_sent_in_the_clear_to_who_came_by_tls(tasked: Holdfast, origin: str, secure: bool) -> None:
+    ask = Ask(tasked.asgi(), Origin=origin)
+    answer = ask.post("/sign-in", data={"key": tasked.create_api_key("ann", "viewer")})
+    assert ("Secure" in answer.headers["set-cookie"].split("; ")) == secure
 
 
 def test_signing_in_leads_to_no_other_site(tasked: Holdfast) -> None:

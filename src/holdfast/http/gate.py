@@ -124,7 +124,8 @@ class Gate:
 
     async def _ambient(self, request: Request) -> Access | None:
         """What a browser has without saying so: a session, its address. Another site could make it send a request, so
-        those that change something must come from our own pages."""
+        those that change something must come from our own pages. (Browsers keep sessions from other sites; they can't
+        know that the address is one, so it opens nothing to them at all.)"""
         if request.method not in SAFE and not _same_origin(request):
             raise RequestRefused("a request from another site may not change anything", status=403, number="HF1507")
         if self._authorize is not None and (found := await self._asked(request)) is not None:
@@ -133,6 +134,11 @@ class Gate:
             with suppress(RequestRefused):  # it was revoked: who comes without it may have another way in
                 return await self._by_key(given)
         if self._local and _is_local(request):
+            if not (_same_origin(request) or request.headers.get("sec-fetch-mode") == "navigate"):
+                raise RequestRefused(
+                    "a page of another site may not ask for this; it can only lead somebody here",
+                    status=403, number="HF1507",
+                )  # fmt: skip
             return Access("admin", by="somebody on this machine")
         return None if self._open is None else Access(self._open, by="anyone")
 

@@ -225,7 +225,8 @@ class Site:
         await self._gate.sign_in(request, key)
         to = _of_ours(fields.get("back", ["/"])[0])
         answer = RedirectResponse(to[1:] or ".", status_code=303, headers=HEADERS)
-        secure = request.url.scheme == "https"
+        # (A proxy that speaks TLS says nothing that we could trust; the browser does.)
+        secure = request.url.scheme == "https" or request.headers.get("origin", "").startswith("https://")
         answer.set_cookie(COOKIE, key, path=_root(request), httponly=True, samesite="strict", secure=secure)
         return answer
 
