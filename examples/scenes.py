@@ -13,7 +13,7 @@ from typing import Any
 
 from rich.console import Console
 
-PATIENCE = 90.0  # seconds for one act
+PATIENCE = 120.0  # seconds for one act
 
 console = Console(highlight=False)
 

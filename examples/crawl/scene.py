@@ -5,34 +5,24 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from examples.crawl.database import Database
 from examples.crawl.reports import one_crawl, total_pending
+from examples.scenes import Stage, console, say
 
 PAGES = 250
 DELAY = 0.02  # seconds between two requests
-PATIENCE = 120.0  # seconds for one act
 HASTE = {
     "CRAWL_ALLOW_PRIVATE": "1", "CRAWL_FIRST_RETRY": "0.1", "CRAWL_TIMEOUT": "2", "HOLDFAST_POLL_BASE": "0.2",
     "HOLDFAST_POLL_MAX": "0.2", "HOLDFAST_HEARTBEAT": "0.5",
 }  # fmt: skip
-
-console = Console(highlight=False)
-
-
-def say(text: str) -> None:
-    console.print(text, soft_wrap=True)
 
 
 def play() -> int:
@@ -57,26 +47,23 @@ class Scene:
 
         app.set_up()
         self._app = app
-        self._home = home
+        self._stage = Stage("examples.crawl", home)
         self._site = site
         self._db = Database(app.hf.settings.url)
-        self._wrong: list[str] = []
 
     def play(self) -> int:
         where = "a fresh SQLite file" if self._db.engine == "sqlite" else "PostgreSQL"
         say(f"The queue is the table crawl_jobs, in {where}.")
         say(f"A site of {PAGES} pages on this machine, some of which fail at first. Two workers.")
         self._job = self._app.submit(f"{self._site.url}/0", delay=DELAY)
-        with self._worker(), self._worker():
+        with self._stage.running("worker"), self._stage.running("worker"):
             self._killed_runner()
             self._killed_worker()
             self._paused()
             self._follow(PAGES, "to its end")
-            self._await(lambda: self._state() != "processing", "the end")
+            self._stage.wait_for(lambda: self._state() != "processing", "the end")
         self._summary()
-        for line in self._wrong:
-            say(f"[red]Not as it should be:[/] {line}")
-        return 1 if self._wrong else 0
+        return self._stage.verdict()
 
     # -- acts ----------------------------------------------------------------------------------------------------------
 
@@ -85,28 +72,32 @@ class Scene:
 
         console.rule("The process that crawls is killed (kill -9)", align="left")
         self._follow(PAGES // 5, "crawling")
-        pid = self._await(lambda: next(filter(None, map(runner_of, self._pids())), None), "the process that crawls")
+        pid = self._stage.wait_for(
+            lambda: next(filter(None, map(runner_of, self._pids())), None), "the process that crawls"
+        )
         os.kill(pid, signal.SIGKILL)
-        self._await(lambda: self._row()["retry_count"] == 1, "another attempt")
+        self._stage.wait_for(lambda: self._row()["retry_count"] == 1, "another attempt")
         say(f"{self._pages()} pages were stored. They stay, and the next attempt goes on behind them.")
 
     def _killed_worker(self) -> None:
         console.rule("Its worker is killed, too", align="left")
         self._follow(2 * PAGES // 5, "crawling")
-        worker = self._await(lambda: self._job.refresh().record.worker, "a worker to have it")
+        worker = self._stage.wait_for(lambda: self._job.refresh().record.worker, "a worker to have it")
         [pid] = [one.pid for one in self._app.hf.workers() if one.id == worker]
         os.kill(pid, signal.SIGKILL)
-        self._await(lambda: self._job.refresh().record.worker not in (worker, None), "the other worker to take it")
+        self._stage.wait_for(
+            lambda: self._job.refresh().record.worker not in (worker, None), "the other worker to take it"
+        )
         say("The other worker has taken it over.")
 
     def _paused(self) -> None:
         console.rule("The site's owner complains: somebody writes 'paused' into the row", align="left")
         self._follow(3 * PAGES // 5, "crawling")
         self._db.changed("update crawl_jobs set status = 'paused' where id = :id", id=self._job.source_id)
-        self._await(lambda: self._row()["worker_id"] is None, "the crawl to rest")
+        self._stage.wait_for(lambda: self._row()["worker_id"] is None, "the crawl to rest")
         left, asked = self._row()["pending"], len(self._site.asked)
         time.sleep(0.5)  # in which nothing may happen
-        self._expect(len(self._site.asked) == asked, "a paused crawl asked for pages")
+        self._stage.expect(len(self._site.asked) == asked, "a paused crawl asked for pages")
         say(f"It rests, with {left} addresses before it. Then they are reconciled, and it goes on.")
         self._db.changed("update crawl_jobs set status = 'pending' where id = :id", id=self._job.source_id)
 
@@ -122,20 +113,10 @@ class Scene:
             f"The site's own log: {len(self._site.asked)} requests, {twice} addresses asked more than once, and never "
             f"less than {1000 * min(self._site.gaps()):.0f} ms between two (asked for: {1000 * DELAY:.0f} ms)."
         )
-        self._expect((row["status"], row["pages"], row["dead"]) == ("completed", PAGES, 1), f"it ended as {row}")
-        self._expect(min(self._site.gaps()) >= DELAY, "the pause between requests was undercut")
+        self._stage.expect((row["status"], row["pages"], row["dead"]) == ("completed", PAGES, 1), f"it ended as {row}")
+        self._stage.expect(min(self._site.gaps()) >= DELAY, "the pause between requests was undercut")
 
     # -- the parts -----------------------------------------------------------------------------------------------------
-
-    @contextmanager
-    def _worker(self) -> Iterator[None]:
-        with (self._home / "worker.log").open("ab") as log:
-            process = subprocess.Popen([sys.executable, "-m", "examples.crawl", "worker"], stdout=log, stderr=log)
-        try:
-            yield
-        finally:
-            process.terminate()
-            process.wait(PATIENCE)
 
     def _pids(self) -> list[int]:
         return [worker.pid for worker in self._app.hf.workers()]
@@ -161,17 +142,4 @@ class Scene:
                 bar.update(shown, completed=self._pages())
                 return self._pages() >= pages or self._state() in ("completed", "failed")
 
-            self._await(enough, f"{pages} pages")
-
-    def _await(self, condition: Callable[[], Any], what: str) -> Any:
-        deadline = time.monotonic() + PATIENCE
-        while not (found := condition()):
-            if time.monotonic() > deadline:  # what the workers said tells more than the time
-                said = (self._home / "worker.log").read_text()[-2000:]
-                raise TimeoutError(f"waited {PATIENCE:g} s for {what}\n{said}")
-            time.sleep(0.05)
-        return found
-
-    def _expect(self, true: bool, otherwise: str) -> None:
-        if not true:
-            self._wrong.append(otherwise)
+            self._stage.wait_for(enough, f"{pages} pages")

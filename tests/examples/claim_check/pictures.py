@@ -24,6 +24,7 @@ document.head.append(Object.assign(document.createElement("link"), { rel: "style
 const play = new URL(import.meta.url).searchParams.get("play");
 await loaded();
 hurry(2000, 20);
+const advert = "Miracle drops. Work overnight. Made in the EU. Only 3 left!";
 const end = () => until(() => shown() && shown() !== "progress");
 const acts = {
   empty: () => {},
@@ -35,9 +36,8 @@ const acts = {
     submit("text", "An advert. [[slow 600]]"); await until(() => $("state").textContent.startsWith("Processing"));
   },
   error: async () => { submit("text", "An advert. [[invalid-always]]"); await end(); },
-  result: async () => {
-    submit("text", "Miracle drops. Work overnight. Made in the EU. Only 3 left!"); await end();
-  },
+  result: async () => { submit("text", advert); await end(); },
+  cached: async () => { submit("text", advert.toUpperCase()); await end(); },  // once there is a result
 };
 await acts[play]();
 page().activeElement.blur();
@@ -54,9 +54,10 @@ class Picture(NamedTuple):
 
 
 README = Picture("claim-check", "result", 760, 1290)
+HEIGHTS = {"empty": 640, "waiting": 640, "processing": 640, "error": 640, "result": 1400, "cached": 1400}
 EACH = [
-    Picture(f"{play}-{'dark' if dark else 'light'}-{width}", play, width, 1400 if play == "result" else 640, dark)
-    for play in ("empty", "waiting", "processing", "error", "result")
+    Picture(f"{play}-{'dark' if dark else 'light'}-{width}", play, width, height, dark)
+    for play, height in HEIGHTS.items()
     for width, dark in ((760, False), (760, True), (390, False), (390, True))
 ]
 
