@@ -341,6 +341,13 @@ def test_pages_of_other_sites_may_not_look_from_this_machine(tasked: Holdfast, p
     assert local(tasked, Origin="https://evil.example").get(path).status_code == 403
 
 
+@pytest.mark.parametrize("headers", [{"Sec-Fetch-Site": "cross-site"}, {"Origin": "https://evil.example"}])
+def test_pages_of_other_sites_may_not_submit_where_everyone_may(tasked: Holdfast, headers: dict[str, str]) -> None:
+    """It would be the address of whoever looks at that page that submits, or their session."""
+    assert Ask(tasked.asgi(open="submitter"), **headers).submit("add", args={"a": 1}).status_code == 403
+    assert tasked.count() == 0
+
+
 def test_a_link_of_another_site_leads_here(tasked: Holdfast) -> None:
     headers = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}
     assert local(tasked, **headers).get("/jobs").status_code == 200
