@@ -63,6 +63,26 @@ def test_the_first_progress_is_written_soon_not_at_the_next_beat(make_app: MakeA
         let_go.set()
 
 
+def test_progress_is_written_however_often_checkpoints_are_saved(hasty: Holdfast) -> None:
+    """A checkpoint shows that the work moves, but not how far it is."""
+    let_go = threading.Event()
+
+    @hasty.task
+    def task(ctx: JobContext) -> None:
+        for done in itertools.count(1):
+            ctx.checkpoint(done)
+            ctx.progress(done, note=f"page {done}")
+            if let_go.wait(0.05):
+                return
+
+    job = task.enqueue()
+    with working(hasty):
+        first = wait_until(lambda: (p := job.refresh().progress) and p.done)
+        assert first
+        wait_until(lambda: (p := job.refresh().progress) and p.rate and p.done and p.done > first)
+        let_go.set()
+
+
 @pytest.mark.parametrize("colour", ["sync", "async"])
 def test_a_note_alone_is_progress(hasty: Holdfast, colour: str) -> None:
     let_go = threading.Event()

@@ -89,6 +89,7 @@ class Attempt(msgspec.Struct, eq=False, gc=False):
     started: float = 0.0  # monotonic; 0: not yet
     ended: float = 0.0
     moved: float = 0.0  # monotonic: when it last reported or saved progress, as far as we noticed
+    told: float = 0.0  # monotonic: when its progress was last written
     patience: float | None = None  # seconds without progress after which it counts as stalled
     recorded: bool = False  # the handler recorded its success itself
     done: int | None = None  # items, as the handler reports them; None: it reported nothing

@@ -162,11 +162,11 @@ class Heartbeat:
         now = time.monotonic()
         for attempt in attempts:
             # Once it has ended, its outcome says how far it came.
-            due = attempt.fresh and not attempt.ended and now - attempt.moved >= TICK
+            due = attempt.fresh and not attempt.ended and now - attempt.told >= TICK
             progress = attempt.new_progress() if due else None
             if progress is None:
                 continue
-            attempt.moved = now
+            attempt.told = attempt.moved = now
             try:
                 cancel, pause = self._store.attempts.progress(
                     Ref(attempt.held.id, attempt.held.fence), *progress, _rate(attempt, progress[0])
