@@ -290,10 +290,11 @@ def test_what_was_done_leads_to_what_it_was_done_to(tasked: Holdfast, viewing: L
     job = tasked.tasks["add"].enqueue(1)
     job.cancel(by="eve")
     tasked.retry("task:add", by="eve")
-    tasked.pause_queue("mail", by="eve")
+    tasked.pause_queue("mail", until="4h", by="eve")
     tasked.schedule("sums", tasked.tasks["add"].bind(1), cron="0 0 1 1 *", by="eve")
     seen = viewing.at("/audit")
     assert seen.link("mail") == "/queues"
+    assert "delay 4h" in seen.text
     assert seen.link("sums") == "/schedules"
     assert seen.link("task:add") == "/jobs?filter=task%3Aadd"
     assert seen.link(f"id:{job.id}") == f"/jobs/{job.id}"

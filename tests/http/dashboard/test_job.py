@@ -9,13 +9,15 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
-from holdfast import Holdfast, JobContext, Secret
+from holdfast import Holdfast, JobContext, Secret, State
 from holdfast.http.dashboard import job as page
 from holdfast.http.dashboard import render
 from holdfast.http.dashboard.page import Look
 from holdfast.http.dashboard.shown import verbs_for
+from holdfast.http.dashboard.timeline import timeline
 from holdfast.model.access import Access
 from holdfast.model.job import Wants
 from holdfast.model.outcome import Outcome
@@ -106,6 +108,15 @@ def test_the_timeline_goes_on_through_another_life(tasked: Holdfast, looking: Lo
     assert all(what in seen for what in order)
     assert seen.index(order[1]) < seen.index(order[3]) < seen.index(order[4])
     assert "Waited for the next try" not in seen
+
+
+def test_the_timeline_draws_what_has_just_begun_as_short_as_it_is(tasked: Holdfast) -> None:
+    record = tasked.tasks["add"].enqueue(1).refresh().record
+    begun = record.created_at + timedelta(hours=6)
+    running = msgspec.structs.replace(record, state=State.RUNNING, attempt=1, started_at=begun, run_at=begun)
+    *_, waited, runs = timeline(running, [], [], begun + timedelta(seconds=9))
+    assert (waited.kind, runs.kind) == ("due", "run")
+    assert waited.width > 900 > 100 > runs.width
 
 
 def test_time_alone_does_not_change_what_is_sent(tasked: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -373,5 +384,6 @@ def test_a_job_of_an_adopted_row_names_its_row(tasked: Holdfast, legacy: Legacy)
     tasked.drain()
     seen = Looking(tasked).at(f"/jobs/{job.id}")
     assert re.search(rf"Row id {job.source_id} of the table {job.source}", seen.text)
+    assert "url=https://a.example" in Looking(tasked).at("/jobs").rows()[f"job-{job.id}"]
     assert "replay" not in offered(seen)
     assert "delete" not in offered(seen)

@@ -59,7 +59,7 @@ def test_a_queue_that_nobody_serves_is_named_with_the_command_that_helps(tasked:
         tasked.tasks["add"].using(queue="mail").enqueue(1)
     seen = viewing.at("/")
     text, link = finding(seen, "unserved-mail")
-    assert "No worker serves queue mail: 3 jobs are due, the oldest since" in text
+    assert "No worker serves queue mail: 3 jobs are due; the oldest became due" in text
     assert "holdfast worker APP -q mail" in text
     assert WELL not in seen.text
     listed = viewing.at("/" + link)
@@ -137,6 +137,7 @@ def test_pauses_say_who_why_and_until_when_and_are_not_wrong(tasked: Holdfast, v
     assert "Queue mail is paused by ops: the provider is down, ends in" in finding(seen, "pause-queue-mail")[0]
     assert "Task add is paused by ops, until somebody resumes" in finding(seen, "pause-task-add")[0]
     assert "args.b:7 are paused by ops" in seen.text
+    assert "not while it is paused" in seen.rows()["waits-mail"]
 
 
 def test_jobs_that_wait_for_long_are_named(tasked: Holdfast, viewing: Looking, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,7 +146,7 @@ def test_jobs_that_wait_for_long_are_named(tasked: Holdfast, viewing: Looking, m
     assert WELL in viewing.at("/").text
     monkeypatch.setattr(wrong, "LATE", timedelta(0))
     text, link = finding(Looking(tasked, "viewer").at("/"), "late-default")
-    assert "1 job of queue default wait, the oldest since" in text
+    assert "Queue default is late: 1 job of it waits; the oldest became due" in text
     assert "(nothing finishes: never at this rate)" in text or "(growing: never at this rate)" in text
     assert len(viewing.at("/" + link).rows()) == 1
 

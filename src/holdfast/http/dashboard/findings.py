@@ -74,7 +74,7 @@ def _alert(alert: Alert) -> Finding:
         "slow_jobs": jobs(task=alert.subject), "worker_unhealthy": "workers", "failed_spike": "errors",
     }  # fmt: skip
     advice = f"; {alert.advice}" if alert.advice else ""
-    text = f"Alert: {alert.text}{advice}. It stands since"
+    text = f"Alert: {alert.text}{advice}. It began"
     return Finding("bad", f"alert-{alert.id}", text, lists.get(alert.name, "jobs"), "look", alert.started_at)
 
 
@@ -90,16 +90,16 @@ def _unserved(
         near = f" (like it: {', '.join(one.nearest)})" if one.nearest else ""
         text = (
             f"Workers serve queue {kind.queue}, but none has task {kind.task}{near}: {count(kind.due, kind.more)} "
-            f"{plural('job', kind.due)} of it {'is' if kind.due == 1 else 'are'} due, the oldest since"
+            f"{plural('job', kind.due)} of it {'is' if kind.due == 1 else 'are'} due; the oldest became due"
         )
         to = jobs(queue=kind.queue, task=kind.task, state="queued")
-        rest = f"Deploy it, or give the renamed task aliases=[{kind.task!r}]."
+        rest = f". Deploy it, or give the renamed task aliases=[{kind.task!r}]."
         yield kind.queue, Finding("bad", f"task-{kind.queue}-{kind.task}", text, to, at=kind.due_at, rest=rest)
     for queue, kinds in sorted(nobody.items()):
         due, capped = sum(kind.due for kind in kinds), any(kind.more for kind in kinds)
         text = (
             f"No worker serves queue {queue}: {count(due, capped)} {plural('job', due)} "
-            f"{'is' if due == 1 else 'are'} due, the oldest since"
+            f"{'is' if due == 1 else 'are'} due; the oldest became due"
         )
         command = to_serve(queue) if fits_in_a_list(queue) else "holdfast worker APP"
         yield queue, Finding(
@@ -109,7 +109,7 @@ def _unserved(
 
 
 def _silent(worker: WorkerRecord) -> Finding:
-    text = f"Worker {worker.id} is silent: its process died or hangs. It was heard of"
+    text = f"Worker {worker.id} is silent: its process died or hangs. It was last heard of"
     return Finding("bad", f"silent-{worker.id}", text, f"workers#worker-{worker.id}", "workers", worker.seen_at)
 
 
@@ -130,9 +130,10 @@ def _errors(groups: Sequence[ErrorGroup]) -> Iterator[Finding]:
 
 
 def _late(queue: QueueSummary) -> Finding:
-    text = f"{count(queue.due, queue.capped)} {plural('job', queue.due)} of queue {queue.queue} wait, the oldest since"
+    wait = "job of it waits" if queue.due == 1 else "jobs of it wait"
+    text = f"Queue {queue.queue} is late: {count(queue.due, queue.capped)} {wait}; the oldest became due"
     to = jobs(queue=queue.queue, state="queued")
-    return Finding("warn", f"late-{queue.queue}", text, to, "jobs", queue.oldest_due_at, f"({queue.drain.text})")
+    return Finding("warn", f"late-{queue.queue}", text, to, "jobs", queue.oldest_due_at, f" ({queue.drain.text})")
 
 
 def _pause(pause: Pause) -> Finding:

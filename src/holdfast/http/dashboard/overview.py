@@ -38,6 +38,7 @@ def load(look: Look) -> dict[str, Any]:
         "workers": sum(worker.alive(seen.at) for worker in seen.workers),
         "known": len(seen.workers),
         "waiting": sorted((queue for queue in queues if queue.due), key=lambda queue: queue.oldest_due_at or seen.at),
+        "paused": {pause.name for pause in seen.pauses if pause.kind == "queue"},
         "nothing": not queues and not seen.workers,
         "charts": charts(shown),
         "ranges": TITLES,

@@ -49,8 +49,8 @@ def environment() -> jinja2.Environment:
     made.filters |= {
         "ago": ago, "compact": compact, "count": count, "cut": cut, "duration": duration,
         "instant": instant, "instants": instants, "lines": lines,
-        "milliseconds": milliseconds, "plain": plain, "pretty": pretty, "rate": rate, "size": size,
-        "told": told,
+        "milliseconds": milliseconds, "parameter": parameter, "plain": plain, "pretty": pretty, "rate": rate,
+        "size": size, "told": told,
     }  # fmt: skip
     made.globals |= {"asset": asset, "menu": MENU, "within": WITHIN, "query": query, "filter_of": filter_of}
     return made
@@ -182,6 +182,11 @@ def duration(seconds: float | None) -> str:
 
 def milliseconds(value: float | None) -> str:
     return "-" if value is None else short_duration(value / 1000)
+
+
+def parameter(value: Any, name: str) -> str:
+    """Of an operator's call: seconds as people say them."""
+    return short_duration(value) if name in ("delay", "spread") and isinstance(value, (int, float)) else str(value)
 
 
 def size(octets: int | None) -> str:

@@ -40,7 +40,10 @@ class JobRow(msgspec.Struct, frozen=True):
 
 def row_of(app: Holdfast, job: JobRecord, now: datetime) -> JobRow:
     state, remark = state_of(job, now)
-    return JobRow(job, state, remark, brief(shown(job.args, app._secrets(job.task))), when(job, now))
+    args = shown(job.args, app._secrets(job.task))
+    if job.source is not None and isinstance(args, dict) and isinstance(args.get("row"), dict):
+        args = args["row"]
+    return JobRow(job, state, remark, brief(args), when(job, now))
 
 
 def state_of(job: JobRecord, now: datetime) -> tuple[str, str]:

@@ -16,7 +16,7 @@ Kind = Literal["wait", "due", "pause", "run", "good", "bad", "back", "call"]
 OUTCOMES: dict[str, Kind] = {"succeeded": "good", "released": "back", "snoozed": "back", "parked": "pause"}
 ENDED = "Had ended, until it was retried"
 WIDTH = 1000  # of the drawing
-SHORTEST = timedelta(seconds=16)  # that the drawing of an unfinished job covers
+SHORTEST = timedelta(seconds=16)  # that the drawing of an unfinished job goes on for at least
 THIN = 4  # that something brief is drawn at least
 
 
@@ -45,7 +45,7 @@ def timeline(
     spans.sort(key=lambda span: (span.begins, span.ends is None))
     until = max([job.created_at, *(at for span in spans for at in (span.begins, span.ends) if at is not None)])
     if job.state not in FINISHED:
-        until = max(until, job.created_at + _age(now - job.created_at))
+        until += _age(now - until)
     return [_placed(span, job.created_at, until) for span in spans]
 
 

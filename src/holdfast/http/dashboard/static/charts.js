@@ -7,7 +7,8 @@ const drawn = new Map(); // id of a figure -> what was drawn there
 function colour(name) { return getComputedStyle(document.documentElement).getPropertyValue(name).trim(); }
 
 function told(value, unit) {
-  if (value == null) return "–";
+  if (value == null) return "";
+  if (value === 0) return "0";
   if (unit === "ms") {
     const [length, name] = [[86400000, "d"], [3600000, "h"], [60000, "m"], [1000, "s"]].find(([ms]) => value >= ms) ?? [1, "ms"];
     return `${+(value / length).toPrecision(2)}${name}`;
@@ -28,28 +29,32 @@ function when(plot, splits, axis, space, step) {
   });
 }
 
+// Where lines stand on a scale of times: at what people count in.
+const SECONDS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 21600, 43200, 86400, 172800, 432000, 864000];
+const LENGTHS = [1, 2, 5, 10, 20, 50, 100, 200, 500, ...SECONDS.map((seconds) => 1000 * seconds)];
+
 function options(data, box) {
   const axis = { stroke: colour("--dim"), font: "12px system-ui, sans-serif", grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false } };
   return {
     width: Math.max(200, box.clientWidth), height: 190,
     legend: { live: true },
     cursor: { drag: { setScale: false }, points: { size: 6 } },
-    scales: { y: { range: (plot, low, high) => [0, high > 0 ? high * 1.08 : 1] } },
-    axes: [{ ...axis, space: 70, size: 28, values: when }, { ...axis, size: 56, values: (plot, splits) => splits.map((value) => told(value, data.unit)) }],
+    scales: { y: { range: (plot, low, high) => [0, high > 0 ? high * 1.08 : data.unit === "ms" ? 1000 : 1] } },
+    axes: [{ ...axis, space: 70, size: 28, values: when }, { ...axis, size: 56, incrs: data.unit === "ms" ? LENGTHS : undefined, values: (plot, splits) => splits.map((value) => told(value, data.unit)) }],
     series: [
       { label: "", value: (plot, at) => at == null ? "" : TIMES.format(new Date(at * 1000)) },
       ...data.lines.map((line, index) => ({
         label: line.name, stroke: colour(COLOURS[line.name] ?? `--c${index % 8 + 1}`), width: 1.75,
         dash: line.name === "enqueued" ? [4, 4] : undefined, spanGaps: false,
-        points: { show: (plot, series) => isolated(plot.data[series]), size: 4 },
+        points: { show: (plot, series) => isolated(plot.data[series]).length > 0, filter: (plot, series) => isolated(plot.data[series]), size: 4 },
         value: (plot, value) => told(value, data.unit),
       })),
     ],
   };
 }
 
-// Values with no neighbours make no line: without points nobody would see them.
-function isolated(values) { return values.some((value, index) => value != null && values[index - 1] == null && values[index + 1] == null); }
+// Where values have no neighbours: they make no line, and without points nobody would see them.
+function isolated(values) { return [...values.keys()].filter((at) => values[at] != null && values[at - 1] == null && values[at + 1] == null); }
 
 function values(data) { return [data.at, ...data.lines.map((line) => line.values)]; }
 
