@@ -186,8 +186,8 @@ def test_ten_refreshes_leave_open_panels_and_focus_alone(shop: Holdfast, site: s
 def test_while_text_is_selected_or_a_menu_is_open_the_page_waits(shop: Holdfast, site: str, opened: Open) -> None:
     shop.tasks["greet"].enqueue()
     page = opened(f"{site}/queues")
-    page.locator("#pause-default > summary").click()
-    page.locator("#pause-default input[name=reason]").fill("half a rea")
+    page.locator("#verbs-default > summary").click()
+    page.locator("#verbs-default input[name=reason]").fill("half a rea")
     before = page.locator("#queue-default").inner_text()
     shop.enqueue_many(shop.tasks["greet"].bind(str(n)) for n in range(5))
     page.wait_for_timeout(500)  # several reads, none of which may be shown

@@ -31,8 +31,9 @@ class Views:
         self._watched: dict[Key, _Watched] = {}
         self._parts: dict[Hashable, tuple[float, Any]] = {}
 
-    async def get(self, key: Key, load: Load, fresh: float = FRESH) -> dict[str, Any]:
+    async def get(self, key: Key, load: Load, fresh: float | None = None) -> dict[str, Any]:
         """What this view shows now, read at most so many seconds ago."""
+        fresh = FRESH if fresh is None else fresh
         kept = self._kept.get(key)
         if kept is None or (kept[1].done() and time.monotonic() - kept[0] > fresh):
             future = asyncio.ensure_future(asyncio.get_running_loop().run_in_executor(self._executor, load))
