@@ -14,7 +14,7 @@ from holdfast.store import open_store
 from tests.factories import new_job, wants
 
 FOLDER = "tests.contract.counters"
-ENOUGH = 30  # turns
+ENOUGH = 15  # turns
 
 
 def main() -> None:

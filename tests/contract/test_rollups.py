@@ -391,7 +391,7 @@ def _all_there(marks: list[Path]) -> Callable[[], bool]:
 
 def test_folders_that_are_killed_lose_and_repeat_nothing(kept: Store, settings: Settings, tmp_path: Path) -> None:
     """Processes that enqueue, claim, succeed and fold as fast as they can, and are killed at any moment."""
-    for _ in range(4):
+    for _ in range(3):
         marks = [tmp_path / str(uuid.uuid4()) for _ in range(3)]
         processes = [
             subprocess.Popen([sys.executable, "-m", FOLDER, settings.url, settings.schema, str(mark)]) for mark in marks

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.modes import MODES
 from holdfast.model.metrics import Measured, Metrics
 from holdfast.prometheus import families
 from tests.docs.snippets import ROOT, snippets
@@ -67,3 +68,8 @@ def test_the_page_explains_every_metric_and_no_other() -> None:
         for family in families(Measured(now, [], [], [], [], now, []))
     }
     assert set(re.findall(r"`(\w+)`", " ".join([*(last for *_, last in rows), also]))) == exported
+
+
+def test_the_table_of_latencies_is_of_the_modes_that_are_measured() -> None:
+    rows = re.findall(r"^\| (a .*?) \|.*\| (.*?) \|$", PAGE.read_text(), re.MULTILINE)
+    assert rows == [(mode.name, mode.stated) for mode in MODES]
