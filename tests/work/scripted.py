@@ -67,6 +67,7 @@ class Script:
         self.answers: list[Answer] = []
         self.always: Answer = Claimed()
         self.early: list[Exception] = []  # raised before anything is sent
+        self.unreachable: list[Exception] = []  # raised instead of a connection
         self.late: list[Exception] = []  # raised when the claimed jobs were started
         self.refused: list[StoreError] = []  # what only the claim met
         self.repeated: list[Answer] = []  # answers that are there only when the outcomes are recorded
@@ -83,6 +84,8 @@ class Script:
 
     @contextmanager
     def trips(self) -> Iterator[ScriptedTrips]:
+        if self.unreachable:
+            raise self.unreachable.pop(0)
         yield ScriptedTrips(self)
 
     def depart(self, finished: Sequence[Outcome], wants: Wants | None, drained: Sequence[str]) -> None:

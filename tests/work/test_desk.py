@@ -436,6 +436,13 @@ def test_the_window_of_polls_counts_what_the_desk_does(bench: Bench) -> None:
     assert window.healthy()
 
 
+def test_a_poll_that_finds_no_connection_is_one(bench: Bench) -> None:
+    bench.store.unreachable = [StoreUnavailable("connection refused")] * 3
+    bench.waits(1)
+    assert bench.desk.meters.polls == bench.desk.meters.polling().polls_per_minute == 4
+    assert not bench.store.unreachable
+
+
 def test_a_worker_whose_polls_fail_is_unhealthy_at_the_fifth(bench: Bench) -> None:
     bench.store.always = StoreError("permission denied")
     bench.rounds_until(4)

@@ -53,6 +53,7 @@ class Exchange:
     def run(self, claim: RunnerClaim | None = None, follow_up: FollowUp | None = None) -> None:
         """Make one round trip, or several that overlap. `follow_up(slots, at_least)`: the next claim, if the desk would
         look for this runner now, and for at least so many jobs."""
+        self._polls(claim)
         until = time.monotonic() + LONGEST
         under_way: deque[RoundTrip] = deque()
         try:
@@ -71,9 +72,6 @@ class Exchange:
         patient = self._mandate.claiming and self._poller.look_follows(claim, time.monotonic())
         trip = self._outbox.load(claim, patient=patient)
         under_way.append(trip)
-        if claim is not None:
-            self._meters.polls += 1
-            self._meters.poll_meter.began(trip.departed)
         try:
             trips.depart(trip.outcomes, None if claim is None else claim.wants, trip.spent_leases)
         except ValueRefused as error:
@@ -130,6 +128,7 @@ class Exchange:
             self._plan(trip, claimed)
             self._ended.collect()
             if (claim := follow_up(trip.claim.slots, MANY)) is not None:
+                self._polls(claim)
                 self._depart(trips, under_way, claim)
         finally:
             if attempts:  # a pause by filter may hold all of them
@@ -150,6 +149,12 @@ class Exchange:
             trip.claim.slots.prefetch.weigh(len(claimed.jobs), sum([len(job.args) for job in claimed.jobs]))
             self._events.claimed(claimed.jobs)
         self._poller.plan(trip, claimed, now)
+
+    def _polls(self, claim: RunnerClaim | None) -> None:
+        """A poll begins. It is one, even if there is no connection."""
+        if claim is not None:
+            self._meters.polls += 1
+            self._meters.poll_meter.began(time.monotonic())
 
     def _measure(self, trip: RoundTrip, claimed: Claimed) -> None:
         """A poll was answered. What is due and locked by others was tried for, and lost."""
