@@ -22,7 +22,7 @@ from holdfast.model.mapping_text import section
 from holdfast.model.retry import RetryLike
 from holdfast.model.text import nearest
 from holdfast.operations import jobs as list_jobs
-from holdfast.settings import MINIMUM_BEATS, adopted_in_file
+from holdfast.settings import adopted_in_file
 from holdfast.store.adopted import AS_NEW, SameKey
 from holdfast.tasks.context import JobContext
 from holdfast.tasks.decorator import TaskDecorator
@@ -184,7 +184,6 @@ class Adopted:
         signature = Signature(mapping.name, function)
         _check_row(where, signature)
         _check_results(where, mapping, signature.returns)
-        _check_lease(where, mapping, self._app.settings.heartbeat)
         given: TaskOptions = {
             **options, "name": mapping.name, "queue": mapping.queue, "timeout": self._timeout(where, options),
             # A column says it for each row: then as many as a runner announces delays for.
@@ -338,18 +337,6 @@ def _check_row(where: str, signature: Signature) -> None:
         raise BadSettings(
             f"{where}: a handler of an adopted table takes its row by the name `{ROW}`, after the context if it wants "
             f"that: def work(ctx, {ROW}: …); this one takes {takes}",
-            number="HF1111",
-        )
-
-
-def _check_lease(where: str, mapping: Mapping, heartbeat: float) -> None:
-    """Refuse heartbeats so rare that others would take what we work for abandoned."""
-    renewed = (mapping.heartbeat_at, mapping.claimed_at, mapping.lease_until) if mapping.renew else ()
-    if any(renewed) and mapping.lease < MINIMUM_BEATS * heartbeat:
-        raise BadSettings(
-            f"{where}: its rows are taken for abandoned after {mapping.lease:g} s (lease=…), and heartbeats are "
-            f"{heartbeat:g} s apart: a lease needs at least {MINIMUM_BEATS} of them, so set heartbeat to "
-            f"{mapping.lease / 4:g} or less",
             number="HF1111",
         )
 

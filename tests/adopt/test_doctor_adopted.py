@@ -132,6 +132,11 @@ def test_a_column_that_is_gone_is_an_error(kept: Store, settings: Settings, adop
     assert "scheduled_at" in errors[0].found
 
 
+def test_heartbeats_too_far_apart_for_its_lease_are_an_error(settings: Settings, adopted: LiveTable) -> None:
+    [only] = complaints(replace(settings, lease=400.0, heartbeat=110.0))
+    assert (only.code, only.level, only.fix) == ("HF4501", Level.ERROR, "Set heartbeat to 75 or less")
+
+
 def test_a_table_that_is_gone_is_an_error(kept: Store, settings: Settings, adopted: LiveTable) -> None:
     adopted("drop table {t}")
     errors = [finding for finding in complaints(settings) if finding.level is Level.ERROR]

@@ -213,17 +213,6 @@ def test_a_result_that_can_t_have_them(app: Holdfast, kind: Any, said: str) -> N
         app.adopt("audits", states=STATES, results={"points": "points"}).task(analyse)
 
 
-def test_a_lease_needs_several_heartbeats(app: Holdfast) -> None:
-    app.settings = replace(app.settings, lease=60.0, heartbeat=15.0)
-    beaten = app.adopt("beaten", states=STATES, heartbeat_at="beat", lease=44)
-    with pytest.raises(BadSettings, match=r"set heartbeat to 11 or less"):
-        beaten.task(lambda row: None)
-    unbeaten: dict[str, Any] = {"silent": {}, "fixed": {"claimed_at": "since", "renew": False}}
-    for name, columns in unbeaten.items():
-        app.adopt(name, states=STATES, lease=44, **columns).task(lambda row: None)
-    app.adopt("slow", states=STATES, heartbeat_at="beat", lease=45).task(lambda row: None)
-
-
 def test_where_a_lease_is_not_renewed_an_attempt_ends_before_it(app: Holdfast) -> None:
     audits = app.adopt("audits", states=STATES, claimed_at="since", lease=300, renew=False)
     with pytest.raises(BadSettings, match="must be shorter"):

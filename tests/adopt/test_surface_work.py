@@ -200,6 +200,18 @@ def test_code_that_maps_it_otherwise_is_refused(make_app: MakeApp, legacy: Legac
     assert legacy.word(id) == "completed"
 
 
+def test_heartbeats_too_far_apart_for_its_lease_are_refused(make_app: MakeApp, legacy: Legacy, heard: Heard) -> None:
+    id = legacy.insert()
+    app = make_app(lease=60.0, heartbeat=15.0)
+    adopted(app, legacy, lease=44.0)
+    assert not app.drain()
+    assert "set heartbeat to 11 or less" in heard.of("table_refused")[0]["error"]
+    app = make_app(lease=60.0, heartbeat=14.0)
+    adopted(app, legacy, lease=44.0)
+    assert int(app.drain()) == 1
+    assert legacy.word(id) == "completed"
+
+
 def test_a_source_that_is_installed_while_a_worker_runs_is_noticed(
     make_app: MakeApp, legacy: Legacy, heard: Heard
 ) -> None:

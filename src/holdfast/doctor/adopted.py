@@ -12,7 +12,7 @@ from holdfast.model.mapping import Mapping
 from holdfast.model.table import Problem
 from holdfast.model.text import named, plural
 from holdfast.settings import Settings
-from holdfast.store.adopted import Source
+from holdfast.store.adopted import Source, rare_beats
 from holdfast.store.base import Store
 
 
@@ -24,7 +24,7 @@ def adopted(store: Store, settings: Settings, thresholds: Thresholds, said: dict
         return
     yield from _drift({source.name: source for source in installed}, said)
     for source in installed:
-        yield from _source(store, source, thresholds)
+        yield from _source(store, source, settings, thresholds)
 
 
 def _drift(installed: dict[str, Source], said: dict[str, Mapping]) -> Iterator[Finding]:
@@ -40,7 +40,7 @@ def _drift(installed: dict[str, Source], said: dict[str, Mapping]) -> Iterator[F
             yield ok("HF4505", f"{name}: the application and what is installed agree")
 
 
-def _source(store: Store, source: Source, thresholds: Thresholds) -> Iterator[Finding]:
+def _source(store: Store, source: Source, settings: Settings, thresholds: Thresholds) -> Iterator[Finding]:
     name = source.name
     if source.suspended:
         fix = f"If its columns are as they should be: holdfast adopt {named(name)} --resume"
@@ -48,8 +48,9 @@ def _source(store: Store, source: Source, thresholds: Thresholds) -> Iterator[Fi
     else:
         yield ok("HF4502", f"{name} is worked")
     problems = store.adopted.check(source.mapping)
-    yield from (_finding("HF4501", name, problem) for problem in problems)
-    if not problems:
+    rare = rare_beats(source.mapping, settings.heartbeat)
+    yield from (_finding("HF4501", name, problem) for problem in (*problems, *rare))
+    if not problems and not rare:
         yield ok("HF4501", f"{name}: table, triggers and mapping fit together")
     if not any(problem.fatal for problem in problems):  # else its columns can't be read
         try:

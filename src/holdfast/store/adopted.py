@@ -15,6 +15,7 @@ from holdfast.model.job import AfterFailure, Enqueued
 from holdfast.model.lifecycle import UNFINISHED, State
 from holdfast.model.mapping import FITS, Mapping
 from holdfast.model.table import Problem, Table, TableColumn
+from holdfast.settings import MINIMUM_BEATS
 
 # What we set to null when a row is no longer worked.
 CLEARED = ("worker", "lease_until", "fence")
@@ -157,6 +158,18 @@ class AdoptedTables(Protocol):
 
     def sweep(self, name: str, after: str | None, most: int = 1000) -> Swept:
         """Look at the next rows along the primary key for what no trigger told."""
+
+
+def rare_beats(mapping: Mapping, heartbeat: float) -> list[Problem]:
+    """Where a worker's heartbeats are so far apart that others would take what it works for abandoned."""
+    renewed = (mapping.heartbeat_at, mapping.claimed_at, mapping.lease_until) if mapping.renew else ()
+    if not any(renewed) or mapping.lease >= MINIMUM_BEATS * heartbeat:
+        return []
+    what = (
+        f"its rows are taken for abandoned after {mapping.lease:g} s (lease), and heartbeats are {heartbeat:g} s "
+        f"apart: a lease needs at least {MINIMUM_BEATS} of them"
+    )
+    return [Problem(what=what, fix=f"set heartbeat to {mapping.lease / 4:g} or less")]
 
 
 def quoted(name: str) -> str:

@@ -19,7 +19,7 @@ from holdfast.model.mapping import Mapping
 from holdfast.model.peers import LATE
 from holdfast.model.table import Problem
 from holdfast.settings import Settings
-from holdfast.store.adopted import Source
+from holdfast.store.adopted import Source, rare_beats
 from holdfast.store.base import Store
 from holdfast.tasks.manifest import TaskInfo
 from holdfast.worker.desk import Desk
@@ -51,10 +51,11 @@ def settle(store: Store, woke: Callable[[Mapping], None] = lambda mapping: None)
 class Inspection:
     """Which of the tables that this application maps can't be worked as it says. Their jobs are not claimed here."""
 
-    def __init__(self, store: Store, mappings: Iterable[Mapping], mandate: Mandate) -> None:
+    def __init__(self, store: Store, mappings: Iterable[Mapping], mandate: Mandate, heartbeat: float) -> None:
         self._store = store
         self._mappings = list(mappings)
         self._mandate = mandate
+        self._heartbeat = heartbeat
         self._said: dict[str, list[str]] = {}  # the problems of each that were reported last
 
     def __bool__(self) -> bool:
@@ -75,7 +76,7 @@ class Inspection:
 
     def _is_refused(self, mapping: Mapping) -> bool:
         try:
-            problems = self._store.adopted.check(mapping)
+            problems = [*self._store.adopted.check(mapping), *rare_beats(mapping, self._heartbeat)]
         except StoreUnavailable:
             raise
         except HoldfastError as error:  # there is no such table, say
@@ -106,7 +107,7 @@ class Settler:
         self._desk = desk
         self._tasks = list(tasks)
         mappings = [task.mapping for task in self._tasks if task.mapping is not None]
-        self._inspection = Inspection(store, mappings, desk.mandate)
+        self._inspection = Inspection(store, mappings, desk.mandate, settings.heartbeat)
         self._adopted = False  # any table is, as the watchdog's last look saw it
         self._sources: list[Source] = []  # those that are worked
         self._walks: dict[str, Walk] = {}
