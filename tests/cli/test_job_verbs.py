@@ -247,7 +247,7 @@ def test_jobs_move_to_another_queue(shell: Shell, kept: Store) -> None:
     a_queued_job(kept, queue="mail")
     said = shell("jobs", "set", "queue=mial", ids[0])
     assert said.stdout == "changed 1 job\n"
-    assert "no job, worker or application knows of queue 'mial'; did you mean 'mail'?" in said.stderr
+    assert "no worker and no application knows of queue 'mial'; did you mean 'mail'?" in said.stderr
     moved = shell("jobs", "set", "queue=mail", "state:queued queue:old,mial", "--yes")
     assert moved.stdout == "changed 3 jobs\n"
     assert "knows of" not in moved.stderr

@@ -72,7 +72,7 @@ def hint_if_unknown(kind: str, name: str, names: Collection[str]) -> None:
     if name not in names:
         near = nearest(name, names)
         hint = f"; did you mean {near[0]!r}?" if near else ""
-        talk(f"no job, worker or application knows of {kind} {name!r}{hint}")
+        talk(f"no waiting, running or failed job, no worker and no application knows of {kind} {name!r}{hint}")
 
 
 @cli.command()
