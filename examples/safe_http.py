@@ -34,7 +34,10 @@ REDIRECTS = (301, 302, 303, 307, 308)
 CHARSETS = re.compile(
     r"utf-(8|16|16-le|16-be)|ascii|iso8859-\d+|cp125\d|koi8-[ru]|shift_jis|euc_(jp|kr)|gb(k|2312|18030)|big5"
 )
-
+MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
+WRITTEN = re.compile(
+    rb"""<meta[^>]+charset\s*=\s*["']?([\w-]+)|^\s*<\?xml[^>]+encoding\s*=\s*["']([\w-]+)""", re.IGNORECASE
+)
 
 Wanted = Callable[[httpx2.Headers], bool]
 
@@ -70,21 +73,32 @@ class Reply:
 
     @property
     def text(self) -> str:
+        """Decoded as browsers do it."""
         return self.body.decode(self.charset, "replace")
 
-    @property
+    @functools.cached_property
     def charset(self) -> str:
-        """As the header or the page itself names it."""
-        if self.body.startswith(codecs.BOM_UTF8):
-            return "utf-8-sig"
+        """As the header or the page itself names it. Where neither does, it is UTF-8, or else from another age."""
+        for mark, name in MARKS.items():
+            if self.body.startswith(mark):
+                return name
         said = re.search(r"""charset\s*=\s*["']?([\w-]+)""", self.headers.get("content-type", ""), re.IGNORECASE)
-        written = re.search(rb"""<meta[^>]+charset\s*=\s*["']?([\w-]+)""", self.body[:2048], re.IGNORECASE)
-        name = said[1] if said else written[1].decode() if written else "utf-8"
+        written = WRITTEN.search(self.body[:2048])
         try:
-            name = codecs.lookup(name).name
+            name = codecs.lookup(said[1] if said else (written[1] or written[2]).decode() if written else "").name
         except (LookupError, ValueError):
-            return "utf-8"
-        return name if CHARSETS.fullmatch(name) else "utf-8"
+            name = ""
+        if name.startswith("utf-16") and not said:
+            return "utf-8"  # what could be read so far says that it is not
+        if name in ("iso8859-1", "ascii"):
+            return "cp1252"
+        if CHARSETS.fullmatch(name):
+            return name
+        try:
+            self.body.decode()
+        except UnicodeDecodeError as error:
+            return "utf-8" if error.end == len(self.body) else "cp1252"
+        return "utf-8"
 
 
 def kind_of(headers: httpx2.Headers) -> str:

@@ -10,20 +10,19 @@ from typing import Any
 import msgspec
 
 from examples.safe_http import Fetcher, Refused
-from examples.site_audit import checks, database
+from examples.site_audit import database
 from examples.site_audit.browser import browser_tier
-from examples.site_audit.links import Walk, rules_of
-from examples.site_audit.page import fetch_page
-from examples.site_audit.tier import Report, Tier, report, static_tier
+from examples.site_audit.links import Walk
+from examples.site_audit.page import LARGEST, ROBOT, fetch_page, rules_of
+from examples.site_audit.reading import READER
+from examples.site_audit.tier import Report, Tier, report
 from holdfast import Exponential, Fail, Holdfast, JobContext, Retry, presets
-
-__all__ = ["checks"]
 
 URL = os.environ.get("HOLDFAST_URL", "sqlite:///site-audit.db")
 ALLOW_PRIVATE = os.environ.get("SITE_AUDIT_ALLOW_PRIVATE") == "1"  # audit sites of private networks
 BACKOFF = float(os.environ.get("SITE_AUDIT_BACKOFF", "60"))  # seconds before the second attempt
 NIGHT = os.environ.get("SITE_AUDIT_NIGHT", "0 2 * * *")  # when the sites of the table `sites` are audited
-AGENT = "site-audit (an example application)"
+AGENT = f"{ROBOT} (an example application)"
 LONGEST = 3_600.0  # seconds for one attempt
 FRESH = 3_600.0  # seconds for which a tier of an earlier attempt is still true
 
@@ -48,7 +47,7 @@ class Row:
 @audits.task(retry=Exponential(base=BACKOFF, factor=4.0, cap=1_800.0), timeout=LONGEST)
 def analyse(ctx: JobContext, row: Row) -> Report:
     try:
-        with Fetcher(AGENT, allow_private=ALLOW_PRIVATE, compressed=True) as fetcher:
+        with Fetcher(AGENT, allow_private=ALLOW_PRIVATE, largest=LARGEST, compressed=True) as fetcher:
             return Audit(ctx, row, fetcher).run()
     except Refused as refused:
         if refused.permanent:
@@ -88,10 +87,10 @@ class Audit:
         return found
 
     def _page(self) -> Tier:
-        page = fetch_page(self._fetcher, self._row.url)
+        page = fetch_page(self._fetcher, self._row.url, READER.files)
         if page.reply.status >= 500 or page.reply.status == 429:
             raise Refused("SITE_ERROR", f"{page.url} answers {page.reply.status}", permanent=False)
-        return static_tier(page)
+        return READER.tier(page)
 
     def _save(self, name: str, tier: Tier) -> None:
         self._tiers[name] = tier

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from typing import Literal
 
 from selectolax.lexbor import LexborNode
 
-from examples.site_audit.page import Page
+from examples.site_audit.page import LONGEST_ELEMENT, Page, start_tag
 
 Category = Literal["performance", "seo", "accessibility", "security"]
 Severity = Literal["critical", "serious", "moderate", "minor", "info"]
 
 MOST_FINDINGS = 50  # of one check; the last one then says how many more there are
-LONGEST_ELEMENT = 200  # characters
 LONGEST_TEXT = 300
 
 
@@ -108,16 +108,15 @@ def _finding(check: Check, found: Found) -> Finding:
     )  # fmt: skip
 
 
+def moment(date: str) -> float | None:
+    """Of a header, in seconds since 1970. None: it is no date."""
+    try:
+        return parsedate_to_datetime(date.replace("-", " ")).timestamp()
+    except (ValueError, OverflowError):
+        return None
+
+
 def cut(text: str, longest: int) -> str:
     """As it may be stored and shown: on one line, without what JSON in a database can't hold."""
     plain = " ".join(text[: longest * 4].replace("\0", "").split())
     return plain if len(plain) <= longest else plain[: longest - 1] + "…"
-
-
-def start_tag(node: LexborNode) -> str:
-    written = "".join(f' {name}="{value}"' if value is not None else f" {name}" for name, value in _some(node))
-    return f"<{node.tag}{written}>"
-
-
-def _some(node: LexborNode) -> list[tuple[str, str | None]]:
-    return [(name, value and value[:LONGEST_ELEMENT]) for name, value in list(node.attributes.items())[:8]]

@@ -7,24 +7,20 @@ from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
-from urllib.robotparser import RobotFileParser
 
 import httpx2
 
+from examples.crawl.robots import Robots
 from examples.safe_http import Fetcher, Refused
 from examples.site_audit.check import Found, declare, outcome
-from examples.site_audit.page import HTML, MOST_REDIRECTS, Page, base_of, joined, said, same_site
+from examples.site_audit.page import HTML, MOST_REDIRECTS, same_site
+from examples.site_audit.reading import READER
 from examples.site_audit.tier import Tier
 
 AT_ONCE = 4  # requests; more would be rude
 MOST_LINKS = 20_000
 LONGEST_WALK = 1_800.0  # seconds
 UNCLEAR = (401, 403, 407, 429)  # whoever asks with a login, or later, may get another answer
-# Where a page names others.
-REFERENCES = {
-    "a[href], area[href], link[rel~=stylesheet][href], link[rel~=icon][href]": "href",
-    "img[src], script[src], iframe[src], source[src], video[src], audio[src]": "src",
-}
 BROKEN = declare(
     "broken-links", "seo", 10, "No internal link is broken",
     "Visitors who meet a dead end leave, and search engines lose what lies behind it.",
@@ -49,6 +45,7 @@ class Answer:
     again: bool = False  # it may be there a moment later
     unclear: bool = False
     read: str | None = None  # the page it turned out to be
+    unread: bool = False  # it is a page, but what it names is not known
     names: list[str] = field(default_factory=list)
 
 
@@ -56,7 +53,7 @@ class Walk:
     """Of one site. `steps()` does it; what it found by then can be seen at any time."""
 
     def __init__(
-        self, fetcher: Fetcher, start: str, rules: RobotFileParser | None, *, most: int = MOST_LINKS,
+        self, fetcher: Fetcher, start: str, rules: Robots, *, most: int = MOST_LINKS,
         longest: float = LONGEST_WALK,
     ) -> None:  # fmt: skip
         self._fetcher = fetcher
@@ -68,6 +65,7 @@ class Walk:
         self._read: set[str] = set()
         self.links: dict[str, Link] = {start: Link(start, start)}
         self.pages = 0
+        self.unread = 0  # pages that are too large, or that no parser gets through
         self.left = 0  # links that were not checked, for there are too many or the time is over
         self.forbidden = 0  # by robots.txt
 
@@ -98,7 +96,7 @@ class Walk:
                 url = self._frontier.popleft()
                 if time.monotonic() > self._ends:
                     self.left += 1
-                elif self._rules is not None and not self._rules.can_fetch("*", url):
+                elif not self._rules.allows(httpx2.URL(url).raw_path.decode()):
                     self.forbidden += 1
                 else:
                     asking.add(threads.submit(self._ask, url))
@@ -111,30 +109,26 @@ class Walk:
     def _ask(self, url: str) -> Answer:
         """On a thread of its own."""
         try:
-            page = Page(self._fetcher.follow(httpx2.URL(url), MOST_REDIRECTS, kinds=HTML))
-            if page.reply.status >= 400:
-                status = page.reply.status
-                return Answer(url, f"answers {status}", status >= 500 or status == 429, status in UNCLEAR)
-            if page.reply.kind not in HTML or not same_site(page.url, self._start):
+            reply = self._fetcher.follow(httpx2.URL(url), MOST_REDIRECTS, kinds=HTML)[-1]
+            if reply.status >= 400:
+                return Answer(
+                    url, f"answers {reply.status}", reply.status >= 500 or reply.status == 429, reply.status in UNCLEAR
+                )
+            if reply.kind not in HTML or not same_site(reply.url, self._start):
                 return Answer(url)
-            return Answer(url, read=str(page.url), names=self._names(page))
+            if str(reply.url) in self._read:
+                return Answer(url)
+            return Answer(url, read=str(reply.url), names=READER.names(reply, self._start))
         except Refused as refused:
-            if refused.code in ("TOO_LARGE", "KIND", "TOO_DEEP"):  # it is there
-                return Answer(url)
+            if refused.code in ("TOO_LARGE", "KIND", "TOO_COMPLEX"):  # it is there
+                return Answer(url, unread=True)
             problem = f"can't be had: {refused.reason}"
             return Answer(url, problem, again=not refused.permanent, unclear=refused.code == "PRIVATE")
-
-    def _names(self, page: Page) -> list[str]:
-        base = base_of(page)
-        urls = (
-            joined(base, said(node, attribute))
-            for selector, attribute in REFERENCES.items() for node in page.all(selector)
-        )  # fmt: skip
-        return list(dict.fromkeys(str(url) for url in urls if url is not None and same_site(url, self._start)))
 
     def _note(self, answer: Answer) -> None:
         link = self.links[answer.url]
         link.problem, link.unclear = answer.problem, answer.unclear
+        self.unread += answer.unread
         if answer.read is None or answer.read in self._read:
             return
         self._read.add(answer.read)
@@ -156,18 +150,15 @@ class Walk:
 
     def _found(self) -> Iterator[Found]:
         if self.left:
-            yield Found("info", f"{self.left:,} links were not checked: the site has too many, or is too slow.")
+            yield Found("info", f"{_many(self.left, 'link')} not checked: the site has too many, or is too slow.")
+        if self.unread:
+            yield Found("info", f"{_many(self.unread, 'page')} not read: too large, or not made to be read.")
         if self.forbidden:
-            yield Found("info", f"{self.forbidden:,} links were not checked: robots.txt forbids them.")
+            yield Found("info", f"{_many(self.forbidden, 'link')} not checked: robots.txt forbids it.")
         for link in sorted(self.broken, key=lambda link: (-link.pages, link.url)):
-            others = f" and {link.pages - 1:,} more pages" if link.pages > 1 else ""
+            others = f" and {_many(link.pages - 1, 'more page')}" if link.pages > 1 else ""
             yield Found("serious", f"This {link.problem}. It is linked from {link.found_on}{others}.", link.url)
 
 
-def rules_of(text: str | None) -> RobotFileParser | None:
-    """What robots.txt forbids."""
-    if text is None:
-        return None
-    rules = RobotFileParser()
-    rules.parse(text.splitlines())
-    return rules
+def _many(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'s' * (number != 1)}"

@@ -4,34 +4,47 @@ from __future__ import annotations
 
 import functools
 import re
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
+import ada_url
 import httpx2
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
+from examples.crawl import robots
 from examples.safe_http import Fetcher, Refused, Reply, web_address
 
-HTML = ("text/html", "application/xhtml+xml")
+XHTML = "application/xhtml+xml"
+HTML = ("text/html", XHTML)
+ROBOT = "site-audit"  # our name in robots.txt
+LARGEST = 10_000_000  # bytes of a page or a file
 MOST_REDIRECTS = 5
 MOST_FILES = 60  # that one page loads, and that are looked at
-DEEPEST = 3_000  # elements within each other; browsers stop at 512
-MOST_ATTRIBUTES = 3_000
-TAGS = re.compile(r"<(/?)([a-zA-Z][\w-]*+)([^>]*+)")
-# Tags that are never closed, or need not be.
-UNNESTED = {
-    "area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr",
-    "p", "li", "dt", "dd", "tr", "td", "th", "option",
+LONGEST_ELEMENT = 200  # characters
+# What a page loads as soon as it is shown, and where it says so.
+LOADED = {
+    "script[src]": "src", "link[rel~=stylesheet][href]": "href", "iframe[src], frame[src]": "src",
+    "img[src], source[src], video[src], audio[src], embed[src], track[src], input[type=image][src]": "src",
+    "img[srcset], source[srcset]": "srcset", "video[poster]": "poster", "object[data]": "data",
 }  # fmt: skip
-# What a page loads, and where it says so.
+# What it leads to.
+LINKED = {"a[href], area[href], link[rel~=icon][href]": "href"}
 FILES = {"script[src]": "src", "link[rel~=stylesheet][href]": "href", "img[src]": "src"}
+REFRESH = re.compile(r"\s*[\d.]+[\s;,]++(?:url\s*=\s*)?[\"']?([^\"']+)", re.IGNORECASE)
+# In XHTML each element may be written as <a/>; HTML knows that of none.
+EMPTY = re.compile(
+    r"<(?!(?:area|base|br|col|embed|hr|img|input|link|meta|source|track|wbr)\b)([a-z][\w:-]*+)([^<>]*?)/>",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True)
 class File:
     """A script, a style sheet or a picture."""
 
-    reply: Reply | None  # None: it can't be had
-    element: LexborNode
+    reply: Reply | None  # without its body; None: it can't be had
+    element: str
+    size: int = 0  # bytes of the body, unpacked
     too_large: bool = False
 
 
@@ -56,7 +69,9 @@ class Page:
 
     @functools.cached_property
     def tree(self) -> LexborHTMLParser:
-        return parsed(self.reply.text.replace("\0", "") if self.reply.kind in HTML else "")
+        """Only in the process of `reading.py`: a hostile page can make a parser take hours, and gigabytes."""
+        text = self.reply.text.replace("\0", "") if self.reply.kind in HTML else ""
+        return LexborHTMLParser(EMPTY.sub(r"<\1\2></\1>", text) if self.reply.kind == XHTML else text)
 
     def all(self, selector: str) -> list[LexborNode]:
         return self.tree.css(selector)
@@ -68,83 +83,120 @@ class Page:
         """`<meta name=…>`, however the name is written."""
         return next((one for one in self.all("meta[name]") if said(one, "name").lower() == name), None)
 
+    @functools.cached_property
+    def base(self) -> httpx2.URL:
+        """What its links are relative to."""
+        base = self.first("base[href]")
+        return (joined(self.url, said(base, "href")) if base is not None else None) or self.url
 
-def parsed(text: str) -> LexborHTMLParser:
-    """Refused, if it is made to keep a parser busy: that takes time by the square of the depth, and of the attributes
-    of one tag. Real pages are far from these limits."""
-    depth = 0
-    for tag in TAGS.finditer(text):
-        if tag[2].lower() not in UNNESTED:
-            depth = max(0, depth + (-1 if tag[1] else 1))
-            if depth > DEEPEST:
-                raise Refused("TOO_DEEP", f"the page nests its elements more than {DEEPEST:,} deep")
-        if len(tag[3]) > MOST_ATTRIBUTES and len(tag[3].split()) > MOST_ATTRIBUTES:
-            raise Refused("TOO_DEEP", f"the page has a tag with more than {MOST_ATTRIBUTES:,} attributes")
-    return LexborHTMLParser(text)
+    def references(self, places: Mapping[str, str]) -> Iterator[tuple[LexborNode, httpx2.URL]]:
+        """The web addresses that it names in these places, and the elements that do."""
+        for selector, attribute in places.items():
+            for node in self.all(selector):
+                written = said(node, attribute)
+                for one in sources(written) if attribute == "srcset" else [written]:
+                    if (url := joined(self.base, one)) is not None:
+                        yield node, url
+
+    @functools.cached_property
+    def refresh(self) -> tuple[LexborNode, httpx2.URL] | None:
+        """The address that it sends browsers on to, by itself. For those without scripts does not count."""
+        for node in self.all("meta[http-equiv=refresh i]"):
+            match = REFRESH.match(said(node, "content"))
+            if match and not (node.parent is not None and node.parent.tag == "noscript"):
+                url = joined(self.base, match[1])
+                return None if url is None or url == self.url else (node, url)
+        return None
 
 
 def said(node: LexborNode, attribute: str) -> str:
     return (node.attributes.get(attribute) or "").strip()
 
 
+def start_tag(node: LexborNode) -> str:
+    some = [(name, value and value[:LONGEST_ELEMENT]) for name, value in list(node.attributes.items())[:8]]
+    written = "".join(f' {name}="{value}"' if value is not None else f" {name}" for name, value in some)
+    return f"<{node.tag}{written}>"
+
+
 def joined(base: httpx2.URL, reference: str) -> httpx2.URL | None:
-    """The http or https address that a link means, without fragment; None: it means none."""
+    """The http or https address that a link means to a browser, without fragment; None: it means none."""
     try:
-        return web_address(str(base.join(reference.strip())))
-    except (Refused, httpx2.InvalidURL, ValueError, UnicodeError):
+        return web_address(ada_url.join_url(str(base), reference))
+    except (Refused, ValueError, UnicodeError):
         return None
 
 
-def base_of(page: Page) -> httpx2.URL:
-    """What the links of a page are relative to."""
-    base = page.first("base[href]")
-    return (joined(page.url, said(base, "href")) if base is not None else None) or page.url
+def sources(srcset: str) -> list[str]:
+    """The addresses of a srcset. Commas separate them, and may be in them."""
+    found: list[str] = []
+    described = False  # until the comma behind "2x"
+    for word in srcset.split():
+        if described:
+            _, comma, word = word.partition(",")
+            described = not comma
+        if word := word.lstrip(","):
+            found.append(word.rstrip(","))
+            described = not word.endswith(",")
+    return found
 
 
 def same_site(one: httpx2.URL, other: httpx2.URL) -> bool:
-    return (one.host, one.port) == (other.host, other.port)
+    """http and https are one site; with and without www. is, too."""
+    return (one.host.removeprefix("www."), one.port) == (other.host.removeprefix("www."), other.port)
 
 
-def fetch_page(fetcher: Fetcher, url: str) -> Page:
+def rules_of(text: str) -> robots.Robots:
+    """What this robots.txt forbids."""
+    return robots.parse(text.encode(), ROBOT)
+
+
+def files_of(reply: Reply) -> list[tuple[str, str]]:
+    """The files that the page loads, and the elements that name them."""
+    wanted: dict[str, str] = {}
+    for node, url in Page([reply]).references(FILES):
+        if len(wanted) < MOST_FILES:
+            wanted.setdefault(str(url), start_tag(node))
+    return list(wanted.items())
+
+
+def names_of(reply: Reply, site: httpx2.URL) -> list[str]:
+    """All that the page names of this site, each once."""
+    page = Page([reply])
+    named = [url for _, url in page.references(LINKED | LOADED)] + ([page.refresh[1]] if page.refresh else [])
+    return list(dict.fromkeys(str(url) for url in named if same_site(url, site)))
+
+
+def fetch_page(fetcher: Fetcher, url: str, files_of: Callable[[Reply], list[tuple[str, str]]]) -> Page:
     """The page, or Refused if it can't be had at all."""
     chain = fetcher.follow(web_address(url), MOST_REDIRECTS)
-    bare = Page(chain)
     home = chain[-1].url.copy_with(raw_path=b"/")
     robots = _if_there(fetcher, home.join("/robots.txt"))
     sitemap = _if_there(fetcher, _sitemap_of(robots, home))
-    return Page(chain, robots, sitemap, _files(fetcher, bare))
+    return Page(chain, robots, sitemap, [_file(fetcher, *file) for file in files_of(chain[-1])])
 
 
 def _sitemap_of(robots: Reply | None, home: httpx2.URL) -> httpx2.URL:
     """As robots.txt names it, or where it usually is."""
     for line in robots.text.splitlines() if robots else ():
         name, _, value = line.partition(":")
-        if name.strip().lower() == "sitemap" and (named := joined(home, value)):
+        if name.strip().lower() == "sitemap" and (named := joined(home, value.strip())):
             return named
     return home.join("/sitemap.xml")
 
 
 def _if_there(fetcher: Fetcher, url: httpx2.URL) -> Reply | None:
-    try:
-        reply = fetcher.follow(url, MOST_REDIRECTS)[-1]
-    except Refused:
-        return None
-    return reply if reply.status == 200 else None
-
-
-def _files(fetcher: Fetcher, page: Page) -> list[File]:
-    base = base_of(page)
-    wanted: dict[httpx2.URL, LexborNode] = {}
-    for selector, attribute in FILES.items():
-        for node in page.all(selector):
-            if (url := joined(base, said(node, attribute))) is not None and len(wanted) < MOST_FILES:
-                wanted.setdefault(url, node)
-    return [_file(fetcher, url, node) for url, node in wanted.items()]
-
-
-def _file(fetcher: Fetcher, url: httpx2.URL, node: LexborNode) -> File:
+    """One that is too large to be read is there, too: without its body."""
     try:
         reply = fetcher.follow(url, MOST_REDIRECTS)[-1]
     except Refused as refused:
-        return File(None, node, refused.code == "TOO_LARGE")
-    return File(reply if reply.status == 200 else None, node)
+        return Reply(url, 200, httpx2.Headers(), b"", LARGEST, 0.0) if refused.code == "TOO_LARGE" else None
+    return reply if reply.status == 200 else None
+
+
+def _file(fetcher: Fetcher, url: str, element: str) -> File:
+    try:
+        reply = fetcher.follow(httpx2.URL(url), MOST_REDIRECTS)[-1]
+    except Refused as refused:
+        return File(None, element, too_large=refused.code == "TOO_LARGE")
+    return File(replace(reply, body=b"") if reply.status == 200 else None, element, len(reply.body))

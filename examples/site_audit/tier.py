@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+import examples.site_audit.checks  # noqa: F401 - they declare themselves
+from examples.crawl.robots import LARGEST as LARGEST_ROBOTS
 from examples.site_audit.check import CHECKS, ON_PAGES, Category, Finding, Outcome, outcome
 from examples.site_audit.page import HTML, Page
 from examples.site_audit.score import category_scores, overall, points
@@ -38,7 +40,7 @@ def static_tier(page: Page) -> Tier:
     facts = {
         "final_url": str(page.url), "readable": readable, "status": page.reply.status, "redirects": len(page.chain) - 1,
         "seconds": round(page.reply.seconds, 3), "bytes": page.reply.sent,
-        "robots": page.robots.text if page.robots is not None else None,
+        "robots": page.robots.text[:LARGEST_ROBOTS] if page.robots is not None else "",
     }  # fmt: skip
     return Tier([outcome(CHECKS[name], ON_PAGES[name](page)) for name in names], facts)
 

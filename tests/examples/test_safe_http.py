@@ -71,6 +71,27 @@ def test_what_is_of_another_kind_is_not_read(fetcher: Fetcher, sites: Sites) -> 
     assert code(fetcher, url) == "TOO_LARGE"
 
 
+UMLAUTS = "<p>Bäckerei “Müller”</p>"
+
+
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [
+        (UMLAUTS.encode(), "text/html"),
+        (UMLAUTS.encode("cp1252"), "text/html"),
+        (UMLAUTS.encode("cp1252"), "text/html; charset=iso-8859-1"),
+        (UMLAUTS.encode("utf-16"), "text/html"),
+        (b"\xfe\xff" + UMLAUTS.encode("utf-16-be"), "text/html; charset=utf-8"),
+        (b"<META CHARSET=windows-1252>" + UMLAUTS.encode("cp1252"), "text/html"),
+        (b"<meta charset='utf-16'>" + UMLAUTS.encode(), "text/html"),
+        (b"<?xml version='1.0' encoding='windows-1252'?>" + UMLAUTS.encode("cp1252"), "application/xhtml+xml"),
+    ],
+)
+def test_a_page_is_decoded_as_browsers_do_it(fetcher: Fetcher, sites: Sites, body: bytes, kind: str) -> None:
+    [reply] = fetcher.follow(httpx2.URL(sites.page("/", body, headers={"Content-Type": kind})), 3)
+    assert reply.text.endswith(UMLAUTS)
+
+
 def test_no_cookie_comes_back(fetcher: Fetcher, sites: Sites) -> None:
     seen: list[str | None] = []
 

@@ -9,9 +9,10 @@ from collections.abc import Iterator
 from selectolax.lexbor import LexborNode
 
 from examples.site_audit.check import DoesNotApply, Found, check
-from examples.site_audit.page import Page, said
+from examples.site_audit.page import XHTML, Page, said
 
 VAGUE = {"click here", "here", "more", "read more", "link", "this", "mehr", "hier", "weiter"}
+NAMED = "img[alt], [aria-label], [aria-labelledby], [title]"
 LABELLED = "input, select, textarea"
 UNLABELLED = {"hidden", "submit", "reset", "button", "image"}  # inputs that need no label
 
@@ -20,6 +21,8 @@ UNLABELLED = {"hidden", "submit", "reset", "button", "image"}  # inputs that nee
 def language(page: Page) -> Iterator[Found]:
     html = page.first("html")
     lang = said(html, "lang") if html is not None else ""
+    if html is not None and not lang and page.reply.kind == XHTML:
+        lang = said(html, "xml:lang")
     if not lang:
         yield Found("serious", "The html element does not say which language the page is in.", html)
     elif not re.fullmatch(r"[A-Za-z]{2,3}(-[A-Za-z0-9]{1,8})*", lang):
@@ -30,7 +33,7 @@ def language(page: Page) -> Iterator[Found]:
 def viewport(page: Page) -> Iterator[Found]:
     meta = page.meta("viewport")
     content = said(meta, "content").lower().replace(" ", "") if meta is not None else ""
-    if "width=" not in content:
+    if "width=" not in content and "initial-scale=" not in content:
         yield Found("serious", "The page has no viewport, so phones show it tiny.", meta)
     scale = re.search(r"maximum-scale=([\d.]{1,8})", content)
     if re.search(r"user-scalable=(no|0)\b", content) or (scale and float(f"0{scale[1].rstrip('.')}") < 2):
@@ -39,7 +42,7 @@ def viewport(page: Page) -> Iterator[Found]:
 
 @check("accessibility", 8, "Pictures have a text", 'It is what blind people get of them; alt="" marks mere decoration.')
 def image_texts(page: Page) -> Iterator[Found]:
-    images = page.all("img, input[type=image], area[href]")
+    images = [one for one in page.all("img, input[type=image], area[href]") if not _hidden(one)]
     if not images:
         raise DoesNotApply
     for image in images:
@@ -49,7 +52,7 @@ def image_texts(page: Page) -> Iterator[Found]:
 
 @check("accessibility", 8, "Form fields have labels", "Without one, nobody who can't see the page knows what to type.")
 def form_labels(page: Page) -> Iterator[Found]:
-    fields = [one for one in page.all(LABELLED) if said(one, "type").lower() not in UNLABELLED]
+    fields = [one for one in page.all(LABELLED) if said(one, "type").lower() not in UNLABELLED and not _hidden(one)]
     if not fields:
         raise DoesNotApply
     labelled = {said(label, "for") for label in page.all("label[for]")}
@@ -61,12 +64,12 @@ def form_labels(page: Page) -> Iterator[Found]:
 
 @check("accessibility", 6, "Links and buttons say what they do", "Screen readers list them without the text around.")
 def link_names(page: Page) -> Iterator[Found]:
-    links = page.all("a[href], button")
+    links = [one for one in page.all("a[href], button") if not _hidden(one)]
     if not links:
         raise DoesNotApply
     for link in links:
         text = " ".join(link.text().split())
-        if not text and not _named(link) and not any(said(image, "alt") for image in link.css("img")):
+        if not text and not _named(link) and not any(_named(one) or said(one, "alt") for one in link.css(NAMED)):
             yield Found("serious", f"This {'link' if link.tag == 'a' else 'button'} has no text.", link)
         elif link.tag == "a" and text.lower().rstrip(" .!»>→") in VAGUE and not said(link, "aria-label"):
             yield Found("minor", f"“{text}” does not say where this link leads.", link)
@@ -101,6 +104,11 @@ def duplicate_ids(page: Page) -> Iterator[Found]:
         if id and counted[id] > 1 and id not in seen:
             seen.add(id)
             yield Found("moderate", f"{counted[id]} elements have the id {id:.60}.", node)
+
+
+def _hidden(node: LexborNode) -> bool:
+    """From everybody, or from those who listen."""
+    return said(node, "aria-hidden").lower() == "true" or "hidden" in node.attributes
 
 
 def _named(node: LexborNode) -> bool:

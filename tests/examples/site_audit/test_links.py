@@ -9,7 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from examples.safe_http import Fetcher
-from examples.site_audit.links import Walk, rules_of
+from examples.site_audit.links import Walk
+from examples.site_audit.page import rules_of
 from holdfast import Holdfast
 from tests.adopt.systems.database import Database
 from tests.examples.site_audit.application import analyze, document
@@ -25,7 +26,7 @@ def fetcher() -> Iterator[Fetcher]:
         yield fetcher
 
 
-def walked(fetcher: Fetcher, sites: Sites, path: str = "/", robots: str | None = None, **limits: float) -> Walk:
+def walked(fetcher: Fetcher, sites: Sites, path: str = "/", robots: str = "", **limits: float) -> Walk:
     walk = Walk(fetcher, sites.url + path, rules_of(robots), **limits)  # type: ignore[arg-type]
     for _ in walk.steps():
         pass
@@ -90,6 +91,32 @@ def test_each_address_is_asked_for_once(fetcher: Fetcher, sites: Sites) -> None:
     assert (gone.found_on, gone.pages, gone.problem) == (f"{sites.url}/a", 1, "answers 404")
 
 
+def test_every_place_is_looked_at_where_a_page_names_another(fetcher: Fetcher, sites: Sites) -> None:
+    """However it is written: as browsers read it."""
+    body = """<HTML><BASE HREF="/b/"><A HREF="a1
+">x</A><a href=" ../a2 ">x</a><a href="\\a3"><map><area href=a4></map><img srcset="s1,1.png 1x,s2.png 2x, s3.png">
+<picture><source srcset=s4></picture><video src=v1 poster=v2><source src=v3><track src=v4></video><audio src=v5>
+<embed src=e1><object data=e2></object><iframe src=e3></iframe><script src=c1></script><link rel=STYLESHEET href=c2>
+<link rel="shortcut icon" href=c3><input type=IMAGE src=c4><meta http-equiv=Refresh content="9; url='r1'">
+<a href="data:text/html,<a href=no>"><a href="?q=ü&amp;r=%C3%BC#part">x</a><a href="#top">x</a><a href="">x</a>"""
+    sites.page("/", body)
+    walk = walked(fetcher, sites)
+    assert broken(walk, sites) == {
+        "/b/a1", "/a2", "/a3", "/b/a4", "/b/s1,1.png", "/b/s2.png", "/b/s3.png", "/b/s4", "/b/v1", "/b/v2", "/b/v3",
+        "/b/v4", "/b/v5", "/b/e1", "/b/e2", "/b/e3", "/b/c1", "/b/c2", "/b/c3", "/b/c4", "/b/r1",
+        "/b/?q=%C3%BC&r=%C3%BC", "/b/",
+    }  # fmt: skip
+
+
+def test_a_page_that_can_not_be_read_is_told(fetcher: Fetcher, sites: Sites) -> None:
+    sites.page("/", '<a href="/huge">x</a><a href="/gone">x</a>')
+    sites.page("/huge", '<a href="/lost">x</a>' + " " * 2_000_000)
+    walk = walked(fetcher, sites)
+    assert broken(walk, sites) == {"/gone"}
+    [finding] = [one for one in walk.tier().outcomes[0].findings if one.severity == "info"]
+    assert finding.text.startswith("1 page not read")
+
+
 def test_what_other_sites_have_is_not_asked_for(fetcher: Fetcher, sites: Sites) -> None:
     with Sites() as other:
         links = f"{other.url}/x mailto:a@b tel:1 javascript:alert(1) data:text/html,x http:// //[ \x00".split(" ")
@@ -100,7 +127,7 @@ def test_what_other_sites_have_is_not_asked_for(fetcher: Fetcher, sites: Sites) 
 
 def test_what_robots_txt_forbids_is_not_asked_for_but_counted(fetcher: Fetcher, sites: Sites) -> None:
     sites.page("/", '<a href="/private/a">x</a><a href="/b">y</a>')
-    walk = walked(fetcher, sites, robots="User-agent: *\nDisallow: /private/")
+    walk = walked(fetcher, sites, robots="User-agent: *\nDisallow: /*/a$")
     assert sorted(sites.requests) == ["/", "/b"]
     assert broken(walk, sites) == {"/b"}
     assert walk.tier().facts["unchecked_links"] == 1
@@ -137,7 +164,7 @@ def test_a_site_without_end_is_left_at_a_limit_that_is_told(fetcher: Fetcher, si
     walk = walked(fetcher, sites, most=50)
     assert (len(walk.links), walk.left) == (50, 51)
     [finding] = [one for one in walk.tier().outcomes[0].findings if one.severity == "info"]
-    assert "51 links were not checked" in finding.text
+    assert "51 links not checked" in finding.text
 
 
 def test_a_slow_site_is_left_when_the_time_is_over(fetcher: Fetcher, sites: Sites) -> None:
@@ -148,7 +175,7 @@ def test_a_slow_site_is_left_when_the_time_is_over(fetcher: Fetcher, sites: Site
 
 def test_a_walk_that_is_given_up_ends_its_requests(fetcher: Fetcher, sites: Sites) -> None:
     sites.page("/", "".join(f'<a href="/{n}">x</a>' for n in range(100)))
-    steps = Walk(fetcher, sites.url + "/", None).steps()
+    steps = Walk(fetcher, sites.url + "/", rules_of("")).steps()
     for _ in range(5):
         next(steps)
     steps.close()  # type: ignore[attr-defined]
