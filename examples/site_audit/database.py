@@ -16,10 +16,17 @@ RECENT = """
     select id, url, status, created_at, completed_at, priority, retry_count, score, error_message
       from audits order by created_at desc limit 30
 """
-# What was found of a site, newest first.
+# A site's audits, newest first.
 HISTORY = """
-    select id, completed_at, score, scores, findings
+    select id, completed_at, score
       from audits where site = ? and status = 'completed' order by completed_at desc limit 50
+"""
+# What was found of the same site before.
+PREVIOUS = """
+    select older.id, older.completed_at, older.score, older.scores, older.findings
+      from audits as this join audits as older
+        on older.site = this.site and older.status = 'completed' and older.completed_at < this.completed_at
+     where this.id = ? order by older.completed_at desc limit 1
 """
 COUNTED = "select status, count(*) as audits from audits group by status"
 # The page's own question about its queue, as it was before: who has not been heard of for five minutes?

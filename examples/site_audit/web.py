@@ -86,19 +86,13 @@ def document(id: str) -> dict[str, Any]:
     if row["status"] == "failed":
         return row
     history = database.rows(hf.settings.url, database.HISTORY, row["site"])
-    older = [other for other in history if other["completed_at"] < _instant(row, history)]
-    previous = older[0] if older else None
+    previous = next(iter(database.rows(hf.settings.url, database.PREVIOUS, row["id"])), None)
     return {
         **row,
-        "history": [{name: other[name] for name in ("id", "completed_at", "score")} for other in reversed(history)],
+        "history": history[::-1],
         "previous": previous and {name: previous[name] for name in ("id", "completed_at", "score", "scores")},
         "compared": previous and compared(row["findings"], previous["findings"]),
     }
-
-
-def _instant(row: dict[str, Any], history: list[dict[str, Any]]) -> str:
-    """When it ended, as the history writes it; for one too old to be in there, before all of that."""
-    return next((str(other["completed_at"]) for other in history if other["id"] == row["id"]), "")
 
 
 def _job(id: str) -> dict[str, Any]:

@@ -2,15 +2,34 @@ import { element, historyChart, ring, severityChip } from "./parts.js";
 
 const $ = (id) => document.getElementById(id);
 const CATEGORIES = { performance: "Performance", seo: "Search", accessibility: "Accessibility", security: "Security" };
+const MOST_AT_ONCE = 3; // findings of one kind that are not folded away
 const PARTS = ["progress", "error", "result", "home"];
 const interval = () => Number(document.documentElement.dataset.interval ?? 1000); // tests are in a hurry
 
+let shown = 0; // which page: what still comes for one that was left is dropped
+
 async function fetched(path, options) {
   const answer = await fetch(path, options);
-  const document = await answer.json();
-  if (!answer.ok) throw new Error(document.error);
+  const document = await answer.json().catch(() => ({ error: `The server answers ${answer.status}.` }));
+  if (!answer.ok) throw Object.assign(new Error(document.error), { final: answer.status < 500 });
   return document;
 }
+
+/** What the server says, however long it is away; null if this page was left meanwhile. */
+async function awaited(path, page, away) {
+  for (;;) {
+    const document = await fetched(path).catch((error) => {
+      if (error.final) throw error;
+      if (page === shown) away();
+    });
+    if (page !== shown) return null;
+    if (document) return document;
+    await pause(interval());
+    if (page !== shown) return null;
+  }
+}
+
+const pause = (milliseconds) => new Promise((go) => setTimeout(go, milliseconds));
 
 function only(...ids) {
   for (const part of PARTS) $(part).hidden = !ids.includes(part);
@@ -18,28 +37,32 @@ function only(...ids) {
 
 // -- one audit --------------------------------------------------------------------------------------------------------
 
-async function follow(id) {
+async function follow(id, page) {
   for (;;) {
-    const audit = await fetched(`/api/audits/${id}`);
-    $("url").value = audit.url;
+    const audit = await awaited(`/api/audits/${id}`, page, () => told("The server can't be reached. Trying again…"));
+    if (audit === null) return;
+    if ($("url").value !== audit.url && document.activeElement !== $("url")) $("url").value = audit.url;
     if (audit.status === "completed") return result(audit);
     if (audit.status === "failed") return failure("The audit failed.", audit.error_message, audit.error_code);
     progress(audit);
-    await new Promise((go) => setTimeout(go, interval()));
+    await pause(interval());
   }
+}
+
+function told(state) {
+  if ($("state").textContent !== state) $("state").textContent = state; // else it is read aloud again
+  only("progress");
 }
 
 function progress({ status, job }) {
   const waits = job.attempt ? "Trying again soon…" : "Waiting for a worker…";
-  const state = status === "pending" ? waits : `${job.note ?? "Beginning"}…`;
-  if ($("state").textContent !== state) $("state").textContent = state; // else it is read aloud again
+  told(status === "pending" ? waits : `${job.note ?? "Beginning"}…`);
   const counted = status === "processing" && job.total > 1;
   if (counted) Object.assign($("bar"), { max: job.total, value: job.done ?? 0 });
   else $("bar").removeAttribute("value");
   const attempt = job.attempt > 1 ? `attempt ${job.attempt} of ${job.max_attempts}` : "";
   const links = counted ? `${(job.done ?? 0).toLocaleString()} of ${job.total.toLocaleString()} links` : "";
   $("detail").textContent = [links, attempt, status === "pending" && job.error].filter(Boolean).join(" · ");
-  only("progress");
 }
 
 function failure(title, message, code = "") {
@@ -130,15 +153,26 @@ function changes({ compared, previous }) {
 function findings(found, checks) {
   const about = Object.fromEntries(checks.map((check) => [check.check, check]));
   if (!found.length) return element("p", {}, "Nothing is wrong.");
-  return element("ul", { className: "findings" }, found.map((one) => element("li", {}, [
-    severityChip(one.severity),
-    element("div", {}, [
-      element("strong", {}, one.text),
-      one.element ? element("code", {}, one.element) : "",
-      element("p", { className: "soft" }, `${CATEGORIES[one.category]} · ${about[one.check].why}`),
-    ]),
-  ])));
+  const groups = Object.values(Object.groupBy(found, (one) => `${one.check} ${one.severity}`));
+  return element("ul", { className: "findings" }, groups.map((group) => {
+    const most = group.length > MOST_AT_ONCE + 1 ? MOST_AT_ONCE : group.length;
+    const [{ check, severity, category }, more] = [group[0], group.slice(most)];
+    return element("li", {}, [
+      severityChip(severity),
+      element("div", {}, [
+        ...texts(group.slice(0, most)),
+        more.length ? element("details", {}, [element("summary", {}, `${more.length} more`), ...texts(more)]) : "",
+        element("p", { className: "soft" }, `${CATEGORIES[category]} · ${about[check].why}`),
+      ]),
+    ]);
+  }));
 }
+
+/** What was found of one kind. The same text stands once above all of its elements. */
+const texts = (group) => Object.entries(Object.groupBy(group, (one) => one.text)).flatMap(([text, same]) => [
+  element("strong", {}, text),
+  ...same.filter((one) => one.element).map((one) => element("code", {}, one.element)),
+]);
 
 const definitions = (pairs) => element("dl", {}, Object.entries(pairs).filter(([, value]) => value).flatMap(
   ([name, value]) => [element("dt", {}, name), element("dd", {}, value)]));
@@ -154,8 +188,17 @@ const weights = (checks) => element("table", {}, [
 
 // -- all audits -------------------------------------------------------------------------------------------------------
 
-async function home() {
-  const { audits, queue, errors } = await fetched("/api/audits");
+async function home(page) {
+  for (let before = "";;) {
+    const recent = await awaited("/api/audits", page, () => $("home").hidden && told("The server can't be reached. Trying again…"));
+    if (recent === null) return;
+    if (before !== JSON.stringify(recent)) overview(recent); // what somebody reads stays as it is
+    before = JSON.stringify(recent);
+    await pause(5 * interval());
+  }
+}
+
+function overview({ audits, queue, errors }) {
   $("home").replaceChildren(
     element("section", { className: "card queue" }, Object.entries({
       Waiting: queue.pending, "At work": queue.processing, Done: queue.completed, Failed: queue.failed,
@@ -174,17 +217,17 @@ async function home() {
     element("p", { className: "links" }, element("a", { href: "/jobs/" }, "The dashboard of the queue, for operators")),
   );
   only("home");
-  setTimeout(() => $("home").hidden || home().catch(() => {}), 5 * interval());
 }
 
 // -- the page ---------------------------------------------------------------------------------------------------------
 
 async function show() {
+  const page = ++shown;
   const [, id] = location.pathname.match(/^\/audits\/([^/]+)$/) ?? [];
   try {
-    await (id ? follow(id) : home());
+    await (id ? follow(id, page) : home(page));
   } catch (error) {
-    failure("That did not work.", error.message);
+    if (page === shown) failure("That did not work.", error.message);
   }
 }
 
@@ -196,9 +239,9 @@ $("form").addEventListener("submit", async (event) => {
     const body = JSON.stringify({ url: $("url").value.trim() });
     const { id } = await fetched("/api/audits", { method: "POST", headers: { "Content-Type": "application/json" }, body });
     history.pushState(null, "", `/audits/${id}`);
-    button.disabled = false;
-    await show();
+    show();
   } catch (error) {
+    shown++;
     failure("That did not work.", error.message);
   } finally {
     button.disabled = false;

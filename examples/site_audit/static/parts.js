@@ -38,7 +38,10 @@ export function historyChart(history, current) {
   const [width, height, left, bottom] = [640, 200, 48, 26];
   const x = (n) => left + 12 + (n * (width - left - 24)) / Math.max(1, history.length - 1);
   const y = (score) => 10 + ((100 - score) * (height - bottom - 14)) / 100;
-  const day = (audit) => new Date(audit.completed_at).toLocaleDateString();
+  const [first, last] = [history[0], history.at(-1)].map((audit) => new Date(audit.completed_at).toLocaleDateString());
+  const day = (audit) => first === last
+    ? new Date(audit.completed_at).toLocaleTimeString([], { hour: "numeric", minute: "2-digit" })
+    : new Date(audit.completed_at).toLocaleDateString();
   const scores = history.map((audit) => audit.score);
   return drawn("svg", {
     class: "chart", viewBox: `0 0 ${width} ${height}`, role: "group",

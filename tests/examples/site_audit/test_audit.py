@@ -103,6 +103,21 @@ def test_an_audit_is_compared_with_the_one_before_of_the_same_site(hf: Holdfast,
     assert document(ask, first)["previous"] is None, "what came later is not before"
 
 
+def test_one_that_is_too_old_for_the_chart_is_compared_all_the_same(
+    hf: Holdfast, ask: Ask, sql: Database, sites: Sites
+) -> None:
+    address = sites.bad("/")
+    first, second = analyze(ask, address), analyze(ask, address)
+    hf.drain()
+    sql.changed("""
+        with recursive n (n) as (select 1 union all select n + 1 from n where n < 60)
+        insert into audits (url, status, site, score, scores, findings, completed_at)
+        select url, 'completed', site, 50, scores, findings, {later} from audits cross join n where id = :id
+    """.replace("{later}", "'2100-01-01'"), id=second)  # fmt: skip
+    found = document(ask, second)
+    assert (found["previous"]["id"], len(found["history"])) == (first, 50)
+
+
 def test_an_unknown_audit_is_not_there(ask: Ask) -> None:
     for path in ("/api/audits/none", "/api/audits/none/broken-links"):
         answer = ask.get(path)
