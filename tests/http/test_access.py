@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.routing import Route as StarletteRoute
 
@@ -257,6 +258,17 @@ def test_a_rule_that_fails_opens_nothing(tasked: Holdfast) -> None:
     refused = Ask(tasked.asgi(broken, open="admin")).get(f"/v1/jobs/{job.id}")
     assert refused.status_code == 500
     assert "c4n4ry" not in refused.text
+
+
+@pytest.mark.parametrize(("status", "code"), [(401, "HF1501"), (403, "HF1502"), (303, "HF1502")])
+@pytest.mark.parametrize("path", ["/v1/jobs", "/jobs"])
+def test_the_rule_may_refuse_in_words_of_its_own(tasked: Holdfast, path: str, status: int, code: str) -> None:
+    def strict(request: Request) -> Access | None:
+        raise HTTPException(status, "sign in first", headers={"Location": "/login"})
+
+    refused = Ask(tasked.asgi(strict)).get(path)
+    assert (refused.status_code, refused.headers["location"]) == (status, "/login")
+    assert (refused.json()["detail"], refused.json()["code"]) == ("sign in first", code)
 
 
 def test_who_the_rule_does_not_know_has_the_role_of_everyone(tasked: Holdfast) -> None:

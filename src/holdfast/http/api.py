@@ -58,7 +58,7 @@ def api(app: Holdfast, gate: Gate, *, runs_jobs: bool, offers: Sequence[Offer] =
         yield
         await asyncio.to_thread(app.close)
 
-    handlers = {HTTPException: _unrouted, Exception: _failed}
+    handlers = {HTTPException: _refused, Exception: _failed}
     application = Starlette(routes=made, exception_handlers=handlers, lifespan=lifespan)
     application.router.redirect_slashes = False  # to a place made from the Host header, before anybody has checked it
     return application
@@ -115,10 +115,13 @@ async def _script(request: Request) -> Response:
     return Response(SCRIPT.read_bytes(), headers=kept, media_type="text/javascript")
 
 
-async def _unrouted(request: Request, error: Exception) -> Response:
+async def _refused(request: Request, error: Exception) -> Response:
+    """There is no such route; or the application's own rule says so."""
     assert isinstance(error, HTTPException)
-    detail = f"there is no such route here: {request.method} {request.url.path:.200}"
-    answer = answer_to(RequestRefused(detail, status=error.status_code, number="HF1510"))
+    detail, number = f"there is no such route here: {request.method} {request.url.path:.200}", "HF1510"
+    if error.status_code not in (404, 405):
+        detail, number = error.detail, "HF1501" if error.status_code == 401 else "HF1502"
+    answer = answer_to(RequestRefused(detail, status=error.status_code, number=number))
     answer.headers.update(error.headers or {})
     return answer
 
