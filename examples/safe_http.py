@@ -110,9 +110,9 @@ def web_address(text: str) -> httpx2.URL:
     try:
         url = httpx2.URL(text)
     except httpx2.InvalidURL as error:
-        raise Refused("ADDRESS", f"{text!r:.200} is no address: {error}") from None
+        raise Refused("ADDRESS", f"{text!r:.200} is not an address: {error}") from None
     if url.scheme not in ("http", "https") or not url.host or not 0 < (80 if url.port is None else url.port) < 65536:
-        raise Refused("ADDRESS", f"{text!r:.200} is no http or https address")
+        raise Refused("ADDRESS", f"{text!r:.200} is not an http or https address")
     if url.userinfo:
         raise Refused("ADDRESS", "an address with a user name or password in it is not fetched")
     return url.copy_with(fragment=None)
@@ -276,7 +276,7 @@ class SafeNetwork(httpcore2.NetworkBackend):
         addresses = _looked_up(host, port, self.left())
         for address in addresses:
             if not self._allow_private and not is_public(address):
-                raise Refused("PRIVATE", f"{host:.200} leads to {address}, which is no public address")
+                raise Refused("PRIVATE", f"{host:.200} leads to {address}, which is not a public address")
         if not addresses:
             raise Refused("NOT_FOUND", f"{host:.200} has no address")
         return addresses[:MOST_ADDRESSES]

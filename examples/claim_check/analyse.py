@@ -21,7 +21,7 @@ class SchemaRefused(Exception):
     code = "SCHEMA_VALIDATION_FAILED"
 
     def __init__(self, refused: ReportRefused, calls: int) -> None:
-        super().__init__(f"{self.code}: the model's report is refused twice, at last in {refused}")
+        super().__init__(f"{self.code}: both reports of the model were refused, the second in {refused}")
         self.line = refused.line
         self.reason = refused.reason
         self.calls = calls

@@ -59,7 +59,7 @@ def analyse(row: Row, model: Model = open_model.injected) -> Analysis:
         page = page_text(row.input_value, allow_private=ALLOW_PRIVATE) if row.input_type == "url" else None
         found = judge(model, Subject(row.input_type, row.input_value, page))
     except SchemaRefused as refused:
-        reason = f"the model's report was refused twice, at last in line {refused.line}: {refused.reason}"
+        reason = f"both reports of the model were refused, the second in line {refused.line}: {refused.reason}"
         raise Fail(reason, code=refused.code) from None
     except (ModelError, PageRefused) as error:
         if error.permanent:

@@ -41,9 +41,9 @@ def read(body: Any) -> Input:
         raise InputRefused(f"send exactly one of {', '.join(FIELDS)}")
     [(name, value)] = given.items()
     if not isinstance(value, str) or not value.strip():
-        raise InputRefused(f"{name} must be a text, and not empty")
+        raise InputRefused(f"{name} must be text, and not empty")
     if re.search("[\x00\ud800-\udfff]", value):
-        raise InputRefused(f"{name} has a character that is none: NUL, or half of a surrogate pair")
+        raise InputRefused(f"{name} is not text: it contains NUL or half of a surrogate pair")
     return of(FIELDS[name], value.strip())
 
 
@@ -52,10 +52,10 @@ def of(type: InputType, value: str) -> Input:
         raise InputRefused(f"there is no input type {type!r}")
     if type == "text":
         if len(value) > LONGEST_TEXT:
-            raise InputRefused(f"the text has {len(value):,} characters, and {LONGEST_TEXT:,} are the most")
+            raise InputRefused(f"the text has {len(value):,} characters, and {LONGEST_TEXT:,} is the most")
         return Input(type, value, " ".join(unicodedata.normalize("NFC", value).casefold().split()))
     if len(value) > LONGEST_URL:
-        raise InputRefused(f"the address has {len(value):,} characters, and {LONGEST_URL:,} are the most")
+        raise InputRefused(f"the address has {len(value):,} characters, and {LONGEST_URL:,} is the most")
     if not urls.is_web_address(value):
-        raise InputRefused("that is no web address: it must begin with http:// or https://")
+        raise InputRefused("that is not a web address: it must begin with http:// or https://")
     return Input(type, value, urls.canonical(value))

@@ -136,19 +136,19 @@ def _sections(lines: list[_Line]) -> list[_Section]:
         raise ReportRefused(1, "the reply is empty")
     magic, *others = lines
     if not TITLE.fullmatch(magic.text):
-        raise ReportRefused(magic.number, f"the report begins with {MAGIC} on a line of its own")
+        raise ReportRefused(magic.number, f"the report must begin with {MAGIC} on a line of its own")
     sections: dict[str, _Section] = {}
     section: _Section | None = None
     for line in others:
         if header := _header(line):
             name, rest = header
             if name in sections and name in KNOWN:
-                raise ReportRefused(line.number, f"{name}: stands here for the second time")
+                raise ReportRefused(line.number, f"{name}: appears a second time")
             section = sections.setdefault(name, _Section(name, line.number, []))
             if rest:
                 section.lines.append(_Line(line.number, rest))
         elif section is None:
-            raise ReportRefused(line.number, f"after {MAGIC} comes a header, such as {SUMMARY}:")
+            raise ReportRefused(line.number, f"{MAGIC} must be followed by a header, such as {SUMMARY}:")
         else:
             section.lines.append(line)
     return list(sections.values())
@@ -164,9 +164,9 @@ def _header(line: _Line) -> tuple[str, str] | None:
         if name == SUMMARY or not rest:
             return name, rest
         if name in KNOWN:
-            raise ReportRefused(line.number, f"{name}: stands alone on its line; what belongs to it comes below")
+            raise ReportRefused(line.number, f"{name}: must be alone on its line, with its content below it")
     elif meant := MEANT_AS_HEADER.match(line.text):
-        raise ReportRefused(line.number, f"a header is written {meant['name']}: and begins its line")
+        raise ReportRefused(line.number, f"a header must be written {meant['name']}: and begin its line")
     return None
 
 
@@ -186,7 +186,7 @@ def _subscores(section: _Section) -> Subscores:
             )
         name = subscore["name"]
         if name in found:
-            raise ReportRefused(line.number, f"{name} stands here for the second time")
+            raise ReportRefused(line.number, f"{name} appears a second time")
         found[name] = _number(line.number, name, subscore["number"])
     for name in Subscores._fields:
         if name not in found:
@@ -217,7 +217,7 @@ def _items(section: _Section | None) -> list[_Line]:
         if section.name in REQUIRED:
             raise ReportRefused(first.number, f"{section.name}: needs at least one item")
         if others:
-            raise ReportRefused(others[0].number, f"{section.name}: is {NONE}, so nothing follows")
+            raise ReportRefused(others[0].number, f"{section.name}: is {NONE}, so nothing may follow")
         return []
     items: list[_Line] = []
     for line in section.lines:
@@ -227,7 +227,7 @@ def _items(section: _Section | None) -> list[_Line]:
             items[-1] = _Line(items[-1].number, f"{items[-1].text} {line.text.strip()}")
         else:
             raise ReportRefused(
-                line.number, f"an item begins with '- ', and its further lines with two spaces: {line.text:.40}"
+                line.number, f"an item must begin with '- ', and its further lines with two spaces: {line.text:.40}"
             )
     return items
 

@@ -38,11 +38,11 @@ def read(shape: str, body: bytes) -> Reply:
     try:
         reply = json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise NoAnswer(f"the reply is no JSON: {error}") from None
+        raise NoAnswer(f"the reply is not JSON: {error}") from None
     try:
         text, sources, cut = (_read_chat if shape == "chat" else _read_responses)(reply)
     except (KeyError, IndexError, TypeError, AttributeError):
-        raise NoAnswer(f"the reply is no answer in the shape {shape}: {excerpt(body)}") from None
+        raise NoAnswer(f"the reply is not an answer in the shape {shape}: {excerpt(body)}") from None
     citations = tuple(citation for source in sources if (citation := _citation(source)))
     return Reply(_storable(text), citations, _storable(reply.get("model")), cut)
 

@@ -71,7 +71,7 @@ def test_an_answer_that_is_no_report_is_asked_for_once_more(model: Model, standi
     assert (judgement.bunk_score, judgement.calls, standin.calls) == (SCORE, 2, 2)
     first, second = standin.requests
     assert question(second).startswith(
-        "STRICT FORMAT. Your last answer was no BUNKD_V1 report: line 1: the report begins"
+        "STRICT FORMAT. Your last answer was not a BUNKD_V1 report: line 1: the report must begin"
     )
     assert question(second).endswith(question(first)), "the material again, and not the answer"
     assert len(second.get("messages") or second["input"]) == 2
@@ -81,7 +81,7 @@ def test_after_two_answers_that_are_no_reports_line_and_reason_are_told(model: M
     with pytest.raises(SchemaRefused) as refused:
         judge(model, text("invalid-always"))
     assert (refused.value.code, refused.value.line, refused.value.calls) == ("SCHEMA_VALIDATION_FAILED", 1, 2)
-    assert refused.value.reason.startswith("the report begins with BUNKD_V1")
+    assert refused.value.reason.startswith("the report must begin with BUNKD_V1")
     assert f"line 1: {refused.value.reason}" in str(refused.value)
     assert standin.calls == 2
 

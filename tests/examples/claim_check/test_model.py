@@ -170,7 +170,7 @@ def test_nobody_there(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_is_no_json_is_not_asked_for_again(model: Model, standin: StandIn) -> None:
     failed = failing(model, "not-json")
     assert (failed.code, failed.permanent, standin.calls) == ("MODEL_BAD_REPLY", False, 1)
-    assert "no JSON" in failed.reason
+    assert "not JSON" in failed.reason
 
 
 def test_a_reply_has_a_largest_size(model: Model, standin: StandIn) -> None:

@@ -159,7 +159,7 @@ def test_a_person_reads_how_it_goes_and_what_comes_of_it(hf: Holdfast, standin: 
     failed = report["failed"]
     assert (failed["shown"], failed["kept"]) == ("error", None)
     assert "SCHEMA_VALIDATION_FAILED" in failed["text"]
-    assert "no web address" in report["refused"]["text"]
+    assert "not a web address" in report["refused"]["text"]
     assert report["reloaded"] == {"shown": "result", "kept": None}
     assert (report["late"]["shown"], report["late"]["kept"]) == ("error", None)
     assert "longer than usual" in report["late"]["text"]

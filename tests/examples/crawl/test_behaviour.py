@@ -418,4 +418,4 @@ def test_private_addresses_are_refused_unless_they_are_allowed(db: Database) -> 
     assert done.pages == set()
     [(state, reason)] = done.ended.values()
     assert state == "dead"
-    assert reason == "PRIVATE: 127.0.0.1 leads to 127.0.0.1, which is no public address"
+    assert reason == "PRIVATE: 127.0.0.1 leads to 127.0.0.1, which is not a public address"
