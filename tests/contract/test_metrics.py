@@ -9,6 +9,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from holdfast.model.drain import drain
+from holdfast.model.filter import Filter
 from holdfast.model.job import COUNTED
 from holdfast.model.metrics import ENDED, Metrics, metrics_of
 from holdfast.model.outcome import Error, Outcome
@@ -190,11 +191,29 @@ def test_a_queue_that_is_worked_off_says_when_it_will_be_empty(store: Store, clo
     assert measured(store).queue_depth["mail"].drain.text == "growing: never at this rate"
 
 
+def test_many_jobs_that_came_at_once_are_soon_no_longer_taken_for_a_stream(store: Store, clock: Clock) -> None:
+    list(store.enqueue_many(new_job(queue="mail") for _ in range(100)))
+    assert measured(store).queue_depth["mail"].drain.text == "growing: never at this rate"
+    for _ in range(5):
+        clock.advance(MINUTE)
+        for held in claim(store, 10, queues=["mail"]).jobs:
+            store.attempts.succeed(ref(held))
+    clock.advance(MINUTE - 1)
+    assert measured(store).queue_depth["mail"].drain.text == "empty in about 5 min"
+
+
+def test_jobs_that_people_cancel_are_no_work_that_goes_on(store: Store) -> None:
+    a_queued_job(store, queue="mail")
+    list(store.enqueue_many(new_job(queue="mail", task="wrong") for _ in range(30)))
+    store.operator.bulk("cancel", Filter(tasks=("wrong",)))
+    assert measured(store).queue_depth["mail"].drain.text == "growing: never at this rate"
+
+
 def test_of_more_jobs_than_are_counted_it_says_that_it_takes_longer(store: Store, clock: Clock) -> None:
     list(store.enqueue_many(new_job(queue="mail") for _ in range(COUNTED + 1000)))
     clock.advance(11 * MINUTE)
     store.exchange([Outcome("succeed", held.id, held.fence) for held in claim(store, 990, queues=["mail"]).jobs], None)
-    assert measured(store).queue_depth["mail"].drain.text == "empty in more than 101 min"
+    assert measured(store).queue_depth["mail"].drain.text == "empty in more than 30 min"
 
 
 def test_counters_of_outcomes_are_there_before_the_first_one(store: Store) -> None:

@@ -7,9 +7,9 @@ from holdfast.model.record import Record
 
 
 class Drain(Record, frozen=True):
-    """When the due jobs of a queue will be done, if it goes on as in the last ten minutes, in seconds and in words.
-    None: never, at this rate. If more jobs are due than are counted, it takes longer, and the words say so. `came`,
-    `ended`: jobs a minute that were enqueued, and that finished."""
+    """When the due jobs of a queue will be done, if it goes on as in the last three minutes (ten if fewer than ten jobs
+    finished in three), in seconds and in words. None: never, at this rate. If more jobs are due than are counted, it
+    takes longer, and the words say so. `came`, `ended`: jobs a minute that were enqueued, and that workers finished."""
 
     seconds: float | None
     text: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -17,6 +17,8 @@ from holdfast.model.record import Record
 from holdfast.model.rollups import Count, histogram, percentile
 
 WINDOW = timedelta(minutes=10)  # that rates and percentiles are about
+# What drains are about, if so many jobs finished in it: many that came at once are soon no longer taken for a stream.
+LATELY, ENOUGH = timedelta(minutes=3), 10
 ENDED = ("succeeded", "failed", "cancelled")
 MOST_LABELS = 50  # values of one label; what is rarer is counted under OTHER
 OTHER = "other"
@@ -39,22 +41,41 @@ class Measured(msgspec.Struct, frozen=True):
         return max(1.0, (self.at - self.since).total_seconds() / 60)
 
 
-def drains(depths: Iterable[Depth], recent: Sequence[Count], minutes: float) -> dict[str, Drain]:
-    """By queue. `recent`: what happened in so many minutes."""
+def drains(depths: Iterable[Depth], recent: Sequence[Count], since: datetime, now: datetime) -> dict[str, Drain]:
+    """By queue. `recent`: what happened in the minutes since `since`."""
     due: Counter[str] = Counter()
     more: set[str] = set()  # than were counted
     for depth in depths:
         due[depth.queue] += depth.due
         if depth.due > COUNTED:
             more.add(depth.queue)
-    came, ended = Counter[str](), Counter[str]()
-    for count in recent:
-        came[count.queue] += count.n if count.what == "enqueued" else 0
-        ended[count.queue] += count.n if count.what in ENDED else 0
-    return {
-        queue: drain(jobs, came[queue] / minutes, ended[queue] / minutes, more=queue in more)
-        for queue, jobs in due.items()
-    }
+    lately = max(since, now.replace(second=0, microsecond=0) - LATELY)
+    all_flow = _flow(recent)
+    late_flow = _flow(count for count in recent if count.at is not None and count.at >= lately)
+    found = {}
+    for queue, jobs in due.items():
+        enough = late_flow.ended[queue] >= ENOUGH
+        flow, began = (late_flow, lately) if enough else (all_flow, since)
+        minutes = max(1.0, (now - began).total_seconds() / 60)
+        found[queue] = drain(jobs, flow.came[queue] / minutes, flow.ended[queue] / minutes, more=queue in more)
+    return found
+
+
+class _Flow(NamedTuple):
+    """By queue, how many jobs came and how many workers finished."""
+
+    came: Counter[str]
+    ended: Counter[str]
+
+
+def _flow(counts: Iterable[Count]) -> _Flow:
+    flow = _Flow(Counter(), Counter())
+    for count in counts:
+        if count.what in ("enqueued", "restarted"):
+            flow.came[count.queue] += count.n
+        elif count.what in ("succeeded", "failed") or (count.what, count.detail) == ("cancelled", "running"):
+            flow.ended[count.queue] += count.n
+    return flow
 
 
 # The figures.
@@ -143,7 +164,7 @@ def metrics_of(measured: Measured) -> Metrics:
 
 
 def depths_by_queue(measured: Measured) -> dict[str, QueueDepth]:
-    emptied = drains(measured.depths, measured.recent, measured.minutes)
+    emptied = drains(measured.depths, measured.recent, measured.since, measured.at)
     found = {}
     for queue in sorted(emptied):
         own = [depth for depth in measured.depths if depth.queue == queue]

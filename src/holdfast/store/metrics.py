@@ -31,7 +31,7 @@ def drains_of(store: Store, depths: Sequence[Depth]) -> dict[str, Drain]:
     """When each queue will be empty, if it goes on as in the last minutes."""
     now = store.reads.now()
     since, recent = _recent(store, now)
-    return drains(depths, recent, (now - since) / MINUTE)
+    return drains(depths, recent, since, now)
 
 
 def standing(store: Store) -> list[Alert]:

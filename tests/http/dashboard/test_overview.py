@@ -118,7 +118,7 @@ def test_an_alert_is_named_while_it_stands(
     begun = tasked.store.alerts.begin(judged.Finding(name, subject, "this is too much", 7.0))
     assert begun is not None
     text, link = finding(viewing.at("/"), f"alert-{begun.id}")
-    assert f"Alert: this is too much; {begun.advice}. It stands since" in text
+    assert f"Alert: this is too much; {begun.advice}." in text
     assert link == to
     assert viewing.at("/" + link).status == 200
     [standing] = tasked.store.alerts.standing()
