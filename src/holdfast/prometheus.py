@@ -16,12 +16,14 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from holdfast.model.alerts import ADVICE
+from holdfast.model.drain import EMPTY
 from holdfast.model.health import health_of
 from holdfast.model.metrics import (
     ENDED,
     OTHER,
     WINDOW,
     Measured,
+    QueueDepth,
     attempts,
     bounded,
     by,
@@ -32,6 +34,7 @@ from holdfast.model.metrics import (
 from holdfast.model.rollups import BOUNDS, INFINITE, Count
 
 MEDIA_TYPE = CONTENT_TYPE_LATEST
+NO_JOBS = QueueDepth(0, 0, None, EMPTY)
 MOST_PLACES = 200  # pairs of queue and task; the rest is counted under OTHER
 
 Place = tuple[str, str]
@@ -60,7 +63,7 @@ def families(measured: Measured) -> Iterator[Metric]:
 
 
 def _queues(measured: Measured) -> Iterator[Metric]:
-    depths = depths_by_queue(measured)
+    depths = dict.fromkeys(sorted(by(measured.totals, "queue", "enqueued")), NO_JOBS) | depths_by_queue(measured)
     kept = set(bounded(Counter({queue: one.queued + 1 for queue, one in depths.items()}), MOST_PLACES))
     queued, due, age, left = (
         GaugeMetricFamily(name, text, labels=["queue"])
@@ -74,7 +77,7 @@ def _queues(measured: Measured) -> Iterator[Metric]:
             ),
         )
     )
-    for queue, one in depths.items():
+    for queue, one in sorted(depths.items()):
         if queue in kept:
             queued.add_metric([queue], one.queued)
             due.add_metric([queue], one.due)
@@ -83,9 +86,10 @@ def _queues(measured: Measured) -> Iterator[Metric]:
     yield from (queued, due, age, left)
     metrics = metrics_of(measured)
     minutes = f"{WINDOW.total_seconds() / 60:g} minutes"
-    rates = bounded_rates(metrics.processing_rate, kept), bounded_rates(metrics.retry_rate, kept)
-    yield _gauge("holdfast_processing_rate", f"Jobs finished a minute, in the last {minutes}", "queue", rates[0])
-    yield _gauge("holdfast_retry_rate", f"Retries per attempt started, in the last {minutes}", "queue", rates[1])
+    finished = {queue: metrics.processing_rate.get(queue, 0.0) for queue in sorted(depths) if queue in kept}
+    retried = {queue: rate for queue, rate in metrics.retry_rate.items() if queue in kept}
+    yield _gauge("holdfast_processing_rate", f"Jobs finished a minute, in the last {minutes}", "queue", finished)
+    yield _gauge("holdfast_retry_rate", f"Retries per attempt started, in the last {minutes}", "queue", retried)
     yield _gauge(
         "holdfast_pending_items", "Items of work that checkpoints count as pending", "jobs",
         {"running": metrics.total_pending.running, "unfinished": metrics.total_pending.unfinished},
@@ -143,10 +147,6 @@ def _polls(measured: Measured) -> Iterator[Metric]:
 def _alerts(measured: Measured) -> dict[str, int]:
     standing = Counter(alert.name for alert in measured.alerts)
     return {name: standing[name] for name in ADVICE}
-
-
-def bounded_rates(rates: dict[str, float], kept: set[str]) -> dict[str, float]:
-    return {queue: rate for queue, rate in rates.items() if queue in kept}
 
 
 def bounded_places(counts: Iterable[Count]) -> set[Place]:

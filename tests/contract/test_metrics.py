@@ -216,6 +216,17 @@ def test_of_more_jobs_than_are_counted_it_says_that_it_takes_longer(store: Store
     assert measured(store).queue_depth["mail"].drain.text == "empty in more than 30 min"
 
 
+def test_a_queue_whose_jobs_are_all_done_is_still_there(store: Store, clock: Clock) -> None:
+    """A series that vanishes looks like one that nobody can tell."""
+    held = a_running_job(store, queue="mail")
+    store.attempts.succeed(ref(held))
+    clock.advance(HOUR)
+    read = samples(store)
+    for name in ("queue_depth", "queue_due", "oldest_runnable_age_seconds", "drain_seconds", "processing_rate"):
+        assert read[f"holdfast_{name}{{queue=mail}}"] == 0.0
+    assert measured(store).queue_depth == {}
+
+
 def test_counters_of_outcomes_are_there_before_the_first_one(store: Store) -> None:
     """From one that appears with its first failures, Prometheus could tell no increase."""
     a_queued_job(store, queue="mail")
