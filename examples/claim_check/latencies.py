@@ -43,10 +43,10 @@ class Way:
 
 
 WAYS = [
-    Way("a worker that is told (LISTEN), preset claim-check", "under 1", 60, 3.0, {}),
-    Way("a worker that polls each 1.5 s", "1.5", 60, 3.0, {"HOLDFAST_LISTEN": "0"}),
-    Way("a cron job, each 30 s", "15", 24, 7.5, tick=30.0),
-    Way("a cron job, each minute", "30, at most 60", 14, 15.0, tick=60.0),
+    Way("a worker that is notified (LISTEN), preset claim-check", "under 1", 60, 3.0, {}),
+    Way("a worker that polls every 1.5 s", "1.5", 60, 3.0, {"HOLDFAST_LISTEN": "0"}),
+    Way("a cron job, every 30 s", "15", 24, 7.5, tick=30.0),
+    Way("a cron job, every minute", "30, at most 60", 14, 15.0, tick=60.0),
 ]
 
 
