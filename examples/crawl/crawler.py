@@ -135,7 +135,7 @@ class Crawler:
                 self._frontier.failed(todo, why, None)
                 self._frontier.give_up(host, f"robots.txt can't be read: {why}")
             return
-        if not found.allows(_target(todo.address)):
+        if not found.allows(todo.address.target):
             with self._frontier.transaction():
                 self._frontier.skip(todo, "robots.txt forbids it")
             return
@@ -182,7 +182,7 @@ class Crawler:
                 todo, FetchFailed("REDIRECT", f"it redirects to no address: {error}", again=False), None
             )
             return
-        if target.url == todo.address.url:
+        if target.asked == todo.address.asked:
             why = "to itself"
         elif todo.hops >= MOST_REDIRECTS:
             why = f"more than {MOST_REDIRECTS} times in a row"
@@ -295,10 +295,6 @@ def _read(todo: Todo, answer: Reply) -> parse.Page | sitemaps.Sitemap | str:
     if parse.header_asks_nofollow(answer.headers):
         return parse.Page(page.title, page.links, nofollow=True)
     return page
-
-
-def _target(address: Address) -> str:
-    return f"{address.path}{'?' * bool(address.query)}{address.query}"
 
 
 def _may_be_html(headers: httpx2.Headers) -> bool:

@@ -81,7 +81,7 @@ class Client:
         return await self._get(self._robots, address, lambda headers: True, {})
 
     async def _get(self, fetcher: Fetcher, address: Address, wanted: Wanted, headers: dict[str, str]) -> Reply:
-        get = partial(fetcher.get, web_address(address.url), body=wanted, **headers)
+        get = partial(fetcher.get, web_address(address.asked), body=wanted, **headers)
         try:
             answer = await asyncio.get_running_loop().run_in_executor(self._threads, get)
         except Refused as refused:

@@ -111,7 +111,7 @@ class Frontier:
         """The next address of this host, the seconds until there is one, or None: it has none left."""
         row = self._db.row(
             """
-            select id, url, kind, depth, hops, chain, tries from crawl_urls
+            select id, coalesce(asked, url) as url, kind, depth, hops, chain, tries from crawl_urls
              where crawl_id = :crawl and host = :host and state = 'todo' and not_before <= {epoch}
              order by depth, id limit 1
             """,
@@ -191,12 +191,15 @@ class Frontier:
         self._ended(todo, "done")
         links = self._db.rows(
             """
-            select l.target from crawl_links l join crawl_pages p on p.url_id = l.page_id
-             where l.page_id = :id and not p.nofollow
+            select coalesce(u.asked, l.target) as url
+              from crawl_pages p
+              join crawl_links l on l.page_id = p.url_id
+              left join crawl_urls u on u.crawl_id = p.crawl_id and u.url = l.target
+             where p.url_id = :before and not p.nofollow
             """,
-            id=todo.id,
+            before=before.url_id,
         )
-        self._follow(todo, [urls.parse(row["target"]) for row in links])
+        self._follow(todo, [urls.parse(row["url"]) for row in links])
 
     def store_sitemap(self, todo: Todo, pages: list[Address], sitemaps: list[Address]) -> None:
         self._ended(todo, "done")
@@ -207,6 +210,11 @@ class Frontier:
 
     def redirect(self, todo: Todo, target: Address) -> None:
         """The target is an address like any other. Where the start page redirects is a start page, too."""
+        if target.url == todo.address.url:  # the host wants its parameters in another order
+            self._db.changed(
+                "update crawl_urls set asked = :asked, hops = hops + 1 where id = :id", id=todo.id, asked=target.asked
+            )
+            return
         self._ended(todo, "redirected", target.url)
         if todo.kind == "page" and todo.depth == 0:
             self._scope.starts.append(target)
@@ -306,6 +314,7 @@ class Frontier:
             why = traps.trap(address, chain)
             row = {
                 "crawl": self._crawl, "url": address.url[: urls.LONGEST], "host": address.origin, "kind": kind,
+                "asked": address.asked[: urls.LONGEST] if address.asked != address.url else None,
                 "depth": depth, "hops": hops, "chain": chain, "found_on": found_on,
                 "state": "skipped" if why else "todo", "reason": why and f"trap: {why}",
             }  # fmt: skip
@@ -317,8 +326,8 @@ class Frontier:
 
 
 ADD = """
-    insert into crawl_urls (crawl_id, url, host, kind, depth, hops, chain, found_on, state, reason)
-    values (:crawl, :url, :host, :kind, :depth, :hops, :chain, :found_on, :state, :reason)
+    insert into crawl_urls (crawl_id, url, asked, host, kind, depth, hops, chain, found_on, state, reason)
+    values (:crawl, :url, :asked, :host, :kind, :depth, :hops, :chain, :found_on, :state, :reason)
     on conflict do nothing
 """
 NO_START = "kind = 'page' and depth = 0 and state in ('dead', 'skipped')"

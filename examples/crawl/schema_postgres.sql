@@ -43,6 +43,7 @@ create table if not exists crawl_urls (
     id bigint generated always as identity primary key,
     crawl_id uuid not null references crawl_jobs (id) on delete cascade,
     url text not null,
+    asked text, -- if its parameters were found in another order
     host text not null,
     kind text not null check (kind in ('page', 'sitemap')),
     state text not null default 'todo' check (state in ('todo', 'done', 'redirected', 'skipped', 'dead')),

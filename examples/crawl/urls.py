@@ -41,7 +41,12 @@ class Address:
     origin: str  # http://host:port
     host: str
     path: str
-    query: str
+    asked: str = field(compare=False)  # the same, its parameters in the order in which they were found: some sites care
+
+    @property
+    def target(self) -> str:
+        """Path and query, as they are asked for."""
+        return self.asked.removeprefix(self.origin)
 
     @property
     def site(self) -> str:
@@ -67,8 +72,11 @@ def parse(text: str, base: str | None = None) -> Address:
         raise NotForUs(f"{text!r:.200} has no host")
     origin = f"{parts.protocol}//{host}{':' * bool(parts.port)}{parts.port}"
     path = ASP_SESSION.sub("", IN_PATH.sub("", escaped(parts.pathname))) or "/"
-    query = "&".join(sorted(filter(_kept, escaped(parts.search.removeprefix("?")).split("&")), key=_name))
-    return Address(f"{origin}{path}{'?' * bool(query)}{query}", origin, host, path, query)
+    query = list(filter(_kept, escaped(parts.search.removeprefix("?")).split("&")))
+    asked, url = (
+        f"{origin}{path}{'?' * bool(query)}{'&'.join(several)}" for several in (query, sorted(query, key=_name))
+    )
+    return Address(url, origin, host, path, asked)
 
 
 def escaped(text: str) -> str:

@@ -322,6 +322,20 @@ def test_a_calendar_without_end_is_left_and_listed(db: Database) -> None:
     assert done.ended == {"/cal?month=101": ("skipped", "trap: a calendar: 101 dates in a row")}
 
 
+def test_a_site_that_wants_its_parameters_in_one_order_gets_them_so(db: Database) -> None:
+    pages: dict[str, Page] = {
+        "/": Reply(page("/list?page=1&id=2", "/list?id=2&page=1", "/other?b=1&a=2"), headers={"ETag": '"1"'}),
+        "/list?page=1&id=2": page(), "/other?b=1&a=2": Reply(status=301, headers={"Location": "/other?a=2&b=1"}),
+        "/other?a=2&b=1": page(), **robots("User-agent: *\nDisallow: /*?id="),
+    }  # fmt: skip
+    with Site(pages) as site:
+        assert crawl(db, site).pages == {"/", "/list?id=2&page=1", "/other?a=2&b=1"}
+        site.pages["/"] = Reply(status=304)
+        again = crawl(db, site)
+    assert again.pages == {"/", "/list?id=2&page=1", "/other?a=2&b=1"}
+    assert again.ended == {}
+
+
 # -- what comes back ---------------------------------------------------------------------------------------------------
 
 

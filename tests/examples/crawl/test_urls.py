@@ -39,6 +39,14 @@ def test_addresses_that_differ_in_it_are_the_same(what: str) -> None:
     assert urls.parse(one) == urls.parse(other)
 
 
+def test_parameters_are_asked_for_in_the_order_in_which_they_were_found() -> None:
+    address = urls.parse("http://site.example/a?page=2&PHPSESSID=x&id=%31#part")
+    assert (address.url, address.asked) == (
+        "http://site.example/a?id=1&page=2", "http://site.example/a?page=2&id=1"
+    )  # fmt: skip
+    assert address.target == "/a?page=2&id=1"
+
+
 @pytest.mark.parametrize(
     ("one", "other"),
     [
