@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -26,6 +26,9 @@ MOST_HOSTS = 100  # that are asked at once
 MOST_REDIRECTS = 10  # in a row
 ROBOTS_REDIRECTS = 5
 ROBOTS_LOOK = 3600.0  # seconds until an attempt looks again whether rules have to be read again
+DOWN = {"UNREACHABLE", "TIMEOUT", "NOT_FOUND", "HTTP_502", "HTTP_503", "HTTP_504"}
+FAILURES = 3  # in a row, after which a site seems to be down
+LONGEST_HOLD = 30.0  # seconds between two requests to one that seems so
 LOOK = 0.1  # seconds between two looks whether to stop
 CHANCE = random.SystemRandom()
 
@@ -62,6 +65,7 @@ class Crawler:
         self._should_stop = should_stop
         self._alive = alive
         self._robots: dict[str, tuple[robots.Robots, float]] = {}  # until when (monotonic)
+        self._failures: Counter[str] = Counter()  # in a row, of a site that does not answer
         self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._later: dict[str, float] = {}  # hosts that want to be left alone for long: until when (monotonic)
 
@@ -149,8 +153,9 @@ class Crawler:
             except FetchFailed as why:
                 with self._frontier.transaction():
                     self._frontier.failed(todo, why, self._again_after(todo, why))
-                    self._hosts.free(todo.address.site, why.after if why.busy else None)
+                    self._hosts.free(todo.address.site, self._hold(todo.address.site, why))
                 return
+            self._failures[todo.address.site] = 0
             self._keep(todo, answer, before)
 
     def _keep(self, todo: Todo, answer: Reply, before: Before | None) -> None:
@@ -216,6 +221,15 @@ class Crawler:
             if self._stopping:
                 raise Stopping
             await asyncio.sleep(min(left, LOOK))
+
+    def _hold(self, site: str, why: FetchFailed) -> float | None:
+        """The seconds for which all of a site is left alone: it asked for that, or it seems to be down."""
+        if why.busy and why.after is not None:
+            return why.after
+        self._failures[site] = self._failures[site] + 1 if why.code in DOWN else 0
+        if self._failures[site] < FAILURES:
+            return None
+        return min(LONGEST_HOLD, self._growing(self._failures[site] - FAILURES))
 
     def _again_after(self, todo: Todo, why: FetchFailed) -> float | None:
         if not why.again or todo.tries + 1 >= self._config.tries:

@@ -108,12 +108,13 @@ class Frontier:
     # -- what is next --------------------------------------------------------------------------------------------------
 
     def next_of(self, host: str) -> Todo | float | None:
-        """The next address of this host, the seconds until there is one, or None: it has none left."""
+        """The next address of this host, the seconds until there is one, or None: it has none left. What failed comes
+        last: when a host is down, each address loses a try, before one of them loses all."""
         row = self._db.row(
             """
             select id, coalesce(asked, url) as url, kind, depth, hops, chain, tries from crawl_urls
              where crawl_id = :crawl and host = :host and state = 'todo' and not_before <= {epoch}
-             order by depth, id limit 1
+             order by tries, depth, id limit 1
             """,
             crawl=self._crawl, host=host,
         )  # fmt: skip

@@ -57,7 +57,7 @@ create table if not exists crawl_urls (
     unique (crawl_id, url)
 );
 
-create index if not exists crawl_urls_todo on crawl_urls (crawl_id, host, depth, id) where state = 'todo';
+create index if not exists crawl_urls_todo on crawl_urls (crawl_id, host, tries, depth, id) where state = 'todo';
 create index if not exists crawl_urls_dead on crawl_urls (crawl_id, url) where state = 'dead';
 
 create table if not exists crawl_pages (

@@ -112,6 +112,21 @@ def test_a_busy_host_is_left_alone_for_as_long_as_it_asks(db: Database) -> None:
     assert site.gaps()[after] >= 1.0, "nothing else was asked meanwhile"
 
 
+def test_while_a_site_is_down_it_is_asked_less_and_no_page_is_given_up(db: Database) -> None:
+    until: list[float] = []
+
+    def down(asked: Asked, number: int) -> Reply | None:
+        if asked.path == "/" or asked.path.endswith(".txt") or asked.path.endswith(".xml"):
+            return None
+        until[:] = until or [asked.at + 2.0]
+        return Reply("x", cut=True) if asked.at < until[0] else None
+
+    pages: dict[str, Page] = {"/": page(*(f"/{n}" for n in range(12))), **{f"/{n}": page() for n in range(12)}}
+    with Site(pages, fault=down) as site:
+        assert crawl(db, site).pages == set(pages)
+        assert sum(asked.at < until[0] for asked in site.asked) < 25
+
+
 def test_a_host_that_wants_to_be_left_alone_for_long_keeps_no_process(db: Database) -> None:
     def busy(asked: Asked, number: int) -> Reply | None:
         return Reply("busy", 429, {"Retry-After": "600"}) if asked.path == "/" else None
