@@ -98,8 +98,9 @@ def test_a_crawl_is_stopped_before_it_begins(hf: Holdfast, db: Database) -> None
 def test_a_frozen_runner_is_ended_and_the_crawl_goes_on(start: Start, db: Database) -> None:
     """SIGSTOP: its process lives and its worker's heartbeats go on. Only progress tells."""
     with Site(row_of_pages(), latency=0.02) as site:
-        job = crawl(site)
-        worker = start("worker", CRAWL_PROGRESS_TIMEOUT="2")
+        # On a busy machine a process may take longer to begin than this: that is no progress, either.
+        job = app.crawls.submit(start_url=f"{site.url}/", delay=0.0, max_retries=1_000)
+        worker = start("worker", CRAWL_PROGRESS_TIMEOUT="4")
         wait_until(lambda: len(stored(db, job)) >= 3, "some pages", timeout=60.0)
         frozen = wait_until(lambda: runner_of(worker.pid), "its runner")
         assert frozen is not None
@@ -108,9 +109,9 @@ def test_a_frozen_runner_is_ended_and_the_crawl_goes_on(start: Start, db: Databa
         wait_until(lambda: heartbeat(db, job) > beat, "a heartbeat of the frozen one", timeout=60.0)
         assert await_word(db, job, "completed", "failed") == "completed", worker.log
     assert set(stored(db, job)) == set(row_of_pages())
-    [first] = [attempt for attempt in job.attempts() if attempt.error_code is not None]
-    assert (str(first.outcome), first.error_code) == ("timed_out", "STALLED")
-    assert re.search(r"STALLED.*2", worker.log)
+    failed = {(str(attempt.outcome), attempt.error_code) for attempt in job.attempts() if attempt.error_code}
+    assert failed == {("timed_out", "STALLED")}
+    assert re.search(r"STALLED.*4", worker.log)
 
 
 def heartbeat(db: Database, job: Job[None]) -> str:
