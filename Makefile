@@ -98,6 +98,11 @@ mutants: $(VENV)/ready ## plant bugs in copies of the code, one at a time: does 
 mutants-chaos: $(VENV)/ready ## plant those that can be seen from outside, and put each under fire: does the campaign see it? (about 40 minutes)
 	$(BIN)/python -m scripts.mutants --campaign
 
+pictures: $(VENV)/ready ## every page of the dashboard in light, dark and at 390 pixels, in build/pictures; the best go into docs/pictures (3 minutes)
+	command -v chromium || command -v google-chrome || ! command -v apt-get || { apt-get update -qq; apt-get install -qq --no-install-recommends chromium; } || true
+	! command -v apt-get || apt-get install -qq --no-install-recommends fonts-inter fonts-jetbrains-mono || true
+	$(BIN)/python -m scripts.pictures.camera
+
 docs: $(VENV)/ready-docs ## the documentation as a site, in site/; broken links fail
 	$(BIN)/python -m scripts.lifecycle
 	$(BIN)/python -m scripts.guarantees
@@ -124,4 +129,4 @@ bench-long: $(VENV)/ready ## also million-row tables, memory and a pinned snapsh
 bench-peers: $(VENV)/ready ## measure other job systems beside ours, in turns: who wins each row (about 20 minutes)
 	$(BIN)/python -m bench.peers
 
-.PHONY: help demo dev examples check lock audit sbom chaos chaos-crawl chaos-stops mutants mutants-chaos docs test test-15 test-16 test-ha test-fast test-pythons bench bench-long bench-peers fuzz
+.PHONY: help demo dev examples pictures check lock audit sbom chaos chaos-crawl chaos-stops mutants mutants-chaos docs test test-15 test-16 test-ha test-browser test-fast test-pythons bench bench-long bench-peers fuzz
