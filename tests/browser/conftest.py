@@ -21,13 +21,14 @@ BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
 WIDE = {"width": 1440, "height": 900}
 NARROW = {"width": 390, "height": 844}
 PATIENCE = 15_000  # milliseconds; only a failing test waits that long
-# What a page must not do: noted from its first moment on, outside of what its own policy allows.
+# What a page must not do: noted from its first moment on, outside of what its own policy allows. What happens on a page
+# that another one follows is told on the console, as violations are.
 WITNESS = """
 window.seen = { violations: [], executed: [] };
 document.addEventListener("securitypolicyviolation", (event) =>
   window.seen.violations.push(`${event.violatedDirective} ${event.blockedURI} ${event.sample}`));
-window.pwned = (what) => window.seen.executed.push(what);
-for (const name of ["alert", "confirm", "prompt"]) window[name] = () => window.seen.executed.push(name);
+window.pwned = (what) => { window.seen.executed.push(what); console.error(`executed: ${what}`); };
+for (const name of ["alert", "confirm", "prompt"]) window[name] = () => window.pwned(name);
 """
 
 
@@ -72,7 +73,8 @@ def a_page(context: BrowserContext, url: str, ready: bool = True) -> Iterator[Pa
     wrong: list[str] = []
 
     def hear(message: ConsoleMessage) -> None:
-        expected = "Failed to load resource" in message.text  # the test asked for something that is refused
+        # The test asked for something that is refused, or more was typed before suggestions were there.
+        expected = "Failed to load resource" in message.text or "AbortError" in message.text
         if message.type == "error" and not expected:
             wrong.append(message.text)
 
