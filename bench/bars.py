@@ -113,6 +113,13 @@ LIMITS = (
         sqlite=200.0,
         postgres=200.0,
     ),
+    at_most(
+        "dashboard",
+        "slowest page of the dashboard over 1m jobs, p95, ms",
+        value("dashboard_ms.p95"),
+        sqlite=200.0,
+        postgres=200.0,
+    ),
     at_most("idle_statements", "idle statements a minute", value("idle_statements_per_minute"), postgres=6.0),
     at_most("import", "time to import Holdfast, ms", value("import_ms"), sqlite=100.0, postgres=100.0),
     at_most("idle_cpu", "idle CPU, %", value("idle_cpu_percent"), sqlite=0.2, postgres=0.2),

@@ -36,6 +36,7 @@ NAMES = {
     "import_ms": "from holdfast import Holdfast, ms",
     **{key: key.replace("_", " ") + ("" if "_ms_" in key or "_to_" in key else ", jobs/s") for key in growth_keys()},
     "adopting": "adopting 1m rows beside other programs that write",
+    "dashboard_ms": "pages of the dashboard over 1m jobs, ms",
     "worker_memory": "worker's memory over 1m jobs",
     "stream_memory": "enqueuer's memory over 1m jobs",
     "pinned_snapshot": "claims while a snapshot is pinned",

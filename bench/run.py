@@ -10,11 +10,13 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from bench.adopted import adopted_drain, adopting, commit_to_start, drain_beside, foreign_insert, leave
 from bench.app import hf
 from bench.bars import Figures, bars, ratios
+from bench.dashboard import dashboard
 from bench.drain import drain, drain_held
 from bench.enqueue import enqueue_bulk, enqueue_one, enqueuers
 from bench.growth import growth
@@ -89,7 +91,7 @@ def _measure_engine(target: Target, sizes: Sizes) -> Figures:
 
 def _long(target: Target, sizes: Sizes, readings: Readings) -> Figures:
     """What takes minutes; null where it isn't asked for."""
-    once: Figures = {"worker_memory": None, "stream_memory": None, "adopting": None}
+    once: Figures = {"worker_memory": None, "stream_memory": None, "adopting": None, "dashboard_ms": None}
     if target.engine == "postgres":
         once["pinned_snapshot"] = None
     if not sizes.long:
@@ -99,6 +101,9 @@ def _long(target: Target, sizes: Sizes, readings: Readings) -> Figures:
     _say(f"{target.engine}: adopting {sizes.crowd:,} rows")
     once["adopting"] = adopting(target, sizes.crowd)
     leave(target)
+    _say(f"{target.engine}: the dashboard over {sizes.crowd:,} jobs")
+    target.fresh()
+    once["dashboard_ms"] = slowest(dashboard(target, sizes))
     _say(f"{target.engine}: memory over {sizes.crowd:,} jobs")
     target.fresh()
     once["stream_memory"] = stream_memory(sizes.crowd)
@@ -110,6 +115,10 @@ def _long(target: Target, sizes: Sizes, readings: Readings) -> Figures:
         target.fresh()
         once["pinned_snapshot"] = pinned_snapshot(target, sizes)
     return once
+
+
+def slowest(pages: dict[str, float]) -> dict[str, float]:
+    return {"p95": max(pages.values()), "median_page_p95": median(pages.values())}
 
 
 def _round(target: Target, sizes: Sizes, readings: Readings) -> None:

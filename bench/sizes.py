@@ -25,7 +25,7 @@ class Sizes:
     @property
     def looks(self) -> int:
         """At each page of the dashboard."""
-        return max(3, min(20, self.jobs // 1000))
+        return max(1, min(20, self.jobs // 1000))
 
     @property
     def requests(self) -> int:
@@ -46,7 +46,7 @@ class Sizes:
     @property
     def isolated(self) -> int:
         """Jobs with a process of their own."""
-        return max(3, min(20, self.jobs // 1000))
+        return max(1, min(20, self.jobs // 1000))
 
     @property
     def pickups(self) -> int:

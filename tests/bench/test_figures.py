@@ -29,7 +29,7 @@ QUICK = {
     "progress_call_ns", "import_ms", "drain_native", "drain_adopted", "drain_beside_adopted", "foreign_insert",
     "adopted_pickup_ms", "over_http",
 }  # fmt: skip
-LONG = {"worker_memory", "stream_memory", "adopting"} | {
+LONG = {"worker_memory", "stream_memory", "adopting", "dashboard_ms"} | {
     f"{figure}_{where}"
     for figure in ("drain", "enqueue_one", "enqueue_bulk", "claim_ms")
     for kind in ("finished", "queued", "both", "unserved")
