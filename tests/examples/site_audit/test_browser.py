@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import time
 
@@ -14,7 +15,9 @@ from examples.site_audit.browser import browser_tier, measured
 from examples.site_audit.proxy import proxy
 from examples.site_audit.tier import Tier
 from holdfast import Holdfast
-from tests.examples.site_audit.application import analyze, document
+from tests.adopt.systems.database import Database
+from tests.examples.processes import Start
+from tests.examples.site_audit.application import analyze, document, inserted, row
 from tests.examples.site_audit.sites import Sites
 from tests.http.asking import Ask
 from tests.waiting import wait_until
@@ -169,6 +172,30 @@ def test_a_page_that_never_ends_does_not_keep_the_worker(sites: Sites) -> None:
     assert "kept the browser busy for more than 8 s" in said.findings[0].text
     assert time.monotonic() - began < 30
     wait_until(lambda: not _browsers_of(url), "the browser to be gone")
+
+
+@needs_browser
+@pytest.mark.parametrize("engine", ["sqlite"])
+def test_a_worker_that_is_killed_while_the_browser_is_at_it_repeats_that_tier_alone(
+    start: Start, sql: Database, url: str, sites: Sites
+) -> None:
+    """And leaves no browser behind."""
+    sites.hold("/slow.png")
+    address = sites.good("/", '<img alt="Bread" srcset="/slow.png">')
+    id = inserted(url, address)
+    worker = start("worker", SITE_AUDIT_BROWSER="chromium")
+    wait_until(lambda: "/slow.png" in sites.requests, "the browser to load the picture", timeout=60)
+    assert _browsers_of(address)
+    worker.send_signal(signal.SIGKILL)
+    worker.wait()
+    wait_until(lambda: not _browsers_of(address), "the browser to be gone")
+    sites.held.set()
+    start("worker", SITE_AUDIT_BROWSER="chromium")
+    wait_until(lambda: row(sql, id)["status"] == "completed", "the audit to be completed", timeout=60)
+    found = row(sql, id)
+    assert found["retry_count"] == 1
+    assert sites.requests.count("/robots.txt") == 1, "the tier of the page is not repeated"
+    assert "Chromium" in str(found["details"])
 
 
 def _browsers_of(url: str) -> list[str]:

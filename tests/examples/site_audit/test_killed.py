@@ -43,6 +43,22 @@ def test_a_killed_worker_repeats_at_most_one_tier(
     assert killed in ("crashed", "lost")
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
+def test_a_worker_that_is_killed_while_it_reads_the_page_repeats_that_tier(
+    start: Start, sql: Database, url: str, sites: Sites
+) -> None:
+    sites.hold("/robots.txt")
+    id = inserted(url, sites.good("/"))
+    worker = start("worker")
+    wait_until(lambda: "/robots.txt" in sites.requests, "it to read the page")
+    worker.send_signal(signal.SIGKILL)
+    worker.wait()
+    sites.held.set()
+    start("worker")
+    assert await_status(sql, id, "completed")["retry_count"] == 1
+    assert sites.requests.count("/robots.txt") == 2
+
+
 def test_a_worker_that_is_stopped_gives_its_audit_back_uncharged(
     start: Start, hf: Holdfast, sql: Database, url: str, sites: Sites
 ) -> None:
