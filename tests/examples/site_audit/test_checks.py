@@ -296,7 +296,7 @@ TOO_MUCH = {
 
 @pytest.mark.parametrize("name", TOO_MUCH)
 def test_a_page_that_keeps_a_parser_busy_is_refused_and_the_next_one_read(name: str) -> None:
-    reader = Reader(longest=1.0, most_memory=400 * 2**20)
+    reader = Reader(longest=0.5, most_memory=400 * 2**20)
     with closing(reader):
         with pytest.raises(Refused, match="TOO_COMPLEX"):
             reader.names(reply(TOO_MUCH[name]), httpx2.URL(HOME))
