@@ -319,6 +319,7 @@ VERBS: dict[str, tuple[str, Act]] = {
     "rollups.fold": (RUN, lambda s, _: s.rollups.fold()),
     "rollups.lost_claims": (RUN, lambda s, _: s.rollups.lost_claims(1)),
     "rollups.forget": (RUN, lambda s, _: s.rollups.forget(10)),
+    "rollups.overdue": (READ, lambda s, _: s.rollups.overdue(60.0)),
     "rollups.counts": (READ, lambda s, _: s.rollups.counts(DUE, LATER, grain="minute")),
     "rollups.series": (READ, lambda s, _: s.rollups.series("minute", 60.0, DUE, by_queue=True)),
     "rollups.totals": (READ, lambda s, _: s.rollups.totals()),
