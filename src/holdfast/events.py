@@ -44,7 +44,7 @@ VERBS: dict[str, str] = {
 
 # event -> level and text. Some systems match "Recovering stale job" and "failed permanently" word for word.
 TEXTS: dict[str, tuple[int, str]] = {
-    "worker_started": (logging.INFO, "worker {worker} started: {tasks} on {queues}, {slots}"),
+    "worker_started": (logging.INFO, "worker {worker} started: {tasks} on {queues}, {slots} slots"),
     "unserved": (logging.WARNING, "{many} due jobs (task {task}, queue {queue}) can't run: {because}"),
     # A warning, as workers log no less by default: the log of one that has stopped must say why.
     "stop_requested": (logging.WARNING, "worker {worker} was asked to stop by {by}: {reason}"),
@@ -337,5 +337,5 @@ def singular(text: str) -> str:
     return re.sub(_ONE, lambda found: f"1 {found[1]}{_VERBS.get(found[2] or '', '')}", text)
 
 
-_ONE = r"(?<![\w.,-])1 ((?:due |old finished )?(?:job|outcome|lease|event))s\b( were\b| are\b| wait\b)?"
+_ONE = r"(?<![\w.,-])1 ((?:due |old finished )?(?:job|outcome|lease|event|slot))s\b( were\b| are\b| wait\b)?"
 _VERBS = {" were": " was", " are": " is", " wait": " waits"}

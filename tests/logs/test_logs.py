@@ -213,6 +213,7 @@ def test_our_own_lines_carry_the_event_and_its_fields(app: Holdfast, lines: Line
         logging.getLogger("holdfast").setLevel(logging.NOTSET)
     found = {line["event"]: line for line in lines.objects()}
     assert {"worker_started", "claimed", "errored", "worker_stopped"} <= found.keys()
+    assert re.search(r" on all queues, \d+ slots$", found["worker_started"]["message"])
     assert (found["errored"]["job_id"], found["errored"]["error"]) == (job.id, "ValueError: password=***")
     assert found["errored"]["message"].endswith("; no attempts are left")
     assert "failed" not in found, "the line of its last attempt has said so"

@@ -305,10 +305,9 @@ class Worker:
         self._heartbeat.start()
         self.watchdog.start()
         self._settler.start()
-        slots = " + ".join(f"{one.runner.slots} {type(one.runner).__name__}" for one in self.desk.slots)
         events.emit(
             "worker_started", worker=self.id, tasks=", ".join(sorted(self.tasks)),
-            queues=", ".join(self._queues) if self._queues else "all queues", slots=slots,
+            queues=", ".join(self._queues) if self._queues else "all queues", slots=self.slots,
         )  # fmt: skip
         return True
 
