@@ -176,13 +176,15 @@ def test_triggers_of_the_users_own_find_nothing_where_everybody_may_create_it(st
     side.sql("revoke create on schema {s} from public")
 
 
-def test_who_writes_to_a_table_with_a_renamed_column_does_not_fail(store: Store, side: Side) -> None:
+@pytest.mark.parametrize("column", ["status", "worker_id", "run_at"])
+def test_who_writes_to_a_table_with_a_renamed_column_does_not_fail(store: Store, side: Side, column: str) -> None:
     adopt(store, side, "('a', 'pending')")
-    side.sql("alter table {s}.audits rename column status to state")
-    side.sql("insert into {s}.audits (url, state) values ('b', 'pending')")
-    side.sql("update {s}.audits set state = 'paused'")
+    side.sql(f"alter table {{s}}.audits rename column {column} to other")
+    status = "other" if column == "status" else "status"
+    side.sql(f"insert into {{s}}.audits (url, {status}) values ('b', 'pending')")
+    side.sql(f"update {{s}}.audits set {status} = 'paused'")
     side.sql("delete from {s}.audits where url = 'a'")
-    side.sql("alter table {s}.audits rename column state to status")
+    side.sql(f"alter table {{s}}.audits rename column other to {column}")
     sweep(store)
     settle(store)
     assert (job(store, 1).state, job(store, 2).state) == (State.CANCELLED, State.PAUSED)
