@@ -220,7 +220,8 @@ class Frontier:
         if todo.kind == "page" and todo.depth == 0:
             self._scope.starts.append(target)
         if todo.kind == "sitemap" or self._scope.includes(target):
-            self._add([(target, 0)], todo.kind, depth=todo.depth, hops=todo.hops + 1, found_on=todo.id)
+            chained = self._chained(todo, [target])
+            self._add(chained, todo.kind, depth=todo.depth, hops=todo.hops + 1, found_on=todo.id)
 
     def skip(self, todo: Todo, reason: str) -> None:
         self._ended(todo, "skipped", reason)
@@ -302,8 +303,16 @@ class Frontier:
         if self._max_depth is not None and depth > self._max_depth:
             return
         new = [link for link in links if link.url not in self._known and self._scope.includes(link)]
-        chained = [(link, traps.chain(link, todo.address, todo.chain)) for link in new]
-        self._add(chained, "page", depth=depth, found_on=todo.id)
+        self._add(self._chained(todo, new), "page", depth=depth, found_on=todo.id)
+
+    def _chained(self, todo: Todo, links: list[Address]) -> list[tuple[Address, int]]:
+        """With how many pages in a row were found on one of the same form: on this one, or on the one before it."""
+        before = self._db.rows(
+            "select url, chain from crawl_urls where id = (select found_on from crawl_urls where id = :id)", id=todo.id
+        )
+        behind = {traps.shape(urls.parse(row["url"])): row["chain"] for row in before}
+        behind[traps.shape(todo.address)] = todo.chain
+        return [(link, traps.chain(link, behind)) for link in links]
 
     def _add(
         self, several: list[tuple[Address, int]], kind: Kind, *, depth: int, hops: int = 0, found_on: int | None = None

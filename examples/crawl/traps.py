@@ -8,23 +8,27 @@ from collections import Counter
 
 from examples.crawl.urls import LONGEST, Address
 
-MOST_REPEATS = 5  # of the same part in a path: /a/b/a/b/a/b/… is a link gone wrong
-MOST_PARTS = 40  # of a path
+MOST_REPEATS = 10  # of the same part in a path: /a/b/a/b/a/b/… is a link gone wrong
+MOST_PARTS = 100  # of a path
 LONGEST_CHAIN = 1_000  # pages, each found on one of the same form: /page/1 leads to /page/2 leads to /page/3
 LONGEST_CALENDAR = 100  # the same, of addresses that name a month or a day
+MONTH = r"(?<![a-z])(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]{0,6}(?![a-z])"
 DATED = re.compile(
-    r"(?<!\d)(19|20|21)\d\d([-/_.]?(0?[1-9]|1[0-2])(?!\d)|.*\bmonth\b)|\b(year|month|week|day|date)=", re.IGNORECASE
+    rf"(?<!\d)(19|20|21)\d\d([-/_.]?(0?[1-9]|1[0-2]|{MONTH})(?!\d)|.*\bmonth\b)|\b(year|month|week|day|date)=",
+    re.IGNORECASE,
 )
+VARIES = re.compile(rf"[0-9a-f]{{8}}(-?[0-9a-f]{{4,}})*|\d+|{MONTH}", re.IGNORECASE)
 
 
 def shape(address: Address) -> str:
-    """What addresses have in common that differ by their numbers only."""
-    return re.sub(r"\d+", "#", address.url)
+    """What addresses have in common that differ by their numbers, ids or months only."""
+    return VARIES.sub("#", address.url)
 
 
-def chain(address: Address, found_on: Address | None, chain_of_that: int) -> int:
-    """How many pages in a row were each found on one of the same form."""
-    return chain_of_that + 1 if found_on is not None and shape(address) == shape(found_on) else 0
+def chain(address: Address, behind: dict[str, int]) -> int:
+    """How many pages in a row were each found on one of the same form. `behind`: the forms of the page on which it was
+    found and of the one before that, with their own numbers."""
+    return behind.get(shape(address), -1) + 1
 
 
 def trap(address: Address, chain: int) -> str | None:

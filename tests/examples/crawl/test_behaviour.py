@@ -351,6 +351,19 @@ def test_a_site_that_wants_its_parameters_in_one_order_gets_them_so(db: Database
     assert again.ended == {}
 
 
+def test_a_calendar_whose_links_are_redirects_is_left_too(db: Database) -> None:
+    def answer(asked: Asked) -> Reply:
+        path, _, number = asked.path.partition("=")
+        if path == "/go?date":
+            return Reply(status=302, headers={"Location": f"/cal?date={number}"})
+        return Reply(page(f"/go?date={int(number) + 1}"))
+
+    pages: dict[str, Page] = {f"{path}={n}": answer for path in ("/cal?date", "/go?date") for n in range(150)}
+    with Site({"/": page("/cal?date=0"), **pages}) as site:
+        done = crawl(db, site)
+    assert done.pages == {"/", *(f"/cal?date={n}" for n in range(101))}
+
+
 # -- what comes back ---------------------------------------------------------------------------------------------------
 
 

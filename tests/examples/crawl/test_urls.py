@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from uuid import uuid4
+
 import pytest
 
 from examples.crawl import traps, urls
@@ -121,20 +123,22 @@ def test_a_crawl_of_a_domain_takes_its_subdomains_in() -> None:
 
 
 def test_a_path_that_repeats_itself_is_a_trap() -> None:
-    assert traps.trap(urls.parse("http://site.example" + "/a/b" * 6), 0) == "the path repeats 'a' 6 times"
-    assert traps.trap(urls.parse("http://site.example/a/a/b/a"), 0) is None
-    assert "40 parts" in str(traps.trap(urls.parse("http://site.example/" + "/".join(map(str, range(50)))), 0))
+    assert traps.trap(urls.parse("http://site.example" + "/a/b" * 11), 0) == "the path repeats 'a' 11 times"
+    assert traps.trap(urls.parse("http://site.example" + "/a" * 10 + "/b" * 10), 0) is None
+    assert traps.trap(urls.parse("http://site.example/" + "/".join(map(str, range(100)))), 0) is None
+    assert "100 parts" in str(traps.trap(urls.parse("http://site.example/" + "/".join(map(str, range(101)))), 0))
     assert "2,000" in str(traps.trap(urls.parse("http://site.example/" + "x" * 2_000), 0))
 
 
 def chained(addresses: list[str]) -> list[str | None]:
     """Each was found on the one before."""
-    found, chain, before = [], 0, None
+    found: list[str | None] = []
+    last: list[tuple[str, int]] = []
     for text in addresses:
         address = urls.parse(text)
-        chain = traps.chain(address, before, chain)
+        chain = traps.chain(address, dict(last))
         found.append(traps.trap(address, chain))
-        before = address
+        last = [*last[-1:], (traps.shape(address), chain)]
     return found
 
 
@@ -142,6 +146,18 @@ def test_a_calendar_ends_after_a_hundred_months() -> None:
     months = [f"http://site.example/events/{2026 + n // 12}/{n % 12 + 1:02}" for n in range(110)]
     assert chained(months).index("a calendar: 101 dates in a row") == 101
     assert "a calendar" in str(chained([f"http://site.example/?month={n}&x=1" for n in range(110)])[-1])
+    names = ("January", "feb", "mar", "apr", "may", "june", "jul", "aug", "sept", "oct", "nov", "December")
+    named = [f"http://site.example/{2026 + n // 12}/{names[n % 12]}/" for n in range(110)]
+    assert "a calendar" in str(chained(named)[-1])
+    by_turns = [f"http://site.example/{('month', 'next')[n % 2]}?date=2026-{n % 12 + 1:02}-{n}" for n in range(220)]
+    assert "a calendar" in str(chained(by_turns)[-1]), "by way of another page"
+
+
+def test_ids_that_are_new_each_time_are_a_trap() -> None:
+    assert "differ by a number" in str(chained([f"http://site.example/{uuid4()}/in" for _ in range(1_005)])[-1])
+    assert "differ by a number" in str(chained([f"http://site.example/{uuid4().hex[:12]}" for _ in range(1_005)])[-1])
+    marches = ["http://site.example/march", "http://site.example/maybe", "http://site.example/april"]
+    assert chained(marches) == [None] * 3
 
 
 def test_a_long_row_of_pages_is_none() -> None:
@@ -149,4 +165,6 @@ def test_a_long_row_of_pages_is_none() -> None:
     assert "differ by a number" in str(chained([f"http://site.example/list?page={n}" for n in range(1_005)])[-1])
     index = urls.parse("http://site.example/archive")
     months = (urls.parse(f"http://site.example/{year}/05/") for year in range(1990, 2100))
-    assert {traps.trap(month, traps.chain(month, index, 0)) for month in months} == {None}, "from an index: a list"
+    assert {traps.trap(month, traps.chain(month, {traps.shape(index): 0})) for month in months} == {None}, (
+        "from an index: a list"
+    )
