@@ -16,6 +16,16 @@ RECENT = """
     select id, url, status, created_at, completed_at, priority, retry_count, score, error_message
       from audits order by created_at desc limit 30
 """
+# How the sites of the night stand: the failed ones first, then the worst.
+NIGHTLY = """
+    select sites.url, last.id, last.status, last.score, last.completed_at, (
+           select score from audits where url = sites.url and status = 'completed' and created_at < last.created_at
+            order by created_at desc limit 1) as score_before
+      from sites join audits as last on last.id = (
+           select id from audits where url = sites.url and status in ('completed', 'failed')
+            order by created_at desc limit 1)
+     order by case when last.status = 'failed' then -1 else last.score end, sites.url limit 1000
+"""
 # A site's audits, newest first.
 HISTORY = """
     select id, completed_at, score

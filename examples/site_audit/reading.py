@@ -91,7 +91,7 @@ def main(longest: float, most_memory: int) -> None:
     """Until nobody asks any more."""
     resource.setrlimit(resource.RLIMIT_AS, (most_memory, most_memory))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    with suppress(EOFError):
+    with suppress(EOFError, pickle.UnpicklingError, BrokenPipeError):  # who started us has ended
         while True:
             function, arguments = pickle.load(sys.stdin.buffer)  # noqa: S301 - from who started us
             signal.setitimer(signal.ITIMER_PROF, longest)

@@ -25,7 +25,7 @@ create table if not exists audits (
 
 create index if not exists audits_status on audits (status, created_at);
 create index if not exists audits_site on audits (site, completed_at);
-create index if not exists audits_url on audits (url, status);
+create index if not exists audits_url on audits (url, created_at);
 
 -- Every broken internal link of an audited site, and a page that has it.
 create table if not exists broken_links (

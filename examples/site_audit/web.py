@@ -50,6 +50,7 @@ async def recent(request: Request) -> Response:
     return JSONResponse(
         {
             "audits": rows,
+            "nightly": await run_in_threadpool(database.rows, url, database.NIGHTLY),
             "queue": {
                 **{status: counts.get(status, 0) for status in ("pending", "processing", "completed", "failed")},
                 "stale": len(await run_in_threadpool(database.stale, url)),

@@ -2,6 +2,7 @@ import { element, historyChart, ring, severityChip } from "./parts.js";
 
 const $ = (id) => document.getElementById(id);
 const CATEGORIES = { performance: "Performance", seo: "Search", accessibility: "Accessibility", security: "Security" };
+const WORST = 10; // sites of the night that are not folded away
 const MOST_AT_ONCE = 3; // findings of one kind that are not folded away
 const PARTS = ["progress", "error", "result", "home"];
 const interval = () => Number(document.documentElement.dataset.interval ?? 1000); // tests are in a hurry
@@ -118,7 +119,7 @@ function result(audit) {
   $("result").focus({ preventScroll: true });
 }
 
-const part = (title, body) => element("section", { className: "card" }, [element("h3", {}, title), body]);
+const part = (title, ...body) => element("section", { className: "card" }, [element("h3", {}, title), ...body]);
 
 const grade = (score) => (score >= 90 ? "good" : score >= 70 ? "fair" : score >= 50 ? "poor" : "bad");
 
@@ -198,7 +199,8 @@ async function home(page) {
   }
 }
 
-function overview({ audits, queue, errors }) {
+function overview({ audits, nightly, queue, errors }) {
+  const unfolded = $("home").querySelector("details")?.open ?? false;
   $("home").replaceChildren(
     element("section", { className: "card queue" }, Object.entries({
       Waiting: queue.pending, "At work": queue.processing, Done: queue.completed, Failed: queue.failed,
@@ -207,17 +209,30 @@ function overview({ audits, queue, errors }) {
     ...(errors.length ? [part("Why audits failed", element("ul", { className: "errors" }, errors.map((one) =>
       element("li", {}, [element("b", {}, `${one.audits} × ${one.code}`), element("p", { className: "soft" }, one.message)]))))]
       : []),
-    part("Audits", audits.length ? element("ul", { className: "audits" }, audits.map((audit) => element("li", {}, [
-      element("a", { href: `/audits/${audit.id}` }, audit.url),
-      audit.score === null
-        ? element("span", { className: `chip ${audit.status === "failed" ? "critical" : "info"}` }, audit.status)
-        : element("b", { className: grade(audit.score) }, audit.score),
-      element("small", {}, new Date(audit.created_at).toLocaleString()),
-    ]))) : element("p", { className: "soft" }, "There is none yet.")),
+    ...(nightly.length ? [part(
+      `Every night (${nightly.length})`,
+      listed(nightly.slice(0, WORST)),
+      nightly.length > WORST
+        ? element("details", { open: unfolded }, [element("summary", {}, `The other ${nightly.length - WORST}`), listed(nightly.slice(WORST))])
+        : "",
+    )] : []),
+    part("Audits", audits.length ? listed(audits) : element("p", { className: "soft" }, "There is none yet.")),
     element("p", { className: "links" }, element("a", { href: "/jobs/" }, "The dashboard of the queue, for operators")),
   );
   only("home");
 }
+
+const listed = (audits) => element("ul", { className: "audits" }, audits.map((audit) => {
+  const more = audit.score === null || (audit.score_before ?? null) === null ? 0 : audit.score - audit.score_before;
+  return element("li", {}, [
+    element("a", { href: `/audits/${audit.id}` }, audit.url),
+    audit.score === null
+      ? element("span", { className: `chip ${audit.status === "failed" ? "critical" : "info"}` }, audit.status)
+      : element("b", { className: grade(audit.score) }, audit.score),
+    element("small", {}, new Date(audit.created_at ?? audit.completed_at).toLocaleString()),
+    more ? delta(more, true) : "",
+  ]);
+}));
 
 // -- the page ---------------------------------------------------------------------------------------------------------
 

@@ -188,6 +188,26 @@ def test_people_go_before_the_night(hf: Holdfast, ask: Ask, sql: Database, sites
     assert document(ask, person)["status"] == "completed"
 
 
+def test_the_morning_shows_the_sites_of_the_night_the_failed_first_and_then_the_worst(
+    hf: Holdfast, ask: Ask, sql: Database, sites: Sites
+) -> None:
+    good, bad, gone = sites.good("/good/"), sites.bad("/bad/"), sites.redirect("/gone/", "/gone/")
+    for address in (good, bad, gone, sites.url + "/never/"):
+        sql.changed("insert into sites (url) values (:url)", url=address)
+    for address in (good, bad, gone):
+        analyze(ask, address)
+    hf.drain()
+    worse = analyze(ask, sites.bad("/good/"))
+    hf.drain()
+    shown = ask.get("/api/audits").json()["nightly"]
+    assert [(one["url"], one["status"]) for one in shown] == [
+        (gone, "failed"), (bad, "completed"), (good, "completed"),
+    ]  # fmt: skip
+    assert shown[-1]["id"] == worse
+    assert shown[-1]["score"] < shown[-1]["score_before"]
+    assert shown[1]["score_before"] is None
+
+
 def test_a_row_that_is_set_to_wait_again_is_audited_anew(hf: Holdfast, ask: Ask, sql: Database, sites: Sites) -> None:
     id = analyze(ask, sites.bad("/"))
     hf.drain()

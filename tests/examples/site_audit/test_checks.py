@@ -9,7 +9,7 @@ import pytest
 
 from examples.safe_http import Refused, Reply
 from examples.site_audit.check import CHECKS, MOST_FINDINGS, ON_PAGES, Finding, Outcome, outcome
-from examples.site_audit.page import XHTML, File, Page
+from examples.site_audit.page import XHTML, File, Page, same_site
 from examples.site_audit.reading import READER, Reader
 from examples.site_audit.score import CATEGORIES, category_scores, overall, points
 from tests.examples.site_audit.sites import GOOD
@@ -301,6 +301,14 @@ def test_a_page_that_keeps_a_parser_busy_is_refused_and_the_next_one_read(name: 
         with pytest.raises(Refused, match="TOO_COMPLEX"):
             reader.names(reply(TOO_MUCH[name]), httpx2.URL(HOME))
         assert reader.names(reply("<a href=/a>A</a>"), httpx2.URL(HOME)) == [f"{HOME}a"]
+
+
+@pytest.mark.parametrize(
+    ("other", "same"),
+    [("http://www.bakery.example/a", True), ("https://shop.bakery.example/", False), (f"{HOME[:-1]}:8443/", False)],
+)
+def test_what_belongs_to_a_site(other: str, same: bool) -> None:
+    assert same_site(httpx2.URL(HOME), httpx2.URL(other)) is same
 
 
 def test_a_large_drawing_is_no_reason_to_refuse_a_page() -> None:

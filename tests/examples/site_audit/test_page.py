@@ -9,6 +9,7 @@ import pytest
 from playwright.sync_api import Page, expect, sync_playwright
 from starlette.routing import Mount
 
+from examples.site_audit import database
 from examples.site_audit.web import web
 from holdfast import Holdfast
 from tests.examples.site_audit.sites import Sites
@@ -93,9 +94,14 @@ def test_a_person_sees_how_it_goes_what_is_wrong_and_what_got_better(
         analyze(page, f"{sites.redirect('/ring', '/ring')}")
         expect(page.locator("#error")).to_contain_text("redirects more than")
         expect(page.locator("#error code")).to_have_text("REDIRECTS")
+        with database.connect(hf.settings.url) as db:
+            db.execute("insert into sites (url) values (?)", [f"{sites.url}/"])
         page.goto(url)
         expect(page.locator("#home")).to_contain_text("REDIRECTS")
-        expect(page.locator(".audits li")).to_have_count(3)
+        night = page.locator(".card", has_text="Every night (1)")
+        expect(night.get_by_role("link")).to_have_text(f"{sites.url}/")
+        expect(night).to_contain_text("▲")
+        expect(page.locator(".audits li")).to_have_count(4)
         page.screenshot(path=tmp_path / "home.png", full_page=True)
         page.goto(f"{url}/audits/none")
         expect(page.locator("#error")).to_contain_text("there is no such audit")
