@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import zoneinfo
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from holdfast.errors import BadSettings
+from holdfast.model import cron
 from holdfast.model.cron import MOST_MISSED, CronRecord, Schedule, correlation_of, next_step, tick_of
 
 MINUTE = timedelta(minutes=1)
@@ -189,6 +191,23 @@ def test_what_is_no_schedule_is_refused_with_what_to_do(expression: Any, zone: A
         Schedule(expression, zone)
     assert said in str(refused.value)
     assert len(str(refused.value)) < 400
+
+
+def test_for_unknown_time_zones_the_system_is_looked_through_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That takes milliseconds, and a page of schedules may have many."""
+    looked: list[None] = []
+
+    def known() -> set[str]:
+        looked.append(None)
+        return {"Europe/Berlin"}
+
+    monkeypatch.setattr(zoneinfo, "available_timezones", known)
+    cron._zones.cache_clear()
+    for name in ("Europe/Berln", "Mars/Olympus"):
+        with pytest.raises(BadSettings, match="is not known here"):
+            Schedule("0 0 * * *", name)
+    cron._zones.cache_clear()
+    assert len(looked) == 1
 
 
 def test_shorthands_are_understood() -> None:

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import islice
 from typing import Any, Literal, get_args
 
@@ -32,6 +32,14 @@ SHORTHANDS = {
     "@hourly": "0 * * * *", "@daily": "0 0 * * *", "@weekly": "0 0 * * 0", "@monthly": "0 0 1 * *",
     "@yearly": "0 0 1 1 *",
 }  # fmt: skip
+
+
+@cache
+def _zones() -> frozenset[str]:
+    """The names that this system knows. It looks through hundreds of files for them."""
+    from zoneinfo import available_timezones
+
+    return frozenset(available_timezones())
 
 
 @dataclass(frozen=True)
@@ -69,13 +77,13 @@ class Schedule:
             raise BadSettings(f"timezone must be a name like 'Europe/Berlin', not {name!r:.80}")
         if name == "UTC":
             return UTC
-        from zoneinfo import ZoneInfo, available_timezones
+        from zoneinfo import ZoneInfo
 
         try:
             return ZoneInfo(name)
         except (KeyError, OSError, ValueError):
             pass  # no such zone, not a file, or not a name: reported below
-        known = available_timezones()
+        known = _zones()
         near = nearest(name, known)
         hint = f"did you mean {near[0]!r}?" if near else "names are like 'Europe/Berlin'"
         if not known:
