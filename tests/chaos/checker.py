@@ -736,15 +736,22 @@ def _means(what: dict[str, Any], version: Version) -> bool:
 @rule
 def who_stops_gives_its_grace(history: History) -> Iterator[Violation]:
     """Asked once to stop, a worker gives back what runs only when the grace is over. (Who looks, at a checkpoint or
-    between two steps, stops there; and who meets an absent database is given back as well.)"""
+    between two steps, stops there; who meets an absent database is given back as well, and so is who shared a process
+    with a job that had not stopped long before.)"""
     asked = _asked_to_stop(history)
+    ended = r"ending runner process (\d+) because of a job that does not stop"
+    found = [(line.worker, re.search(ended, line.text)) for line in history.evidence.log]
+    shared = {(worker, int(process[1])) for worker, process in found if process}
     for event in history.evidence.events:
         if event["what"] == "fault" and event.get("again"):
             asked.pop(event["whom"], None)
     for claim in history.all_claims():
         at = asked.get(claim.worker)
         looks = claim.taken.task not in ("nap", "doze", "spawner", "keyed")
-        if at is None or looks or claim.outcome != "released" or claim.ended is None or not claim.said("begin"):
+        begun = claim.said("begin")
+        if at is None or looks or claim.outcome != "released" or claim.ended is None or not begun:
+            continue
+        if any((claim.worker, line["pid"]) in shared for line in begun):
             continue
         if at < claim.ended.at < at + GRACE - LATE:
             text = f"given back {claim.ended.at - at:.1f} s after its worker was asked to stop"
@@ -823,10 +830,12 @@ def _happening(version: Version, what: str, detail: str = "") -> Happening:
 
 @rule
 def workers_end_as_asked(history: History) -> Iterator[Violation]:
-    """Killed by us, or with status 0 after SIGTERM; with 5 where the database was away when it started."""
+    """Killed by us, or with status 0 after SIGTERM; with 5 where the database was away when it started. SIGTERM itself
+    ends who has not come so far as to say a word."""
     at_work = {event["name"] for event in history.evidence.events if event["what"] == "at work"}
     away = [event["at"] for event in history.evidence.events if event.get("stops_all")]
     started = {event["name"]: event["at"] for event in history.evidence.events if event["what"] == "started"}
+    heard = at_work | {line.worker for line in history.evidence.log}
     for event in history.evidence.events:
         if event["what"] == "would not end" and event["role"] == "worker":
             text = f"{event['name']} did not end within {event['seconds']:g} s"
@@ -839,6 +848,8 @@ def workers_end_as_asked(history: History) -> Iterator[Violation]:
                 and event["name"] not in at_work
                 and any(begun - 5 < at < event["at"] for at in away)
             ):
+                continue
+            if event["status"] == -15 and event["asked"] == "term" and event["name"] not in heard:
                 continue
             if event["status"] != expected:
                 asked = event["asked"] or "nothing"

@@ -18,6 +18,7 @@ from tests.chaos.liveness import BARS, measure
 from tests.chaos.report import shortest, timeline
 
 START = 1_000_000.0
+ENDING = "ending runner process {} because of a job that does not stop: 1 others that run there are given back"
 
 
 class Story:
@@ -273,7 +274,9 @@ BROKEN: dict[str, list[Callable[[], Story]]] = {
         lambda: Story().job(task="doze").people("hold", None, task="doze").claim(),
         lambda: Story().job(task="nap", token="t").people("hold", None, task="nap", where={"token": "t"}).claim(),
     ],
-    "who_stops_gives_its_grace": [lambda: _given_back_at_once()],
+    "who_stops_gives_its_grace": [
+        lambda: _given_back_at_once(), lambda: _given_back_at_once(ended=8), lambda: _given_back_at_once(worker="w0.2"),
+    ],
     "producers_meet_no_error_of_their_own": [
         lambda: Story().asked("quick", "p-1", answer="fail", error="StoreError: refused"),
         lambda: Story().event("ended", role="producer", name="p0.1", status=1, asked=""),
@@ -284,7 +287,8 @@ BROKEN: dict[str, list[Callable[[], Story]]] = {
         lambda: Story().event("outlived", program=5, runner=4, job="1"),
     ],
     "workers_end_as_asked": [
-        lambda: _ended(-15, "term"), lambda: _ended(2, ""), lambda: _ended(0, ""),
+        lambda: _ended(-15, "term").event("at work", name="w0.1"), lambda: _ended(-15, ""),
+        lambda: _ended(-15, "term").logged("INFO worker w0.1 starts"), lambda: _ended(2, ""), lambda: _ended(0, ""),
         lambda: Story().event("would not end", role="worker", name="w0.1", seconds=20.0),
     ],
     "the_log_tells_the_truth": [
@@ -343,9 +347,12 @@ def _after_an_outage() -> Story:
     return story.later(4).event("over", number=1)
 
 
-def _given_back_at_once() -> Story:
-    story = Story().job(task="nap").claim()
+def _given_back_at_once(ended: int = 0, worker: str = "w0.1") -> Story:
+    """By a worker that was just asked to stop, and that ends this process because of another job in it."""
+    story = Story().job(task="nap").claim(pid=7)
     asked_at = story.at
+    if ended or worker != "w0.1":
+        story.logged(ENDING.format(ended or 7), worker)
     story.give_back("released").claim("b").succeed("b")
     return story.event("ended", role="worker", name="w0.1", status=0, asked="term", asked_at=asked_at)
 
@@ -411,6 +418,14 @@ def _counted(**counts: int) -> Story:
     counted = Counter({Happening("default", "quick", what): n for what, n in counts.items()})
     story.evidence.counted = {"minute": counted, "total": counted}
     return story
+
+
+def test_who_shared_a_process_with_a_job_that_does_not_stop_has_had_its_grace() -> None:
+    assert "who_stops_gives_its_grace" not in _given_back_at_once(ended=7).broken()
+
+
+def test_sigterm_ends_a_worker_that_has_not_begun() -> None:
+    assert "workers_end_as_asked" not in _ended(-15, "term").broken()
 
 
 def test_counts_of_all_that_happened_break_no_rule() -> None:
