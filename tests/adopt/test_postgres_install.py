@@ -32,7 +32,7 @@ from tests.adopt.postgres import (
     settle,
     store_schema,
 )
-from tests.factories import a_queued_job
+from tests.factories import BOOM, a_queued_job
 from tests.roles.places import Roles, roles_of
 from tests.servers import new_schema, shared_postgres
 
@@ -152,7 +152,7 @@ def test_undo_leaves_the_table_as_it_is_and_nothing_behind(kept: Store, side: Si
     native = side.sql(triggers, f'"{store_schema(kept)}".jobs')
     adopt(kept, side, "('a', 'pending'), ('b', 'pending'), ('c', 'processing')")
     [held] = claim(kept, 1)
-    with pytest.raises(Refused, match="HF1166 1 of audits's jobs are running"):
+    with pytest.raises(Refused, match="HF1166 workers still run 1 job of audits"):
         kept.adopted.undo("audits")
     finish(kept, held)
     a_queued_job(kept)
@@ -173,6 +173,55 @@ def test_undo_leaves_the_table_as_it_is_and_nothing_behind(kept: Store, side: Si
             verb("audits")
     kept.adopted.install(side.mapping())  # and again
     assert len(claim(kept)) == 2
+
+
+def test_undo_loses_no_outcome(kept: Store, side: Side) -> None:
+    adopt(kept, side, "('a', 'pending')", "('b', 'pending')")
+    first, second = claim(kept)
+    kept.adopted.suspend("audits")
+    finish(kept, first, result={"score": 1})
+    finish(kept, second, "fail", error=BOOM)
+    with pytest.raises(Refused, match=r"HF1166 2 rows of audits would never be told .*audits --resume writes it"):
+        kept.adopted.undo("audits")
+    kept.adopted.resume("audits")
+    assert kept.adopted.undo("audits") == 0
+    assert [(side.row(id)["status"], side.row(id)["score"]) for id in (1, 2)] == [("completed", 1), ("failed", None)]
+
+
+def test_undo_writes_what_is_owed_to_rows_that_were_locked(kept: Store, side: Side) -> None:
+    adopt(kept, side, "('a', 'pending')")
+    [held] = claim(kept)
+    with closing(side.connect()) as other:
+        other.autocommit = False
+        side.sql("select 1 from {s}.audits for update", on=other)
+        finish(kept, held, result={"score": 1})
+        with pytest.raises(Refused, match=r"HF1166 1 row of audits would never be told .* has them locked"):
+            kept.adopted.undo("audits")
+    assert kept.adopted.undo("audits") == 0
+    assert side.row()["status"] == "completed"
+
+
+def test_undo_takes_no_job_from_who_claims_it_meanwhile(
+    kept: Store, side: Side, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    adopt(kept, side, "('a', 'pending')", "('b', 'pending')")
+    held: list[Any] = []
+    monkeypatch.setattr(kept.adopted, "_drop_triggers", lambda source: held.extend(claim(kept, 1)))
+    with pytest.raises(Refused, match="HF1166 workers still run 1 job of audits"):
+        kept.adopted.undo("audits")
+    assert len(jobs(kept)) == 2
+    finish(kept, held[0], result={"score": 1})
+    assert side.row()["status"] == "completed"
+
+
+def test_nothing_is_owed_to_a_table_that_is_gone(kept: Store, side: Side) -> None:
+    adopt(kept, side, "('a', 'pending')")
+    [held] = claim(kept)
+    kept.adopted.suspend("audits")
+    finish(kept, held)
+    side.sql("drop table {s}.audits")
+    assert kept.adopted.undo("audits") == 0
+    assert kept.operator.delete(str(held.id)) is State.SUCCEEDED
 
 
 def test_a_mapping_that_can_not_work_is_refused_with_all_that_is_wrong(kept: Store, side: Side) -> None:

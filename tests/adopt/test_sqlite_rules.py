@@ -530,6 +530,40 @@ def test_adopting_again_changes_nothing_and_undoing_leaves_the_table_alone(audit
     assert len(audits.claim()) == 3 - 1
 
 
+def test_undo_loses_no_outcome(audits: Audits) -> None:
+    audits.adopt()
+    id, held = audits.held()
+    audits.store.adopted.suspend("audits")
+    audits.store.attempts.succeed(ref(held), None)
+    with pytest.raises(Refused, match=r"HF1166 1 row of audits would never be told .*audits --resume writes it"):
+        audits.store.adopted.undo("audits")
+    audits.store.adopted.resume("audits")
+    assert audits.store.adopted.undo("audits") == 0
+    assert audits.word(id) == "completed"
+
+
+def test_undo_writes_what_is_owed_if_that_is_possible_again(audits: Audits) -> None:
+    audits.adopt()
+    id, held = audits.held()
+    audits.sql.execute("alter table audits rename column last_heartbeat to beat")
+    audits.store.attempts.succeed(ref(held), None)
+    with pytest.raises(Refused, match=r"HF1166 1 row of audits would never be told .* holdfast doctor says why"):
+        audits.store.adopted.undo("audits")
+    audits.sql.execute("alter table audits rename column beat to last_heartbeat")
+    assert audits.store.adopted.undo("audits") == 0
+    assert audits.word(id) == "completed"
+
+
+def test_nothing_is_owed_to_a_table_that_is_gone(audits: Audits) -> None:
+    audits.adopt()
+    _, held = audits.held()
+    audits.store.adopted.suspend("audits")
+    audits.store.attempts.succeed(ref(held), None)
+    audits.sql.execute("drop table audits")
+    assert audits.store.adopted.undo("audits") == 0
+    assert audits.store.operator.delete(str(held.id)) is State.SUCCEEDED
+
+
 def test_a_mapping_that_can_not_work_is_refused_with_every_reason(audits: Audits) -> None:
     with pytest.raises(BadSettings, match=r"no column 'statsu'.*perhaps 'status'"):
         audits.store.adopted.install(audits.mapping(status="statsu"))

@@ -6,9 +6,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from holdfast.errors import Refused
 from holdfast.model.lifecycle import State
 from holdfast.model.table import Problem, Table
-from holdfast.store.adopted import Resolved, literal, quoted, words_in
+from holdfast.model.text import named, plural
+from holdfast.store.adopted import Resolved, Source, literal, quoted, words_in
 
 LEASES = ("heartbeat_at", "claimed_at", "lease_until")
 
@@ -94,6 +96,22 @@ def wishes(resolved: Resolved, instant: str) -> list[str]:
     if any(meaning in resolved for meaning in LEASES):
         return []
     return [f"alter table {resolved.sql_table} add column heartbeat_at {instant}"]
+
+
+def leaving_loses(source: Source, running: int, owed: int) -> Refused | None:
+    """What an undo would lose: what workers of ours are at, and what they did and could not write to their rows."""
+    name = source.name
+    if running:
+        what = f"workers still run {running:,} {plural('job', running)} of {name}: wait for them, or stop those workers"
+    elif owed:
+        what = f"{owed:,} {plural('row', owed)} of {name} would never be told what became of their jobs: " + (
+            f"stop the workers, then holdfast adopt {named(name)} --resume writes it"
+            if source.suspended
+            else "somebody has them locked, or the table can't be written, and holdfast doctor says why"
+        )
+    else:
+        return None
+    return Refused(f"{what}; then repeat this", number="HF1166")
 
 
 def forget_source(name: str, table: Callable[[str], str]) -> list[str]:

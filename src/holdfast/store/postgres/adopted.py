@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.errors import BadArguments, BadSettings, Refused, RightMissing, RowLocked, SchemaOutdated
+from holdfast.errors import BadArguments, BadSettings, RightMissing, RowLocked, SchemaOutdated
 from holdfast.model.job import COUNTED
 from holdfast.model.lifecycle import State
 from holdfast.model.mapping import Mapping
@@ -33,7 +33,7 @@ from holdfast.store.adopted import (
     quoted,
     resolve,
 )
-from holdfast.store.adopted_rows import counts_of, forget_source, oddities, problems_of, wishes, words_of
+from holdfast.store.adopted_rows import counts_of, forget_source, leaving_loses, oddities, problems_of, wishes, words_of
 from holdfast.store.adopted_submit import Submission
 from holdfast.store.enqueue_steps import arun_steps, run_steps
 from holdfast.store.operator_verbs import forget
@@ -308,15 +308,16 @@ class PostgresAdopted:
 
     def undo(self, name: str) -> int:
         source = self._installed(name)
-        running = self._db.read("source_running", name=name)[0]["jobs"]
-        if running:
-            raise Refused(
-                f"{running} of {name}'s jobs are running: suspend it and wait until they have ended, then undo it",
-                number="HF1166",
-            )
+        there = self._is_there(source.mapping)
+        while there and (lost := leaving_loses(source, **self._db.read("source_held", name=name)[0])):
+            if not self.settle(name).settled:  # what is owed, if it can be written
+                raise lost
         self._drop_triggers(source)
         with self._as_owner() as (connection, tx):
             gone = [row["id"] for row in tx.rows("forget_source_jobs", name=name)]
+            lost = leaving_loses(source, **tx.rows("source_held", name=name)[0])
+            if lost is not None and there:
+                raise lost  # somebody has claimed one since
             forget(tx, gone)
             tx.rows("forget_source", name=name)
             for statement in drop_functions(self._schema, suffix_of(name)):
@@ -325,6 +326,13 @@ class PostgresAdopted:
         if out["there"] and not out["needed"]:
             self._with_lock([drop_out_trigger(self._schema)])
         return len(gone)
+
+    def _is_there(self, mapping: Mapping) -> bool:
+        try:
+            self.describe(mapping.table)
+        except BadSettings:
+            return False
+        return True
 
     def _drop_triggers(self, source: Source) -> None:
         """Only the owner of a table can do that: the owner of ours, or whoever asks."""

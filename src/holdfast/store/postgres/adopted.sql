@@ -44,13 +44,17 @@ update @sources set swept_to = :to where name = :name
 -- name: owed_to_inbox
 insert into @inbox (source, source_id) select source, source_id from @jobs where source = :name and owed
 
--- name: source_running
-select count(*) as jobs from @jobs where source = :name and state = 'running' and worker not like 'foreign:%'
+-- name: source_held
+-- What workers of ours run of this table, and the jobs whose rows don't know yet what became of them.
+select count(*) filter (where state = 'running' and worker not like 'foreign:%') as running, count(*) filter (where owed) as owed
+  from @jobs where source = :name and (state = 'running' or owed)
 
 -- name: forget_source_jobs
 -- The jobs of a source that have not finished, and the leases of foreign workers on them.
 with gone as (
-    delete from @jobs where source = :name and state in ('queued', 'running', 'paused') returning id, fence
+    delete from @jobs
+     where source = :name and (state in ('queued', 'paused') or (state = 'running' and worker like 'foreign:%'))
+    returning id, fence
 ),
 leases as (
     delete from @leases where fence in (select fence from gone)
@@ -60,6 +64,9 @@ select id from gone
 -- name: forget_source
 with entries as (
     delete from @inbox where source = :name
+),
+owing as (
+    update @jobs set owed = false where source = :name and owed
 )
 delete from @sources where name = :name
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.errors import BadArguments, BadSettings, Refused
+from holdfast.errors import BadArguments, BadSettings
 from holdfast.model.job import COUNTED
 from holdfast.model.mapping import Mapping
 from holdfast.model.table import Problem, Table
@@ -28,7 +28,7 @@ from holdfast.store.adopted import (
     id_of,
     quoted,
 )
-from holdfast.store.adopted_rows import counts_of, forget_source, oddities, problems_of, wishes, words_of
+from holdfast.store.adopted_rows import counts_of, forget_source, leaving_loses, oddities, problems_of, wishes, words_of
 from holdfast.store.operator_verbs import forget
 from holdfast.store.sqlite.adopted_follow import BASE64
 from holdfast.store.sqlite.adopted_step import BATCH, InStep
@@ -59,10 +59,13 @@ class SqliteAdopted:
 
     def installed(self) -> list[Source]:
         with self._db.use() as connection:
-            return [
-                Source(name=name, mapping=mapping, suspended=suspended, swept_to=swept_to, refused=refused)
-                for name, mapping, suspended, refused, swept_to in self._adopting.read(connection.db)
-            ]
+            return self._sources(connection.db)
+
+    def _sources(self, db: sqlite3.Connection) -> list[Source]:
+        return [
+            Source(name=name, mapping=mapping, suspended=suspended, swept_to=swept_to, refused=refused)
+            for name, mapping, suspended, refused, swept_to in self._adopting.read(db)
+        ]
 
     def plan(self, mapping: Mapping) -> Plan:
         with self._db.use() as connection:
@@ -158,27 +161,32 @@ class SqliteAdopted:
 
     def resume(self, name: str) -> None:
         with self._db.use() as connection, connection.writing() as db:
-            self._make(db, self._known(db, name))
+            self._make(db, self._known(db, name).mapping)
             self._db.on(db).rows("source_resumed", name=name)
         self._converge(name, lambda text: None)
 
     def undo(self, name: str) -> int:
+        while self.settle(name).settled:  # what is owed, if it can be written
+            pass
         with self._db.use() as connection, connection.writing() as db:
-            self._known(db, name)
+            source = self._known(db, name)
             tx = self._db.on(db)
-            held = tx.rows("source_held", name=name)
-            if held:
-                raise Refused(
-                    f"{len(held)} {plural('job', len(held))} of {name} still run (job {held[0]['id']}): wait for them, "
-                    "or stop their workers, and repeat this",
-                    number="HF1166",
-                )
+            lost = leaving_loses(source, **tx.rows("source_held", name=name)[0])
+            if lost is not None and self._is_there(db, source.mapping):
+                raise lost
             gone = [row["id"] for row in tx.rows("source_unfinished", name=name)]
             forget(tx, gone)
-            for statement in ("source_leases", "source_forgotten"):
+            for statement in ("source_leases", "source_owes_nothing", "source_forgotten"):
                 tx.rows(statement, name=name)
             self._adopting.drop_in_file(db, name)
         return len(gone)
+
+    def _is_there(self, db: sqlite3.Connection, mapping: Mapping) -> bool:
+        try:
+            describe(db, mapping.table, self._prefix)
+        except BadSettings:
+            return False
+        return True
 
     def _make(self, db: sqlite3.Connection, mapping: Mapping) -> None:
         found, problems = resolved_in(db, mapping, self._prefix)
@@ -197,10 +205,10 @@ class SqliteAdopted:
                 what = f"{table} is adopted as {name!r}" if same else f"{name!r} is the table {other.table}"
                 raise BadSettings(f"{what}: undo that first, or give another name=…", number="HF1162")
 
-    def _known(self, db: sqlite3.Connection, name: str) -> Mapping:
-        for other, mapping, *_ in self._adopting.read(db):
-            if other == name:
-                return mapping
+    def _known(self, db: sqlite3.Connection, name: str) -> Source:
+        for source in self._sources(db):
+            if source.name == name:
+                return source
         raise BadArguments(f"{name} is not adopted: run `holdfast adopt {name}`", number="HF1164")
 
     # -- in step -------------------------------------------------------------------------------------------------------

@@ -22,9 +22,10 @@ update @sources set swept_to = :reached, swept_at = case when :reached is null t
 delete from @sources where name = :name
 
 -- name: source_held
--- What workers of ours run of this table.
-select id from @jobs j
- where j.source = :name and j.state = 'running' and j.worker is not 'foreign:' || j.source || ':' || j.source_id
+-- What workers of ours run of this table, and the jobs whose rows don't know yet what became of them.
+select count(*) filter (where state = 'running' and worker is not 'foreign:' || source || ':' || source_id) as running,
+       count(*) filter (where owed) as owed
+  from @jobs where source = :name
 
 -- name: source_unfinished
 delete from @jobs where source = :name and state in ('queued', 'running', 'paused') returning id
@@ -32,6 +33,10 @@ delete from @jobs where source = :name and state in ('queued', 'running', 'pause
 -- name: source_leases
 -- Those of foreign holders.
 delete from @leases where substr(worker, 1, length('foreign:' || :name || ':')) = 'foreign:' || :name || ':'
+
+-- name: source_owes_nothing
+-- Its table is gone.
+update @jobs set owed = 0 where source = :name and owed
 
 -- name: source_owed
 select id from @jobs indexed by @jobs_owed where source = :name and owed limit :most
