@@ -61,7 +61,8 @@ def shown(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _result(row: dict[str, Any]) -> dict[str, Any]:
-    return {"bs_score": float(row["bs_score"]), "result_json": row["result_json"]}
+    score = row["bs_score"]  # none in rows of the old worker, which wrote the result only
+    return {"bs_score": None if score is None else float(score), "result_json": row["result_json"]}
 
 
 async def _body(request: Request) -> bytes:

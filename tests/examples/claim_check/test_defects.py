@@ -204,6 +204,24 @@ def test_an_old_worker_that_comes_late_writes_nothing(hf: Holdfast, ask: Ask, sq
     assert status(ask, job)["model_used"] != "old"
 
 
+def test_a_worker_of_ours_that_comes_late_overwrites_nothing(
+    hf: Holdfast, ask: Ask, sql: Database, standin: StandIn
+) -> None:
+    """The old ones never looked whether the claim was still theirs."""
+    job = submit(ask, text="a claim [[slow 1]]")
+    with working(hf):  # at its end it waits for what it runs
+        wait_until(lambda: standin.calls, "ours to ask the model")
+        with sql.transaction():
+            minutes_pass(sql, job["job_id"])
+            assert old_claim(sql) == job["job_id"]
+        claim = row(sql, job["job_id"])["claim_id"]
+    left = row(sql, job["job_id"])
+    assert (left["status"], left["attempts"], left["claim_id"]) == ("running", 2, claim)
+    assert sql.changed(OLD_WORKERS_FINISH, id=job["job_id"], claim=claim) == 1
+    done = status(ask, job)
+    assert (done["status"], done["model_used"], done["bs_score"]) == ("done", "old", 9.5)
+
+
 def test_a_running_row_has_a_claim_of_its_own_and_none_when_it_waits(
     start: Start, ask: Ask, sql: Database, standin: StandIn
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from datetime import datetime
 from typing import Any
@@ -70,6 +71,19 @@ def test_what_was_judged_before_holdfast_came_is_still_known(hf: Holdfast, ask: 
     hf.adopted["analysis_jobs"].install()
     answer = submit(ask, text=ADVERT)
     assert (answer["status"], answer["job_id"], answer["bs_score"]) == ("cached", id, 4.5)
+
+
+def test_a_row_that_the_old_worker_finished_is_told_as_it_wrote_it(hf: Holdfast, ask: Ask, sql: Database) -> None:
+    """Its loop wrote the result and left the score to it, under the name of its day."""
+    job = submit(ask, text=ADVERT)
+    result = {"bunkd_score": 4.5, "summary": "So so."}
+    sql.changed(
+        "update analysis_jobs set status = 'done', attempts = 1, result_json = :result", result=json.dumps(result)
+    )
+    done, cached = status(ask, job), submit(ask, text=ADVERT)
+    assert (done["status"], cached["status"]) == ("done", "cached")
+    assert done["result_json"] == cached["result_json"] == result
+    assert done["bs_score"] is cached["bs_score"] is None
 
 
 def test_whoever_asks_while_it_is_under_way_joins(hf: Holdfast, ask: Ask, sql: Database) -> None:
