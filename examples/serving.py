@@ -13,13 +13,18 @@ from typing import Any
 import click
 import uvicorn
 
-from holdfast import Holdfast, HoldfastError, Worker
+from holdfast import BadSettings, Holdfast, HoldfastError, Worker
 
 
 def serve(web: Any, hf: Holdfast, host: str, port: int, *, worker: bool) -> int:
     """Until told to stop. Returns the exit status: 1 if the worker ended before that. Whoever started us sees it, and
     starts us again."""
-    listening = socket.create_server((host, port), backlog=2048)
+    try:
+        listening = socket.create_server((host, port), backlog=2048)
+    except OSError as error:
+        raise BadSettings(
+            f"can't listen on {host}, port {port}: {error.strerror}; choose another with --host or --port"
+        ) from None
     working = hf.worker() if worker else None
     server = _Server(web, working)
     click.echo(f"http://{host}:{listening.getsockname()[1]}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -75,4 +76,15 @@ def test_a_wrong_number_of_attempts_is_named(tmp_path: Path, given: str, said: s
     done = run("submit", "a claim", HOLDFAST_URL=f"sqlite:///{tmp_path}/claims.db", MAX_ATTEMPTS=given)
     assert (done.returncode, done.stdout) == (1, "")
     assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
+def test_a_port_that_is_taken_is_named(url: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        done = run("serve", "--no-worker", "--port", port, HOLDFAST_URL=url)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"can't listen on 127.0.0.1, port {port}: Address already in use" in done.stderr
+    assert "choose another with --host or --port" in done.stderr
     assert "Traceback" not in done.stderr
