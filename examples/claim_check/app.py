@@ -70,8 +70,8 @@ def analyse(row: Row, model: Model = open_model.injected) -> Analysis:
 
 def set_up() -> None:
     """The table, and what adopts it, unless they are there."""
+    hf.migrate()  # first: it says what is wrong with the database, if anything is
     database.create(hf.settings.url)
-    hf.migrate()
     if analyses.problems():
         analyses.install()
 

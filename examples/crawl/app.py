@@ -90,8 +90,8 @@ def submit(
 
 def set_up() -> None:
     """The tables, and what adopts them, unless they are there."""
+    hf.migrate()  # first: it says what is wrong with the database, if anything is
     with connect(hf.settings.url) as db:
         db.create()
-    hf.migrate()
     if crawls.problems():
         crawls.install()

@@ -109,7 +109,7 @@ def overnight(ctx: JobContext) -> int:
 
 def set_up() -> None:
     """The tables, and what adopts `audits`, unless they are there."""
+    hf.migrate()  # first: it says what is wrong with the database, if anything is
     database.create(hf.settings.url)
-    hf.migrate()
     if audits.problems():
         audits.install()

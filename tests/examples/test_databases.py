@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from examples import databases
+from holdfast import HoldfastError
 from tests.examples.processes import REPOSITORY, fresh_database
 
 PROGRAMS = 8
@@ -40,3 +42,32 @@ def test_each_statement_is_committed(url: str) -> None:
         db.execute("insert into words values ('kept')")
         with databases.connect(url) as other:
             assert other.execute("select word from words").fetchone()[0] == "kept"
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
+def test_a_file_is_checkpointed_by_holdfast_only(url: str) -> None:
+    """Old SQLite libraries may corrupt a file that others checkpoint, too."""
+    with databases.connect(url) as db:
+        assert db.execute("pragma wal_autocheckpoint").fetchone()[0] == 0
+
+
+@pytest.mark.parametrize("example", ["claim_check", "crawl", "site_audit"])
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        ("postgresql://me:secret@127.0.0.1:1/none", "can't reach postgresql://me:\\*\\*\\*@127.0.0.1:1/none"),
+        ("mysql://me:secret@db.example/none", "'mysql://me:\\*\\*\\*@db.example/none' is not one of sqlite:///file.db"),
+        ("sqlite:////no/such/directory/file.db", "the directory /no/such/directory does not exist"),
+    ],
+)
+def test_a_database_that_is_not_there_is_named(example: str, place: str, said: str) -> None:
+    """As Holdfast says it, and not as the driver does, which repeats passwords."""
+    app = importlib.import_module(f"examples.{example}.app")
+    before = app.hf.settings
+    app.hf.reconfigure(url=place)
+    try:
+        with pytest.raises(HoldfastError, match=said):
+            app.set_up()
+    finally:
+        app.hf.close()
+        app.hf.settings = before
