@@ -6,7 +6,9 @@ import importlib
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,12 +17,26 @@ from holdfast import HoldfastError
 from tests.examples.processes import REPOSITORY, fresh_database
 
 PROGRAMS = 8
+EXAMPLES = ["claim_check", "crawl", "site_audit"]
 
 
 @pytest.fixture
 def url(engine: str, tmp_path: Path) -> Iterator[str]:
     with fresh_database(engine, tmp_path) as url:
         yield url
+
+
+@contextmanager
+def application(example: str, url: str) -> Iterator[Any]:
+    """Its module `app`, which is to use this database for a while."""
+    app = importlib.import_module(f"examples.{example}.app")
+    before = app.hf.settings
+    app.hf.reconfigure(url=url)
+    try:
+        yield app
+    finally:
+        app.hf.close()
+        app.hf.settings = before
 
 
 def test_programs_that_start_together_may_all_create_the_tables(url: str) -> None:
@@ -51,7 +67,7 @@ def test_a_file_is_checkpointed_by_holdfast_only(url: str) -> None:
         assert db.execute("pragma wal_autocheckpoint").fetchone()[0] == 0
 
 
-@pytest.mark.parametrize("example", ["claim_check", "crawl", "site_audit"])
+@pytest.mark.parametrize("example", EXAMPLES)
 @pytest.mark.parametrize(
     ("place", "said"),
     [
@@ -62,12 +78,13 @@ def test_a_file_is_checkpointed_by_holdfast_only(url: str) -> None:
 )
 def test_a_database_that_is_not_there_is_named(example: str, place: str, said: str) -> None:
     """As Holdfast says it, and not as the driver does, which repeats passwords."""
-    app = importlib.import_module(f"examples.{example}.app")
-    before = app.hf.settings
-    app.hf.reconfigure(url=place)
-    try:
-        with pytest.raises(HoldfastError, match=said):
-            app.set_up()
-    finally:
-        app.hf.close()
-        app.hf.settings = before
+    with application(example, place) as app, pytest.raises(HoldfastError, match=said):
+        app.set_up()
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+@pytest.mark.parametrize("engine", ["sqlite"])
+def test_a_file_is_readable_by_its_owner_only(example: str, url: str) -> None:
+    with application(example, url) as app:
+        app.set_up()
+    assert Path(url.removeprefix("sqlite:///")).stat().st_mode & 0o077 == 0
