@@ -16,18 +16,18 @@ from starlette.staticfiles import StaticFiles
 
 from examples.claim_check import inputs
 from examples.claim_check.app import analyses, hf, submit
-from holdfast import HoldfastError, JobNotFound, State, StoreUnavailable
+from examples.routes import POLICY, REFUSALS, body_of
+from holdfast import JobNotFound, State
 
 STATIC = Path(__file__).with_name("static")
 LARGEST_BODY = 200_000  # bytes: the longest text, with every character escaped
-POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:"
 NO_SUCH_JOB = "there is no job with this id and token"
 
 
 async def analyze_product(request: Request) -> Response:
     """Check a claim: the result of an equal one at once, or a job to poll."""
     try:
-        asked = inputs.read(json.loads(await _body(request)))
+        asked = inputs.read(json.loads(await body_of(request, most=LARGEST_BODY)))
     except inputs.InputRefused as refused:
         raise HTTPException(400, str(refused)) from refused
     except (ValueError, RecursionError) as error:
@@ -65,15 +65,6 @@ def _result(row: dict[str, Any]) -> dict[str, Any]:
     return {"bs_score": None if score is None else float(score), "result_json": row["result_json"]}
 
 
-async def _body(request: Request) -> bytes:
-    body = b""
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > LARGEST_BODY:
-            raise HTTPException(413, f"the body has more than {LARGEST_BODY:,} bytes")
-    return body
-
-
 async def page(request: Request) -> Response:
     return FileResponse(STATIC / "index.html", headers={"Content-Security-Policy": POLICY})
 
@@ -82,17 +73,6 @@ async def health(request: Request) -> Response:
     """For whatever restarts containers: the database answers."""
     await hf.apauses()  # a cheap read
     return JSONResponse({"status": "healthy"})
-
-
-async def refused(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    return JSONResponse({"error": error.detail}, error.status_code, error.headers)
-
-
-async def failed(request: Request, error: Exception) -> Response:
-    away = isinstance(error, StoreUnavailable)
-    text = "the database is away: try again soon" if away else "the table can't be used now; the log says why"
-    return JSONResponse({"error": text}, 503 if away else 500, {"Retry-After": "2"} if away else None)
 
 
 web = Starlette(
@@ -105,5 +85,5 @@ web = Starlette(
         # With an API key: POST /jobs/v1/drain for a cron job, and all that operators do.
         Mount("/jobs", hf.asgi()),
     ],
-    exception_handlers={HTTPException: refused, HoldfastError: failed},
+    exception_handlers=REFUSALS,
 )

@@ -21,10 +21,10 @@ from examples.crawl.app import crawls, hf, submit
 from examples.crawl.database import Database, connect
 from examples.crawl.exports import EXPORTS, lines
 from examples.crawl.reports import all_crawls, known, one_crawl, total_pending
-from holdfast import HoldfastError, JobNotFound, Refused, StoreUnavailable
+from examples.routes import POLICY, REFUSALS, body_of
+from holdfast import JobNotFound, Refused
 
 STATIC = Path(__file__).with_name("static")
-POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:"
 LARGEST_BODY = 10_000  # bytes
 VERBS = ("pause", "resume", "cancel", "retry")
 
@@ -99,11 +99,7 @@ async def _body(request: Request) -> dict[str, Any]:
     """JSON, and said to be: a form on a page of somebody else's can't say so."""
     if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
         raise HTTPException(415, "send JSON, as application/json")
-    body = b""
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > LARGEST_BODY:
-            raise HTTPException(413, f"the body has more than {LARGEST_BODY:,} bytes")
+    body = await body_of(request, most=LARGEST_BODY)
     try:
         document = json.loads(body or b"{}")
     except (ValueError, RecursionError):
@@ -125,17 +121,13 @@ def _ask(ask: Callable[[Database], Any]) -> Any:
         return ask(db)
 
 
-async def failed(request: Request, error: Exception) -> Response:
-    match error:
-        case HTTPException():
-            return JSONResponse({"error": error.detail}, error.status_code)
-        case JobNotFound():
-            return JSONResponse({"error": "there is no such crawl"}, 404)
-        case Refused():
-            return JSONResponse({"error": error.message}, 409)
-        case StoreUnavailable():
-            return JSONResponse({"error": "the database is away: try again soon"}, 503, {"Retry-After": "2"})
-    return JSONResponse({"error": "the table can't be used now; the log says why"}, 500)
+async def unknown(request: Request, error: Exception) -> Response:
+    return JSONResponse({"error": "there is no such crawl"}, 404)
+
+
+async def conflict(request: Request, error: Exception) -> Response:
+    assert isinstance(error, Refused)
+    return JSONResponse({"error": error.message}, 409)
 
 
 web = Starlette(
@@ -150,5 +142,5 @@ web = Starlette(
         # With an API key: all that operators do.
         Mount("/jobs", hf.asgi()),
     ],
-    exception_handlers={HTTPException: failed, HoldfastError: failed},
+    exception_handlers=REFUSALS | {JobNotFound: unknown, Refused: conflict},
 )

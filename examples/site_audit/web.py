@@ -14,22 +14,22 @@ from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
+from examples.routes import POLICY, REFUSALS, body_of
 from examples.safe_http import Refused, web_address
 from examples.site_audit import database
 from examples.site_audit.app import audits, hf
 from examples.site_audit.compare import compared
-from holdfast import HoldfastError, JobNotFound, StoreUnavailable
+from holdfast import JobNotFound
 
 STATIC = Path(__file__).with_name("static")
 LARGEST_BODY = 8_000  # bytes
-POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:"
 NO_CACHE = {"Cache-Control": "no-store"}
 
 
 async def analyze(request: Request) -> Response:
     """The button: it inserts a row that waits, and nothing else."""
     try:
-        asked = json.loads(await _body(request))
+        asked = json.loads(await body_of(request, most=LARGEST_BODY))
         address = asked["url"].strip()
         web_address(address)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
@@ -107,15 +107,6 @@ def _job(id: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-async def _body(request: Request) -> bytes:
-    body = b""
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > LARGEST_BODY:
-            raise HTTPException(413, f"the body has more than {LARGEST_BODY:,} bytes")
-    return body
-
-
 async def page(request: Request) -> Response:
     return FileResponse(STATIC / "index.html", headers={"Content-Security-Policy": POLICY})
 
@@ -126,17 +117,8 @@ async def health(request: Request) -> Response:
     return JSONResponse({"status": "healthy"})
 
 
-async def refused(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    return JSONResponse({"error": error.detail}, error.status_code, error.headers)
-
-
-async def failed(request: Request, error: Exception) -> Response:
-    if isinstance(error, JobNotFound):
-        return JSONResponse({"error": "there is no such audit"}, 404)
-    away = isinstance(error, StoreUnavailable)
-    text = "the database is away: try again soon" if away else "the table can't be used now; the log says why"
-    return JSONResponse({"error": text}, 503 if away else 500, {"Retry-After": "2"} if away else None)
+async def unknown(request: Request, error: Exception) -> Response:
+    return JSONResponse({"error": "there is no such audit"}, 404)
 
 
 web = Starlette(
@@ -152,5 +134,5 @@ web = Starlette(
         # With an API key: all that operators do, and the metrics.
         Mount("/jobs", hf.asgi()),
     ],
-    exception_handlers={HTTPException: refused, HoldfastError: failed},
+    exception_handlers=REFUSALS | {JobNotFound: unknown},
 )

@@ -25,9 +25,8 @@ from holdfast.cli.base import (
 )
 from holdfast.errors import BadArguments
 from holdfast.harmless import block, harmless
-from holdfast.model.durations import short_duration
 from holdfast.model.filter import ALL, STATES, Filter, parse
-from holdfast.model.job import ErrorGroup, JobRecord, Progress
+from holdfast.model.job import ErrorGroup, JobRecord, Progress, progress_in_words
 from holdfast.model.lifecycle import State
 from holdfast.model.text import nearest
 from holdfast.operations import STACK_TIMEOUT
@@ -264,14 +263,5 @@ def described_progress(progress: Progress | None) -> str:
     if progress is None:
         return ""
     if progress.done is None:
-        return f"{ago(progress.at)}: {progress.note or f'0 of {progress.total:,}'}"
-    words = f"{progress.done:,}"
-    if progress.total is not None:
-        words += f" of {progress.total:,}"
-    if progress.fraction is not None:
-        words += f" ({progress.fraction:.0%})"
-    if progress.rate is not None:
-        words += f", {progress.rate:,.3g}/s"
-    if progress.seconds_left is not None:
-        words += f", {short_duration(progress.seconds_left)} left"
-    return f"{words}, {ago(progress.at)}" + f": {progress.note}" * bool(progress.note)
+        return f"{ago(progress.at)}: {progress.note or progress_in_words(progress)}"
+    return f"{progress_in_words(progress)}, {ago(progress.at)}" + f": {progress.note}" * bool(progress.note)

@@ -10,6 +10,7 @@ import msgspec
 
 from holdfast.errors import StoreError
 from holdfast.model.drain import Drain
+from holdfast.model.durations import short_duration
 from holdfast.model.lifecycle import State
 from holdfast.model.peers import Place
 from holdfast.model.polling import NO_POLLS, Polling
@@ -180,6 +181,22 @@ class Progress(Record, frozen=True):
 
     def as_dict(self) -> dict[str, Any]:
         return super().as_dict() | {"fraction": self.fraction, "seconds_left": self.seconds_left}
+
+
+def progress_in_words(progress: Progress) -> str:
+    """`412 of 1,000 (41%), 8.2/s, 74s left`."""
+    if progress.done is None:
+        return "" if progress.total is None else f"0 of {progress.total:,}"
+    words = f"{progress.done:,}"
+    if progress.total is not None:
+        words += f" of {progress.total:,}"
+    if progress.fraction is not None:
+        words += f" ({progress.fraction:.0%})"
+    if progress.rate is not None:
+        words += f", {progress.rate:,.3g}/s"
+    if progress.seconds_left is not None:
+        words += f", {short_duration(progress.seconds_left)} left"
+    return words
 
 
 class StepRecord(Record, frozen=True):

@@ -18,11 +18,11 @@ from markupsafe import Markup
 
 from holdfast.harmless import harmless
 from holdfast.http.dashboard.page import Offer
-from holdfast.http.dashboard.shown import compact, cut, told
+from holdfast.http.dashboard.shown import compact, cut
 from holdfast.model.access import ROLES, Access, suffices
 from holdfast.model.durations import relative_to, short_duration
 from holdfast.model.filter import quoted
-from holdfast.model.job import COUNTED
+from holdfast.model.job import COUNTED, progress_in_words
 
 HERE = Path(__file__).parent
 STATIC = HERE / "static"
@@ -50,7 +50,7 @@ def environment() -> jinja2.Environment:
         "ago": ago, "compact": compact, "count": count, "cut": cut, "duration": duration,
         "instant": instant, "instants": instants, "lines": lines,
         "milliseconds": milliseconds, "parameter": parameter, "plain": plain, "pretty": pretty, "rate": rate,
-        "size": size, "told": told,
+        "size": size, "progress_in_words": progress_in_words,
     }  # fmt: skip
     made.globals |= {"asset": asset, "menu": MENU, "within": WITHIN, "query": query, "filter_of": filter_of}
     return made

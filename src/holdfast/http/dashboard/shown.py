@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.errors import UnknownTask
-from holdfast.model.durations import short_duration
 from holdfast.model.filter import parse, quoted
-from holdfast.model.job import JobRecord, Progress
+from holdfast.model.job import JobRecord
 from holdfast.model.lifecycle import FINISHED, REQUESTS, UNFINISHED, State
 from holdfast.model.record import shown
 
@@ -84,22 +83,6 @@ def compact(value: Any) -> str:
 
 def cut(text: str, most: int = BRIEF) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
-
-
-def told(progress: Progress) -> str:
-    """`412 of 1,000 (41%), 8.2/s, 74s left`."""
-    if progress.done is None:
-        return "" if progress.total is None else f"0 of {progress.total:,}"
-    words = f"{progress.done:,}"
-    if progress.total is not None:
-        words += f" of {progress.total:,}"
-    if progress.fraction is not None:
-        words += f" ({progress.fraction:.0%})"
-    if progress.rate is not None:
-        words += f", {progress.rate:,.3g}/s"
-    if progress.seconds_left is not None:
-        words += f", {short_duration(progress.seconds_left)} left"
-    return words
 
 
 def verbs_for(app: Holdfast, job: JobRecord) -> list[str]:
