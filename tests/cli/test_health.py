@@ -83,6 +83,7 @@ def a_worker(home: Path, *options: str) -> Iterator[Worker]:
 def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
     with a_worker(tmp_path_factory.mktemp("home"), "--http", "127.0.0.1:0") as started:
         wait_until(lambda: started.address and started.get("/health").status_code == 200)
+        wait_until(lambda: started.get("/health").json()["metrics"]["polls_per_minute"])
         yield started
 
 

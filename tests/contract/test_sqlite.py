@@ -293,7 +293,7 @@ def test_a_file_that_was_deleted_or_replaced_is_told(store: Store, settings: Set
 
 @ONLY_SQLITE
 def test_a_file_that_is_gone_before_it_was_used_is_told(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connect, "_inode", lambda path: None)
+    monkeypatch.setattr(connect, "inode_of", lambda path: None)
     with pytest.raises(StoreError, match="HF3307"):
         a_queued_job(store)
 

@@ -33,6 +33,7 @@ def assert_each_done_once(system: System, ledger: Ledger) -> None:
         else:
             own.append(line)
     submitted = {line.id for line in ledger.lines(what="submit")}
+    free = losses_in_company(system)
     for row in system.db.rows(f"select *, {system.attempts} as n from {system.table}"):
         assert row["status"] in system.words - {system.waiting, system.running, "paused"}, row
         if row["id"] in submitted and row["status"] in (system.done, system.failed):
@@ -40,7 +41,19 @@ def assert_each_done_once(system: System, ledger: Ledger) -> None:
             ended = sum(line.what == "end" for line in own)
             assert ended == (row["status"] == system.done), _told(row, own)
             if system.counting is not None:
-                assert row["n"] == expected_attempts(system, row["status"], own), _told(row, own)
+                expected = expected_attempts(system, row["status"], own) - free.get(row["id"], 0)
+                assert row["n"] == expected, _told(row, own)
+
+
+def losses_in_company(system: System) -> dict[str, int]:
+    """By row: the runs of its newest life that nobody is charged for, as their worker died while it still had a lease
+    from another claim, be it of a row that somebody had paused just then."""
+    at = "holdfast_" if system.db.engine == "sqlite" else "holdfast."
+    lost = system.db.rows(
+        f"select source_id, count(*) as n from {at}jobs j join {at}attempts a on a.job_id = j.id and a.life = j.life "
+        "where source is not null and outcome = 'lost' group by source_id"
+    )
+    return {row["source_id"]: row["n"] for row in lost}
 
 
 def _told(row: dict[str, Any], lines: list[Line]) -> str:

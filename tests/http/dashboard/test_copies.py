@@ -57,7 +57,8 @@ def copied(app: Holdfast) -> dict[str, str]:
     job = app.tasks["odd task's"].using(queue="mail's", priority=-7, tags=["nightly"]).enqueue(**HOSTILE)
     app.drain()
     seen = Looking(app).at(f"/jobs/{job.id}")
-    return {id: html.unescape(text) for id, text in re.findall(r'<pre id="copy-(\w+)">(.*?)</pre>', seen.html, re.S)}
+    copies = re.findall(r'<pre id="copy-(\w+)"[^>]*>(.*?)</pre>', seen.html, re.DOTALL)
+    return {id: html.unescape(text) for id, text in copies}
 
 
 def newest(app: Holdfast) -> Any:
