@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -9,6 +10,7 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.doctor import Finding, Level, Thresholds, examine
+from holdfast.errors import StoreError
 from holdfast.model.mapping import Mapping, mapping_of
 from holdfast.settings import Settings
 from holdfast.store.base import Store
@@ -132,6 +134,15 @@ def test_a_column_that_is_gone_is_an_error(kept: Store, settings: Settings, adop
     assert "scheduled_at" in errors[0].found
 
 
+def test_of_a_renamed_column_one_thing_is_said(kept: Store, settings: Settings, adopted: LiveTable) -> None:
+    adopted.add()
+    adopted("alter table {t} rename column last_heartbeat to beat_at")
+    with contextlib.suppress(StoreError):
+        kept.adopted.settle("audits")  # a worker finds that it can't be written
+    [error] = [one for one in complaints(settings) if one.code == "HF4501"]
+    assert (error.level, error.fix) == (Level.ERROR, "Name another column, or leave heartbeat_at out")
+
+
 def test_heartbeats_too_far_apart_for_its_lease_are_an_error(settings: Settings, adopted: LiveTable) -> None:
     [only] = complaints(replace(settings, lease=400.0, heartbeat=110.0))
     assert (only.code, only.level, only.fix) == ("HF4501", Level.ERROR, "Set heartbeat to 75 or less")
@@ -149,7 +160,7 @@ def test_code_that_maps_it_otherwise_is_an_error(settings: Settings, adopted: Li
     [drift] = complaints(settings, {"audits": other})
     assert (drift.code, drift.level) == ("HF4505", Level.ERROR)
     assert "run_at, attempts, worker, lease" in drift.found
-    assert drift.fix == "Run: holdfast adopt audits"
+    assert drift.fix == "Run: holdfast adopt audits --app APP"
 
 
 def test_a_table_that_only_the_code_knows_is_told(kept: Store, settings: Settings, audits: LiveTable) -> None:

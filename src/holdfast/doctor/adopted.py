@@ -30,7 +30,7 @@ def adopted(store: Store, settings: Settings, thresholds: Thresholds, said: dict
 def _drift(installed: dict[str, Source], said: dict[str, Mapping]) -> Iterator[Finding]:
     for name, mapping in said.items():
         source = installed.get(name)
-        adopt = f"Run: holdfast adopt {named(name)}"
+        adopt = f"Run: holdfast adopt {named(name)} --app APP"
         if source is None:
             yield warning("HF4505", f"{name}: the application maps this table, and nobody has adopted it", adopt)
         elif source.mapping != mapping:

@@ -220,7 +220,7 @@ CODES: dict[str, Entry] = {
     "HF4505": Entry(
         "application and installed mapping agree",
         "Workers refuse a table that their code maps otherwise than it is installed.",
-        "Install the application's mapping: `holdfast adopt TABLE`.",
+        "Install the application's mapping: `holdfast adopt TABLE --app APP`.",
     ),
     "HF4601": Entry(
         "the application's own checks",

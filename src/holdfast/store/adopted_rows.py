@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from holdfast.errors import Refused
 from holdfast.model.lifecycle import State
+from holdfast.model.mapping import Mapping
 from holdfast.model.table import Problem, Table
 from holdfast.model.text import named, plural
 from holdfast.store.adopted import Resolved, Source, literal, quoted, words_in
@@ -96,6 +97,18 @@ def wishes(resolved: Resolved, instant: str) -> list[str]:
     if any(meaning in resolved for meaning in LEASES):
         return []
     return [f"alter table {resolved.sql_table} add column heartbeat_at {instant}"]
+
+
+def said_otherwise(mapping: Mapping, installed: Sequence[Source]) -> list[Problem]:
+    """What the application says of the table, and nobody has installed."""
+    fix = f"run `holdfast adopt {named(mapping.name)} --app APP` (as in app:hf)"
+    source = next((source for source in installed if source.name == mapping.name), None)
+    if source is None:
+        return [Problem(what=f"{mapping.table} is not adopted", fix=fix)]
+    there = source.mapping
+    differing = [name for name in mapping.__struct_fields__ if getattr(there, name) != getattr(mapping, name)]
+    what = f"the mapping of {mapping.table} in the database differs in {', '.join(differing)}"
+    return [Problem(what=what, fix=fix)] if differing else []
 
 
 def leaving_loses(source: Source, running: int, owed: int) -> Refused | None:

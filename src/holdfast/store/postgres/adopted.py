@@ -33,7 +33,16 @@ from holdfast.store.adopted import (
     quoted,
     resolve,
 )
-from holdfast.store.adopted_rows import counts_of, forget_source, leaving_loses, oddities, problems_of, wishes, words_of
+from holdfast.store.adopted_rows import (
+    counts_of,
+    forget_source,
+    leaving_loses,
+    oddities,
+    problems_of,
+    said_otherwise,
+    wishes,
+    words_of,
+)
 from holdfast.store.adopted_submit import Submission
 from holdfast.store.enqueue_steps import arun_steps, run_steps
 from holdfast.store.operator_verbs import forget
@@ -120,22 +129,15 @@ class PostgresAdopted:
             resolved, _, problems = self._examine(mapping)
         except BadSettings as error:  # there is no such table any more
             return [Problem(what=error.message, fix="put it back, or run `holdfast adopt --undo`")]
-        source = next((source for source in self.installed() if source.name == mapping.name), None)
-        if source is None:
-            problems.append(
-                Problem(what=f"{mapping.table} is not adopted yet", fix=f"run holdfast adopt {mapping.table}")
-            )
-        elif source.mapping != mapping:
-            problems.append(
-                Problem(
-                    what=f"{mapping.table} is adopted by another mapping than the application has",
-                    fix=f"run holdfast adopt {mapping.table} again",
-                )
-            )
-        if source is not None and source.refused is not None:
+        gone = [problem.column for problem in problems if problem.fatal and problem.column]
+        installed = self.installed()
+        source = next((source for source in installed if source.name == mapping.name), None)
+        problems += said_otherwise(mapping, installed)
+        why = source.refused if source is not None else None
+        if why is not None and not any(column in why for column in gone):  # else it is said already
             problems.append(
                 Problem(
-                    what=f"rows of {mapping.table} could not be written of late, and were left alone: {source.refused}",
+                    what=f"rows of {mapping.table} could not be written of late, and were left alone: {why}",
                     fix="mend what it names, perhaps a trigger or a constraint of the table's",
                     fatal=False,
                 )

@@ -22,7 +22,7 @@ def right_problems(mapping: Mapping, table: Table, counts_table: Table | None) -
         if one.row_security:
             yield Problem(
                 what=f"row security hides rows of {one.name} from the owner of Holdfast's tables",
-                fix="give that role BYPASSRLS, or a policy that shows it every row",
+                fix="give that role BYPASSRLS, or a policy for all commands, not only select, with using (true)",
             )
     counts = mapping.counts
     if counts is None or counts_table is None:
@@ -77,6 +77,8 @@ def function_problems(catalogue: Catalogue, resolved: Resolved, schema: str) -> 
     gone = sorted(read - set(map(quoted, (*known, *mapped))))
     if gone:
         yield Problem(what=f"{table.name} has no column {', '.join(gone)} any more, which handlers got", fix=adopt)
+        return
+    if not set(mapped) <= set(known):  # which is said already, and leaves nothing to compare
         return
     payload = tuple(column for column in resolved.payload if quoted(column.name) in read)
     types = catalogue.types(catalogue.find(resolved.sql_table))

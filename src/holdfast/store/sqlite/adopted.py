@@ -14,7 +14,7 @@ from holdfast.errors import BadArguments, BadSettings
 from holdfast.model.job import COUNTED
 from holdfast.model.mapping import Mapping
 from holdfast.model.table import Problem, Table
-from holdfast.model.text import plural
+from holdfast.model.text import named, plural
 from holdfast.store.adopted import (
     AS_NEW,
     Plan,
@@ -28,7 +28,16 @@ from holdfast.store.adopted import (
     id_of,
     quoted,
 )
-from holdfast.store.adopted_rows import counts_of, forget_source, leaving_loses, oddities, problems_of, wishes, words_of
+from holdfast.store.adopted_rows import (
+    counts_of,
+    forget_source,
+    leaving_loses,
+    oddities,
+    problems_of,
+    said_otherwise,
+    wishes,
+    words_of,
+)
 from holdfast.store.operator_verbs import forget
 from holdfast.store.sqlite.adopted_follow import BASE64
 from holdfast.store.sqlite.adopted_step import BATCH, InStep
@@ -100,17 +109,11 @@ class SqliteAdopted:
 
     def _drift(self, db: sqlite3.Connection, mapping: Mapping, found: Resolved | None) -> list[Problem]:
         """Where what is installed is not what the mapping says."""
-        adopt = f"run `holdfast adopt {mapping.table}`"
-        installed = {name: (said, suspended) for name, said, suspended, _, _ in self._adopting.read(db)}
-        if mapping.name not in installed:
-            return [Problem(what=f"{mapping.table} is not adopted", fix=adopt)]
-        said, suspended = installed[mapping.name]
-        problems = []
-        if said != mapping:
-            names = [field for field in mapping.__struct_fields__ if getattr(said, field) != getattr(mapping, field)]
-            what = f"the mapping of {mapping.table} in the database differs in {', '.join(names)}"
-            problems.append(Problem(what=what, fix=adopt))
-        if found is not None and not suspended:
+        installed = self._sources(db)
+        problems = said_otherwise(mapping, installed)
+        as_said = [source for source in installed if source.mapping == mapping and not source.suspended]
+        if found is not None and as_said:
+            adopt = f"run `holdfast adopt {named(mapping.name)}`"
             expected = SourceSql(found, self._prefix).follow.in_file
             there = dict(db.execute("select name, sql from sqlite_master where type = 'trigger'").fetchall())
             if missing := [name for name in expected if name not in there]:
