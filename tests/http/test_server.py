@@ -262,6 +262,21 @@ def test_clients_can_not_fill_the_log(tmp_path: Path) -> None:
         assert server.log == before
 
 
+@pytest.mark.parametrize("begun", [b"POST /v1/nothing", b"GET /v1/jobs/1/events"])
+def test_nonsense_after_the_answer_has_begun_does_not_fill_the_log(tmp_path: Path, begun: bytes) -> None:
+    with serving(tmp_path, "--no-worker") as server:
+        with server.client() as client:
+            assert submit(client).status_code == 202
+        place, before = urlsplit(server.url), server.log
+        with socket.create_connection((place.hostname or "", place.port or 0), timeout=30) as asking:
+            asking.sendall(begun + b" HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n")
+            assert asking.recv(10_000).startswith(b"HTTP/1.1 ")
+            asking.sendall(b"nonsense\r\n")
+            while asking.recv(10_000):
+                pass
+        assert server.log == before
+
+
 def test_more_connections_than_there_is_room_for_cost_neither_the_log_nor_the_database(tmp_path: Path) -> None:
     """Half of the files are for connections here. Clients that have one are served, and so is the database."""
     files = "import resource\nresource.setrlimit(resource.RLIMIT_NOFILE, (120, 120))\n"
@@ -326,8 +341,9 @@ def served(app: Holdfast) -> Iterator[tuple[str, int]]:
         AppStatus.should_exit = False  # of this process: streams in it would end at once from now on
 
 
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)  # it asks no database
 def test_a_client_that_sends_its_headers_slowly_is_cut_off(tasked: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_server, "HEADERS_TIMEOUT", 0.3)
+    monkeypatch.setattr(http_server, "HEADERS_TIMEOUT", 1.0)  # we have to be faster
     with served(tasked) as address:
         for begun in (b"", b"GET /v1/jobs/1 HTTP/1.1\r\nHost: loc"):
             with socket.create_connection(address, timeout=30) as client:
@@ -336,12 +352,19 @@ def test_a_client_that_sends_its_headers_slowly_is_cut_off(tasked: Holdfast, mon
         # After a request that was answered, too; and one that is answered slowly is not cut off.
         tasked.tasks["add"].enqueue(1)
         with socket.create_connection(address, timeout=30) as client:
-            client.sendall(b"GET /v1/jobs/1?wait=1 HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            client.sendall(b"GET /v1/jobs/1?wait=1.5 HTTP/1.1\r\nHost: localhost\r\n\r\n")
             assert client.recv(1000).startswith(b"HTTP/1.1 200 OK")
             client.settimeout(30)
             client.sendall(b"GET ")
             rest = b"".join(iter(lambda: client.recv(10_000), b""))
             assert b"HTTP/1.1" not in rest
+        # One that was refused before its body was there need not send the rest of it, and is not waited for either.
+        with socket.create_connection(address, timeout=30) as client:
+            client.sendall(b"POST /v1/nothing HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n")
+            assert client.recv(10_000).startswith(b"HTTP/1.1 404 ")
+            client.sendall(b"x")
+            while client.recv(10_000):
+                pass
 
 
 def test_a_request_of_two_lengths_is_refused_and_what_follows_is_not_read(tasked: Holdfast) -> None:

@@ -161,10 +161,17 @@ class PunctualProtocol(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        if self.conn.their_state is not h11.IDLE:
+        refused = self.conn.our_state is h11.DONE  # before its body was there, so this is the rest of it
+        if self.conn.their_state is not h11.IDLE and not refused:
             self._on_time()
         elif self._late is None:
             self._late = self.loop.call_later(HEADERS_TIMEOUT, self.transport.close)
+
+    def send_400_response(self, msg: str) -> None:
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            super().send_400_response(msg)
+        else:  # the answer to what came before has begun, so this can't have one
+            self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._on_time()
