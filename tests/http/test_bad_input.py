@@ -231,6 +231,7 @@ def test_a_wait_that_ends_in_an_outage_says_so(tasked: Holdfast, ask: Ask, monke
     def broken(ids: Any) -> Any:
         raise StoreUnavailable("away")
 
+    monkeypatch.setattr("holdfast.http.watch.TICK", 0.01)  # it fails in time
     monkeypatch.setattr(tasked.store.reads, "marks", broken)
     answer = ask.get(f"/v1/jobs/{made['id']}?wait=1", headers=bearer(made["token"]))
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "2")

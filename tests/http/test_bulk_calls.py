@@ -13,17 +13,29 @@ import httpx2
 
 from holdfast import Holdfast
 from holdfast.settings import Settings
-from tests.http.test_server import serving
+from tests.http.test_server import APP, serving
 from tests.waiting import PATIENCE, wait_until
 
-JOBS = 30_000
+JOBS = 5_000  # ten steps
+SLOWLY = """
+import time
+from holdfast.store.bulk_calls import BulkCall
+
+record = BulkCall.record
+
+def slowly(*args):
+    time.sleep(0.2)
+    record(*args)
+
+BulkCall.record = slowly  # it can be killed in the middle
+"""
 
 
 def test_a_worker_carries_on_what_a_killed_server_had_begun(settings: Settings, tmp_path: Path) -> None:
     app = Holdfast(settings.url, schema=settings.schema, pinned=True)
     app.migrate()
     schema = {"HOLDFAST_SCHEMA": settings.schema}
-    with app, serving(tmp_path, "--no-worker", url=settings.url, **schema) as server:
+    with app, serving(tmp_path, "--no-worker", url=settings.url, app=APP + SLOWLY, **schema) as server:
 
         @app.task
         def add(a: int) -> None: ...

@@ -67,7 +67,7 @@ def test_clients_that_wait_for_long_share_their_reads(tasked: Holdfast, monkeypa
 
     async def main() -> list[httpx2.Response]:
         async with Ask(asgi).client() as client:
-            clients = [asyncio.create_task(client.post(f"{ADD}?wait=20", json={"args": {"a": n}})) for n in range(many)]
+            clients = [asyncio.create_task(client.post(f"{ADD}?wait=60", json={"args": {"a": n}})) for n in range(many)]
             while len(waits) < many:  # noqa: ASYNC110 - they come one after the other
                 await asyncio.sleep(0.02)
             with statements(tasked) as run:

@@ -104,8 +104,9 @@ def test_a_waiting_client_learns_that_its_job_was_deleted(tasked: Holdfast, ask:
     assert answers[0].status_code == 404
 
 
-def test_events_follow_a_job_to_its_end(hasty: Holdfast) -> None:
+def test_events_follow_a_job_to_its_end(hasty: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
     go = threading.Event()
+    waits = counted_waits(monkeypatch)
 
     @hasty.task(http=True)
     def count(ctx: JobContext, to: int) -> int:
@@ -117,9 +118,7 @@ def test_events_follow_a_job_to_its_end(hasty: Holdfast) -> None:
     made = ask.submit("count", args={"to": 4}).json()
     path = f"/v1/jobs/{made['id']}/events?token={made['token']}"
     with working(hasty), asked_meanwhile(ask, path) as answers:
-        wait_until(lambda: hasty.job(made["id"]).progress)
-        seen_by_all = time.monotonic() + 3 * watch.TICK
-        wait_until(lambda: time.monotonic() > seen_by_all)
+        wait_until(lambda: any(known.progress for known in waits), "the client was told, and waits for more")
         go.set()
     assert answers[0].headers["content-type"].startswith("text/event-stream")
     events = [json.loads(line[6:]) for line in answers[0].text.splitlines() if line.startswith("data: ")]
@@ -200,7 +199,8 @@ def test_thousands_of_waiting_clients_cost_a_few_reads_a_second_and_write_nothin
                 await asyncio.to_thread(jobs[7].cancel)
                 assert (await clients[jobs[7].id]).json()["state"] == "cancelled"
                 assert run.count("list") == 1
-            assert sum(task.done() for task in clients.values()) == 1
+            told = [task.result().json()["state"] for task in clients.values() if task.done()]
+            assert [state for state in told if state != "queued"] == ["cancelled"], "a slow machine takes over a minute"
             for task in clients.values():
                 task.cancel()
             await asyncio.gather(*clients.values(), return_exceptions=True)
@@ -208,13 +208,13 @@ def test_thousands_of_waiting_clients_cost_a_few_reads_a_second_and_write_nothin
     asyncio.run(main())
 
 
-def counted_waits(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The job of every wait that has begun."""
-    begun: list[str] = []
+def counted_waits(monkeypatch: pytest.MonkeyPatch) -> list[JobRecord]:
+    """What every wait that has begun knows of its job."""
+    begun: list[JobRecord] = []
     original = watch.Watch.changed
 
     async def changed(self: watch.Watch, known: JobRecord, seconds: float, **options: Any) -> JobRecord | None:
-        begun.append(known.id)
+        begun.append(known)
         return await original(self, known, seconds, **options)
 
     monkeypatch.setattr(watch.Watch, "changed", changed)
@@ -244,7 +244,8 @@ def test_clients_that_come_back_for_more_are_read_together(tasked: Holdfast, ask
     again = [name for name in run if name != "get"]
     assert set(again) <= {"marks", "list", "signing_secret"}
     took = time.monotonic() - began
-    assert len(again) <= 3 + took / watch.GATHER + took / watch.TICK < many * times
+    assert len(again) <= 3 + took / watch.GATHER + took / watch.TICK
+    assert len(again) < many * times
 
 
 def test_a_job_is_not_there_or_foreign_for_clients_that_wait_as_for_others(tasked: Holdfast, ask: Ask) -> None:
