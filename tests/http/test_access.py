@@ -372,6 +372,22 @@ def test_who_shows_a_key_may_come_from_another_site(tasked: Holdfast) -> None:
     assert ask.submit("add", args={"a": 1}, headers=bearer(key)).status_code == 202
 
 
+def by_bearer(request: Request) -> Access | None:
+    return Access("submitter", by="ann") if request.headers.get("authorization") == "Bearer eyJ.of.ours" else None
+
+
+@pytest.mark.parametrize("headers", [{"Sec-Fetch-Site": "same-site"}, {"Origin": "https://shop.example"}])
+def test_who_shows_a_token_that_the_rule_knows_may_come_from_another_site(
+    tasked: Holdfast, headers: dict[str, str]
+) -> None:
+    """A browser sends no such header by itself, as it does with a session."""
+    ask = Ask(tasked.asgi(by_bearer, open="submitter"), **headers)
+    assert ask.submit("add", args={"a": 1}, headers=bearer("eyJ.of.ours")).status_code == 202
+    for other in (bearer("eyJ.of.others"), {"Authorization": "Basic YW5uOng="}, {}):
+        assert ask.submit("add", args={"a": 1}, headers=other).status_code == 403
+    assert tasked.count() == 1
+
+
 @pytest.mark.parametrize("role", [role for role in ROLES if not suffices(role, "operator")])
 def test_a_refused_request_reads_no_job(tasked: Holdfast, role: Role) -> None:
     ask = Ask(tasked.asgi(open=role))

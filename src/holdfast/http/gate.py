@@ -125,11 +125,15 @@ class Gate:
     async def _ambient(self, request: Request) -> Access | None:
         """What a browser has without saying so: a session, its address. Another site could make it send a request, so
         those that change something must come from our own pages. (Browsers keep sessions from other sites; they can't
-        know that the address is one, so it opens nothing to them at all.)"""
-        if request.method not in SAFE and not _same_origin(request):
+        know that the address is one, so it opens nothing to them at all.) No browser sends a bearer token by itself:
+        one that the application's rule knows may come from anywhere."""
+        foreign = request.method not in SAFE and not _same_origin(request)
+        if self._authorize is not None and (not foreign or _bearer(request)):
+            found = await self._asked(request)
+            if found is not None:
+                return found
+        if foreign:
             raise RequestRefused("a request from another site may not change anything", status=403, number="HF1507")
-        if self._authorize is not None and (found := await self._asked(request)) is not None:
-            return found
         if (given := request.cookies.get(COOKIE, "")).startswith(access.PREFIX):
             with suppress(RequestRefused):  # it was revoked: who comes without it may have another way in
                 return await self._by_key(given)
