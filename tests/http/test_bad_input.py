@@ -201,10 +201,12 @@ def test_while_the_database_is_away_clients_are_told_to_come_back(tasked: Holdfa
         assert (answer.status_code, answer.headers["retry-after"]) == (503, "2")
         assert answer.json()["code"] == StoreUnavailable.number or answer.json()["code"] == OutcomeUnknown.number
         assert "c4n4ry" not in answer.text
+        assert "postgresql://" not in answer.text, "strangers need not know where the database is"
     ask.submit("add", args={"a": 1})
     [told] = heard.of("http_failed")[:1]
     assert len(heard.of("http_failed")) == 2, "once for each application"
     assert "c4n4ry" not in told["error"]
+    assert "postgresql://" in told["error"], "who runs the server does"
 
 
 def test_a_wait_goes_on_through_an_outage(tasked: Holdfast, ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ from holdfast.errors import (
     BadArguments,
     HoldfastError,
     JobNotFound,
+    OutcomeUnknown,
     Refused,
     RequestRefused,
     SchemaOutdated,
@@ -31,6 +32,12 @@ STATUSES: tuple[tuple[type[HoldfastError], int], ...] = (
     (StoreUnavailable, 503),
     (SchemaOutdated, 503),
     (HoldfastError, 500),
+)
+# What clients are told instead of texts that say where the database is: while it is away, nobody knows who asks.
+AWAY: tuple[tuple[type[HoldfastError], str], ...] = (
+    (OutcomeUnknown, "the connection to the database broke; whether this took effect is not known"),
+    (StoreUnavailable, "the database is away or too busy; try again"),
+    (SchemaOutdated, "the database does not fit this version of the server; its log says what to do"),
 )
 RETRY_AFTER = 2  # seconds, while the database is away
 HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}  # of every answer
@@ -64,5 +71,6 @@ def answer_to(error: HoldfastError) -> Response:
         headers["Retry-After"] = str(RETRY_AFTER)
     if status == 401:
         headers["WWW-Authenticate"] = "Bearer"
-    problem = Problem(HTTPStatus(status).phrase, status, detail_of(error), error.number)
+    detail = next((text for kind, text in AWAY if isinstance(error, kind)), None) or detail_of(error)
+    problem = Problem(HTTPStatus(status).phrase, status, detail, error.number)
     return Response(msgspec.json.encode(problem), status, headers, media_type="application/problem+json")
