@@ -82,6 +82,7 @@ def client(server: Serving) -> Iterator[Client]:
 def test_submit_follow_and_steer(client: Client, tmp_path: Path) -> None:
     job = client.submit("add", {"a": 1}, correlation_id="c")
     assert (job.created, job.token[:4]) == (True, "hfj_")
+    assert repr(job) == f"<Submitted job {job.id}: add queued>", "without its token"
     assert client.wait(job, timeout=PATIENCE) == 3
     assert client.status(job).state is State.SUCCEEDED
     assert client.status(job.id, job.token).result == 3

@@ -99,7 +99,7 @@ def serving(
         )  # fmt: skip
     started = Serving(process, home / "said.log")
     try:
-        wait_until(lambda: started.url or process.poll() is not None)
+        wait_until(lambda: started.url or process.poll() is not None, timeout=3 * PATIENCE)
         yield started
     finally:
         family = family_of(process.pid)

@@ -130,6 +130,9 @@ class Submitted(JobStatus, frozen=True, kw_only=True):
     token: str
     created: bool
 
+    def __repr__(self) -> str:
+        return f"<Submitted job {self.id}: {self.task} {self.state.value}>"
+
 
 class BulkSubmitted(msgspec.Struct, frozen=True):
     """One line of the answer to a bulk submission, in the order of its lines."""
