@@ -168,10 +168,13 @@ class PunctualProtocol(H11Protocol):
             self._late = self.loop.call_later(HEADERS_TIMEOUT, self.transport.close)
 
     def send_400_response(self, msg: str) -> None:
+        """What came can't be read. If it is within a request whose answer has begun, it can't have one of its own; and
+        one that was still to come can't follow this one."""
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             super().send_400_response(msg)
-        else:  # the answer to what came before has begun, so this can't have one
-            self.transport.close()
+        self.transport.close()
+        if self.cycle is not None:
+            self.cycle.disconnected = True
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._on_time()
