@@ -35,6 +35,8 @@ from tests.http.test_mounting import PAGE
 from tests.http.test_server import Serving, serving
 from tests.waiting import PATIENCE
 
+LONG = 3 * PATIENCE  # a server and a worker have to start
+
 APP = """
 import time
 from itertools import pairwise
@@ -83,11 +85,11 @@ def test_submit_follow_and_steer(client: Client, tmp_path: Path) -> None:
     job = client.submit("add", {"a": 1}, correlation_id="c")
     assert (job.created, job.token[:4]) == (True, "hfj_")
     assert repr(job) == f"<Submitted job {job.id}: add queued>", "without its token"
-    assert client.wait(job, timeout=PATIENCE) == 3
+    assert client.wait(job, timeout=LONG) == 3
     assert client.status(job).state is State.SUCCEEDED
     assert client.status(job.id, job.token).result == 3
 
-    now = client.submit("add", {"a": 40}, wait="20s")
+    now = client.submit("add", {"a": 40}, wait="60s")
     assert (now.state, now.result) == (State.SUCCEEDED, 42)
 
     # Each change is told, and the last one is the end.
@@ -99,14 +101,14 @@ def test_submit_follow_and_steer(client: Client, tmp_path: Path) -> None:
             (tmp_path / "go").touch()
 
     crawling = client.submit("crawl", {"go": str(tmp_path / "go")})
-    assert client.wait(crawling, timeout=PATIENCE, on_update=note) == "done"
+    assert client.wait(crawling, timeout=LONG, on_update=note) == "done"
     assert updates[-1].state is State.SUCCEEDED
     assert next(one.progress.note for one in updates if one.progress is not None) == "half"
     assert all(one != other for one, other in pairwise(updates))
 
     failed = client.submit("mail: send?")
     with pytest.raises(JobFailed, match="no such address") as raised:
-        client.wait(failed, timeout=PATIENCE)
+        client.wait(failed, timeout=LONG)
     assert (raised.value.job_id, raised.value.code) == (failed.id, "ValueError")
 
     later = client.submit("crawl", {"go": "never"}, delay="1h", priority=3)
@@ -148,7 +150,7 @@ def test_the_asynchronous_one_does_the_same(server: Serving, tmp_path: Path) -> 
     async def main() -> None:
         async with AsyncClient(server.url) as client:
             jobs = await asyncio.gather(*(client.submit("add", {"a": n}) for n in range(20)))
-            results = await asyncio.gather(*(client.wait(job, timeout=PATIENCE) for job in jobs))
+            results = await asyncio.gather(*(client.wait(job, timeout=LONG) for job in jobs))
             assert results == [n + 2 for n in range(20)]
             seen: list[State] = []
 
@@ -156,7 +158,7 @@ def test_the_asynchronous_one_does_the_same(server: Serving, tmp_path: Path) -> 
                 await asyncio.sleep(0)
                 seen.append(update.state)
 
-            now = await client.submit("add", {"a": 1}, wait=20)
+            now = await client.submit("add", {"a": 1}, wait=60)
             assert await client.wait(now, on_update=note) == 3
             assert seen == [State.SUCCEEDED]
             later = await client.submit("crawl", {"go": "never"}, delay=3600)

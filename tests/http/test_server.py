@@ -442,7 +442,8 @@ def test_output_comes_with_the_events_for_those_who_may_see_it(tmp_path: Path) -
         def followed(task: str, word: str, **headers: str) -> list[tuple[str, Any]]:
             made = submit(client, task, json={"args": {"word": word}}).json()
             answer = client.get(f"/v1/jobs/{made['id']}/events", headers=headers or bearer(made["token"]))
-            lines = [line.partition(": ")[2] for line in answer.text.splitlines() if line and not line.startswith("id")]
+            told = [line for line in answer.text.splitlines() if line.startswith(("event", "data"))]
+            lines = [line.partition(": ")[2] for line in told]
             return [(event, json.loads(data)) for event, data in zip(lines[::2], lines[1::2], strict=True)]
 
         told = followed("shout", "hello")
