@@ -109,9 +109,10 @@ def web_address(text: str) -> httpx2.URL:
     """An http or https URL without fragment, or Refused."""
     try:
         url = httpx2.URL(text)
-    except httpx2.InvalidURL as error:
-        raise Refused("ADDRESS", f"{text!r:.200} is not an address: {error}") from None
-    if url.scheme not in ("http", "https") or not url.host or not 0 < (80 if url.port is None else url.port) < 65536:
+        host = url.host  # decoded
+    except (httpx2.InvalidURL, UnicodeError) as error:
+        raise Refused("ADDRESS", f"{text!r:.200} is not an address: {error!s:.200}") from None
+    if url.scheme not in ("http", "https") or not host or not 0 < (80 if url.port is None else url.port) < 65536:
         raise Refused("ADDRESS", f"{text!r:.200} is not an http or https address")
     if url.userinfo:
         raise Refused("ADDRESS", "an address with a user name or password in it is not fetched")
@@ -168,9 +169,7 @@ class Fetcher:
         address = httpcore2.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path)
         try:
             with self._pool.stream(method, address, headers=list(sent.items())) as response:
-                found = httpx2.Headers(
-                    [(name.decode("latin-1"), value.decode("latin-1")) for name, value in response.headers]
-                )
+                found = httpx2.Headers(response.headers)  # bytes: it sees which encoding they are in
                 reads = response.status not in REDIRECTS and wanted(found)
                 packed = self._read(url, response.iter_stream()) if reads else b""
         except (httpcore2.TimeoutException, httpcore2.NetworkError, httpcore2.ProtocolError) as error:

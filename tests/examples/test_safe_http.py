@@ -92,6 +92,24 @@ def test_a_page_is_decoded_as_browsers_do_it(fetcher: Fetcher, sites: Sites, bod
     assert reply.text.endswith(UMLAUTS)
 
 
+@pytest.mark.parametrize("location", ["/Bäckerei".encode(), "/Bäckerei".encode("latin-1")])
+def test_headers_may_hold_any_character(fetcher: Fetcher, sites: Sites, location: bytes) -> None:
+    """Many servers send names of files and addresses as they are, in one encoding or another."""
+
+    def answer(request: object) -> None:
+        request.wfile.write(b"HTTP/1.1 302 Found\r\nContent-Length: 0\r\nLocation: %s\r\n\r\n" % location)  # type: ignore[attr-defined]
+
+    sites.pages["/"] = answer
+    sites.page("/B%C3%A4ckerei", "bread")
+    assert fetcher.follow(httpx2.URL(f"{sites.url}/"), 3)[-1].text == "bread"
+
+
+@pytest.mark.parametrize("location", ["http://axn--$/", f"http://xn--{'a' * 300}/", "mailto:a@b"])
+def test_a_redirect_to_what_is_no_address_is_refused(fetcher: Fetcher, sites: Sites, location: str) -> None:
+    sites.redirect("/", location)
+    assert code(fetcher, f"{sites.url}/") == "ADDRESS"
+
+
 def test_no_cookie_comes_back(fetcher: Fetcher, sites: Sites) -> None:
     seen: list[str | None] = []
 
