@@ -35,8 +35,8 @@ def viewport(page: Page) -> Iterator[Found]:
     content = said(meta, "content").lower().replace(" ", "") if meta is not None else ""
     if "width=" not in content and "initial-scale=" not in content:
         yield Found("serious", "The page has no viewport, so phones show it tiny.", meta)
-    scale = re.search(r"maximum-scale=([\d.]{1,8})", content)
-    if re.search(r"user-scalable=(no|0)\b", content) or (scale and float(f"0{scale[1].rstrip('.')}") < 2):
+    scale = re.search(r"maximum-scale=(\d{1,8}(\.\d{0,8})?|\.\d{1,8})", content)
+    if re.search(r"user-scalable=(no|0)\b", content) or (scale and float(scale[1]) < 2):
         yield Found("serious", "The page forbids to enlarge it.", meta)
 
 

@@ -154,6 +154,8 @@ PASSES_TOO = [
     ("title", page(f"{GOOD_TITLE}<p>A page without a head<svg><title>Oven</title></svg>")),
     ("language", page(XML, kind=XHTML)), ("charset", page(XML, kind=XHTML)), ("language", page("<HTML LANG='de'>")),
     ("viewport", head("<META NAME=VIEWPORT CONTENT='initial-scale = 1'>")),
+    ("viewport", head("<meta name=viewport content='width=device-width, maximum-scale=5.0.1'>")),
+    ("viewport", head("<meta name=viewport content='width=device-width, maximum-scale=.'>")),
     ("canonical", head('<LINK REL="CANONICAL" HREF="/b">')),
     ("canonical", page("<p>x", headers=[("Link", '<https://cdn.example/>; rel=preconnect, </b>; rel="canonical"')])),
     ("canonical", page("<link rel=canonical href=/b>", headers=[("Link", f"<{HOME}b>; rel=canonical")])),
