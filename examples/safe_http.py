@@ -106,7 +106,7 @@ def kind_of(headers: httpx2.Headers) -> str:
 
 
 def web_address(text: str) -> httpx2.URL:
-    """An http or https URL without fragment, or Refused."""
+    """An http or https URL without fragment, in one spelling, or Refused."""
     try:
         url = httpx2.URL(text)
         host = url.host  # decoded
@@ -116,7 +116,7 @@ def web_address(text: str) -> httpx2.URL:
         raise Refused("ADDRESS", f"{text!r:.200} is not an http or https address")
     if url.userinfo:
         raise Refused("ADDRESS", "an address with a user name or password in it is not fetched")
-    return url.copy_with(fragment=None)
+    return url.copy_with(fragment=None, raw_path=url.raw_path)  # which begins with a slash, as written or not
 
 
 @functools.cache

@@ -26,16 +26,19 @@ NIGHTLY = """
             order by created_at desc limit 1)
      order by case when last.status = 'failed' then -1 else last.score end, sites.url limit 1000
 """
-# A site's audits, newest first.
+# A site's audits, newest first. It is the same site if the same address was asked for, or if it led to the same page.
 HISTORY = """
-    select id, completed_at, score
-      from audits where site = ? and status = 'completed' order by completed_at desc limit 50
+    select one.id, one.completed_at, one.score
+      from audits as this join audits as one
+        on (one.site = this.site or one.url = this.url) and one.status = 'completed'
+     where this.id = ? order by one.completed_at desc limit 50
 """
 # What was found of the same site before.
 PREVIOUS = """
     select older.id, older.completed_at, older.score, older.scores, older.findings
       from audits as this join audits as older
-        on older.site = this.site and older.status = 'completed' and older.completed_at < this.completed_at
+        on (older.site = this.site or older.url = this.url) and older.status = 'completed'
+       and older.completed_at < this.completed_at
      where this.id = ? order by older.completed_at desc limit 1
 """
 COUNTED = "select status, count(*) as audits from audits group by status"

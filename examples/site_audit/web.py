@@ -30,8 +30,7 @@ async def analyze(request: Request) -> Response:
     """The button: it inserts a row that waits, and nothing else."""
     try:
         asked = json.loads(await body_of(request, most=LARGEST_BODY))
-        address = asked["url"].strip()
-        web_address(address)
+        address = str(web_address(asked["url"].strip()))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise HTTPException(400, 'the body must be {"url": "https://…"}') from None
     except Refused as refused:
@@ -86,7 +85,7 @@ def document(id: str) -> dict[str, Any]:
         return {**row, "job": _job(id)}
     if row["status"] == "failed":
         return row
-    history = database.rows(hf.settings.url, database.HISTORY, row["site"])
+    history = database.rows(hf.settings.url, database.HISTORY, row["id"])
     previous = next(iter(database.rows(hf.settings.url, database.PREVIOUS, row["id"])), None)
     return {
         **row,

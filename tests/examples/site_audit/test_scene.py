@@ -43,7 +43,7 @@ def test_a_site_is_audited_from_the_command_line(start: Start, hf: Holdfast, url
     assert (shown["status"], shown["site"]) == ("completed", f"{sites.url}/")
     assert json.loads(run("status", shown["id"], **place).stdout) == shown
     assert run("sites", "https://a.example", "https://B.example/x", **place).stdout.split() == [
-        "https://a.example", "https://b.example/x",
+        "https://a.example/", "https://b.example/x",
     ]  # fmt: skip
     assert run("sites", "--remove", "https://a.example", **place).stdout.split() == ["https://b.example/x"]
     for command in (["analyze", "ftp://a"], ["status", "none"]):
