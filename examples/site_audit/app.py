@@ -24,9 +24,10 @@ BACKOFF = float(os.environ.get("SITE_AUDIT_BACKOFF", "60"))  # seconds before th
 NIGHT = os.environ.get("SITE_AUDIT_NIGHT", "0 2 * * *")  # when the sites of the table `sites` are audited
 AGENT = f"{ROBOT} (an example application)"
 LONGEST = 3_600.0  # seconds for one attempt
+LARGEST_RESULT = 8 * 2**20  # bytes: all that a page can make us find, and a robots.txt, have room in a checkpoint
 FRESH = 3_600.0  # seconds for which a tier of an earlier attempt is still true
 
-hf = Holdfast(URL, preset="site-audit")
+hf = Holdfast(URL, preset="site-audit", max_result=LARGEST_RESULT)
 audits = hf.adopt(
     **presets.audits | {
         "priority": "priority", "finished_at": "completed_at", "error_code": "error_code",
@@ -63,8 +64,9 @@ class Audit:
         self._row = row
         self._fetcher = fetcher
         saved = ctx.saved or {}
-        # A row that is audited once more keeps its job, and with it the old tiers.
-        fresh = time.time() - saved.get("at", 0.0) < FRESH
+        # A row that is to be audited once more keeps its job, and with it the old tiers. But that is another life.
+        self._life = audits.job(row.id).record.life
+        fresh = saved.get("life") == self._life and time.time() - saved["at"] < FRESH
         self._tiers = msgspec.convert(saved["tiers"] if fresh else {}, dict[str, Tier])
 
     def run(self) -> Report:
@@ -94,7 +96,7 @@ class Audit:
 
     def _save(self, name: str, tier: Tier) -> None:
         self._tiers[name] = tier
-        saved: dict[str, Any] = {"at": time.time(), "tiers": msgspec.to_builtins(self._tiers)}
+        saved: dict[str, Any] = {"life": self._life, "at": time.time(), "tiers": msgspec.to_builtins(self._tiers)}
         self._ctx.checkpoint(saved, done=len(self._tiers))
 
 

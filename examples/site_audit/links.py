@@ -12,7 +12,7 @@ import httpx2
 
 from examples.crawl.robots import Robots
 from examples.safe_http import Fetcher, Refused
-from examples.site_audit.check import Found, declare, outcome
+from examples.site_audit.check import LONGEST_TEXT, Finding, Found, Outcome, cut, declare, outcome
 from examples.site_audit.page import HTML, MOST_REDIRECTS, same_site
 from examples.site_audit.reading import READER
 from examples.site_audit.tier import Tier
@@ -71,7 +71,8 @@ class Walk:
 
     @property
     def broken(self) -> list[Link]:
-        return [link for link in self.links.values() if link.problem and not link.unclear]
+        """The start is none: it was not a link that led there."""
+        return [link for link in list(self.links.values())[1:] if link.problem and not link.unclear]
 
     def steps(self) -> Iterator[str]:
         """Yields each address that has been dealt with."""
@@ -143,7 +144,9 @@ class Walk:
                 self._frontier.append(url)
 
     def tier(self) -> Tier:
-        return Tier([outcome(BROKEN, self._found())], {
+        start = next(iter(self.links.values()))
+        found = not_followed(start) if start.problem else outcome(BROKEN, self._found())
+        return Tier([found], {
             "pages": self.pages, "links": len(self.links), "broken_links": len(self.broken),
             "unchecked_links": self.left + self.forbidden,
         })  # fmt: skip
@@ -158,6 +161,11 @@ class Walk:
         for link in sorted(self.broken, key=lambda link: (-link.pages, link.url)):
             others = f" and {_many(link.pages - 1, 'more page')}" if link.pages > 1 else ""
             yield Found("serious", f"This {link.problem}. It is linked from {link.found_on}{others}.", link.url)
+
+
+def not_followed(start: Link) -> Outcome:
+    text = cut(f"No link was followed: {start.url} {start.problem}.", LONGEST_TEXT)
+    return Outcome(BROKEN.name, False, [Finding(BROKEN.name, BROKEN.category, "info", text, None)])
 
 
 def _many(number: int, noun: str) -> str:

@@ -209,6 +209,7 @@ def test_the_morning_shows_the_sites_of_the_night_the_failed_first_and_then_the_
 
 
 def test_a_row_that_is_set_to_wait_again_is_audited_anew(hf: Holdfast, ask: Ask, sql: Database, sites: Sites) -> None:
+    """Also within the hour for which a tier is kept for the next attempt."""
     id = analyze(ask, sites.bad("/"))
     hf.drain()
     before = document(ask, id)
@@ -216,3 +217,55 @@ def test_a_row_that_is_set_to_wait_again_is_audited_anew(hf: Holdfast, ask: Ask,
     sql.changed("update audits set status = 'pending' where id = :id", id=id)
     hf.drain()
     assert document(ask, id)["score"] > before["score"]
+    assert checks_of(before) & {"form-labels", "title"}
+    assert not checks_of(document(ask, id)) & {"form-labels", "title"}
+
+
+def test_a_site_that_moves_to_another_address_is_compared_with_what_it_was(
+    hf: Holdfast, ask: Ask, sites: Sites
+) -> None:
+    """To HTTPS, or to www.: whoever asks still names the old one, or already the new one."""
+    old = sites.bad("/old")
+    first = analyze(ask, old)
+    hf.drain()
+    new = sites.good("/new")
+    sites.redirect("/old", "/new")
+    second = analyze(ask, old)
+    hf.drain()
+    third = analyze(ask, new)
+    hf.drain()
+    assert document(ask, second)["site"] == new
+    assert [document(ask, id)["previous"]["id"] for id in (second, third)] == [first, second]
+    assert [one["id"] for one in document(ask, second)["history"]] == [first, second, third]
+
+
+def test_a_page_that_is_not_there_is_not_called_a_broken_link(hf: Holdfast, ask: Ask, sites: Sites) -> None:
+    id = analyze(ask, sites.page("/", "", 404))
+    hf.drain()
+    found = document(ask, id)
+    assert found["scores"] == {"seo": 0}
+    assert [one["check"] for one in found["findings"] if one["severity"] != "info"] == ["status"]
+    assert f"No link was followed: {sites.url}/ answers 404." in {one["text"] for one in found["findings"]}
+    assert found["details"]["facts"]["broken_links"] == 0
+
+
+def test_a_page_with_as_much_to_find_as_a_result_may_have(hf: Holdfast, ask: Ask, sites: Sites) -> None:
+    """And with a robots.txt that is as large as it may be."""
+    bread = "\U0001f35e" * 60
+    sites.page("/robots.txt", "# " + "面包" * 250_000, headers={"Content-Type": "text/plain; charset=utf-8"})
+    things = "".join(
+        f'<h1 id="{bread}{n // 2}"></h1><h4 class="{bread}" id="{n // 2}"></h4><img class="{bread}" src="{n}">'
+        f'<a class="{bread}" href="#{n}"></a><input class="{bread}">'
+        for n in range(200)
+    )
+    id = analyze(ask, sites.bad("/", things))
+    hf.drain()
+    found = document(ask, id)
+    assert (found["status"], found["retry_count"]) == ("completed", 0)
+    assert len(found["findings"]) > 350
+
+
+def test_an_address_is_kept_in_one_spelling(ask: Ask, sql: Database) -> None:
+    """So that the schedule knows the site that a person asks for."""
+    analyze(ask, " HTTPS://Bakery.example#top ")
+    assert sql.value("select url from audits") == "https://bakery.example/"

@@ -117,6 +117,14 @@ def test_a_page_that_can_not_be_read_is_told(fetcher: Fetcher, sites: Sites) -> 
     assert finding.text.startswith("1 page not read")
 
 
+def test_a_site_that_was_named_without_its_slash_is_asked_for_once(hf: Holdfast, ask: Ask, sites: Sites) -> None:
+    sites.good("/", '<a href="/">Home</a>')
+    id = analyze(ask, sites.url)
+    hf.drain()
+    assert sites.requests.count("/") == 2, "to be read, and as a link"
+    assert (document(ask, id)["site"], document(ask, id)["details"]["facts"]["links"]) == (f"{sites.url}/", 1)
+
+
 def test_what_other_sites_have_is_not_asked_for(fetcher: Fetcher, sites: Sites) -> None:
     with Sites() as other:
         links = f"{other.url}/x mailto:a@b tel:1 javascript:alert(1) data:text/html,x http:// //[ \x00".split(" ")
