@@ -35,9 +35,9 @@ export function ring(score) {
 
 /** The scores of a site over time; each point leads to its audit. */
 export function historyChart(history, current) {
-  const [width, height, left, bottom] = [640, 200, 48, 26];
+  const [width, height, left, top, bottom] = [640, 200, 58, 20, 34]; // words are large where the chart is small
   const x = (n) => left + 12 + (n * (width - left - 24)) / Math.max(1, history.length - 1);
-  const y = (score) => 10 + ((100 - score) * (height - bottom - 14)) / 100;
+  const y = (score) => top + ((100 - score) * (height - top - bottom)) / 100;
   const [first, last] = [history[0], history.at(-1)].map((audit) => new Date(audit.completed_at).toLocaleDateString());
   const day = (audit) => first === last
     ? new Date(audit.completed_at).toLocaleTimeString([], { hour: "numeric", minute: "2-digit" })
@@ -55,7 +55,7 @@ export function historyChart(history, current) {
     ...history.map((audit, n) => drawn("a", { href: `/audits/${audit.id}` }, drawn("circle", {
       class: audit.id === current ? "point current" : "point", cx: x(n), cy: y(audit.score), r: audit.id === current ? 7 : 5,
     }, drawn("title", {}, `${day(audit)}: ${audit.score}`)))),
-    drawn("text", { x: left, y: height - 4 }, day(history[0])),
-    drawn("text", { x: width - 4, y: height - 4, "text-anchor": "end" }, day(history.at(-1))),
+    drawn("text", { x: left, y: height - 8 }, day(history[0])),
+    drawn("text", { x: width - 4, y: height - 8, "text-anchor": "end" }, day(history.at(-1))),
   ]);
 }

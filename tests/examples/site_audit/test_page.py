@@ -18,6 +18,14 @@ from tests.running import working
 
 PICTURES = [("light", 760), ("dark", 760), ("light", 390), ("dark", 390)]
 
+CUT = """() => {
+  const box = document.querySelector(".chart").getBoundingClientRect();
+  return [...document.querySelectorAll(".chart text")].filter((text) => {
+    const at = text.getBoundingClientRect();
+    return at.left < box.left || at.right > box.right || at.top < box.top || at.bottom > box.bottom;
+  }).map((text) => text.textContent);
+}"""
+
 
 @needs_browser
 @pytest.mark.parametrize("engine", ["sqlite"])
@@ -81,6 +89,7 @@ def test_a_person_sees_how_it_goes_what_is_wrong_and_what_got_better(
             page.set_viewport_size({"width": width, "height": 900})
             wider = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
             assert wider == 0, f"it scrolls sideways at {width} px"
+            assert page.evaluate(CUT) == [], f"the chart's words are cut at {width} px"
             page.screenshot(path=tmp_path / f"result-{scheme}-{width}.png", full_page=True)
 
         # The audit before is one click away; so is all of it as JSON.
