@@ -100,11 +100,15 @@ _verb("retry", "Go on with a crawl that failed or was cancelled, where it was.")
 @click.argument("what", type=click.Choice(["pages", "links", "errors", "dead-links", "skipped"]))
 def export(crawl_id: str, what: str) -> None:
     """Write a crawl's pages, links, … to stdout as CSV."""
-    from examples.crawl.app import hf
+    from examples.crawl.app import hf, set_up
     from examples.crawl.database import connect
     from examples.crawl.exports import EXPORTS, lines
+    from examples.crawl.reports import one_crawl
 
+    set_up()
     with connect(hf.settings.url) as db:
+        if one_crawl(db, crawl_id) is None:
+            raise click.ClickException(f"there is no crawl {crawl_id}")
         for line in lines(db, EXPORTS[what], crawl_id):
             click.echo(line, nl=False)
 

@@ -218,3 +218,12 @@ def test_the_command_line_starts_a_crawl_and_tells_how_it_stands(hf: Holdfast, d
     assert shown is not None
     assert (shown["pages"], shown["dead"], shown["pending"], shown["links"]) == (1, 1, 0, 1)
     assert one_crawl(db, "no such crawl") is None
+
+
+def test_what_is_unknown_is_not_exported(url: str) -> None:
+    """On a database, too, that has no tables yet."""
+    done = subprocess.run(
+        [sys.executable, "-m", "examples.crawl", "export", "none", "pages"], cwd=REPOSITORY, env=environment(url),
+        text=True, capture_output=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", "Error: there is no crawl none\n")
