@@ -5,15 +5,17 @@ from __future__ import annotations
 import html
 import json
 import re
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from holdfast import Holdfast
 from holdfast.http.dashboard import findings as wrong
-from holdfast.http.dashboard.charts import spark
+from holdfast.http.dashboard.charts import Chart, charts, spark
+from holdfast.http.dashboard.overview import throughput
 from holdfast.model import alerts as judged
+from holdfast.model.series import GRAINS, Line, Series, Span
 from tests.contract.test_workers import register
 from tests.http.dashboard.looking import Looking, Seen
 from tests.http.test_operators import failed
@@ -167,6 +169,51 @@ def test_tiles_and_charts_show_what_was_counted(tasked: Holdfast, viewing: Looki
     by_queue = viewing.at("/", range="hour", by="queue")
     assert {line["name"] for line in chart(by_queue, "chart-wait")["lines"]} == {"default"}
     assert [line["name"] for line in chart(viewing.at("/"), "chart-run")["lines"]] == ["p50", "p95"]
+
+
+@pytest.mark.parametrize("page", ["/", "/queues"])
+def test_the_number_of_queued_jobs_leads_to_as_many(tasked: Holdfast, viewing: Looking, page: str) -> None:
+    """The list has those that are not due yet, too."""
+    tasked.enqueue_many(tasked.tasks["add"].bind(n) for n in range(3))
+    assert viewing.at(page).link("3 due")
+    tasked.enqueue_many(tasked.tasks["add"].using(delay=60).bind(n) for n in range(2))
+    listed = viewing.at(viewing.at(page).link("3 due, 2 later"))
+    assert len(listed.rows()) == 5
+
+
+def drawn(span: Span, *, jobs: list[Line], run: list[Line]) -> dict[str, Chart]:
+    found = charts(Series(span, "queue", GRAINS[span][1], [datetime.now(UTC)] * 2, jobs, run, run))
+    return {chart.id: chart for chart in found}
+
+
+@pytest.mark.parametrize(("current", "expected"), [(None, 4.0), (26.0, 9.0)])
+def test_the_throughput_has_the_current_minute_as_soon_as_its_rate_is_known(
+    current: float | None, expected: float
+) -> None:
+    """So that it is not 0 a minute after the first job."""
+    succeeded = [90.0, 0.0, 5.0, 4.0, 6.0, 0.0, None if current is None else current + 2.0]
+    failed = [90.0, 0.0, 5.0, 0.0, 0.0, 0.0, None if current is None else 6.0]
+    jobs = [Line("succeeded", succeeded), Line("failed", failed), Line("enqueued", [50.0] * 7)]
+    assert throughput(Series("hour", "outcome", 60, [], jobs, [], [])) == expected
+
+
+def test_a_queue_has_one_colour_in_all_charts() -> None:
+    """Also where another queue has nothing to show, as one whose jobs were cancelled before they ran."""
+    mail = Line("mail", [1.0, 2.0])
+    found = drawn("hour", jobs=[Line("exports", [3.0, 0.0]), mail], run=[Line("exports", [None, None]), mail])
+    of = {
+        id: {line["name"]: line["colour"] for line in json.loads(found[id].data)["lines"]}
+        for id in ("chart-jobs", "chart-run")
+    }
+    assert of == {"chart-jobs": {"exports": 0, "mail": 1}, "chart-run": {"mail": 1}}
+
+
+def test_where_the_first_rate_is_not_known_yet_a_chart_does_not_say_that_nothing_happened() -> None:
+    found = drawn("week", jobs=[Line("mail", [0.0, None])], run=[Line("mail", [None, 40.0])])
+    assert found["chart-run"].drawn
+    assert found["chart-jobs"].empty == "Nothing to draw yet: a rate is known once 45m were counted."
+    found = drawn("week", jobs=[Line("mail", [0.0, None])], run=[Line("mail", [None, None])])
+    assert found["chart-jobs"].empty == "Nothing happened in this time."
 
 
 def test_a_chart_is_a_table_too(tasked: Holdfast, viewing: Looking) -> None:

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from holdfast.model.series import Line, Series, Span
+from holdfast.model.durations import short_duration
+from holdfast.model.series import MATURE, Line, Series, Span
 
 TITLES: dict[Span, str] = {"hour": "Hour", "day": "Day", "week": "Week", "month": "Month"}
 SELDOM: dict[Span, float] = {"hour": 0.0, "day": 20.0, "week": 60.0, "month": 60.0}  # seconds between two reads
@@ -16,13 +17,16 @@ WIDTH, HEIGHT = 90, 22  # of a sparkline
 
 @dataclass(frozen=True)
 class Chart:
-    """`unit`: what the values are, `jobs` a minute or `ms`."""
+    """`unit`: what the values are, `jobs` a minute or `ms`. `colours`: the number of each line's colour.
+    `empty`: why there are no lines, if there are none."""
 
     id: str
     title: str
     unit: str
     at: list[datetime]
     lines: list[Line]  # those in which anything happened
+    colours: list[int]
+    empty: str
 
     @property
     def drawn(self) -> bool:
@@ -35,7 +39,10 @@ class Chart:
             {
                 "unit": self.unit,
                 "at": [int(at.timestamp()) for at in self.at],
-                "lines": [{"name": line.name, "values": _rounded(line.values)} for line in self.lines],
+                "lines": [
+                    {"name": line.name, "colour": colour, "values": _rounded(line.values)}
+                    for line, colour in zip(self.lines, self.colours, strict=True)
+                ],
             },
             separators=(",", ":"),
         )
@@ -49,15 +56,22 @@ class Chart:
 
 
 def charts(series: Series) -> list[Chart]:
-    def some(lines: Sequence[Line]) -> list[Line]:
-        return [line for line in lines if any(line.values)]
+    """A queue has the same colour in all of them, whatever is left out."""
+
+    def chart(id: str, title: str, unit: str, lines: Sequence[Line]) -> Chart:
+        colours = [colour for colour, line in enumerate(lines) if any(line.values)]
+        return Chart(id, title, unit, series.at, [lines[colour] for colour in colours], colours, empty)
+
+    empty = "Nothing happened in this time."
+    if any(line.values[-1] is None for line in series.jobs) and any(any(line.values) for line in series.run):
+        empty = f"Nothing to draw yet: a rate is known once {short_duration(series.seconds * MATURE)} were counted."
 
     by = "by queue" if series.by == "queue" else "by outcome"
     share = "p95 by queue" if series.by == "queue" else "p50 and p95"
     return [
-        Chart("chart-jobs", f"Jobs a minute, {by}", "jobs", series.at, some(series.jobs)),
-        Chart("chart-wait", f"Wait until an attempt starts, {share}", "ms", series.at, some(series.wait)),
-        Chart("chart-run", f"Run time of attempts, {share}", "ms", series.at, some(series.run)),
+        chart("chart-jobs", f"Jobs a minute, {by}", "jobs", series.jobs),
+        chart("chart-wait", f"Wait until an attempt starts, {share}", "ms", series.wait),
+        chart("chart-run", f"Run time of attempts, {share}", "ms", series.run),
     ]
 
 

@@ -31,6 +31,7 @@ def load(look: Look) -> dict[str, Any]:
             groups=look.app.error_groups("state:failed since:1h"), alerts=seen.alerts,
         ),
         "due": sum(queue.due for queue in queues),
+        "later": sum(queue.scheduled for queue in queues),
         "running": sum(queue.running for queue in queues),
         "failed": sum(queue.failed for queue in queues),
         "capped": any(queue.capped for queue in queues),
@@ -49,9 +50,10 @@ def load(look: Look) -> dict[str, Any]:
 
 
 def throughput(hour: Series) -> float:
-    """Jobs that ended a minute, in the last minutes that are over."""
-    last = [line.values[-1 - RECENT : -1] for line in hour.jobs if line.name in OUTCOMES]
-    return sum(value or 0.0 for values in last for value in values) / RECENT
+    """Jobs that ended a minute, in the last minutes and, once its rate is known, the current one."""
+    lines = [line.values[-1 - RECENT :] for line in hour.jobs if line.name in OUTCOMES]
+    known = [sum(rates) for rates in zip(*lines, strict=True) if None not in rates]
+    return sum(known) / len(known) if known else 0.0
 
 
 def _series(look: Look, asked: OverviewQuery) -> Series:

@@ -54,6 +54,7 @@ def load(look: Look) -> dict[str, Any]:
     return {
         "rows": rows,
         "due": sum(row.queue.due for row in rows),
+        "later": sum(row.queue.scheduled for row in rows),
         "running": sum(row.queue.running for row in rows),
         "pending": sum(row.queue.pending for row in rows),
         "capped": any(row.queue.capped for row in rows),

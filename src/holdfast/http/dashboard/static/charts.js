@@ -43,8 +43,8 @@ function options(data, box) {
     axes: [{ ...axis, space: 70, size: 28, values: when }, { ...axis, size: 56, incrs: data.unit === "ms" ? LENGTHS : undefined, values: (plot, splits) => splits.map((value) => told(value, data.unit)) }],
     series: [
       { label: "", value: (plot, at) => at == null ? "" : TIMES.format(new Date(at * 1000)) },
-      ...data.lines.map((line, index) => ({
-        label: line.name, stroke: colour(COLOURS[line.name] ?? `--c${index % 8 + 1}`), width: 1.75,
+      ...data.lines.map((line) => ({
+        label: line.name, stroke: colour(COLOURS[line.name] ?? `--c${line.colour % 8 + 1}`), width: 1.75,
         dash: line.name === "enqueued" ? [4, 4] : undefined, spanGaps: false,
         points: { show: (plot, series) => isolated(plot.data[series]).length > 0, filter: (plot, series) => isolated(plot.data[series]), size: 4 },
         value: (plot, value) => told(value, data.unit),
@@ -63,7 +63,7 @@ function draw(figure) {
   if (!box) return;
   const data = JSON.parse(figure.dataset.chart);
   const before = drawn.get(figure.id);
-  const lines = JSON.stringify(data.lines.map((line) => line.name));
+  const lines = JSON.stringify(data.lines.map((line) => [line.name, line.colour]));
   if (before?.box === box && before.lines === lines) {
     if (before.text !== figure.dataset.chart) { before.text = figure.dataset.chart; before.plot.setData(values(data)); }
     return;
