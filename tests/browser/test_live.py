@@ -117,6 +117,23 @@ def test_jobs_are_filtered_chosen_and_cancelled_together(shop: Holdfast, site: s
     assert shop.count("state:queued") == 3
 
 
+SAID = """(seconds) => {
+  const time = document.createElement("time");
+  time.dateTime = new Date(Date.now() + ahead + 1000 * seconds).toISOString();
+  document.body.append(time);
+  tellTimes();
+  return time.textContent;
+}"""
+
+
+def test_what_happens_at_this_moment_is_not_in_the_future(site: str, opened: Open) -> None:
+    """The clocks of a page and of its database are compared to about a second."""
+    page = opened(f"{site}/queues")
+    said = {seconds: page.evaluate(SAID, seconds) for seconds in (0.3, -0.3, 5.3, -5.3, 7200)}
+    assert said == {0.3: "0s ago", -0.3: "0s ago", 5.3: "in 5s", -5.3: "5s ago", 7200: "in 2h"}
+    assert abs(page.evaluate("ahead")) < 5000
+
+
 # -- what somebody does with a page stays as it is ---------------------------------------------------------------------
 
 

@@ -9,7 +9,9 @@ const pulse = document.getElementById("pulse");
 // -- times ---------------------------------------------------------------------------------------------------------
 
 const UNITS = [["d", 86400], ["h", 3600], ["m", 60]];
-const ahead = Date.parse(document.body.dataset.now) - Date.now(); // the database's clock against ours
+// The database's clock against ours, by the moment at which this page came: on a slow machine scripts run later.
+const arrived = performance.getEntriesByType("navigation")[0]?.responseStart || performance.now();
+const ahead = Date.parse(document.body.dataset.now) - performance.timeOrigin - arrived;
 
 function short(seconds) {
   for (const [unit, length] of UNITS) {
@@ -20,8 +22,8 @@ function short(seconds) {
 
 function tellTimes(root = document) {
   for (const time of root.querySelectorAll("time[datetime]")) {
-    const seconds = (Date.parse(time.dateTime) - Date.now() - ahead) / 1000;
-    const text = seconds > 0 ? `in ${short(Math.round(seconds))}` : `${short(Math.round(-seconds))} ago`;
+    const seconds = Math.round((Date.parse(time.dateTime) - Date.now() - ahead) / 1000);
+    const text = seconds > 0 ? `in ${short(seconds)}` : `${short(-seconds)} ago`;
     if (time.firstChild?.nodeValue !== text) time.textContent = text;
   }
 }
