@@ -68,6 +68,15 @@ def test_no_page_sticks_out_of_its_window(shop: Holdfast, opened: Open, window: 
             assert (path, "unfolded", page.evaluate(TOO_WIDE)) == (path, "unfolded", 0)
 
 
+def test_a_long_name_leaves_room_for_the_other_columns(shop: Holdfast, site: str, opened: Open) -> None:
+    shop.tasks["greet"].using(queue="q" * 100).enqueue("n" * 500)
+    page = opened(f"{site}/jobs")
+    hidden = page.evaluate(
+        "(({ scrollWidth, clientWidth }) => scrollWidth - clientWidth)(document.querySelector('.scroll'))"
+    )
+    assert hidden == 0
+
+
 def ground(page: Page) -> int:
     """How bright the page is behind its text: 0 to 255."""
     found = page.evaluate("getComputedStyle(document.documentElement).backgroundColor")
