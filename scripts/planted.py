@@ -1251,6 +1251,20 @@ GUARANTEES: dict[str, list[Bug]] = {
             "http/test_access.py::test_pages_of_other_sites_may_not_look_from_this_machine",
         ).unseen(OVER_HTTP),
         bug(
+            "a page of another site may do what everyone may if it shows any token",
+            "http/gate.py",
+            "            if found is not None:\n                return found\n        if foreign:\n",
+            "            if found is not None:\n                return found\n        if foreign and not _bearer(request):\n",
+            "http/test_access.py::test_who_shows_a_token_that_the_rule_knows_may_come_from_another_site",
+        ).unseen(OVER_HTTP),
+        bug(
+            "strangers are told where the database is",
+            "http/problems.py",
+            "next((text for kind, text in AWAY if isinstance(error, kind)), None) or detail_of(error)",
+            "detail_of(error)",
+            "http/test_bad_input.py::test_while_the_database_is_away_clients_are_told_to_come_back",
+        ).unseen(OVER_HTTP),
+        bug(
             "an API key is taken from an address",
             "http/gate.py",
             "            if given.startswith(access.PREFIX):\n",
@@ -1340,6 +1354,20 @@ GUARANTEES: dict[str, list[Bug]] = {
             "        if len(self.connections) > self._room.connections:\n",
             "        if False:\n",
             "http/test_server.py::test_more_connections_than_there_is_room_for_cost_neither_the_log_nor_the_database",
+        ).unseen(OVER_HTTP),
+        bug(
+            "who was refused early keeps the connection",
+            "http/server.py",
+            "        refused = self.conn.our_state is h11.DONE",
+            "        refused = False",
+            "http/test_server.py::test_a_client_that_sends_its_headers_slowly_is_cut_off",
+        ).unseen(OVER_HTTP),
+        bug(
+            "nonsense within a request fills the log",
+            "http/server.py",
+            "            self.cycle.disconnected = True\n",
+            "            pass\n",
+            "http/test_server.py::test_nonsense_within_a_request_does_not_fill_the_log",
         ).unseen(OVER_HTTP),
         bug(
             "a request of two lengths is read by one of them",
