@@ -137,7 +137,9 @@ def test_a_viewer_is_shown_no_button(shop: Holdfast, opened: Open) -> None:
 
 def test_the_demonstration_kills_a_worker_and_its_jobs_come_back(tmp_path: Path, opened: Open) -> None:
     with demonstrating(tmp_path) as url:
-        page = opened(f"{url}jobs?filter=state:running%20task:render_film", ready=False)
+        page = opened(url, ready=False)
+        assert page.get_by_text("No worker serves").count() == 0, "a newcomer's first look"
+        page.goto(f"{url}jobs?filter=state:running%20task:render_film")
         expect(page.locator("tbody tr").nth(4)).to_be_visible(timeout=40_000)
         page.get_by_role("button", name="Kill a worker").click()
         said = page.get_by_role("status").filter(has_text="with SIGKILL")

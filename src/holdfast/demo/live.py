@@ -29,6 +29,7 @@ WORKERS = 3
 EVERY = 0.5  # seconds between two loads
 BACK_AFTER = 4.0  # seconds until a killed worker is replaced: long enough to see that it is gone
 SHOPS = 3
+PATIENCE = 10.0  # seconds for which whoever waits for the address waits for the workers, too
 
 
 def run(keep: Path | None, port: int) -> None:
@@ -43,6 +44,7 @@ def run(keep: Path | None, port: int) -> None:
     server = the_server()(hf, "127.0.0.1", port, runs_jobs=False, offers=[offer])
     try:
         with stopped_by_signals(server), live.running():
+            live.await_workers()
             talk(f"dashboard: {server.url}/")
             talk(f"{WORKERS} worker processes on a SQLite file, and jobs that keep coming. Ctrl-C stops it")
             server.run_until_stopped()
@@ -73,6 +75,12 @@ class Live:
                 process.terminate()
             for process in self._workers:
                 process.wait(30)
+
+    def await_workers(self) -> None:
+        """Until all have registered: whoever opened the dashboard before would read that nobody serves its queues."""
+        until = time.monotonic() + PATIENCE
+        while len(hf.workers()) < WORKERS and time.monotonic() < until:
+            time.sleep(0.1)
 
     def _first(self) -> None:
         """What there is to see from the first moment on."""
