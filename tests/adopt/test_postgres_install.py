@@ -235,6 +235,13 @@ def test_a_mapping_that_can_not_work_is_refused_with_all_that_is_wrong(kept: Sto
     assert kept.adopted.installed() == []
 
 
+def test_an_id_that_may_be_missing_is_refused(kept: Store, side: Side) -> None:
+    """The insert of a row without one would fail."""
+    side.sql("create table {s}.pages (path text unique, status text)")
+    with pytest.raises(BadSettings, match="path can be null, and then nothing names the row: make it NOT NULL"):
+        kept.adopted.install(side.mapping("pages", id="path"))
+
+
 def test_one_table_is_one_source(kept: Store, side: Side, stores: Any) -> None:
     adopt(kept, side)
     with pytest.raises(BadSettings, match="is adopted as 'audits': undo that first"):

@@ -310,6 +310,29 @@ def test_arguments_are_the_rows_at_the_claim_whatever_it_holds(audits: Audits) -
     assert json.loads(held.args) == {"row": {"id": id, "url": 'say "hi"\n', "photo": "AP8="}}
 
 
+def test_infinity_is_a_value_like_others(audits: Audits) -> None:
+    """SQLite writes it as JSON that nobody reads, and the insert of whoever has one would fail."""
+    audits.adopt(results=None)
+    audits.insert(score=float("inf"), pages=float("-inf"))
+    [held] = audits.claim()
+    row = json.loads(held.args)["row"]
+    assert (row["score"], row["pages"]) == ("Infinity", "-Infinity")
+
+
+def test_a_row_without_an_id_is_no_job(audits: Audits) -> None:
+    audits.sql.execute("create table pages (path text primary key, status text default 'pending')")
+    store = audits.store
+    mapping = mapping_of("pages", {"states": STATES})
+    audits.sql.execute("insert into pages default values")
+    store.adopted.install(mapping)
+    audits.sql.execute("insert into pages default values")
+    audits.sql.execute("update pages set status = 'again'")
+    assert list(store.reads.jobs()) == []
+    assert [(odd.column, odd.rows) for odd in store.adopted.odd_rows(mapping)] == [("path", 2)]
+    audits.sql.execute("update pages set path = rowid")
+    assert [job.source_id for job in store.reads.jobs()] == ["2", "1"]
+
+
 def test_a_table_may_have_very_many_columns(audits: Audits) -> None:
     columns = ", ".join(f"c{n} text default 'x'" for n in range(300))
     audits.sql.execute(f"create table wide (id integer primary key, status text, {columns})")
@@ -571,6 +594,9 @@ def test_a_mapping_that_can_not_work_is_refused_with_every_reason(audits: Audits
         audits.adopt(error_code="photo")
     with pytest.raises(BadSettings, match=r"no table 'audit' .*perhaps 'audits'"):
         audits.store.adopted.describe("audit")
+    audits.sql.execute("create table typeless (id text unique, status)")
+    with pytest.raises(BadSettings, match=r"status is of no type, .*; id can be null, .*make it NOT NULL"):
+        audits.store.adopted.install(mapping_of("typeless", {"states": STATES, "id": "id"}))
     audits.sql.execute("create table checked (id integer primary key, s text check (s in ('a', 'b''s')))")
     table = audits.store.adopted.describe("CHECKED")
     assert table.name == "checked"

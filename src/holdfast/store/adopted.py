@@ -239,6 +239,10 @@ def resolve(mapping: Mapping, table: Table, counts_table: Table | None = None) -
             problems.append(_missing(table, "payload", name))
     if "id" not in found or "status" not in found:
         return None, problems
+    if found["id"].nullable:
+        name = found["id"].name
+        what, fix = f"{name} can be null, and then nothing names the row", "make it NOT NULL, or name another column"
+        problems.append(Problem(what=what, fix=fix, column=name))
     problems.extend(_words(mapping, found["status"]))
     named = {column.name for meaning, column in found.items() if meaning != "id"}
     payload = tuple(
@@ -273,7 +277,7 @@ def _misfits(meaning: str, column: TableColumn) -> list[Problem]:
     if kinds is not None and column.kind not in kinds:
         problems.append(
             Problem(
-                what=f"{column.name} is {column.type}, and {meaning} needs {' or '.join(kinds)}",
+                what=f"{column.name} is {column.type or 'of no type'}, and {meaning} needs {' or '.join(kinds)}",
                 fix="name another column, or leave it out",
                 column=column.name,
             )

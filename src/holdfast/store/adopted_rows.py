@@ -44,8 +44,12 @@ def oddities(resolved: Resolved, unreachable: str) -> list[Oddity]:
     runs = f"cast({status} as text) in {words_in(mapping.words(State.RUNNING))}"
     queued, failed = mapping.word(State.QUEUED), mapping.word(State.FAILED)
     found = [
-        Oddity(f"{status} is null", name, f"{name} is empty: the row is no job", f"write {queued!r} or another word")
-    ]
+        Oddity(f"{status} is null", name, f"{name} is empty: the row is no job", f"write {queued!r} or another word"),
+        Oddity(
+            f"{resolved['id']} is null", resolved.id.name,
+            f"{resolved.id.name} is empty: nothing names the row, so it is no job", f"write its {resolved.id.name}",
+        ),
+    ]  # fmt: skip
     if "attempts" in resolved:
         most = resolved["max_attempts"] if "max_attempts" in resolved else str(mapping.max_attempts)
         column = resolved.columns["attempts"].name

@@ -108,7 +108,8 @@ class Following:
         """`row`: `new` or `old` in a trigger; `r` for rows by their ids."""
         mapping, columns = self._mapping, self._resolved.columns
         status, id = self._cell(row, "status"), f"cast({self._cell(row, 'id')} as text)"
-        said = said_by(mapping, status)
+        # A primary key may be null here. Such a row has no name, so it is no job.
+        said = f"iif({self._cell(row, 'id')} is null, null, {said_by(mapping, status)})"
         by_ids = row == "r"
         jobs = self._templates.jobs
         these = f"{self._cell(row, 'id')} {AMONG}" if by_ids else "1"

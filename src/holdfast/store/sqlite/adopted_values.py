@@ -22,7 +22,11 @@ def instant_of(value: str, later: str = "") -> str:
 
 def as_json(column: TableColumn, value: str, blob: str) -> str:
     """The argument of json_quote. SQLite keeps any value in any column."""
-    cases = [f"when typeof({value}) = 'blob' then {blob.format(value)}"]
+    cases = [
+        f"when typeof({value}) = 'blob' then {blob.format(value)}",
+        # JSON has no infinity. As PostgreSQL writes it:
+        f"when typeof({value}) = 'real' and abs({value}) = 9e999 then iif({value} > 0, '', '-') || 'Infinity'",
+    ]
     match column.kind:
         case "json":
             cases.append(f"when json_valid({value}) then json({value})")
