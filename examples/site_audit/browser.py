@@ -7,6 +7,7 @@ so and count neither for nor against."""
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import shutil
@@ -109,7 +110,15 @@ def browser_tier(url: str, *, allow_private: bool, longest: float = LONGEST) -> 
     if process.returncode != 0:
         last = said.decode(errors="replace").strip().rpartition("\n")[2]
         return not_tested(f"the browser could not show the page: {last}")
-    return measured(json.loads(written))
+    return answered(written)
+
+
+def answered(written: bytes) -> Tier:
+    """What the browser says. The scripts of the page are in it, too, and may change what that is."""
+    try:
+        return measured(json.loads(written))
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return not_tested("the page changes what the browser says of it")
 
 
 def not_tested(why: str) -> Tier:
@@ -120,6 +129,8 @@ def not_tested(why: str) -> Tier:
 
 def measured(found: dict[str, Any]) -> Tier:
     speed = {limit.figure: max(0.0, float(found[limit.figure])) for limit in LIMITS}
+    if not all(map(math.isfinite, speed.values())):
+        raise ValueError(speed)
     outcomes = [outcome(AXE, _violations(found["violations"]))]
     outcomes += [outcome(limit.check, _judged(speed[limit.figure], limit)) for limit in LIMITS]
     return Tier(outcomes, {**speed, "browser": cut(str(found["browser"]), 40), "axe": cut(str(found["axe"]), 20)})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -11,7 +12,7 @@ import httpx2
 import pytest
 
 from examples.site_audit import browser
-from examples.site_audit.browser import browser_tier, measured
+from examples.site_audit.browser import answered, browser_tier, measured
 from examples.site_audit.proxy import proxy
 from examples.site_audit.tier import Tier
 from holdfast import Holdfast
@@ -73,6 +74,26 @@ def test_what_a_page_says_of_itself_is_taken_for_what_it_is() -> None:
     tier = measured({**told, "violations": violations})
     assert findings(tier) == {"axe": "info", "layout-shift": "moderate", "blocked-time": "serious"}
     assert len(str(tier)) < 40_000
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"layout_shift": "much"}, {"blocked": float("inf")}, {"blocked": None}, {"violations": [{}]}, {"violations": None},
+     {"violations": [{"id": "a", "help": "b", "nodes": [{}]}]}, {"violations": ["a"]}],
+)  # fmt: skip
+def test_an_answer_that_is_none_is_told_as_that(changed: dict[str, object]) -> None:
+    told = {
+        "largest_paint": 1,
+        "layout_shift": 0,
+        "blocked": 0,
+        "axe": "4",
+        "browser": "C",
+        "violations": [],
+        **changed,
+    }
+    [axe, *_] = answered(json.dumps(told).encode()).outcomes
+    assert not axe.applies
+    assert "the page changes what the browser says of it" in axe.findings[0].text
 
 
 # -- the proxy ---------------------------------------------------------------------------------------------------------
@@ -154,6 +175,16 @@ def test_a_page_that_jumps_and_keeps_the_browser_busy(sites: Sites) -> None:
     assert tier.facts["layout_shift"] > 0.1
     assert tier.facts["blocked"] > 0.6
     assert findings(tier)["blocked-time"] == "serious"
+
+
+@needs_browser
+def test_a_page_that_changes_what_is_measured_fails_no_audit(sites: Sites) -> None:
+    lie = """<script>window.PerformanceObserver = class {
+      constructor(told) { this.told = told; }
+      observe() { this.told({ getEntries: () => [{ value: "much", startTime: 1, duration: 1 }] }); }
+    };</script>"""
+    [axe, *_] = browser_tier(sites.page("/", f"<p>Bread{lie}"), allow_private=True).outcomes
+    assert "the page changes what the browser says of it" in axe.findings[0].text
 
 
 @needs_browser
