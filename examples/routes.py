@@ -8,7 +8,10 @@ from starlette.responses import JSONResponse, Response
 
 from holdfast import HoldfastError, StoreUnavailable
 
-POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:"
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
+    "frame-ancestors 'self'; base-uri 'none'"
+)
 
 
 async def body_of(request: Request, *, most: int) -> bytes:
