@@ -109,7 +109,7 @@ class Following:
         mapping, columns = self._mapping, self._resolved.columns
         status, id = self._cell(row, "status"), f"cast({self._cell(row, 'id')} as text)"
         # A primary key may be null here. Such a row has no name, so it is no job.
-        said = f"iif({self._cell(row, 'id')} is null, null, {said_by(mapping, status)})"
+        said = f"(case when {self._cell(row, 'id')} is not null then {said_by(mapping, status)} end)"
         by_ids = row == "r"
         jobs = self._templates.jobs
         these = f"{self._cell(row, 'id')} {AMONG}" if by_ids else "1"

@@ -25,7 +25,8 @@ def as_json(column: TableColumn, value: str, blob: str) -> str:
     cases = [
         f"when typeof({value}) = 'blob' then {blob.format(value)}",
         # JSON has no infinity. As PostgreSQL writes it:
-        f"when typeof({value}) = 'real' and abs({value}) = 9e999 then iif({value} > 0, '', '-') || 'Infinity'",
+        f"when typeof({value}) = 'real' and {value} = 9e999 then 'Infinity'",
+        f"when typeof({value}) = 'real' and {value} = -9e999 then '-Infinity'",
     ]
     match column.kind:
         case "json":
