@@ -94,6 +94,34 @@ def test_who_sets_up_a_database_waits_for_one_who_is_slow_at_it(
     assert bool(audits.problems()) is (verb == "migrate")
 
 
+@pytest.mark.parametrize("engine", ["postgres"])
+def test_who_submits_a_key_waits_for_all_that_came_before(
+    make_app: MakeApp, legacy: Legacy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of a crowd is quick, and all of them together take longer than the wait for any other lock."""
+    monkeypatch.setattr(connect, "LOCK_TIMEOUT", "50ms")
+    hf = make_app()
+    audits = hf.adopt(legacy.table, **MAPPED)
+    audits.install()
+    tried: set[Any] = set()
+    with (
+        psycopg.connect(hf.settings.url) as before, psycopg.connect(hf.settings.url, autocommit=True) as looking,
+        ThreadPoolExecutor(1) as other,
+    ):  # fmt: skip
+        first = audits.submit(url="a", key="k", conn=before)
+        submitting = other.submit(audits.submit, url="b", key="k")
+
+        def tries() -> int:
+            blocked = "select query_start from pg_stat_activity where %s = any(pg_blocking_pids(pid))"
+            tried.update(looking.execute(blocked, [before.info.backend_pid]))
+            return len(tried)
+
+        wait_until(lambda: submitting.done() or tries() > 1, "it to wait longer than for a lock")
+        before.commit()
+        assert submitting.result(20).id == first.id
+    assert rows(legacy) == 1
+
+
 def test_a_worker_starts_it(hf: Holdfast, audits: Adopted) -> None:
     with working(hf):
         assert audits.submit(url="https://a.example").wait(20) == {"score": 1}

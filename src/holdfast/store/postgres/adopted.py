@@ -69,6 +69,7 @@ LOCK_TRIES = 200
 LOCK_PAUSE = 0.25  # seconds between them: foreign statements that queued get through
 BEGINNING = "row:"  # where a walk begins that has not begun
 SWEEP_STEP = 1000
+SUBMIT_WITHIN = 10.0  # seconds that a submission waits for its turn, as on SQLite: a crowd may have the same key
 UNREACHABLE = "{} > now() + interval '10 years'"
 SETTLE_STEP = 200
 
@@ -423,9 +424,15 @@ class PostgresAdopted:
         return await arun_steps(steps, await self._users.aexecute_on(conn))
 
     def _submitted(self, mapping: Mapping, values: dict[str, Any], same: SameKey) -> Submitted:
-        steps = self._submission(mapping, values, same).steps(self._db)
-        with self._db.use() as connection, connection.transaction():
-            return run_steps(steps, lambda text, given: self._db.rows(connection, text, given))
+        give_up_at = time.monotonic() + SUBMIT_WITHIN
+        while True:
+            steps = self._submission(mapping, values, same).steps(self._db)
+            try:
+                with self._db.use() as connection, connection.transaction():
+                    return run_steps(steps, lambda text, given: self._db.rows(connection, text, given))
+            except RowLocked:  # rolled back: nothing was inserted
+                if time.monotonic() >= give_up_at:
+                    raise
 
     def _submission(self, mapping: Mapping, values: dict[str, Any], same: SameKey) -> Submission:
         return submission(self._known_table(mapping), values, same)
