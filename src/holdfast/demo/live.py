@@ -29,7 +29,7 @@ WORKERS = 3
 EVERY = 0.5  # seconds between two loads
 BACK_AFTER = 4.0  # seconds until a killed worker is replaced: long enough to see that it is gone
 SHOPS = 3
-PATIENCE = 10.0  # seconds for which whoever waits for the address waits for the workers, too
+PATIENCE = 30.0  # seconds for which whoever waits for the address waits for the workers, too
 
 
 def run(keep: Path | None, port: int) -> None:
