@@ -125,7 +125,7 @@ def test_what_can_not_be_written_as_taken_is_not_taken(store: Store, side: Side,
     a_queued_job(store)
     assert [one.task for one in claim(store, tasks=BOTH)] == ["greet"]
     assert "message" in str(store.adopted.installed()[0].refused)
-    assert any("could not be written of late" in problem.what for problem in store.adopted.check(side.mapping()))
+    assert [problem.column for problem in store.adopted.check(side.mapping())] == ["message"], "said once"
     assert {job(store, id).state for id in (1, 2)} == {State.QUEUED}
     side.sql("alter table {s}.audits rename column said to message")
     clock.advance(2)
@@ -164,6 +164,19 @@ def test_triggers_of_the_users_own_find_what_they_name(store: Store, side: Side)
     finish(store, held, result={"score": 1})
     assert side.row()["status"] == "completed"
     assert side.sql("select * from {s}.log") == [(1, "processing"), (1, "completed")]
+
+
+def test_a_trigger_of_the_users_own_that_fails_is_told(store: Store, side: Side) -> None:
+    adopt(store, side, "('a', 'pending')")
+    side.sql(
+        "create function {s}.note() returns trigger language plpgsql as "
+        "$$ begin insert into nowhere values (1); return null; end $$"
+    )
+    side.sql("create trigger note after update of status on {s}.audits for each row execute function {s}.note()")
+    assert claim(store) == []
+    [problem] = store.adopted.check(side.mapping())
+    assert 'could not be written of late, and were left alone: relation "nowhere"' in problem.what
+    assert not problem.fatal
 
 
 def test_triggers_of_the_users_own_find_nothing_where_everybody_may_create_it(store: Store, side: Side) -> None:
