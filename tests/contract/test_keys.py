@@ -358,8 +358,8 @@ def test_a_retry_by_key_wakes_a_worker(store: Store, settings: Settings, enqueue
     with psycopg.connect(settings.url, autocommit=True) as ear:
         ear.execute(listen_everywhere(store))
         assert enqueue(store, new_job(key="k", after_failure="retry"))[0].retried
-        [notice] = ear.notifies(timeout=5, stop_after=1)
-        assert notice.payload == "q"
+        # The first job's own may come late: whoever enqueues does not wait for it.
+        assert any(notice.payload == "q" for notice in ear.notifies(timeout=5))
 
 
 @BOTH_WAYS

@@ -43,7 +43,8 @@ def test_rows_in_every_state_end_as_they_should(table: str, make_system: MakeSys
     hf = make_app(table, lease=1.5)
     hf.adopted[table].install()
     with working(hf):
-        wait_until(lambda: not system.status_counts().keys() & {system.waiting, system.running}, str(table))
+        idle = {system.waiting, system.running}.isdisjoint
+        wait_until(lambda: idle(system.status_counts()), table, timeout=60)
     found = by_kind(system)
     assert {kind: (row["status"], row["n"]) for kind, row in found.items()} == ENDS[table]
     assert not system.wrong()
