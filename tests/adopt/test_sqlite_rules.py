@@ -333,6 +333,14 @@ def test_a_row_without_an_id_is_no_job(audits: Audits) -> None:
     assert [job.source_id for job in store.reads.jobs()] == ["2", "1"]
 
 
+def test_a_sweep_goes_past_rows_without_an_id(audits: Audits) -> None:
+    audits.sql.execute("create table pages (path text primary key, status text default 'pending')")
+    audits.store.adopted.install(mapping_of("pages", {"states": STATES}))
+    audits.sql.executescript("insert into pages default values; " * 3 + "insert into pages (path) values ('/a')")
+    audits.sql.execute("delete from holdfast_jobs")
+    assert audits.store.adopted.sweep("pages", None, 2).strays == 1
+
+
 def test_a_table_may_have_very_many_columns(audits: Audits) -> None:
     columns = ", ".join(f"c{n} text default 'x'" for n in range(300))
     audits.sql.execute(f"create table wide (id integer primary key, status text, {columns})")

@@ -75,7 +75,7 @@ class Following:
         taken = self._templates.taken("r", tokens["said"], "j", tokens["id"])
         held = self._templates.held("j", tokens["id"])
         agrees = f"({agrees} and not ({held} and {taken}))"
-        beyond = "1" if first else f"r.{self._templates.id} > :after"
+        beyond = f"r.{self._templates.id} " + ("is not null" if first else "> :after")
         return self._templates.fill("source_page", tokens | {"agrees_j": agrees, "held_j": held, "beyond": beyond})
 
     def orphans(self) -> str:
