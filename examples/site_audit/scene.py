@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import tempfile
+from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from examples.scenes import Stage, console, say
 from examples.site_audit import database
 
 NIGHT = 20  # sites
+UNFINISHED = {"pending", "processing"}
 
 
 def play() -> int:
@@ -39,6 +41,7 @@ class Scene:
         self._url = hf.settings.url
         self._stage = Stage("examples.site_audit", home)
         self._sites = sites
+        self._before = Counter[str]()  # audits of earlier scenes, by status
 
     def play(self) -> int:
         where = "a fresh SQLite file" if database.is_sqlite(self._url) else "PostgreSQL"
@@ -47,6 +50,7 @@ class Scene:
             address = self._stage.address(server)
             with self._stage.running("worker"), httpx2.Client(base_url=address, timeout=60) as self._client:
                 self._stage.wait_for(lambda: len(self._hf.workers()) == 2, "two workers")
+                self._before = Counter(database.counted(self._url))
                 self._mended()
                 self._killed_worker()
                 self._gone()
@@ -97,25 +101,21 @@ class Scene:
 
     def _night(self) -> None:
         console.rule(f"At night: {NIGHT} sites by schedule, and a person who asks meanwhile", align="left")
-        with database.connect(self._url) as db:
-            for n in range(NIGHT):
-                db.execute(
-                    database.written(self._url, "insert into sites (url) values (?)"), [self._sites.good(f"/{n}")]
-                )
+        sites = [self._sites.good(f"/{n}") for n in range(NIGHT)]
+        self._write("insert into sites (url) values (?)", sites)
         self._hf.run_cron("overnight")
-        self._stage.wait_for(lambda: self._total() > NIGHT, "the night to begin")
+        self._stage.wait_for(lambda: sum(self._counts().values()) > NIGHT, "the night to begin")
+        self._write("delete from sites where url = ?", sites)  # they are gone when the scene ends
         person = self._finished(self._analyze(self._sites.good("/person")))
-        left = sum(n for status, n in database.counted(self._url).items() if status in ("pending", "processing"))
+        left = sum(self._counts()[status] for status in UNFINISHED)
         say(f"The person had a score ({person['score']}) while {left} of the night's audits were still to be done.")
-        self._stage.wait_for(
-            lambda: not database.counted(self._url).keys() & {"pending", "processing"}, "the night to end"
-        )
+        self._stage.wait_for(lambda: not self._counts().keys() & UNFINISHED, "the night to end")
         stale = database.stale(self._url)
         self._stage.expect(stale == [], f"{len(stale)} audits look stale")
 
     def _summary(self) -> None:
         console.rule("Counted from the table", align="left")
-        counts = database.counted(self._url)
+        counts = self._counts()
         say(", ".join(f"{number} {status}" for status, number in sorted(counts.items())))
         expected = {"completed": NIGHT + 4, "failed": 1}
         self._stage.expect(counts == expected, f"{expected} were expected")
@@ -135,5 +135,11 @@ class Scene:
         document: dict[str, Any] = self._stage.wait_for(found, "the audit")
         return document
 
-    def _total(self) -> int:
-        return sum(database.counted(self._url).values())
+    def _counts(self) -> Counter[str]:
+        """The audits of this scene, by status."""
+        return Counter(database.counted(self._url)) - self._before
+
+    def _write(self, statement: str, sites: list[str]) -> None:
+        with database.connect(self._url) as db:
+            for site in sites:
+                db.execute(database.written(self._url, statement), [site])
