@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -112,6 +113,11 @@ def test_a_statement_of_others_that_waits_for_long_ends_it(
     monkeypatch.setattr("tests.adopt.campaign.STAND", 4.0)
     campaign = Campaign(place, tmp_path, seed=1)
     everything = "select 1" if place.engine == "sqlite" else "lock table audits"
-    campaign._trouble = lambda db, chance: campaign._locked(db, chance, everything)  # type: ignore[method-assign]
+
+    def hold(db: Database, chance: random.Random) -> None:
+        campaign._locked(db, chance, everything)
+        campaign._ended.wait(2)  # or what we enqueue ourselves waits for too long
+
+    campaign._trouble = hold  # type: ignore[method-assign]
     with pytest.raises((psycopg.errors.LockNotAvailable, sqlite3.OperationalError), match="lock"):
         campaign.run(30)
