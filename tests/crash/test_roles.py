@@ -4,6 +4,7 @@ who may only look, make it run or change nothing else, whatever SQL they write."
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -157,11 +158,18 @@ insert into {s}.jobs (queue, task, args, key, holds_key) values ('q', 'hold', '{
 """.strip().splitlines()
 
 
+BEATS = {"leases": ("expires_at", "held"), "workers": ("seen_at", "open", "polling", "memory")}
+
+
 def kept(roles: Roles) -> dict[str, Any]:
     """All that is kept, but what a worker that lives writes every few seconds."""
     found = roles.contents()
-    for table, beats in {"leases": ("expires_at", "held"), "workers": ("seen_at", "open")}.items():
+    for table, beats in BEATS.items():
         found[table] = [{name: row[name] for name in row if name not in beats} for row in found[table]]
+    counted = [*found.pop("deltas"), *(row for row in found.pop("rollups") if row["grain"] == "total")]
+    found["counted"] = Counter[tuple[str, ...]]()  # wherever it stands: the worker adds it up now and then
+    for row in counted:
+        found["counted"][row["queue"], row["task"], row["what"]] += row["n"]
     return found
 
 

@@ -269,10 +269,12 @@ def test_a_row_that_others_take_from_ours_is_given_back(
 
 
 def test_people_cancel_a_running_and_a_waiting_crawl(crawl: CrawlJobs, make_app: MakeApp, ledger: Ledger) -> None:
-    running, waiting = crawl.submit("https://endless.example"), crawl.submit("https://waiting.example")
+    running = crawl.submit("https://endless.example")
     hf = adopted(make_app, "crawl_jobs", threads=1, concurrency=1)
     with working(hf):
         await_start(ledger, running)
+        waiting = crawl.submit("https://waiting.example")
+        wait_until(lambda: hf.count("source:crawl_jobs") == 2, "its job")
         assert crawl.cancel(waiting) == 1
         assert crawl.cancel(running) == 1
         for id in (running, waiting):
@@ -302,11 +304,13 @@ def test_a_deleted_row_is_not_worked_and_one_that_runs_is_stopped(
     make_system: MakeSystem, make_app: MakeApp, ledger: Ledger
 ) -> None:
     system = make_system("audits")
-    running, waiting = system.submit("https://running.example"), system.submit("https://waiting.example")
+    running = system.submit("https://running.example")
     hf = adopted(make_app, "audits", worker_name="holder")
-    jobs = {id: hf.adopted["audits"].job(id) for id in (running, waiting)}
     with working(hf):
         await_start(ledger, running)
+        waiting = system.submit("https://waiting.example")
+        wait_until(lambda: hf.count("source:audits") == 2, "its job")
+        jobs = {id: hf.adopted["audits"].job(id) for id in (running, waiting)}
         assert system.db.changed("delete from audits") == 2
         for job in jobs.values():
             await_state(job, State.CANCELLED)
