@@ -65,10 +65,12 @@ DDL = """
 
     create table claims (claim {uuid}, id {uuid}, url text)
 """
-# A trigger of the user's own: what the row said as it was claimed.
+# A trigger of the user's own: what the row said as it was claimed. (Under the same claim it is written as taken again
+# when somebody wrote another word meanwhile.)
 OWN_TRIGGER = {
     "sqlite": """
-        create trigger own after update of status on audits when new.status = 'processing' and new.claim is not null
+        create trigger own after update of status on audits
+        when new.status = 'processing' and new.claim is not null and new.claim is not old.claim
         begin insert into claims values (new.claim, new.id, new.url); end
     """,
     "postgres": """
@@ -76,7 +78,8 @@ OWN_TRIGGER = {
         begin insert into claims values (new.claim, new.id, new.url); return null; end $$;
 
         create trigger own after update of status on audits for each row
-        when (new.status = 'processing' and new.claim is not null) execute function own()
+        when (new.status = 'processing' and new.claim is not null and new.claim is distinct from old.claim)
+        execute function own()
     """,
 }
 APP = """
