@@ -145,6 +145,27 @@ def test_a_keyed_enqueue_whose_reply_was_lost_is_looked_up(proxy: Proxy) -> None
         assert len(app.jobs()) == 5
 
 
+def test_a_keyed_enqueue_whose_commit_is_still_under_way_is_looked_up(
+    server: EmbeddedPostgres, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.crash.proxy.random.random", lambda: 0.9)  # it cuts at once
+    with a_client(proxy.url, "slow_commit") as app:
+        greet = app.tasks["greet"].using(key="before")
+        greet.enqueue()
+        with psycopg.connect(server.url) as sql:
+            sql.execute(
+                "create function slow_commit.sleep() returns trigger language plpgsql as "
+                "$$ begin perform pg_sleep(0.3); return null; end $$"
+            )
+            sql.execute(
+                "create constraint trigger sleep after insert on slow_commit.jobs deferrable initially deferred "
+                "for each row execute function slow_commit.sleep()"
+            )
+        lose_reply(proxy, b"COMMIT")
+        assert app.tasks["greet"].using(key="k").enqueue().created
+        assert proxy.lost == 1
+
+
 def test_a_keyed_enqueue_that_was_cut_before_its_commit_is_made_again(proxy: Proxy) -> None:
     with a_client(proxy.url, "lost_begin") as app:
         app.tasks["greet"].using(key="before").enqueue()

@@ -117,10 +117,12 @@ class PostgresEnqueue:
         except OutcomeUnknown as error:
             if self._gave_up(error) or job.key is None:
                 raise _unsure(job, error) from error
-            # Whoever took the key since we began, it is the job we asked for. (While our backend is still working on
-            # it, others that ask for the same key wait for it.)
+            # Whoever took the key since we began, it is the job we asked for. Our backend may still be working on it:
+            # then nobody sees it yet, and who asks for the same key waits for it.
             try:
                 done = self._taken_since(job, began) or self._enqueue_steadily(job)
+                if not done.created:
+                    done = self._taken_since(job, began) or done
             except StoreUnavailable:
                 raise _unsure(job, error) from error
         if done.created:
