@@ -391,7 +391,8 @@ def test_of_many_jobs_only_the_number_is_told(app: Holdfast, lines: Lines, monke
     assert last.endswith(" INFO 51 more jobs ended: too many for a line each")
 
 
-def test_nobody_who_does_not_watch_pays_for_lines() -> None:
+def test_nobody_who_does_not_watch_pays_for_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events, "_subscribed", ())  # an application of another test may still listen
     events.job_log.setLevel(logging.WARNING)
     events.emit("succeeded", jobs=lambda: pytest.fail("the list was made"), count=1, worker="w")
     events.job_log.setLevel(logging.NOTSET)
